@@ -1,0 +1,25 @@
+"""ecoshare: several unmodified PyTorch jobs share a device, and spend as few joules on it as they can.
+
+Scripts need not import this. One that wants to say itself where an iteration ends may call `iteration()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__version__ = "0.1.0"
+
+_declare: Callable[[], None] | None = None
+"""Set by the runner inside a job's process."""
+
+_bare: frozenset[str] = frozenset()
+"""Modules that the interpreter had before ecoshare was loaded; set by `lane.boot`."""
+
+
+def iteration() -> None:
+    """Say that an iteration has ended here, where nothing is half done; does nothing outside `ecoshare run`.
+
+    For loops that ecoshare cannot see into: work without modules, optimizers or a `DataLoader`.
+    """
+    if _declare is not None:
+        _declare()

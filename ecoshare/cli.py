@@ -1,0 +1,211 @@
+"""The command line.
+
+Results go to stdout, progress and words to stderr. Exit codes are those of `ecoshare.errors`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+import ecoshare
+from ecoshare.errors import EcoshareError, Interrupted, JobFailed, LimitNotMet, UsageError
+
+app = typer.Typer(
+    name="ecoshare",
+    help="Share one device between several unmodified PyTorch jobs, and account for the energy.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+JobFileArgument = Annotated[Path | None, typer.Argument(metavar="JOBS.YAML", help="The job file; see `ecoshare init`.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+RunsOption = Annotated[Path, typer.Option("--runs", help="Folder that holds run folders.")]
+
+
+class Control(Enum):
+    """Whether clocks and power may be set."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
+def main() -> None:
+    """Run the command line; what `ecoshare` calls."""
+    try:
+        app()
+    except EcoshareError as error:
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        for line in str(error).splitlines():
+            console.print(f"error: {line}", markup=False, style="red" if console.is_terminal else None)
+        if error.hint:
+            console.print(f"hint: {error.hint}", markup=False)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
+        sys.exit(1)
+
+
+@app.callback(invoke_without_command=True)
+def _common(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(ecoshare.__version__)
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    jobs: JobFileArgument = None,
+    objective: Annotated[str, typer.Option(help="energy, jct, makespan or edp.")] = "energy",
+    policy: Annotated[
+        str | None,
+        typer.Option(help="fair, fifo, pack, priority or srtf; the objective chooses where none is named."),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the first GPU, else the processors.")] = None,
+    lanes: Annotated[int, typer.Option(help="Lanes: jobs of one lane take turns, lanes run side by side.")] = 1,
+    jobs_per_lane: Annotated[int | None, typer.Option(help="Most jobs that hold memory in one lane at once.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Most memory for all jobs, such as '8 GiB'.")] = None,
+    control: Annotated[
+        Control, typer.Option(help="Whether clocks and power may be set (nothing sets them yet).")
+    ] = Control.AUTO,
+    runs: RunsOption = Path("runs"),
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with a run that was cut off.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and start nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the jobs of a file, sharing the device between them."""
+    from ecoshare.hardware import devices
+    from ecoshare.jobs.load import load
+    from ecoshare.jobs.quantities import parse_size_bytes
+    from ecoshare.report.table import print_summary
+    from ecoshare.runtime import plan as planning
+    from ecoshare.runtime import session
+
+    errors = Console(stderr=True, highlight=False)
+    if resume is not None:
+        if jobs is not None:
+            raise UsageError("--resume takes the job file from the run; give one or the other")
+        folder, summary = session.resume(resume, _progress(errors))
+    else:
+        if jobs is None:
+            raise UsageError("give a job file, or --resume RUN", "`ecoshare init` writes a job file to begin with")
+        try:
+            memory_bytes = parse_size_bytes(memory) if memory is not None else None
+        except ValueError as error:
+            raise UsageError(f"--memory {memory}: {error}") from error
+        loaded = load(jobs)
+        plan = planning.make(
+            loaded,
+            devices.find(device),
+            objective=objective,
+            policy=policy,
+            lanes=lanes,
+            places=jobs_per_lane if jobs_per_lane is not None else planning.PLACES,
+            memory_bytes=memory_bytes,
+        )
+        for note in plan.notes:
+            errors.print(f"note: {note}", markup=False, soft_wrap=True)
+        if dry_run:
+            _print_plan(plan.as_dict(), as_json)
+            return
+        folder, summary = session.start(plan, loaded.text, runs, _progress(errors))
+    if as_json:
+        print(json.dumps(summary, indent=2))
+    else:
+        print_summary(summary, Console(highlight=False))
+    _judge(summary, str(folder.path))
+
+
+@app.command()
+def init(
+    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("jobs.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Write a commented job file to begin with."""
+    from ecoshare.jobs.template import TEMPLATE
+
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists", "--force replaces it")
+    try:
+        path.write_text(TEMPLATE)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    Console(stderr=True).print(f"wrote {path}: name your scripts in it, then `ecoshare run {path}`", markup=False)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of job files."""
+    from ecoshare.jobs.schema import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+
+
+@app.command()
+def doctor(as_json: JsonOption = False) -> None:
+    """Check what this machine offers: device, torch, MPS, energy meters, permissions."""
+    from ecoshare.report.doctor import examine, print_findings
+
+    findings = examine()
+    if as_json:
+        print(json.dumps([finding.as_dict() for finding in findings], indent=2))
+    else:
+        print_findings(findings, Console(highlight=False))
+    if any(finding.verdict == "fail" for finding in findings):
+        raise typer.Exit(4)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder; runs/latest is the newest.")],
+    form: Annotated[str, typer.Option("--format", help="json or csv.")] = "json",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")] = None,
+) -> None:
+    """Print the result of a run, also of one that was cut off."""
+    from ecoshare.report import export as exporting
+    from ecoshare.runtime import session
+    from ecoshare.runtime.folder import RunFolder
+
+    text = exporting.export(session.summary_of(RunFolder.open(run)), form)
+    if output is None:
+        sys.stdout.write(text)
+        return
+    try:
+        output.write_text(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from error
+
+
+def _progress(console: Console) -> Any:
+    from ecoshare.report.progress import LiveProgress, PlainProgress
+
+    return LiveProgress(console) if console.is_terminal else PlainProgress(console)
+
+
+def _print_plan(plan: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(plan, indent=2))
+        return
+    from ecoshare.report.plan import print_plan
+
+    print_plan(plan, Console(highlight=False))
+
+
+def _judge(summary: dict[str, Any], folder: str) -> None:
+    """Turn a result into an exit code."""
+    if summary["state"] == "interrupted":
+        raise Interrupted("the run was stopped", f"`ecoshare run --resume {folder}` goes on with it")
+    bad = [job["name"] for job in summary["jobs"] if job["state"] != "completed"]
+    if bad:
+        raise JobFailed(f"{len(bad)} of {len(summary['jobs'])} jobs did not complete: {', '.join(bad[:5])}")
+    broken = [job["name"] for job in summary["jobs"] if job.get("limit_met") is False]
+    if broken:
+        raise LimitNotMet(f"slower than their `slowdown:` limit: {', '.join(broken[:5])}")

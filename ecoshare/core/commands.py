@@ -1,0 +1,72 @@
+"""What the core asks of its driver, in the imperative.
+
+Every command has an id, unique in the run; the driver answers `OpenLane` and `StartJob` with `Done` or `Refused`.
+`SetShares` takes effect at once, and `KillJob` is answered by the `JobExited` of its job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLane:
+    """Make a lane: a memory budget and one turn."""
+
+    id: int
+    lane: int
+    device: str
+    budget_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    """Start an attempt of a job in the lanes given, one for each device that it uses.
+
+    Attributes:
+        attempt: Counted from 1 over all sessions of the run.
+        cap_bytes: Most memory that the job may rise to on each device.
+    """
+
+    id: int
+    job: str
+    attempt: int
+    lanes: tuple[int, ...]
+    cap_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A job's claim on the turn of its lane: see `ecoshare.core.turns`."""
+
+    job: str
+    rank: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class SetShares:
+    """Replace the claims of all jobs in a lane."""
+
+    id: int
+    lane: int
+    shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KillJob:
+    """End an attempt of a job.
+
+    Attributes:
+        at_once: SIGKILL now; else at its next boundary, SIGTERM and a grace before SIGKILL.
+        reason: One line for the user.
+    """
+
+    id: int
+    job: str
+    attempt: int
+    at_once: bool
+    reason: str
+
+
+Command = OpenLane | StartJob | SetShares | KillJob

@@ -1,0 +1,190 @@
+"""Facts that a driver tells the core, in the past tense.
+
+Every event has `at_s`: seconds since the run was opened, never going back. A run's log is these events in order;
+fed to a fresh core they give the same commands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ecoshare.core.memory import MemoryDemand
+
+SCHEMA = 1
+"""Version of the events and commands, written into `RunOpened`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One accelerator, or the processors of one node.
+
+    Attributes:
+        name: Unique in the run, such as `cuda:0` or `cpu`.
+        node: The machine it is in; a gang never spans nodes.
+        memory_bytes: What this run may use of its memory.
+    """
+
+    name: str
+    node: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What was decided for a run before it began.
+
+    Attributes:
+        policy: Name of a policy.
+        lanes_per_device: Lanes of each device; their budgets are equal shares of its memory.
+        places_per_lane: Most jobs in one lane.
+        shared_context: Whether the jobs of a device share one context (MPS), so that an unclean death of one may
+            have corrupted its neighbours.
+    """
+
+    policy: str
+    lanes_per_device: int = 1
+    places_per_lane: int = 4
+    shared_context: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What the core must know of a job; how to start it is the driver's affair.
+
+    Attributes:
+        name: Unique in the run.
+        job_class: What profiles are kept for.
+        gpus: Devices that it needs at once, all or nothing.
+        priority: Higher first.
+        iterations: Total number of training iterations, or None where nobody knows.
+        retries: How often a failure is tried again.
+        memory: Its measured demand, or None before the first profile.
+        attempts_before: Attempts made in earlier sessions of the same run.
+    """
+
+    name: str
+    job_class: str
+    gpus: int = 1
+    priority: int = 0
+    iterations: int | None = None
+    retries: int = 0
+    memory: MemoryDemand | None = None
+    attempts_before: int = 0
+
+
+class Outcome(Enum):
+    """How an attempt of a job ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    """It left with an exit code other than 0."""
+    CRASHED = "crashed"
+    """A signal that nobody of ours sent ended it."""
+    OUT_OF_MEMORY = "out of memory"
+    TIMED_OUT = "timed out"
+    STOPPED = "stopped"
+    """It ended because a `KillJob` command asked for it."""
+    LOST = "lost"
+    """Its supervisor died, and it with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an attempt of a job has used so far.
+
+    Attributes:
+        iterations: Training iterations done.
+        eval_iterations: Inference iterations done.
+        held_s: Time during which it held its turn.
+        waited_s: Time during which it waited for its turn, from its first boundary to its last.
+        span_s: Wall time from its first boundary to its last.
+        cpu_s: Processor time of all its processes.
+        peak_bytes: Largest memory seen, on the device or (CPU) as proportional set size.
+        longest_wait_s: Longest single wait for a turn.
+        handovers: Times that it was handed the turn.
+    """
+
+    iterations: int = 0
+    eval_iterations: int = 0
+    held_s: float = 0.0
+    waited_s: float = 0.0
+    span_s: float = 0.0
+    cpu_s: float = 0.0
+    peak_bytes: int = 0
+    longest_wait_s: float = 0.0
+    handovers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunOpened:
+    """The first event: everything that later decisions depend on, so that a log replays alone."""
+
+    at_s: float
+    schema: int
+    config: Config
+    devices: tuple[Device, ...]
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobArrived:
+    """A job may be started from now on."""
+
+    at_s: float
+    job: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A command was carried out. What it freed or took counts from here."""
+
+    at_s: float
+    command: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A command could not be carried out, and changed nothing."""
+
+    at_s: float
+    command: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class IterationsDone:
+    """A job's progress, told about once a second while it changes."""
+
+    at_s: float
+    job: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class JobExited:
+    """An attempt of a job is over and its exit record is on the disk.
+
+    Attributes:
+        exit_code: As a shell gives it: 128 + n for signal n; None where it is not known.
+        reason: One line for the user; empty for success.
+    """
+
+    at_s: float
+    job: str
+    attempt: int
+    outcome: Outcome
+    exit_code: int | None
+    reason: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The user wants the run to end: at the next boundaries, or at once."""
+
+    at_s: float
+    at_once: bool
+
+
+Event = RunOpened | JobArrived | Done | Refused | IterationsDone | JobExited | StopRequested

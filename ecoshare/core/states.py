@@ -1,0 +1,78 @@
+"""The states of a job and of a lane, and the moves between them that are legal.
+
+::
+
+    job    QUEUED ───► STARTING ───► RUNNING ───► COMPLETED | FAILED
+             ▲ │          │ │           │ │
+             │ │          │ └──► STOPPING ◄┘ ───► COMPLETED | FAILED | CANCELLED
+             │ │          │         │   │
+             └─┼──────────┴─────────┴───┘         a new attempt
+               └───────────────────────────────► FAILED | CANCELLED   (never fits; the run is stopped)
+
+    lane   OPENING ──► OPEN ──► CLOSED
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TypeVar
+
+
+class JobState(Enum):
+    """Where a job is in its life."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing follows."""
+        return not JOB_MOVES[self]
+
+
+class LaneState(Enum):
+    """Where a lane is in its life."""
+
+    OPENING = "opening"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+JOB_MOVES: dict[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.STARTING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.STARTING: frozenset({JobState.RUNNING, JobState.STOPPING, JobState.QUEUED, JobState.FAILED}),
+    JobState.RUNNING: frozenset({JobState.COMPLETED, JobState.FAILED, JobState.STOPPING, JobState.QUEUED}),
+    JobState.STOPPING: frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.QUEUED}),
+    JobState.COMPLETED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.CANCELLED: frozenset(),
+}
+
+LANE_MOVES: dict[LaneState, frozenset[LaneState]] = {
+    LaneState.OPENING: frozenset({LaneState.OPEN, LaneState.CLOSED}),
+    LaneState.OPEN: frozenset({LaneState.CLOSED}),
+    LaneState.CLOSED: frozenset(),
+}
+
+State = TypeVar("State", JobState, LaneState)
+
+
+class IllegalMove(Exception):
+    """A defect: a job or lane was asked to make a move that its table does not have.
+
+    The message carries its whole history, so that a report of the defect can be read without the run.
+    """
+
+    def __init__(self, name: str, state: Enum, to: Enum, cause: str, history: list[tuple[float, str]]) -> None:
+        lines = "\n".join(f"  {at_s:12.6f} s  {what}" for at_s, what in history)
+        super().__init__(f"{name} cannot go from {state.value} to {to.value} ({cause}); its history:\n{lines}")
+
+
+def legal(moves: dict[State, frozenset[State]], state: State, to: State) -> bool:
+    """Whether the table `moves` leads from `state` to `to`."""
+    return to in moves[state]

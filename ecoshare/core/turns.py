@@ -1,0 +1,83 @@
+"""Who holds the turn of a lane next, and for how long.
+
+The one place where a turn's next holder is picked. A lane calls it inside the jobs' own processes at every
+hand-over, the simulator calls it in virtual time; neither asks the controller.
+
+::
+
+    rank 0   A ████████▏        ▏████████        ranks: the lowest one that wants the turn has it
+    rank 0   B         ▏████████▏        ████    equal ranks: least time held per unit of weight first
+    rank 1   C                                   waits until no rank 0 wants the turn
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+HANDOVER_SHARE = 0.01
+"""Most of a lane's time that hand-overs may take."""
+
+SHORTEST_QUANTUM_S = 0.005
+"""Below this a hand-over's own noise decides more than the policy does."""
+
+WAIT_PER_JOB_S = 0.25
+"""Default bound of the longest wait for a turn, for each job of the lane."""
+
+
+class Contender(NamedTuple):
+    """A job that wants the turn of its lane.
+
+    Attributes:
+        slot: Its place in the lane's table.
+        rank: Lower goes first, whatever was held before.
+        service_s: Time it has held the turn, divided by its weight.
+        since_s: When it began to wait.
+    """
+
+    slot: int
+    rank: int
+    service_s: float
+    since_s: float
+
+
+def next_holder(contenders: Iterable[Contender]) -> int | None:
+    """The slot that gets the turn, or None where nobody wants it.
+
+    Strict priority between ranks; inside a rank the smallest weighted service, which is start-time fair queueing
+    (Goyal et al., 1997) with a turn for a packet. Ties go to the longest wait, then to the lower slot, so that equal
+    tables always give equal answers.
+    """
+    best = min(contenders, key=lambda each: (each.rank, each.service_s, each.since_s, each.slot), default=None)
+    return None if best is None else best.slot
+
+
+def service_on_return_s(own_s: float, present_s: Iterable[float]) -> float:
+    """Weighted service with which a job joins those present, seconds.
+
+    A newcomer, or one that was away loading data, starts level with the least served of those present: it neither
+    catches up on what it did not ask for nor pays for its absence.
+    """
+    return max(own_s, min(present_s, default=own_s))
+
+
+def quantum_s(
+    jobs: int, handover_s: float, longest_iteration_s: float, wait_per_job_s: float = WAIT_PER_JOB_S
+) -> float:
+    """How long a turn lasts before the holder hands it over at its next boundary, seconds.
+
+    Long enough for hand-overs to cost at most `HANDOVER_SHARE` of the time, and short enough for the longest wait,
+    `(jobs - 1) * (quantum + longest iteration)`, to stay within `jobs * wait_per_job_s`. Where both cannot be, the
+    wait wins; an iteration is never cut, so iterations longer than the bound exceed it.
+
+    Args:
+        jobs: Jobs in the lane, at least 1.
+        handover_s: Measured cost of one hand-over: until the next holder runs, and what its first iteration lost.
+        longest_iteration_s: Of any job in the lane.
+        wait_per_job_s: Bound of the longest wait, for each job.
+    """
+    wanted_s = max(SHORTEST_QUANTUM_S, handover_s / HANDOVER_SHARE)
+    if jobs < 2:
+        return wanted_s
+    bound_s = jobs * wait_per_job_s / (jobs - 1) - longest_iteration_s
+    return max(0.0, min(wanted_s, bound_s))

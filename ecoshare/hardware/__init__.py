@@ -1,0 +1,1 @@
+"""Touches the machine: which devices there are, and how processes share them."""

@@ -1,0 +1,4 @@
+"""Runs jobs: the warm server, the runner inside a job's process, and the turn that jobs of a lane hand on.
+
+Lives in users' processes, so it imports the standard library, `ecoshare.core.turns` and, late, torch; nothing else.
+"""

@@ -1,0 +1,40 @@
+"""Run something right after a module has been imported, without importing it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
+        self._name, self._action = name, action
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_then_act(module: ModuleType) -> None:
+                execute(module)
+                self._action()
+
+            spec.loader.exec_module = execute_then_act  # type: ignore[method-assign]
+        return spec
+
+
+def after_import(name: str, action: Callable[[], None]) -> None:
+    """Call `action` once, when the module `name` has been imported; at once where it is."""
+    if name in sys.modules:
+        action()
+    else:
+        sys.meta_path.insert(0, _Finder(name, action))

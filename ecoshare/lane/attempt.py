@@ -1,0 +1,166 @@
+"""One attempt of a job as its supervisor sees it: its process, what it may do, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ecoshare.lane import processes, records
+from ecoshare.lane.messages import Ended, Launch, Stop
+from ecoshare.lane.table import LaneTable, Seat, Slot
+
+_GIB = 1 << 30
+_SIGTERM_TO_SIGKILL_S = 3.0
+"""Between the two for a job that hangs, and so has nothing to save."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A running process and its limits.
+
+    Attributes:
+        verdict: Outcome and reason, where the supervisor itself decided that the job must end.
+        deadlines: What to send next if the job is still there: (when, signal).
+        peak_bytes: Largest memory seen.
+    """
+
+    launch: Launch
+    pid: int
+    pidfd: int
+    tables: list[LaneTable]
+    stop: Stop | None = None
+    terminated: bool = False
+    verdict: tuple[str, str] | None = None
+    deadlines: tuple[tuple[float, signal.Signals], ...] = ()
+    peak_bytes: int = 0
+
+    @property
+    def slot(self) -> Slot:
+        """The job's slot in its first lane, where its counters are."""
+        return self.tables[0].slots[self.launch.tables[0][1]]
+
+    @property
+    def mps(self) -> str | None:
+        """Pipe folder of the MPS daemon that the job is a client of."""
+        return self.launch.env.get("CUDA_MPS_PIPE_DIRECTORY") if self.launch.device == "cuda" else None
+
+    def ask_to_end(self, stop: Stop) -> None:
+        """Carry out a `Stop`: at the next boundary with SIGTERM and a grace after it, or at once."""
+        self.stop = stop
+        if stop.at_once:
+            processes.kill_group(self.pid, self.mps)
+            return
+        for table, (_, slot) in zip(self.tables, self.launch.tables, strict=True):
+            table.stop(slot)
+        now_s = time.monotonic()
+        self.deadlines = ((now_s + stop.grace_s, signal.SIGTERM), (now_s + 2 * stop.grace_s, signal.SIGKILL))
+
+    def watch(self, now_s: float) -> None:
+        """Look at the job's memory and progress; end it where it is past a limit."""
+        while self.deadlines and self.deadlines[0][0] <= now_s:
+            (_, number), *rest = self.deadlines
+            self.deadlines = tuple(rest)
+            self._send(number)
+        if self.verdict is None:
+            self.verdict = self._over_memory() or self._hanging(now_s)
+            if self.verdict is not None:
+                self.deadlines = (
+                    (now_s, signal.SIGTERM),
+                    (now_s + _SIGTERM_TO_SIGKILL_S, signal.SIGKILL),
+                )
+                if self.verdict[0] == "out of memory":
+                    self.deadlines = ((now_s, signal.SIGKILL),)  # every moment may cost the neighbours
+                self.watch(now_s)
+
+    def _send(self, number: signal.Signals) -> None:
+        if number is signal.SIGKILL:
+            processes.kill_group(self.pid, self.mps)
+        elif self.slot.stop != 2:  # else it has sent itself the signal at a boundary
+            self.terminated = True
+            os.kill(self.pid, number)
+
+    def _over_memory(self) -> tuple[str, str] | None:
+        """On the CPU, where nothing else keeps a job to its cap."""
+        if self.launch.device != "cpu":
+            return None
+        pids = processes.family(self.pid)
+        upper_bytes = processes.resident_bytes(pids)
+        if upper_bytes <= max(self.peak_bytes, self.launch.cap_bytes):
+            return None
+        used_bytes = processes.proportional_bytes(pids)
+        self.peak_bytes = max(self.peak_bytes, used_bytes)
+        if used_bytes <= self.launch.cap_bytes:
+            return None
+        return (
+            "out of memory",
+            f"used {used_bytes / _GIB:.2f} GiB of memory, more than its cap of {self.launch.cap_bytes / _GIB:.2f} GiB",
+        )
+
+    def _hanging(self, now_s: float) -> tuple[str, str] | None:
+        """Limits count only while the job holds its turn, and before the first boundary apart from after it."""
+        slot = self.slot
+        if slot.seat != Seat.HOLDING:
+            return None
+        if slot.last_s == 0.0:
+            limit_s, silent_s = self.launch.startup_timeout_s, slot.held_s + now_s - slot.since_s
+            what = "before its first iteration ended (startup_timeout)"
+        else:
+            limit_s, silent_s = self.launch.timeout_s, now_s - max(slot.last_s, slot.since_s)
+            what = "inside an iteration (timeout)"
+        if limit_s is None or silent_s <= limit_s:
+            return None
+        return "timed out", f"held its turn for {silent_s:.1f} s {what}"
+
+    def ended(self, status: int, used: resource.struct_rusage) -> Ended:
+        """What to record, from the status and resources that wait4(2) gave."""
+        exit_code = os.waitstatus_to_exitcode(status)
+        outcome, reason = self._outcome(exit_code)
+        return Ended(
+            job=self.launch.job,
+            attempt=self.launch.attempt,
+            outcome=outcome,
+            exit_code=exit_code if exit_code >= 0 else 128 - exit_code,
+            reason=reason,
+            usage={
+                **usage(self.slot),
+                "cpu_s": used.ru_utime + used.ru_stime,
+                "peak_bytes": max(self.peak_bytes, used.ru_maxrss * 1024 if self.launch.device == "cpu" else 0),
+            },
+        )
+
+    def _outcome(self, exit_code: int) -> tuple[str, str]:
+        slot = self.slot
+        said = records.last_line(Path(self.launch.folder, "stderr.log"))
+        if self.verdict is not None:
+            return self.verdict
+        if self.stop is not None and (self.stop.at_once or self.terminated or slot.stop == 2):
+            return "stopped", self.stop.reason
+        if exit_code == 0:
+            return "completed", ""
+        if slot.out_of_memory:
+            return "out of memory", said or "out of memory"
+        if exit_code < 0:
+            name = signal.Signals(-exit_code).name
+            if name == "SIGKILL":
+                name += " (not sent by ecoshare: by hand, or by the kernel for lack of memory)"
+            return "crashed", f"killed by {name}" + (f": {said}" if said else "")
+        return "failed", f"exit code {exit_code}" + (f": {said}" if said else "")
+
+
+def usage(slot: Slot) -> dict[str, Any]:
+    """The counters of a slot, as the fields of a `core.events.Usage` that a lane knows."""
+    holding = slot.seat == Seat.HOLDING
+    return {
+        "iterations": slot.iterations,
+        "eval_iterations": slot.eval_iterations,
+        "held_s": slot.held_s + (max(0.0, time.monotonic() - slot.since_s) if holding else 0.0),
+        "waited_s": slot.waited_at_last_s - slot.waited_at_first_s,
+        "span_s": slot.last_s - slot.first_s,
+        "longest_wait_s": slot.longest_wait_s,
+        "handovers": slot.handovers,
+    }

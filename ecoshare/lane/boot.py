@@ -1,0 +1,28 @@
+"""Starts one of ecoshare's own programs in a new interpreter, without touching what the interpreter can import.
+
+A job's interpreter may be another one than ours, in whose path ecoshare is not, and nothing of ours must be put into
+that path. So ecoshare is loaded from its own folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_BOOT = """
+import sys
+bare = frozenset(sys.modules)
+if sys.path and sys.path[0] == "": del sys.path[0]
+from importlib.util import module_from_spec, spec_from_file_location
+spec = spec_from_file_location("ecoshare", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]])
+sys.modules["ecoshare"] = module = module_from_spec(spec)
+spec.loader.exec_module(module)
+module._bare = bare
+from importlib import import_module
+import_module(sys.argv[2]).main(sys.argv[3:])
+"""
+
+
+def command(module: str, *args: str, python: str = sys.executable) -> list[str]:
+    """The command line that runs `main(args)` of one of ecoshare's modules."""
+    return [python, "-c", _BOOT, str(Path(__file__).parents[1]), module, *args]

@@ -1,0 +1,20 @@
+"""A job in an interpreter of its own: what the process does that the supervisor starts for it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ecoshare.lane import messages, runner, warmth
+from ecoshare.lane.sources import local_modules
+
+
+def main(args: list[str]) -> None:
+    """Run the launch that is written in the file descriptor `args[0]`."""
+    with os.fdopen(int(args[0]), "rb") as source:
+        launch = messages.decode(source.read())
+    assert isinstance(launch, messages.Launch)
+    folder = Path(launch.cwd) if launch.script is None else Path(launch.script).parent
+    # A `json.py` beside the script must be found though the runner has used the library's own.
+    warmth.forget((local_modules(folder).keys() & warmth.loaded_modules()) - {"ecoshare"})
+    runner.run(launch, forked=False)

@@ -1,0 +1,246 @@
+"""Sees a script's iterations from outside, and yields the turn between them.
+
+What is hooked, all of it in this process alone:
+
+* every optimizer's step (`register_optimizer_step_post_hook`);
+* the next root forward after a boundary: a global forward pre-hook that removes itself when it fires, so that it is
+  never there while a module's children run, nor when Dynamo traces a model;
+* `torch.compile` and `Module.compile`, whose results are called through a wrapper instead of a hook (Dynamo would trace
+  a hook, or warn of it);
+* the fetch of a batch: `DataLoader`'s iterator.
+
+No device work of the script is changed, only when it happens; so results are the same to the bit.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import dataloader
+
+from ecoshare.lane.after_import import after_import
+from ecoshare.lane.iterations import Boundary, IterationTracker, Phase
+
+_WORTH_LEAVING_S = 0.002
+"""A fetch shorter than this is not worth two hand-overs."""
+
+
+class Yielder(Protocol):
+    """What is told about boundaries: the job's side of its lane, or a test's recorder."""
+
+    def boundary(self, kind: Boundary) -> None:
+        """An iteration has ended; returns when the job may go on."""
+        ...
+
+    def leave(self) -> None:
+        """The job waits for something other than the device."""
+        ...
+
+    def take(self) -> None:
+        """The job wants the device again; returns when it may have it."""
+        ...
+
+
+class Hooks:
+    """The hooks of this process; install once."""
+
+    def __init__(self, yielder: Yielder, accelerator: bool) -> None:
+        """Hooks that tell `yielder`; `accelerator` says whether the device is other than the processor."""
+        self._yielder = yielder
+        self._accelerator = accelerator
+        self._tracker = IterationTracker()
+        self._armed: Any = None
+        self._root: nn.Module | None = None
+        self._root_watch: Any = None
+        self._inside = False
+        self._thread: int | None = None
+        self._fetch_s: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
+        self._alive = True
+
+    def install(self) -> None:
+        """Begin to watch. Children forked later (`DataLoader` workers) are not watched."""
+        register_optimizer_step_post_hook(self._stepped)
+        after_import("torch._dynamo.eval_frame", self._wrap_compile)
+        self._wrap_fetch()
+        os.register_at_fork(after_in_child=self._switch_off)
+        self._arm()
+
+    def finish(self) -> None:
+        """The script is over: count what is left, and yield no more."""
+        if self._alive and (ended := self._tracker.fetch()) is not None:
+            self._yielder.boundary(ended)
+        self._switch_off()
+
+    def declare(self) -> None:
+        """`ecoshare.iteration()`: the script says that an iteration is over."""
+        if self._alive and not self._busy():
+            self._boundary(self._tracker.declare())
+            self._arm()
+
+    def _switch_off(self) -> None:
+        self._alive = False
+        self._disarm()
+
+    # Forward
+
+    def _arm(self) -> None:
+        if self._armed is None and self._alive:
+            self._armed = module_hooks.register_module_forward_pre_hook(self._called)
+
+    def _disarm(self) -> None:
+        if self._armed is not None:
+            self._armed.remove()
+            self._armed = None
+
+    def _called(self, module: nn.Module, _inputs: Any) -> None:
+        """The armed hook: the first module called since it was armed is a root."""
+        if torch.compiler.is_compiling() or self._busy() or not self._enters(module, id(module)):
+            return
+        if self._tracker.watches_forward:
+            # Inference: look again when this root is done. Its children must not count as roots.
+            self._root = module
+            self._root_watch = module_hooks.register_module_forward_hook(self._returned, always_call=True)
+
+    def _returned(self, module: nn.Module, _inputs: Any, _output: Any) -> None:
+        if module is self._root:
+            self._root = None
+            self._root_watch.remove()
+            self._arm()
+
+    def _enters(self, module: nn.Module | None, identity: int) -> bool:
+        """A root call begins: yield if an iteration ended before it. False where the call means nothing."""
+        gradients = torch.is_grad_enabled()
+        if not gradients and module is not None and next(module.parameters(), None) is None:
+            return False  # a transform or a metric
+        self._disarm()
+        ended = self._tracker.forward(gradients, identity)
+        if ended is not None:
+            self._boundary(ended)
+        return True
+
+    def _busy(self) -> bool:
+        """Whether this is no place for a boundary: another thread, inside a backward pass, a root or a fetch."""
+        if self._thread is None:
+            self._thread = threading.get_ident()
+        return (
+            self._inside
+            or self._root is not None
+            or threading.get_ident() != self._thread
+            or torch._C._current_graph_task_id() != -1
+        )
+
+    # Compiled callables
+
+    def _wrap_compile(self) -> None:
+        from torch._dynamo.eval_frame import OptimizedModule
+
+        compile_any = torch.compile
+        call_module = OptimizedModule.__call__
+
+        @functools.wraps(compile_any)
+        def compile_and_watch(model: Any = None, **options: Any) -> Any:
+            if model is None:  # a decorator with options
+                return lambda actual: compile_and_watch(actual, **options)
+            compiled = compile_any(model, **options)
+            if isinstance(compiled, nn.Module):
+                return compiled  # called through its class, below
+
+            @functools.wraps(compiled)
+            def call_watched(*args: Any, **arguments: Any) -> Any:
+                return self._around(None, compiled, args, arguments)
+
+            return call_watched
+
+        @functools.wraps(call_module)
+        def call_module_watched(module: nn.Module, *args: Any, **arguments: Any) -> Any:
+            return self._around(module, call_module, (module, *args), arguments)
+
+        torch.compile = compile_and_watch  # `Module.compile` goes through it too
+        OptimizedModule.__call__ = call_module_watched  # type: ignore[method-assign, assignment]
+
+    def _around(
+        self,
+        module: nn.Module | None,
+        compiled: Callable[..., Any],
+        args: tuple[Any, ...],
+        arguments: dict[str, Any],
+    ) -> Any:
+        """Call something compiled with no hook in place, as a root call."""
+        if torch.compiler.is_compiling() or not self._alive or self._busy():
+            return compiled(*args, **arguments)
+        if self._tracker.watches_forward:
+            self._enters(module, id(compiled if module is None else module))
+        self._disarm()
+        self._inside = True
+        try:
+            return compiled(*args, **arguments)
+        finally:
+            self._inside = False
+            if self._tracker.watches_forward:
+                self._arm()
+
+    # Steps and batches
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, _args: Any, _options: Any) -> None:
+        if not self._alive:
+            return
+        # Inside a backward pass or a compiled step it is too early to yield; several steps there are one iteration.
+        nested = self._busy()
+        ended = self._tracker.step(id(optimizer), nested)
+        if ended is not None:
+            self._boundary(ended)
+        if not self._inside:  # else a hook would be traced, and the end of the enclosing call arms it
+            self._arm()
+
+    def _wrap_fetch(self) -> None:
+        fetch = dataloader._BaseDataLoaderIter.__next__
+
+        @functools.wraps(fetch)
+        def fetch_and_yield(batches: Any) -> Any:
+            if not self._alive or self._busy():
+                return fetch(batches)
+            ended = self._tracker.fetch()
+            if ended is not None:
+                self._boundary(ended)
+                self._arm()
+            away = self._tracker.phase is Phase.BETWEEN and self._worth_leaving(batches)
+            if away:
+                self._yielder.leave()
+            self._inside = True
+            began_s = time.monotonic()
+            try:
+                return fetch(batches)
+            finally:
+                self._inside = False
+                took_s = time.monotonic() - began_s
+                self._fetch_s[batches] = 0.8 * self._fetch_s.get(batches, took_s) + 0.2 * took_s
+                if away:
+                    self._yielder.take()
+
+        dataloader._BaseDataLoaderIter.__next__ = fetch_and_yield  # type: ignore[method-assign, assignment]
+
+    def _worth_leaving(self, batches: Any) -> bool:
+        """Whether the device would stand idle during the next fetch for long enough to hand it over.
+
+        Without worker processes the fetch is this process's own work: on the CPU that is device work.
+        """
+        workers: int = getattr(batches, "_num_workers", 0)
+        if workers == 0 and not self._accelerator:
+            return False
+        known_s = self._fetch_s.get(batches)
+        return workers > 0 if known_s is None else known_s > _WORTH_LEAVING_S
+
+    def _boundary(self, kind: Boundary) -> None:
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+            return  # a graph is being captured: a synchronisation would break it
+        self._yielder.boundary(kind)

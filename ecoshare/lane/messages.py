@@ -1,0 +1,131 @@
+"""What the controller and the lanes' supervisor say to each other: one JSON object a line, over a Unix socket pair."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start an attempt of a job.
+
+    Attributes:
+        command: Id that the answer repeats.
+        tables: Path of the table of each lane that the job uses, and the slot that it has in each.
+        script: Absolute path; or None, and `module` names a module to run as `python -m` would.
+        env: What to change in the environment; None takes a name out.
+        python: Interpreter for a fresh start; None forks from the warm server unless `fresh`.
+        device: `cpu`, or `cuda` for the device that `env` makes visible.
+        cap_bytes: Most memory that the job may use.
+        timeout_s: Longest time that it may hold the turn without a boundary, from its first one on.
+        startup_timeout_s: Longest time that it may hold the turn before its first boundary.
+        folder: Where its logs and exit records go.
+    """
+
+    command: int
+    job: str
+    attempt: int
+    tables: list[tuple[str, int]]
+    script: str | None
+    module: str | None
+    args: list[str]
+    cwd: str
+    env: dict[str, str | None]
+    python: str | None
+    fresh: bool
+    device: str
+    cap_bytes: int
+    timeout_s: float | None
+    startup_timeout_s: float | None
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End an attempt of a job: at its next boundary, or at once."""
+
+    job: str
+    attempt: int
+    at_once: bool
+    reason: str
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The supervisor has loaded torch and takes launches."""
+
+    pid: int
+    torch: str
+    threads: int
+    load_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The process of an attempt exists."""
+
+    command: int
+    pid: int
+    warm: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotLaunched:
+    """The process of an attempt could not be made."""
+
+    command: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt is over and its record is on the disk.
+
+    Attributes:
+        outcome: Value of a `core.events.Outcome`.
+        usage: Fields of a `core.events.Usage`.
+    """
+
+    job: str
+    attempt: int
+    outcome: str
+    exit_code: int | None
+    reason: str
+    usage: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """The supervisor cannot do its work: the disk is full, say."""
+
+    error: str
+
+
+Message = Launch | Stop | Ready | Launched | NotLaunched | Ended | Trouble
+
+_TYPES: dict[str, type[Any]] = {
+    each.__name__: each for each in (Launch, Stop, Ready, Launched, NotLaunched, Ended, Trouble)
+}
+
+
+def encode(message: Message) -> bytes:
+    """One line, with its newline."""
+    return json.dumps({"type": type(message).__name__, **asdict(message)}).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """The message of one line.
+
+    Raises:
+        ValueError: It is not one of ours.
+    """
+    try:
+        fields = json.loads(line)
+        message: Message = _TYPES[fields.pop("type")](**fields)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a message: {line[:200]!r}") from error
+    return message

@@ -1,0 +1,95 @@
+"""The processes of a job, read from /proc (Linux): who they are, what memory they use, how they are ended."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies, also where that has happened already."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def family(pid: int) -> list[int]:
+    """A process and all its descendants that still hang together, itself first."""
+    found = [pid]
+    for member in found:
+        try:
+            for task in os.scandir(f"/proc/{member}/task"):
+                found += [int(child) for child in Path(task.path, "children").read_text().split()]
+        except (OSError, ValueError):
+            continue  # gone in between
+    return found
+
+
+def resident_bytes(pids: list[int]) -> int:
+    """Sum of the resident sizes: cheap, and never below `proportional_bytes`."""
+    total = 0
+    for pid in pids:
+        try:
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+        except (OSError, IndexError):
+            continue
+    return total
+
+
+def proportional_bytes(pids: list[int]) -> int:
+    """Sum of the proportional set sizes: a page shared by n processes counts a n-th for each."""
+    total = 0
+    for pid in pids:
+        try:
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) * 1024
+        except OSError:
+            continue
+    return total
+
+
+def kill_group(leader: int, mps: str | None = None) -> None:
+    """SIGKILL every process of a group.
+
+    Args:
+        leader: Its leader; the group may outlive it.
+        mps: Pipe folder of the MPS daemon whose client the leader is. MPS must be told first: a client killed with
+            work in flight may leave its neighbours in an undefined state (NVIDIA, "Multi-Process Service", 3.3).
+    """
+    if mps is not None:
+        _terminate_mps_client(leader, mps)
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        os.kill(leader, signal.SIGKILL)  # a set-user-id member in the group; end what is ours
+
+
+def _terminate_mps_client(pid: int, mps: str) -> None:
+    """Ask the MPS daemon to end a client; a daemon that does not answer is no reason not to kill."""
+
+    def ask(question: str) -> str:
+        return subprocess.run(
+            ["nvidia-cuda-mps-control"],
+            input=question + "\n",
+            env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": mps},
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        ).stdout
+
+    try:
+        for server in ask("get_server_list").split():
+            if str(pid) in ask(f"get_client_list {server}").split():
+                ask(f"terminate_client {server} {pid}")
+    except (OSError, subprocess.SubprocessError):
+        pass

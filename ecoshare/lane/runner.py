@@ -1,0 +1,207 @@
+"""Runs one job inside its own process: a user's script as `__main__`, with the lane's turn around it.
+
+::
+
+    warm server ──fork──► run(launch)            boot.py ──fresh interpreter──► run(launch)
+                            │  environment, sys.argv, sys.path, working folder: as `python script.py`
+                            │  seeds drawn anew (a fork would repeat the server's)
+                            │  turn taken: on the CPU now, on CUDA when the script first uses it
+                            ▼
+                          script ──boundaries──► Turn
+                            │
+                            ▼  interpreter exits as ever; the turn is left last
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import os
+import runpy
+import sys
+import types
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+import ecoshare
+from ecoshare.lane.after_import import after_import
+from ecoshare.lane.iterations import Boundary
+from ecoshare.lane.messages import Launch
+from ecoshare.lane.table import LaneTable
+from ecoshare.lane.turn import Turn
+
+
+class Job:
+    """The job of this process, as the hooks see it."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._turns = [Turn(LaneTable(path), slot) for path, slot in launch.tables]
+        self._mark: Any = None
+        # A gang would have to hand over on all its devices at one moment, or its collectives would wait for each
+        # other: it keeps its lanes until it ends.
+        self._alone = len(self._turns) > 1
+
+    def take(self) -> None:
+        """Wait for the turn of every lane."""
+        for turn in self._turns:
+            turn.take()
+
+    def leave(self) -> None:
+        """Give up the turn of every lane."""
+        self._drain()
+        for turn in self._turns:
+            turn.leave()
+
+    def boundary(self, kind: Boundary) -> None:
+        """Count the iteration that has ended, and let somebody else run if it is time."""
+        self._keep_pace()
+        turn = self._turns[0]
+        turn.count(kind is Boundary.EVAL)
+        if not self._alone and not self._spans_processes():
+            turn.offer(self._drain)
+
+    def watch_torch(self) -> None:
+        """Install the hooks; torch is imported."""
+        import torch
+
+        from ecoshare.lane.hooks import Hooks
+
+        cuda = self._launch.device == "cuda"
+        self._hooks = Hooks(self, accelerator=cuda)
+        self._hooks.install()
+        ecoshare._declare = self._hooks.declare
+        if cuda:
+            torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
+
+    def finish(self) -> None:
+        """The script's own code is over."""
+        if (hooks := getattr(self, "_hooks", None)) is not None:
+            hooks.finish()
+
+    def out_of_memory(self) -> None:
+        """Leave word of why this process ends."""
+        self._turns[0].tell_out_of_memory()
+
+    def _begin_cuda(self) -> None:
+        """The script has initialised CUDA: its first device work comes next."""
+        import torch
+
+        self.take()
+        total_bytes = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, self._launch.cap_bytes / total_bytes))
+
+    def _drain(self) -> None:
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            # The whole device, of this process alone: an event would miss side streams.
+            torch.cuda.synchronize()
+
+    def _keep_pace(self) -> None:
+        """Let the processor run ahead of the device by one iteration at most, so that times are the device's."""
+        torch = sys.modules["torch"]
+        if torch.cuda.is_initialized():
+            mark, self._mark = self._mark, torch.cuda.Event(blocking=True)
+            self._mark.record()
+            if mark is not None:
+                mark.synchronize()
+
+    @staticmethod
+    def _spans_processes() -> bool:
+        """Whether this process trains together with others, which must not be made to wait for it."""
+        distributed = sys.modules.get("torch.distributed")
+        return bool(
+            distributed is not None
+            and distributed.is_available()
+            and distributed.is_initialized()
+            and distributed.get_world_size() > 1
+        )
+
+
+def run(launch: Launch, forked: bool) -> None:
+    """Run the script of `launch` to its end, and leave the process as `python script.py` would.
+
+    Args:
+        launch: What to run.
+        forked: Whether this process has the random states of a parent.
+
+    Raises:
+        SystemExit: The script ended otherwise than by falling off its end.
+    """
+    job = Job(launch)
+    atexit.register(job.leave)  # the first to be registered is the last to run
+    _dress(launch)
+    if forked:
+        _reseed()
+    if launch.device == "cpu":
+        job.take()
+    after_import("torch", job.watch_torch)
+    try:
+        if launch.script is not None:
+            _execute(launch.script)
+        else:
+            runpy.run_module(str(launch.module), run_name="__main__", alter_sys=True)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        if _is_out_of_memory(error):
+            job.out_of_memory()
+        error = _without_our_frames(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+        raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
+    finally:
+        job.finish()
+
+
+def _dress(launch: Launch) -> None:
+    """Make `sys` and the environment what the script would find alone."""
+    for name, value in launch.env.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    os.chdir(launch.cwd)
+    if launch.script is not None:
+        sys.argv = [launch.script, *launch.args]
+        sys.path.insert(0, str(Path(launch.script).parent))
+    else:
+        sys.argv = [str(launch.module), *launch.args]
+        sys.path.insert(0, launch.cwd)
+
+
+def _reseed() -> None:
+    """Draw new seeds from the system, as a fresh interpreter does. Python's own `random` does so by itself."""
+    import numpy
+    import torch
+
+    torch.seed()
+    numpy.random.seed()
+
+
+def _execute(script: str) -> None:
+    code = compile(Path(script).read_bytes(), script, "exec", dont_inherit=True)
+    main = types.ModuleType("__main__")
+    main.__dict__.update(
+        __file__=script,
+        __builtins__=builtins,
+        __cached__=None,
+        __loader__=SourceFileLoader("__main__", script),
+    )
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
+
+
+def _without_our_frames(error: BaseException) -> BaseException:
+    """The error with the traceback that it would have had alone."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return error.with_traceback(trace)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    torch = sys.modules.get("torch")
+    if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)

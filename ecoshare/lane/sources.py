@@ -1,0 +1,60 @@
+"""What a script would import from its own folder, read from the sources without running them."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def local_modules(folder: Path) -> dict[str, Path]:
+    """Top-level modules that a script in `folder` finds there before anywhere else, with their files."""
+    found: dict[str, Path] = {}
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    found[entry.name[:-3]] = Path(entry.path)
+                elif entry.is_dir() and (package := Path(entry.path, "__init__.py")).is_file():
+                    found[entry.name] = package
+    except OSError:
+        pass  # starting the script will say what is wrong with its folder
+    return found
+
+
+def local_sources(script: Path) -> list[Path]:
+    """The script and the local modules that it imports, directly or through others; the script first.
+
+    Imports are read from the syntax tree: those of a package are its whole folder, those made by strings are not
+    seen, and a file that cannot be parsed imports nothing.
+    """
+    modules = local_modules(script.parent)
+    found: dict[Path, None] = {}
+    todo = [script]
+    while todo:
+        path = todo.pop()
+        if path in found:
+            continue
+        found[path] = None
+        for name in _imported(path):
+            source = modules.get(name)
+            if source is None or source in found:
+                continue
+            todo.append(source)
+            if source.name == "__init__.py":
+                todo.extend(sorted(source.parent.rglob("*.py")))
+    return [script, *sorted(path for path in found if path != script)]
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """Top-level names of the modules that a file imports."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]

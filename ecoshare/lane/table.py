@@ -1,0 +1,254 @@
+"""The table of a lane, in memory that its jobs, their supervisor and the controller share.
+
+::
+
+    header   who holds the turn, who wants it most, the quantum
+    slot 0   claim (written by the controller) │ state and counters (written by the job)
+    slot 1   ...
+
+Every change is made under the table's lock, which the kernel drops when its owner dies, and becomes valid with one
+store of one word; so a process killed at any point leaves a table that `free` can mend. The holder is that word: a
+job that dies with the turn leaves its slot's number there, and the supervisor grants the turn again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+
+from ecoshare.core.turns import WAIT_PER_JOB_S, Contender, next_holder, quantum_s, service_on_return_s
+from ecoshare.lane import futex
+
+SLOTS = 64
+"""Most jobs in one lane."""
+
+NOBODY = -1
+NO_RANK = 2**31 - 1
+"""Rank of nobody: above every rank that the controller sends."""
+
+_MAGIC = 0x45434F31  # changes with the layout
+
+
+class Seat(IntEnum):
+    """What the job of a slot is doing, as far as the turn is concerned."""
+
+    EMPTY = 0
+    AWAY = 1
+    """It neither has nor wants the turn: it starts, loads data, or ends."""
+    WAITING = 2
+    HOLDING = 3
+
+
+class Header(ctypes.Structure):
+    """State of the lane as a whole. Times are CLOCK_MONOTONIC seconds, which all processes share."""
+
+    _fields_ = (
+        ("magic", ctypes.c_uint32),
+        ("holder", ctypes.c_int32),
+        ("epoch", ctypes.c_uint64),
+        ("waiting_rank", ctypes.c_int32),
+        ("used", ctypes.c_int32),
+        ("quantum_s", ctypes.c_double),
+        ("wait_per_job_s", ctypes.c_double),
+        ("handed_s", ctypes.c_double),
+        ("latency_s", ctypes.c_double),
+        ("refill_s", ctypes.c_double),
+        ("handovers", ctypes.c_uint64),
+    )
+
+
+class Slot(ctypes.Structure):
+    """One job's claim, state and counters."""
+
+    _fields_ = (
+        ("pid", ctypes.c_int32),
+        ("seat", ctypes.c_int32),
+        ("grant", ctypes.c_uint32),
+        ("stop", ctypes.c_uint32),
+        ("out_of_memory", ctypes.c_uint32),
+        ("rank", ctypes.c_int32),
+        ("weight", ctypes.c_double),
+        ("service_s", ctypes.c_double),
+        ("since_s", ctypes.c_double),
+        ("held_s", ctypes.c_double),
+        ("waited_s", ctypes.c_double),
+        ("longest_wait_s", ctypes.c_double),
+        ("handovers", ctypes.c_uint64),
+        ("iterations", ctypes.c_uint64),
+        ("eval_iterations", ctypes.c_uint64),
+        ("first_s", ctypes.c_double),
+        ("last_s", ctypes.c_double),
+        ("waited_at_first_s", ctypes.c_double),
+        ("waited_at_last_s", ctypes.c_double),
+        ("iteration_s", ctypes.c_double),
+        ("longest_iteration_s", ctypes.c_double),
+    )
+
+
+class _Layout(ctypes.Structure):
+    _fields_ = (("header", Header), ("slots", Slot * SLOTS))
+
+
+class LaneTable:
+    """A mapping of one lane's table."""
+
+    header: Header
+    slots: ctypes.Array[Slot]
+
+    def __init__(self, path: str | Path) -> None:
+        """Map the table at `path`.
+
+        Raises:
+            OSError: It cannot be opened.
+            ValueError: It is not a table of this version.
+        """
+        self.path = os.fspath(path)
+        self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        self._map = mmap.mmap(self._file, ctypes.sizeof(_Layout))
+        layout = _Layout.from_buffer(self._map)
+        self.header, self.slots = layout.header, layout.slots
+        if self.header.magic != _MAGIC:
+            raise ValueError(f"{self.path} is not a lane table of this version of ecoshare")
+        self._grants = [
+            ctypes.addressof(self.slots) + index * ctypes.sizeof(Slot) + Slot.grant.offset for index in range(SLOTS)
+        ]
+        self._threads = threading.RLock()
+
+    @classmethod
+    def create(cls, path: Path, wait_per_job_s: float = WAIT_PER_JOB_S) -> LaneTable:
+        """Make an empty table at `path`, which must not exist.
+
+        Raises:
+            OSError: It exists, or there is no room.
+        """
+        layout = _Layout()
+        layout.header.magic = _MAGIC
+        layout.header.holder = NOBODY
+        layout.header.waiting_rank = NO_RANK
+        layout.header.wait_per_job_s = wait_per_job_s
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(handle, bytes(layout))
+        finally:
+            os.close(handle)
+        return cls(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Exclude the other threads and processes.
+
+        A POSIX record lock: it belongs to the process, so a child forked while it is held does not keep it, and the
+        kernel drops it when the process dies.
+        """
+        with self._threads:
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+    # Claims: the controller's side
+
+    def seat(self, index: int) -> None:
+        """Prepare an empty slot for a job that is about to start."""
+        with self.locked():
+            slot = self.slots[index]
+            ctypes.memset(ctypes.addressof(slot), 0, ctypes.sizeof(Slot))
+            slot.weight = 1.0
+            slot.seat = Seat.AWAY
+            self.header.used = max(self.header.used, index + 1)
+
+    def claim(self, claims: dict[int, tuple[int, float]]) -> None:
+        """Set rank and weight of the slots given."""
+        with self.locked():
+            for index, (rank, weight) in claims.items():
+                self.slots[index].rank, self.slots[index].weight = rank, weight
+            self.refresh()
+
+    # The turn: the jobs' and the supervisor's side
+
+    def contenders(self) -> Iterator[Contender]:
+        """Jobs that want the turn and do not have it."""
+        holder = self.header.holder
+        for index in range(self.header.used):
+            slot = self.slots[index]
+            if slot.seat == Seat.WAITING and index != holder:
+                yield Contender(index, slot.rank, slot.service_s, slot.since_s)
+
+    def grant(self, index: int | None) -> None:
+        """Give the turn to a slot, or to nobody; the caller holds the lock."""
+        header = self.header
+        header.handed_s = time.monotonic()
+        header.epoch += 1
+        if index is None:
+            header.holder = NOBODY
+        else:
+            # The word that the waiter sleeps on changes before the turn is its own: woken early it looks again.
+            self.slots[index].grant += 1
+            header.holder = index
+            header.handovers += 1
+        self.refresh()
+
+    def wake(self, index: int | None) -> None:
+        """Wake the process that waits in a slot."""
+        if index is not None:
+            futex.wake(self._grants[index])
+
+    def sleep(self, index: int, seen: int, timeout_s: float) -> None:
+        """Sleep until the slot is granted the turn, counted from when its `grant` was `seen`."""
+        futex.wait(self._grants[index], seen, timeout_s)
+
+    def level(self, index: int, now_s: float) -> None:
+        """Bring a newcomer's or returner's service level with those present; the caller holds the lock."""
+        present_s = [
+            slot.service_s + ((now_s - slot.since_s) / slot.weight if slot.seat == Seat.HOLDING else 0.0)
+            for other, slot in enumerate(self.slots[: self.header.used])
+            if other != index and slot.seat in (Seat.WAITING, Seat.HOLDING)
+        ]
+        self.slots[index].service_s = service_on_return_s(self.slots[index].service_s, present_s)
+
+    def free(self, index: int) -> None:
+        """Empty the slot of a process that is gone; where it held the turn, grant it again."""
+        with self.locked():
+            ctypes.memset(ctypes.addressof(self.slots[index]), 0, ctypes.sizeof(Slot))
+            chosen = None
+            if self.header.holder in (index, NOBODY):
+                chosen = next_holder(self.contenders())
+                self.grant(chosen)
+            else:
+                self.refresh()
+        self.wake(chosen)
+
+    def stop(self, index: int) -> None:
+        """Ask the job of a slot to end at its next boundary, and wake it if it waits."""
+        self.slots[index].stop = 1
+        with self.locked():
+            self.slots[index].grant += 1
+        self.wake(index)
+
+    def refresh(self) -> None:
+        """Renew what a holder reads at each boundary without the lock; the caller holds it.
+
+        That is the rank of the most urgent job that waits, and the quantum.
+        """
+        header, holder = self.header, self.header.holder
+        jobs, longest_s, waiting_rank = 0, 0.0, NO_RANK
+        for index in range(header.used):
+            slot = self.slots[index]
+            seat = slot.seat
+            if seat != Seat.EMPTY:
+                jobs += 1
+                longest_s = max(longest_s, slot.longest_iteration_s)
+                if seat == Seat.WAITING and index != holder:
+                    waiting_rank = min(waiting_rank, slot.rank)
+        cost_s = header.latency_s + max(0.0, header.refill_s)
+        header.quantum_s = quantum_s(jobs, cost_s, longest_s, header.wait_per_job_s)
+        header.waiting_rank = waiting_rank

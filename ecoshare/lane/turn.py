@@ -1,0 +1,179 @@
+"""A job's side of its lane's turn: take it, offer it at boundaries, leave it.
+
+::
+
+    A  ═══════boundary══boundary═╗                         ╔════
+              nobody waits       ║ quantum used up,        ║
+              or quantum left    ║ drain, grant B          ║
+    B                            ╚═══════════boundary══════╝
+
+No message goes to the controller: the holder picks its successor itself, with `core.turns`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from ecoshare.core.turns import Contender, next_holder
+from ecoshare.lane.table import NO_RANK, NOBODY, LaneTable, Seat
+
+_LOOK_AGAIN_S = 1.0
+"""A waiter that was never woken (its waker was killed in between) looks for itself after this long."""
+
+_SMOOTHING = 0.1
+"""Weight of a new sample in the running means."""
+
+
+class Turn:
+    """One job's claim on the turn of one lane. Not for use by two threads at once.
+
+    Attributes:
+        holding: Whether the job has the turn.
+    """
+
+    def __init__(self, table: LaneTable, index: int) -> None:
+        """A claim in slot `index`, which the controller has prepared."""
+        self._table = table
+        self._index = index
+        self._slot = table.slots[index]
+        self._fresh = False
+        self._slot.pid = os.getpid()
+
+    @property
+    def holding(self) -> bool:
+        """Whether the job has the turn."""
+        return bool(self._slot.seat == Seat.HOLDING)
+
+    def take(self) -> None:
+        """Wait for the turn; at once where the job has it."""
+        if self.holding:
+            return
+        table, slot = self._table, self._slot
+        chosen = None
+        with table.locked():
+            slot.since_s = time.monotonic()
+            table.level(self._index, slot.since_s)
+            slot.seat = Seat.WAITING
+            if table.header.holder == NOBODY:
+                chosen = next_holder(table.contenders())
+                table.grant(chosen)
+            else:
+                table.refresh()
+        if chosen == self._index:
+            self._begin(slot.since_s)
+            return
+        table.wake(chosen)
+        self._wait()
+
+    def offer(self, drain: Callable[[], None]) -> None:
+        """At a boundary: hand the turn over if its quantum is used up or someone more urgent waits.
+
+        Args:
+            drain: Waits until the device has done what the job has asked of it.
+        """
+        table, slot, header = self._table, self._slot, self._table.header
+        if slot.stop == 1:
+            drain()
+            self._stop()
+        if header.waiting_rank == NO_RANK or not self.holding:
+            return
+        if time.monotonic() - slot.since_s < header.quantum_s and header.waiting_rank >= slot.rank:
+            return
+        drain()
+        with table.locked():
+            now_s = time.monotonic()
+            self._account(now_s)
+            mine = Contender(self._index, slot.rank, slot.service_s, now_s)
+            chosen = next_holder([*table.contenders(), mine])
+            if chosen == self._index:
+                slot.since_s = now_s
+                table.refresh()
+                return
+            slot.since_s = now_s
+            slot.seat = Seat.WAITING
+            table.grant(chosen)
+        table.wake(chosen)
+        self._wait()
+
+    def leave(self) -> None:
+        """Give the turn up without wanting it back yet."""
+        table, slot = self._table, self._slot
+        if not self.holding:
+            return
+        with table.locked():
+            self._account(time.monotonic())
+            slot.seat = Seat.AWAY
+            chosen = next_holder(table.contenders())
+            table.grant(chosen)
+        table.wake(chosen)
+
+    def count(self, evaluating: bool) -> None:
+        """Count an iteration that has just ended, and learn its time and what the hand-over before it cost."""
+        slot, now_s = self._slot, time.monotonic()
+        if evaluating:
+            slot.eval_iterations += 1
+        else:
+            slot.iterations += 1
+        waited_s = slot.waited_s
+        if slot.last_s:
+            took_s = now_s - slot.last_s - (waited_s - slot.waited_at_last_s)
+            self._learn(took_s)
+        else:
+            slot.first_s, slot.waited_at_first_s = now_s, waited_s
+        slot.last_s, slot.waited_at_last_s = now_s, waited_s
+
+    def tell_out_of_memory(self) -> None:
+        """Leave word for the supervisor: this process ends because it got no more memory."""
+        self._slot.out_of_memory = 1
+
+    def _learn(self, took_s: float) -> None:
+        slot, header = self._slot, self._table.header
+        if not slot.iteration_s:
+            slot.iteration_s = took_s
+        if self._fresh:
+            # Cold caches, and the last holder's threads still spinning on the cores: the first iteration after a
+            # hand-over is longer. Unsigned noise would add up, so the sign is kept until the mean is used.
+            self._fresh = False
+            loss_s = min(took_s - slot.iteration_s, slot.iteration_s + 0.01)
+            header.refill_s += _SMOOTHING * (loss_s - header.refill_s)
+        else:
+            slot.iteration_s += _SMOOTHING * (took_s - slot.iteration_s)
+        # Decays, so that one slow iteration (a checkpoint, a compilation) does not bound the quantum for ever.
+        slot.longest_iteration_s = max(took_s, 0.95 * slot.longest_iteration_s)
+
+    def _account(self, now_s: float) -> None:
+        slot = self._slot
+        held_s = now_s - slot.since_s
+        slot.held_s += held_s
+        slot.service_s += held_s / (slot.weight or 1.0)
+
+    def _wait(self) -> None:
+        table, slot, header = self._table, self._slot, self._table.header
+        while True:
+            seen = slot.grant
+            if header.holder == self._index:
+                break
+            if slot.stop == 1:
+                self._stop()
+            table.sleep(self._index, seen, _LOOK_AGAIN_S)
+        now_s = time.monotonic()
+        waited_s = now_s - slot.since_s
+        header.latency_s += _SMOOTHING * (now_s - header.handed_s - header.latency_s)
+        slot.waited_s += waited_s
+        slot.longest_wait_s = max(slot.longest_wait_s, waited_s)
+        self._fresh = True
+        self._begin(now_s)
+
+    def _begin(self, now_s: float) -> None:
+        slot = self._slot
+        slot.handovers += 1
+        slot.since_s = now_s
+        slot.seat = Seat.HOLDING
+
+    def _stop(self) -> None:
+        """End as the user's script would on SIGTERM, here where nothing is half done."""
+        self._slot.stop = 2
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,60 @@
+"""Whether a job can be forked from the warm server, or needs an interpreter of its own."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import ecoshare
+from ecoshare.lane.messages import Launch
+from ecoshare.lane.sources import local_modules, local_sources
+
+_AT_LOAD = (
+    r"(?:OMP|MKL|GOMP|KMP|OPENBLAS|LD|CUBLAS|CUDNN|NUMEXPR|MALLOC|PYTORCH|TORCH[A-Z]*)_[A-Z0-9_]+|PYTHON[A-Z0-9_]+"
+)
+_IN_ENVIRONMENT = re.compile(rf"(?:{_AT_LOAD})\Z")
+_IN_SOURCE = re.compile(rf"""["']({_AT_LOAD})["']""".encode())
+_NOT_AT_LOAD = frozenset({"CUBLAS_WORKSPACE_CONFIG"})
+"""Read when a handle is made, not when the library is loaded."""
+
+
+def why_fresh(launch: Launch) -> str | None:
+    """The reason for which the job must not be forked from this process, or None where it may.
+
+    A forked job finds torch loaded. That is wrong where it asks for something that is read while torch loads, or
+    where a file of its own has the name of a module that is loaded here already.
+    """
+    if launch.python is not None:
+        return "python: names another interpreter"
+    if launch.fresh:
+        return "isolation: fresh"
+    for name in sorted(launch.env):
+        if _IN_ENVIRONMENT.match(name) and name not in _NOT_AT_LOAD:
+            return f"env: {name} is read when libraries load"
+    if launch.script is None:
+        shadowed = local_modules(Path(launch.cwd)).keys() & loaded_modules()
+        return f"{min(shadowed)}.py stands before the module of that name" if shadowed else None
+    shadowed = local_modules(Path(launch.script).parent).keys() & loaded_modules()
+    if shadowed:
+        return f"{min(shadowed)}.py beside the script stands before the module of that name"
+    for source in local_sources(Path(launch.script)):
+        try:
+            named = _IN_SOURCE.search(source.read_bytes())
+        except OSError:
+            continue  # starting the script will say so
+        if named and named[1].decode() not in _NOT_AT_LOAD:
+            return f"{source.name} names {named[1].decode()}, which is read when libraries load"
+    return None
+
+
+def loaded_modules() -> set[str]:
+    """Top-level modules in this process that a bare interpreter would not have."""
+    return {name.partition(".")[0] for name in sys.modules} - ecoshare._bare - {"__main__"}
+
+
+def forget(names: set[str]) -> None:
+    """Let the next import of these top-level modules look for them anew."""
+    for loaded in list(sys.modules):
+        if loaded.partition(".")[0] in names:
+            del sys.modules[loaded]

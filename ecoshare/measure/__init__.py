@@ -1,0 +1,1 @@
+"""Says how many joules were spent, and how that is known."""

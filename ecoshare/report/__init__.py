@@ -1,0 +1,1 @@
+"""Shows what a run did."""

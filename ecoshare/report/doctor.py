@@ -1,0 +1,191 @@
+"""Examines this machine: what sharing and measuring can rely on, with evidence and remedy."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ecoshare.errors import EcoshareError
+from ecoshare.hardware import devices, mps, nvml
+from ecoshare.jobs.quantities import format_size
+from ecoshare.lane import futex
+
+_RAPL = Path("/sys/class/powercap")
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+_TORCH = """
+import json, torch
+print(json.dumps({"version": torch.__version__, "threads": torch.get_num_threads(), "cuda": torch.version.cuda,
+                  "available": torch.cuda.is_available()}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was examined.
+
+    Attributes:
+        verdict: `ok`; `warn`, something is done without or worse; `fail`, nothing can be run.
+        evidence: What was seen.
+        remedy: What would mend it; empty where nothing needs mending.
+    """
+
+    subject: str
+    verdict: str
+    evidence: str
+    remedy: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+def examine() -> list[Finding]:
+    """All findings, in the order in which a run needs them."""
+    return [
+        _system(),
+        _torch(),
+        *_gpus(),
+        _processors(),
+        _shared_memory(),
+        _mps(),
+        _nvml_meter(),
+        _rapl_meter(),
+        _control(),
+    ]
+
+
+def print_findings(findings: list[Finding], console: Console) -> None:
+    """Print findings as a table, remedies below their evidence."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for finding in findings:
+        text = Text(finding.evidence)
+        if finding.remedy:
+            text.append(f"\n→ {finding.remedy}", style="italic")
+        table.add_row(Text(finding.verdict, style=_COLOURS[finding.verdict]), Text(finding.subject), text)
+    console.print(table)
+
+
+def _system() -> Finding:
+    evidence = f"{sys.platform}, Python {sys.version.split()[0]}"
+    if not futex.supported():
+        return Finding("system", "fail", evidence, "sharing needs Linux on x86-64 or arm64")
+    return Finding("system", "ok", evidence)
+
+
+def _torch() -> Finding:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _TORCH], capture_output=True, text=True, timeout=120, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Finding("torch", "fail", "importing torch took over two minutes", "see whether the disk answers")
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        return Finding("torch", "fail", f"cannot be imported: {said}", f"{sys.executable} -m pip install torch")
+    seen = json.loads(done.stdout)
+    evidence = f"torch {seen['version']}, {seen['threads']} intra-op threads, CUDA build {seen['cuda'] or 'none'}"
+    if seen["cuda"] and not seen["available"]:
+        return Finding("torch", "warn", evidence + ", but no GPU that it can use", "see `nvidia-smi`; CPU jobs run")
+    return Finding("torch", "ok", evidence)
+
+
+def _gpus() -> list[Finding]:
+    try:
+        found = devices.visible_gpus()
+    except EcoshareError as error:
+        return [Finding("device", "warn", str(error), error.hint)]
+    if not found:
+        return [Finding("device", "warn", "no GPU: there is no NVIDIA driver, or it shows none", "jobs share the CPU")]
+    findings = []
+    for index, gpu in enumerate(found):
+        evidence = f"cuda:{index} {gpu.model}, {format_size(gpu.free_bytes)} of {format_size(gpu.memory_bytes)} free"
+        evidence += f", driver {gpu.driver}, compute mode {gpu.compute_mode}"
+        if gpu.mig:
+            findings.append(
+                Finding("device", "warn", evidence, "it is cut into MIG instances; ecoshare shares whole GPUs")
+            )
+        elif gpu.compute_mode == "exclusive_process":
+            findings.append(Finding("device", "warn", evidence, "only one process may use it, unless MPS runs"))
+        else:
+            findings.append(Finding("device", "ok", evidence))
+    return findings
+
+
+def _processors() -> Finding:
+    device = devices.processors()
+    return Finding(
+        "processors",
+        "ok",
+        f"{device.model}, {device.cores} cores, {format_size(device.memory_bytes)} for jobs",
+    )
+
+
+def _shared_memory() -> Finding:
+    folder = Path("/dev/shm")
+    if not os.access(folder, os.W_OK):
+        return Finding("shared memory", "warn", "/dev/shm cannot be written", "lane tables go to the temporary folder")
+    free_bytes = shutil.disk_usage(folder).free
+    small = free_bytes < 1 << 20
+    remedy = "lane tables and DataLoader workers need it (docker: --shm-size)" if small else ""
+    return Finding("shared memory", "warn" if small else "ok", f"/dev/shm has {format_size(free_bytes)} free", remedy)
+
+
+def _mps() -> Finding:
+    if (daemon := mps.running()) is not None:
+        return Finding("MPS", "ok", f"a daemon answers at {daemon.pipes}")
+    if shutil.which(mps.CONTROL) is not None:
+        return Finding("MPS", "ok", "not running; a run with several lanes starts one of its own")
+    return Finding(
+        "MPS",
+        "warn",
+        f"{mps.CONTROL} is not installed",
+        "lanes of one GPU alternate by the driver's time slices",
+    )
+
+
+def _nvml_meter() -> Finding:
+    try:
+        found = nvml.gpus()
+    except EcoshareError as error:
+        return Finding("GPU energy", "warn", str(error), error.hint)
+    if not found:
+        return Finding("GPU energy", "warn", "no GPU to meter", "joules are modelled from processor time")
+    return Finding(
+        "GPU energy",
+        "warn",
+        "the driver's counter is not read yet",
+        "joules are modelled from the power limit",
+    )
+
+
+def _rapl_meter() -> Finding:
+    counters = sorted(_RAPL.glob("intel-rapl:*/energy_uj")) if _RAPL.is_dir() else []
+    if not counters:
+        return Finding(
+            "CPU energy",
+            "warn",
+            "no RAPL counters (virtual machine?)",
+            "joules are modelled from processor time",
+        )
+    if not os.access(counters[0], os.R_OK):
+        return Finding("CPU energy", "warn", f"{counters[0]} cannot be read", "let your group read it, or run as root")
+    return Finding(
+        "CPU energy",
+        "warn",
+        f"{len(counters)} RAPL counters, not read yet",
+        "joules are modelled from processor time",
+    )
+
+
+def _control() -> Finding:
+    return Finding("clocks and power", "ok", "never set: nothing in this version changes the hardware")

@@ -1,0 +1,41 @@
+"""A plan in words, for `--dry-run`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ecoshare.jobs.quantities import format_duration, format_size
+
+_MOST_ROWS = 50
+
+
+def print_plan(plan: dict[str, Any], console: Console) -> None:
+    """Print what would be run, and how."""
+    device = plan["device"]
+    lane = format_size(plan["memory_bytes"] // plan["lanes"])
+    console.print(Text(f"device     {device['name']}  {device['model']}"), soft_wrap=True)
+    console.print(f"objective  {plan['objective']}, policy {plan['policy']}")
+    console.print(f"lanes      {plan['lanes']} of {lane}, at most {plan['places_per_lane']} jobs in each")
+    console.print()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("job", "class", "runs"):
+        table.add_column(name)
+    for name in ("arrival", "priority", "iterations"):
+        table.add_column(name, justify="right")
+    for job in plan["jobs"][:_MOST_ROWS]:
+        runs = " ".join([job["script"] or f"-m {job['module']}", *job["args"]])
+        table.add_row(
+            Text(job["name"]),
+            Text(job["class"]),
+            Text(runs, overflow="ellipsis"),
+            format_duration(job["arrival_s"]),
+            str(job["priority"]),
+            "-" if job["iterations"] is None else str(job["iterations"]),
+        )
+    console.print(table)
+    if len(plan["jobs"]) > _MOST_ROWS:
+        console.print(f"… and {len(plan['jobs']) - _MOST_ROWS} more")

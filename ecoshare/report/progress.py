@@ -1,0 +1,179 @@
+"""Shows a run while it goes on: a live table on a terminal, plain lines elsewhere. All of it on stderr."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ecoshare.core.commands import Command, StartJob
+from ecoshare.core.events import Event, JobExited, Outcome, StopRequested
+from ecoshare.jobs.quantities import format_duration
+from ecoshare.report.views import JobView, RunView
+
+COLOURS = {
+    "running": "green",
+    "starting": "cyan",
+    "stopping": "yellow",
+    "completed": "bright_black",
+    "failed": "red",
+    "cancelled": "yellow",
+}
+_MOST_ROWS = 30
+_PLAIN_EVERY_S = 10.0
+
+
+class Progress(Protocol):
+    """Is told what happens, and shows it."""
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Something was decided."""
+        ...
+
+    def show(self, view: RunView) -> None:
+        """The run as it is now; called a few times a second."""
+        ...
+
+    def close(self) -> None:
+        """No more is to come."""
+        ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Nothing."""
+
+    def show(self, view: RunView) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class PlainProgress:
+    """A line for each start and end, and one with the state of things every ten seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._said_s = 0.0
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Say what began or ended."""
+        for command in commands:
+            if isinstance(command, StartJob):
+                again = f", attempt {command.attempt}" if command.attempt > 1 else ""
+                self._say(event.at_s, f"{command.job}: starts in lane {_lanes(command.lanes)}{again}")
+        if isinstance(event, JobExited):
+            done = f"{event.usage.iterations} iterations" + (
+                f", {event.usage.eval_iterations} of evaluation" if event.usage.eval_iterations else ""
+            )
+            how = "completed" if event.outcome is Outcome.COMPLETED else f"{event.outcome.value}: {event.reason}"
+            self._say(event.at_s, f"{event.job}: {how} ({done})")
+        if isinstance(event, StopRequested):
+            self._say(event.at_s, stop_line(event.at_once))
+
+    def show(self, view: RunView) -> None:
+        """Say how far each job is, now and then."""
+        if view.at_s - self._said_s >= _PLAIN_EVERY_S:
+            self._said_s = view.at_s
+            running = [f"{job.name} {_progress(job)}" for job in view.jobs if job.state == "running"]
+            if running:
+                self._say(view.at_s, " | ".join(running[:_MOST_ROWS]))
+
+    def close(self) -> None:
+        """Nothing is left to say."""
+
+    def _say(self, at_s: float, text: str) -> None:
+        self._console.print(f"{at_s:8.1f} s  {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveProgress:
+    """A table that is drawn anew a few times a second."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+        self._note = ""
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Keep what the user must know."""
+        if isinstance(event, StopRequested):
+            self._note = stop_line(event.at_once)
+
+    def show(self, view: RunView) -> None:
+        """Draw the table."""
+        self._live.update(self._table(view), refresh=True)
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        self._live.stop()
+
+    def _table(self, view: RunView) -> Table:
+        counts = Counter(job.state for job in view.jobs)
+        title = f"{format_duration(view.at_s)}   " + "  ".join(f"{count} {state}" for state, count in counts.items())
+        if not view.warm:
+            title += "   (loading torch)"
+        table = Table(
+            title=Text(title),
+            caption=Text(self._note) if self._note else None,
+            box=None,
+            title_justify="left",
+        )
+        for name, right in (
+            ("job", False),
+            ("state", False),
+            ("lane", True),
+            ("iterations", True),
+            ("it/s", True),
+        ):
+            table.add_column(name, justify="right" if right else "left", no_wrap=True)
+        table.add_column("slowdown", justify="right")
+        table.add_column("", overflow="ellipsis", no_wrap=True, ratio=1)
+        for job in _most_interesting(view.jobs):
+            table.add_row(
+                Text(job.name),
+                Text(("▶ " if job.holding else "  ") + job.state, style=COLOURS.get(job.state, "")),
+                _lanes(job.lanes),
+                _count(job),
+                f"{job.rate:.1f}" if job.rate is not None else "",
+                f"{job.slowdown:.2f}" if job.slowdown is not None else "",
+                Text(job.reason),
+            )
+        if len(view.jobs) > _MOST_ROWS:
+            table.add_row(Text(f"… and {len(view.jobs) - _MOST_ROWS} more", style="bright_black"))
+        return table
+
+
+def stop_line(at_once: bool) -> str:
+    """What a press of Ctrl-C has done."""
+    if at_once:
+        return "killing the jobs"
+    return "stopping: jobs end at their next iteration boundary; Ctrl-C again kills them at once"
+
+
+def _most_interesting(jobs: tuple[JobView, ...]) -> list[JobView]:
+    """Jobs that run before those that wait or have ended, where not all can be shown."""
+    if len(jobs) <= _MOST_ROWS:
+        return list(jobs)
+    order = {"running": 0, "stopping": 0, "starting": 1, "failed": 2, "queued": 3}
+    return sorted(jobs, key=lambda job: order.get(job.state, 4))[:_MOST_ROWS]
+
+
+def _lanes(lanes: tuple[int, ...]) -> str:
+    return ",".join(str(lane) for lane in lanes)
+
+
+def _count(job: JobView) -> str:
+    of = f"/{job.total}" if job.total else ""
+    return f"{job.iterations}{of}" if job.iterations or not job.eval_iterations else f"{job.eval_iterations} eval"
+
+
+def _progress(job: JobView) -> str:
+    rate = f" ({job.rate:.1f}/s)" if job.rate is not None else ""
+    return f"{_count(job)}{rate}"

@@ -1,0 +1,190 @@
+"""The result of a run, derived from its event log alone.
+
+`summary.json` is the contract for other programs. What is not known is null, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ecoshare.core.commands import Command, StartJob
+from ecoshare.core.events import (
+    Done,
+    Event,
+    IterationsDone,
+    JobArrived,
+    JobExited,
+    Outcome,
+    RunOpened,
+    StopRequested,
+    Usage,
+)
+from ecoshare.measure.model import PowerModel
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(slots=True)
+class _JobStory:
+    """What the log tells of one job."""
+
+    arrival_s: float | None = None
+    start_s: float | None = None
+    finish_s: float | None = None
+    attempts: int = 0
+    lanes: tuple[int, ...] = ()
+    last: JobExited | None = None
+    usage: Usage = field(default_factory=Usage)
+    spent_cpu_s: float = 0.0
+    spent_held_s: float = 0.0
+    errors: list[str] = field(default_factory=list)
+
+
+def summarise(
+    plan: dict[str, Any], entries: Iterable[Event | Command], power: PowerModel | None, run: str
+) -> dict[str, Any]:
+    """The summary of a run.
+
+    Args:
+        plan: Content of plan.json.
+        entries: Content of events.jsonl.
+        power: Model of the device, or None where joules are not known.
+        run: Name of the run folder, as users would type it.
+
+    Returns:
+        The object described in docs/summary.md.
+    """
+    stories = {job["name"]: _JobStory() for job in plan["jobs"]}
+    stopped = _read(entries, stories)
+    jobs = [_job(job, stories[job["name"]], plan, power) for job in plan["jobs"]]
+    finishes = [story.finish_s for story in stories.values() if story.finish_s is not None]
+    arrivals = [story.arrival_s for story in stories.values() if story.arrival_s is not None]
+    makespan_s = max(finishes) - min(arrivals) if finishes and arrivals else None
+    jcts_s = [job["jct_s"] for job in jobs if job["state"] == "completed"]
+    states = {job["state"] for job in jobs}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run": run,
+        "objective": plan["objective"],
+        "policy": plan["policy"],
+        "devices": [plan["device"]],
+        "lanes": plan["lanes"],
+        "state": "interrupted" if stopped else "completed" if states <= {"completed"} else "failed",
+        "makespan_s": makespan_s,
+        "mean_jct_s": sum(jcts_s) / len(jcts_s) if jcts_s else None,
+        "energy": _energy(stories, makespan_s, plan, power),
+        "idle_energy_j": power.idle_j(makespan_s) if power is not None and makespan_s is not None else None,
+        "search_energy_j": None,
+        "jobs": jobs,
+        "settings": [],
+        "baseline": None,
+        "notes": plan["notes"],
+    }
+
+
+def _read(entries: Iterable[Event | Command], stories: dict[str, _JobStory]) -> bool:
+    """Fill the stories; whether the run was stopped by the user."""
+    stopped = False
+    starting: dict[int, str] = {}
+    for entry in entries:
+        match entry:
+            case JobArrived():
+                story = stories[entry.job.name]
+                story.arrival_s = entry.at_s if story.arrival_s is None else story.arrival_s
+                stopped = False  # a resumed run has another chance
+            case StartJob():
+                story = stories[entry.job]
+                starting[entry.id] = entry.job
+                story.attempts, story.lanes = entry.attempt, entry.lanes
+                story.usage, story.last, story.finish_s = Usage(), None, None
+            case RunOpened():
+                starting.clear()  # a resumed run counts its commands anew
+            case Done() if entry.command in starting:
+                story = stories[starting.pop(entry.command)]
+                story.start_s = entry.at_s if story.start_s is None else story.start_s
+            case IterationsDone():
+                stories[entry.job].usage = entry.usage
+            case JobExited():
+                story = stories[entry.job]
+                story.last, story.finish_s, story.usage = entry, entry.at_s, entry.usage
+                story.spent_cpu_s += entry.usage.cpu_s
+                story.spent_held_s += entry.usage.held_s
+            case StopRequested():
+                stopped = True
+    return stopped
+
+
+def _job(job: dict[str, Any], story: _JobStory, plan: dict[str, Any], power: PowerModel | None) -> dict[str, Any]:
+    usage, last = story.usage, story.last
+    state = _state(last)
+    jct_s = story.finish_s - story.arrival_s if story.finish_s is not None and story.arrival_s is not None else None
+    active_j = power.active_j(_busy_s(story, plan)) if power is not None and last is not None else None
+    done = usage.iterations + usage.eval_iterations
+    return {
+        "name": job["name"],
+        "class": job["class"],
+        "state": state,
+        "exit_code": last.exit_code if last is not None else None,
+        "attempts": story.attempts,
+        "devices": [plan["device"]["name"]] if story.attempts else [],
+        "lanes": list(story.lanes),
+        "iterations": usage.iterations,
+        "eval_iterations": usage.eval_iterations,
+        "arrival_s": story.arrival_s,
+        "start_s": story.start_s,
+        "finish_s": story.finish_s,
+        "jct_s": jct_s,
+        "queue_s": story.start_s - story.arrival_s
+        if story.start_s is not None and story.arrival_s is not None
+        else None,
+        "slowdown": slowdown(usage, plan["lanes"]),
+        "interference": None,
+        "stretch": None,
+        "longest_wait_s": usage.longest_wait_s if last is not None else None,
+        "peak_memory_bytes": usage.peak_bytes or None,
+        "energy": {"value_j": active_j, "source": "modelled", "standard_error_j": None}
+        if active_j is not None
+        else None,
+        "energy_per_iteration_j": active_j / done if active_j is not None and done else None,
+        "error": last.reason or None if last is not None and state != "completed" else None,
+    }
+
+
+def slowdown(usage: Usage, lanes: int) -> float | None:
+    """Wall time per iteration, waits for the turn included, over the same without the waits.
+
+    The second is the time alone only where nothing else runs beside: in a single lane. With more lanes it takes a
+    profile to know it.
+    """
+    working_s = usage.span_s - usage.waited_s
+    if lanes > 1 or usage.iterations + usage.eval_iterations < 2 or working_s <= 0:
+        return None
+    return usage.span_s / working_s
+
+
+def _state(last: JobExited | None) -> str:
+    if last is None or last.outcome in (Outcome.STOPPED, Outcome.LOST):
+        return "cancelled"
+    return "completed" if last.outcome is Outcome.COMPLETED else "failed"
+
+
+def _busy_s(story: _JobStory, plan: dict[str, Any]) -> float:
+    """Core-seconds on processors; seconds of the turn on a GPU."""
+    return story.spent_cpu_s if plan["device"]["kind"] == "cpu" else story.spent_held_s
+
+
+def _energy(
+    stories: dict[str, _JobStory], makespan_s: float | None, plan: dict[str, Any], power: PowerModel | None
+) -> dict[str, Any] | None:
+    if power is None or makespan_s is None:
+        return None
+    active_j = sum(power.active_j(_busy_s(story, plan)) for story in stories.values())
+    return {
+        "value_j": power.idle_j(makespan_s) + active_j,
+        "source": "modelled",
+        "model": power.source,
+        "scope": "cpu" if plan["device"]["kind"] == "cpu" else "gpu",
+        "standard_error_j": None,
+    }

@@ -1,0 +1,68 @@
+"""The table that ends a run, drawn from its summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ecoshare.jobs.quantities import format_duration, format_energy
+from ecoshare.report.progress import COLOURS
+
+_MOST_ERRORS = 10
+
+
+def print_summary(summary: dict[str, Any], console: Console) -> None:
+    """Print the jobs, the totals, why jobs failed, and where to look further."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("job")
+    table.add_column("state")
+    for name in ("JCT", "queued", "slowdown", "iterations", "energy"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for job in summary["jobs"]:
+        table.add_row(
+            Text(job["name"]),
+            Text(job["state"], style=COLOURS.get(job["state"], "")),
+            _duration(job["jct_s"]),
+            _duration(job["queue_s"]),
+            "-" if job["slowdown"] is None else f"{job['slowdown']:.2f}",
+            iterations(job),
+            energy(job["energy"]),
+        )
+    console.print(table)
+    console.print()
+    console.print(Text(totals(summary)), soft_wrap=True)
+    failed = [job for job in summary["jobs"] if job["error"]]
+    for job in failed[:_MOST_ERRORS]:
+        console.print(Text.assemble((job["name"], "red"), f": {job['error']}"), soft_wrap=True)
+    if len(failed) > _MOST_ERRORS:
+        console.print(f"… and {len(failed) - _MOST_ERRORS} more; see summary.json")
+    console.print(Text(f"run folder: {summary['run']}"), soft_wrap=True)
+
+
+def totals(summary: dict[str, Any]) -> str:
+    """Makespan, mean JCT and energy in one line."""
+    parts = [f"makespan {_duration(summary['makespan_s'])}", f"mean JCT {_duration(summary['mean_jct_s'])}"]
+    if summary["energy"] is not None:
+        idle = format_energy(summary["idle_energy_j"])
+        parts.append(f"energy {energy(summary['energy'])} of which idle {idle} ({summary['energy']['model']})")
+    else:
+        parts.append("energy not known")
+    return ", ".join(parts)
+
+
+def energy(value: dict[str, Any] | None) -> str:
+    """Joules with the word that says how they are known."""
+    return "-" if value is None else f"{format_energy(value['value_j'])} {value['source']}"
+
+
+def iterations(job: dict[str, Any]) -> str:
+    """Training iterations, and those of evaluation apart."""
+    evaluated = f" +{job['eval_iterations']} eval" if job["eval_iterations"] else ""
+    return f"{job['iterations']}{evaluated}"
+
+
+def _duration(value_s: float | None) -> str:
+    return "-" if value_s is None else format_duration(value_s)

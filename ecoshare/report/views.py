@@ -1,0 +1,39 @@
+"""What a run looks like at one moment, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job at one moment.
+
+    Attributes:
+        state: Value of a `core.states.JobState`, or `arriving`.
+        holding: Whether it has its lane's turn.
+        total: Iterations in all, where the owner said.
+        rate: Iterations a second of wall time, waits included; None before two are done.
+        reason: Why it ended, where that needs saying.
+    """
+
+    name: str
+    state: str
+    lanes: tuple[int, ...]
+    holding: bool
+    iterations: int
+    eval_iterations: int
+    total: int | None
+    rate: float | None
+    slowdown: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run at one moment."""
+
+    at_s: float
+    jobs: tuple[JobView, ...]
+    stopping: bool
+    warm: bool

@@ -1,0 +1,1 @@
+"""Drives the core in real time, with real processes."""

@@ -1,0 +1,387 @@
+"""The real-time driver of the core: hands it events, carries out its commands.
+
+::
+
+                    ┌───────────── driver ─────────────┐
+    arrivals ─────► │  queue ──► core.handle ──► log   │
+    signals ──────► │              │                   │ ──claims──► lane tables (shared memory)
+    supervisor ───► │              └──► carry out ─────│ ──Launch, Stop──► supervisor
+    lane tables ──► │  (progress, once a second)       │
+                    └───────────────┬──────────────────┘
+                                    └── guard (told when all is well)
+
+Every event goes through one queue and is stamped when it is handled, so time never goes back in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ecoshare.core.commands import Command, KillJob, OpenLane, SetShares, StartJob
+from ecoshare.core.events import (
+    Done,
+    Event,
+    IterationsDone,
+    JobArrived,
+    JobExited,
+    Outcome,
+    Refused,
+    RunOpened,
+    StopRequested,
+    Usage,
+)
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import JobState
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.lane import attempt, records
+from ecoshare.lane.messages import Ended, Launch, Launched, NotLaunched, Ready, Stop, Trouble
+from ecoshare.lane.table import SLOTS, LaneTable, Seat
+from ecoshare.report.progress import Progress
+from ecoshare.report.summary import slowdown
+from ecoshare.report.views import JobView, RunView
+from ecoshare.runtime import sweep
+from ecoshare.runtime.folder import RunFolder, unwritable
+from ecoshare.runtime.guard import Guard
+from ecoshare.runtime.log import EventLog
+from ecoshare.runtime.plan import Plan, PlannedJob
+from ecoshare.runtime.supervisor import Supervisor
+
+GRACE_S = 10.0
+"""For a job that must end: to reach its next boundary, and then from SIGTERM to SIGKILL."""
+
+_PROGRESS_S = 1.0
+_SHOW_S = 0.25
+_MOST_SUPERVISORS = 6
+
+
+@dataclass(slots=True)
+class _Process:
+    """An attempt that the supervisor was asked to start and has not told the end of."""
+
+    job: PlannedJob
+    attempt: int
+    places: tuple[tuple[int, int], ...]  # (lane, slot)
+    known: Usage = field(default_factory=Usage)
+
+
+@dataclass(slots=True)
+class Driver:
+    """Runs a plan in real time.
+
+    Attributes:
+        plan: What to run.
+        folder: Where to write.
+        shared: Folder for lane tables and sockets, nobody else's, in memory.
+        token: Marks the run's processes.
+        began_s: Monotonic time of the first opening of the run.
+        progress: Is told what happens.
+        core: Decides.
+        processes: Attempts under way, by job name.
+    """
+
+    plan: Plan
+    folder: RunFolder
+    shared: Path
+    token: str
+    began_s: float
+    progress: Progress
+    core: Scheduler = field(default_factory=Scheduler)
+    tables: dict[int, LaneTable] = field(default_factory=dict)
+    processes: dict[str, _Process] = field(default_factory=dict)
+    ready: Ready | None = None
+    _queue: asyncio.Queue[Callable[..., Event]] = field(default_factory=asyncio.Queue)
+    _jobs: dict[str, PlannedJob] = field(default_factory=dict)
+    _commands: dict[int, str] = field(default_factory=dict)
+    _to_arrive: int = 0
+    _stops: int = 0
+    _supervisor: Supervisor | None = None
+    _guard: Guard | None = None
+
+    def now_s(self) -> float:
+        """Seconds since the run was first opened."""
+        return time.monotonic() - self.began_s
+
+    async def run(self) -> None:
+        """Run every job of the plan to its end.
+
+        Raises:
+            UnfitEnvironment: The run cannot go on: the disk is full, torch cannot be loaded. Nothing of it is left.
+        """
+        self._jobs = {job.spec.name: job for job in self.plan.jobs}
+        self._guard = Guard(self.token, self.shared)
+        try:
+            log = EventLog(self.folder.events)
+        except OSError as error:
+            raise unwritable(self.folder.events, error) from error
+        try:
+            await self._guard.start()
+            self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
+            with self._signals():
+                async with asyncio.TaskGroup() as tasks:
+                    beside = (
+                        self._guard.keep(),
+                        self._listen(),
+                        self._tell_progress(),
+                        self._show_progress(),
+                    )
+                    running = [tasks.create_task(each) for each in beside]
+                    self._tell(partial(RunOpened, **self.plan.opening()))
+                    self._schedule_arrivals()
+                    await self._decide(log)
+                    for task in running:
+                        task.cancel()
+        except* OSError as errors:
+            raise unwritable(self.folder.path, _first(errors)) from errors
+        except* UnfitEnvironment as errors:
+            raise _first(errors) from None
+        finally:
+            log.close()
+            await self._clear_up()
+
+    async def _decide(self, log: EventLog) -> None:
+        """The loop: one event at a time, until every job has ended."""
+        while True:
+            make = await self._queue.get()
+            event = make(at_s=self.now_s())
+            commands = self.core.handle(event)
+            log.write(event, commands)
+            self.progress.event(event, commands)
+            for command in commands:
+                self._carry_out(command)
+            if not self.core.live_jobs and (not self._to_arrive or self.core.stopping) and self.core.lanes:
+                return
+
+    def _tell(self, make: Callable[..., Event]) -> None:
+        self._queue.put_nowait(make)
+
+    # What happens
+
+    def _schedule_arrivals(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._to_arrive = len(self.plan.jobs)
+        for job in self.plan.jobs:
+            wait_s = job.arrival_s - self.now_s()
+            if wait_s <= 0:
+                self._arrive(job)
+            else:
+                loop.call_later(wait_s, self._arrive, job)
+
+    def _arrive(self, job: PlannedJob) -> None:
+        def make(at_s: float) -> Event:
+            self._to_arrive -= 1
+            return JobArrived(at_s, job.spec)
+
+        self._tell(make)
+
+    async def _listen(self) -> None:
+        """Tell the core what the supervisor says; where the supervisor dies, its jobs are lost and it is replaced."""
+        for _ in range(_MOST_SUPERVISORS):
+            assert self._supervisor is not None
+            async for message in self._supervisor.messages():
+                match message:
+                    case Ready():
+                        self.ready = message
+                    case Launched():
+                        self._tell(partial(Done, command=message.command))
+                    case NotLaunched():
+                        self._forget_command(message.command)
+                        self._tell(partial(Refused, command=message.command, error=message.error))
+                    case Ended():
+                        self._end(message)
+                    case Trouble():
+                        raise UnfitEnvironment(message.error, "make room, then `ecoshare run --resume`")
+            await self._replace_supervisor()
+        raise UnfitEnvironment(
+            f"the jobs' supervisor died {_MOST_SUPERVISORS} times", f"see {self.folder.supervisor_log}"
+        )
+
+    async def _replace_supervisor(self) -> None:
+        assert self._supervisor is not None
+        await self._supervisor.close()
+        if self.ready is None:
+            said = records.last_line(self.folder.supervisor_log)
+            raise UnfitEnvironment(f"torch cannot be loaded: {said or 'no reason given'}", "see `ecoshare doctor`")
+        await asyncio.to_thread(sweep.end_all, self.token)
+        for process in list(self.processes.values()):
+            recorded = [
+                ended
+                for ended in records.read(self.folder.job(process.job.spec.name))
+                if ended.attempt == process.attempt
+            ]
+            for lane, slot in process.places:
+                self.tables[lane].free(slot)
+            lost = Ended(
+                process.job.spec.name,
+                process.attempt,
+                Outcome.LOST.value,
+                None,
+                "its supervisor died with it",
+            )
+            self._end(recorded[0] if recorded else lost)
+        self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
+
+    def _end(self, ended: Ended) -> None:
+        process = self.processes.pop(ended.job, None)
+        if process is None or process.attempt != ended.attempt:
+            return
+        usage = Usage(**ended.usage) if ended.usage else process.known
+        self._tell(
+            partial(
+                JobExited,
+                job=ended.job,
+                attempt=ended.attempt,
+                outcome=Outcome(ended.outcome),
+                exit_code=ended.exit_code,
+                reason=ended.reason,
+                usage=usage,
+            )
+        )
+
+    async def _tell_progress(self) -> None:
+        while True:
+            await asyncio.sleep(_PROGRESS_S)
+            for name, process in self.processes.items():
+                if self.core.jobs[name].state is not JobState.RUNNING:
+                    continue
+                usage = self.usage(name)
+                if (usage.iterations, usage.eval_iterations) != (
+                    process.known.iterations,
+                    process.known.eval_iterations,
+                ):
+                    process.known = usage
+                    self._tell(partial(IterationsDone, job=name, usage=usage))
+
+    async def _show_progress(self) -> None:
+        while True:
+            self.progress.show(self.view())
+            await asyncio.sleep(_SHOW_S)
+
+    def view(self) -> RunView:
+        """The run as it is now."""
+        return RunView(
+            at_s=self.now_s(),
+            jobs=tuple(self._view(job) for job in self.plan.jobs),
+            stopping=self.core.stopping,
+            warm=self.ready is not None,
+        )
+
+    def _view(self, planned: PlannedJob) -> JobView:
+        name = planned.spec.name
+        job = self.core.jobs.get(name)
+        if job is None:
+            return JobView(name, "arriving", (), False, 0, 0, planned.spec.iterations, None, None)
+        process = self.processes.get(name)
+        usage, holding = job.usage, False
+        if process is not None and process.places:
+            lane, slot = process.places[0]
+            usage, holding = self.usage(name), self.tables[lane].header.holder == slot
+        done = usage.iterations + usage.eval_iterations
+        return JobView(
+            name=name,
+            state=job.state.value,
+            lanes=tuple(lane.number for lane in job.lanes) if process is not None else (),
+            holding=holding,
+            iterations=usage.iterations,
+            eval_iterations=usage.eval_iterations,
+            total=planned.spec.iterations,
+            rate=(done - 1) / usage.span_s if done > 1 and usage.span_s > 0 else None,
+            slowdown=slowdown(usage, self.plan.lanes),
+            reason=job.history[-1][1].partition(": ")[2] if job.state is JobState.FAILED else "",
+        )
+
+    def usage(self, name: str) -> Usage:
+        """What a job under way has used so far, read from its lane's table."""
+        lane, slot = self.processes[name].places[0]
+        return Usage(**attempt.usage(self.tables[lane].slots[slot]))
+
+    @contextlib.contextmanager
+    def _signals(self) -> Any:
+        """Ctrl-C, SIGTERM and a closed terminal ask for the end of the run; the second time, at once."""
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        for number in numbers:
+            loop.add_signal_handler(number, self._asked_to_stop)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def _asked_to_stop(self) -> None:
+        self._stops += 1
+        if self._stops <= 2:
+            self._tell(partial(StopRequested, at_once=self._stops == 2))
+
+    # What is to be done
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case OpenLane():
+                self._open_lane(command)
+            case StartJob():
+                self._start_job(command)
+            case SetShares():
+                self._set_shares(command)
+            case KillJob():
+                self._send(Stop(command.job, command.attempt, command.at_once, command.reason, GRACE_S))
+
+    def _open_lane(self, command: OpenLane) -> None:
+        self.tables[command.lane] = LaneTable.create(self.shared / f"lane{command.lane}")
+        self._tell(partial(Done, command=command.id))
+
+    def _start_job(self, command: StartJob) -> None:
+        job = self._jobs[command.job]
+        places = tuple((lane, self._free_slot(lane)) for lane in command.lanes)
+        for lane, slot in places:
+            self.tables[lane].seat(slot)
+        folder = self.folder.job(command.job)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self.processes[command.job] = _Process(job, command.attempt, places)
+        self._commands[command.id] = command.job
+        tables = [(self.tables[lane].path, slot) for lane, slot in places]
+        self._send(job.launch(command, tables, folder, self.plan.device, self.plan.environment))
+
+    def _free_slot(self, lane: int) -> int:
+        slots = self.tables[lane].slots
+        return next(slot for slot in range(SLOTS) if slots[slot].seat == Seat.EMPTY)
+
+    def _forget_command(self, command: int) -> None:
+        process = self.processes.pop(self._commands.pop(command))
+        for lane, slot in process.places:
+            self.tables[lane].free(slot)
+
+    def _set_shares(self, command: SetShares) -> None:
+        claims = {}
+        for share in command.shares:
+            process = self.processes.get(share.job)
+            for lane, slot in process.places if process is not None else ():
+                if lane == command.lane:
+                    claims[slot] = (share.rank, share.weight)
+        self.tables[command.lane].claim(claims)
+
+    def _send(self, message: Launch | Stop) -> None:
+        assert self._supervisor is not None
+        self._supervisor.send(message)
+
+    async def _clear_up(self) -> None:
+        """End what is left, and tell the guard that nothing is."""
+        if self._supervisor is not None:
+            await self._supervisor.close()
+        await asyncio.to_thread(sweep.end_all, self.token)
+        if self._guard is not None:
+            await self._guard.dismiss()
+
+
+def _first(errors: BaseExceptionGroup[Any]) -> Any:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

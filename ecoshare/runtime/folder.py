@@ -1,0 +1,146 @@
+"""The folder of a run: the one place that knows where things lie in it.
+
+::
+
+    runs/20261121-053012-jobs/     mode 0700
+        jobs.yaml                  as given, values of env: masked
+        plan.json                  what was decided before it began
+        environment.json           machine and versions
+        events.jsonl               the one truth: every event and command, in order
+        summary.json               the result, for other programs
+        jobs/<name>/               stdout.log, stderr.log, exit-<attempt>.json
+    runs/latest                    -> the newest
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ecoshare.errors import UnfitEnvironment, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Paths of one run."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, runs: Path, name: str) -> RunFolder:
+        """Make a new run folder in `runs`, named after the present time and `name`.
+
+        Raises:
+            UnfitEnvironment: It cannot be written there.
+        """
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        try:
+            runs.mkdir(parents=True, exist_ok=True)
+            for attempt in range(1000):
+                folder = cls(runs / (f"{stamp}-{name}" + (f"-{attempt + 1}" if attempt else "")))
+                try:
+                    folder.path.mkdir(mode=0o700)
+                except FileExistsError:
+                    continue
+                break
+            else:
+                raise UnfitEnvironment(f"{runs} has a thousand runs of this second already")
+            folder.jobs.mkdir(mode=0o700)
+            _point(runs / "latest", folder.path.name)
+        except OSError as error:
+            raise unwritable(runs, error) from error
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """The run folder at `path`.
+
+        Raises:
+            UsageError: It is not one.
+        """
+        folder = cls(path.resolve())
+        if not folder.plan.is_file():
+            raise UsageError(f"{path} is not a run folder", "a run folder has a plan.json; `runs/latest` is the newest")
+        return folder
+
+    @property
+    def jobs(self) -> Path:
+        """Folder of the jobs' folders."""
+        return self.path / "jobs"
+
+    def job(self, name: str) -> Path:
+        """Folder of one job's logs and exit records."""
+        return self.jobs / name
+
+    @property
+    def job_file(self) -> Path:
+        """The masked copy of the job file."""
+        return self.path / "jobs.yaml"
+
+    @property
+    def plan(self) -> Path:
+        """What was decided before the run began."""
+        return self.path / "plan.json"
+
+    @property
+    def environment(self) -> Path:
+        """Machine and versions."""
+        return self.path / "environment.json"
+
+    @property
+    def events(self) -> Path:
+        """The log of events and commands."""
+        return self.path / "events.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """The result."""
+        return self.path / "summary.json"
+
+    @property
+    def supervisor_log(self) -> Path:
+        """What the warm server said on stderr; empty unless something is wrong."""
+        return self.path / "supervisor.log"
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write `data` beside `path` and rename: readers see all of it or nothing.
+
+    Raises:
+        UnfitEnvironment: No room, or no permission.
+    """
+    write_text(path, json.dumps(data, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` beside `path` and rename.
+
+    Raises:
+        UnfitEnvironment: No room, or no permission.
+    """
+    beside = path.with_name(path.name + ".new")
+    try:
+        with beside.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> UnfitEnvironment:
+    """The error for a run folder that cannot be written."""
+    return UnfitEnvironment(f"cannot write {path}: {error.strerror or error}", "choose another place with --runs")
+
+
+def _point(link: Path, target: str) -> None:
+    beside = link.with_name(f".latest-{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    beside.symlink_to(target)
+    beside.replace(link)

@@ -1,0 +1,233 @@
+"""What is decided before a run begins, as a value that can be printed, kept and run.
+
+An objective chooses a policy where the user names none. What it could decide only with profiles or knobs, which do not
+exist yet, is said in the plan's notes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ecoshare.core.commands import StartJob
+from ecoshare.core.events import SCHEMA, Config, Device, JobSpec
+from ecoshare.core.policies import POLICIES
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.hardware.devices import DeviceInfo
+from ecoshare.jobs.load import LoadedJobs
+from ecoshare.jobs.schema import Job
+from ecoshare.lane.messages import Launch
+from ecoshare.lane.table import SLOTS
+from ecoshare.runtime.jobclass import job_class
+
+OBJECTIVES: dict[str, tuple[str, str]] = {
+    "energy": (
+        "fair",
+        "objective energy: no profiles and no knobs yet, so it cannot choose packings or settings; the order of turns "
+        "costs the same joules, so everybody gets equal turns (policy fair)",
+    ),
+    "edp": ("srtf", "objective edp: no profiles and no knobs yet; it shortens JCT alone (policy srtf)"),
+    "jct": ("srtf", ""),
+    "makespan": ("pack", ""),
+}
+"""For each objective: the policy that serves it, and what it cannot decide yet."""
+
+PLACES = 4
+"""Jobs in a lane, where the user does not say: each gets this share of the lane's memory until it has a profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """A job of the file with what the core must know of it."""
+
+    spec: JobSpec
+    arrival_s: float
+    source: Job
+
+    def launch(
+        self,
+        command: StartJob,
+        tables: list[tuple[str, int]],
+        folder: Path,
+        device: DeviceInfo,
+        environment: dict[str, str | None],
+    ) -> Launch:
+        """The message that starts an attempt."""
+        job = self.source
+        again = command.attempt > 1
+        return Launch(
+            command=command.id,
+            job=job.name,
+            attempt=command.attempt,
+            tables=tables,
+            script=str(job.script) if job.script is not None else None,
+            module=job.module,
+            args=[*job.args, *(job.resume_args if again else [])],
+            cwd=str(job.cwd),
+            env={
+                **environment,
+                **job.env,
+                "ECOSHARE_ATTEMPT": str(command.attempt),
+                "ECOSHARE_JOB": job.name,
+            },
+            python=str(job.python) if job.python is not None else None,
+            fresh=job.isolation == "fresh",
+            device=device.kind,
+            cap_bytes=command.cap_bytes,
+            timeout_s=job.timeout_s,
+            startup_timeout_s=job.startup_timeout_s,
+            folder=str(folder),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; of the environment only the names."""
+        job = self.source
+        return {
+            "name": job.name,
+            "class": self.spec.job_class,
+            "script": str(job.script) if job.script is not None else None,
+            "module": job.module,
+            "args": list(job.args),
+            "cwd": str(job.cwd),
+            "env": sorted(job.env),
+            "arrival_s": self.arrival_s,
+            "priority": job.priority,
+            "iterations": job.iterations,
+            "gpus": job.gpus,
+            "isolation": job.isolation,
+            "retries": job.retries,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run before it begins.
+
+    Attributes:
+        digest: Of the job file, so that a resumed run is the same run.
+        memory_bytes: What all lanes together may use of the device.
+        environment: What every job's environment gets.
+        mps: Whether jobs of parallel lanes share a context through MPS.
+        notes: What the user should know about these decisions, a line each.
+    """
+
+    job_file: Path
+    digest: str
+    objective: str
+    policy: str
+    device: DeviceInfo
+    memory_bytes: int
+    lanes: int
+    places: int
+    environment: dict[str, str | None]
+    mps: bool
+    notes: tuple[str, ...]
+    jobs: tuple[PlannedJob, ...]
+
+    def opening(self) -> dict[str, Any]:
+        """Fields of the run's `RunOpened`."""
+        return {
+            "schema": SCHEMA,
+            "config": Config(self.policy, self.lanes, self.places, self.mps),
+            "devices": (Device(self.device.name, "local", self.memory_bytes),),
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "schema_version": 1,
+            "job_file": str(self.job_file),
+            "digest": self.digest,
+            "objective": self.objective,
+            "policy": self.policy,
+            "device": self.device.as_dict(),
+            "memory_bytes": self.memory_bytes,
+            "lanes": self.lanes,
+            "places_per_lane": self.places,
+            "mps": self.mps,
+            "notes": list(self.notes),
+            "jobs": [job.as_dict() for job in self.jobs],
+        }
+
+    def remaining(self, attempts: dict[str, int], finished: set[str]) -> Plan:
+        """The plan of a resumed run: jobs that have not finished, counting their earlier attempts."""
+        jobs = tuple(
+            replace(job, spec=replace(job.spec, attempts_before=attempts.get(job.spec.name, 0)))
+            for job in self.jobs
+            if job.spec.name not in finished
+        )
+        return replace(self, jobs=jobs)
+
+
+def make(
+    loaded: LoadedJobs,
+    device: DeviceInfo,
+    objective: str = "energy",
+    policy: str | None = None,
+    lanes: int = 1,
+    places: int = PLACES,
+    memory_bytes: int | None = None,
+) -> Plan:
+    """Decide how to run the jobs of a file on a device.
+
+    Raises:
+        UsageError: No such objective or policy, or numbers out of range.
+        UnfitEnvironment: A job needs more devices than there are.
+    """
+    if objective not in OBJECTIVES:
+        raise UsageError(f"--objective {objective}: expected one of {', '.join(OBJECTIVES)}")
+    if policy is not None and policy not in POLICIES:
+        raise UsageError(f"--policy {policy}: expected one of {', '.join(sorted(POLICIES))}")
+    if not 1 <= places <= SLOTS:
+        raise UsageError(f"--jobs-per-lane {places}: expected 1 to {SLOTS}")
+    if not 1 <= lanes <= SLOTS:
+        raise UsageError(f"--lanes {lanes}: expected 1 to {SLOTS}")
+    chosen, note = OBJECTIVES[objective]
+    notes = [note] if note and policy is None else []
+    jobs = tuple(_plan(job, device) for job in loaded.jobs)
+    for job in jobs:
+        if job.spec.gpus > 1:
+            raise UnfitEnvironment(
+                f"job {job.spec.name} asks for {job.spec.gpus} devices, and a run has one",
+                "gangs over several devices run in the simulator only, so far",
+            )
+    if (policy or chosen) == "srtf" and (unknown := [job.spec.name for job in jobs if job.spec.iterations is None]):
+        notes.append(
+            f"policy srtf: {len(unknown)} of {len(jobs)} jobs give no `iterations:` ({_some(unknown)}); "
+            "they are ranked by the time they have had"
+        )
+    limited = [job.source.name for job in jobs if job.source.slowdown is not None]
+    if limited:
+        notes.append(f"slowdown limits ({_some(limited)}) are checked at the end; nothing steers by them yet")
+    return Plan(
+        job_file=loaded.path,
+        digest=loaded.digest,
+        objective=objective,
+        policy=policy or chosen,
+        device=device,
+        memory_bytes=min(memory_bytes or device.memory_bytes, device.memory_bytes),
+        lanes=lanes,
+        places=places,
+        environment=dict(device.environment),
+        mps=False,
+        notes=tuple(notes),
+        jobs=jobs,
+    )
+
+
+def _plan(job: Job, device: DeviceInfo) -> PlannedJob:
+    name = job.job_class or job_class(job.name, job.script, job.module, tuple(job.args), device.model)
+    spec = JobSpec(
+        name=job.name,
+        job_class=name,
+        gpus=job.gpus,
+        priority=job.priority,
+        iterations=job.iterations,
+        retries=job.retries,
+    )
+    return PlannedJob(spec, job.arrival_s, job)
+
+
+def _some(names: list[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

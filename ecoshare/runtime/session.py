@@ -1,0 +1,214 @@
+"""A run from its plan to its summary: the folder, the driver, the result; and going on with a run that was cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import ecoshare
+from ecoshare.core.events import Outcome
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.hardware import nvml
+from ecoshare.jobs.load import load
+from ecoshare.jobs.mask import masked
+from ecoshare.lane import futex, records
+from ecoshare.measure import model
+from ecoshare.report.progress import Progress
+from ecoshare.report.summary import summarise
+from ecoshare.runtime import log, sweep
+from ecoshare.runtime import plan as planning
+from ecoshare.runtime.driver import Driver
+from ecoshare.runtime.folder import RunFolder, unwritable, write_json, write_text
+from ecoshare.runtime.plan import Plan
+
+
+def start(plan: Plan, job_text: str, runs: Path, progress: Progress) -> tuple[RunFolder, dict[str, Any]]:
+    """Run a plan in a new run folder under `runs`.
+
+    Args:
+        job_text: The job file that the plan was made from; a copy without the values of `env:` is kept.
+
+    Returns:
+        The folder, and the summary that is in it.
+
+    Raises:
+        UnfitEnvironment: This machine cannot run it, or ceased to.
+    """
+    _check_machine()
+    folder = RunFolder.create(runs, plan.job_file.stem)
+    environment = _describe(plan)
+    write_json(folder.environment, environment)
+    write_text(folder.job_file, masked(job_text))
+    write_json(folder.plan, plan.as_dict())
+    return folder, _drive(plan, folder, environment, progress)
+
+
+def resume(run: Path, progress: Progress) -> tuple[RunFolder, dict[str, Any]]:
+    """Run what a run that was cut off has left: every job whose end is not recorded.
+
+    Raises:
+        UsageError: The job file is not what it was, or the run is still going on.
+        UnfitEnvironment: As `start`.
+    """
+    _check_machine()
+    folder = RunFolder.open(run)
+    before = _read_json(folder.plan)
+    environment = _read_json(folder.environment)
+    job_file = Path(before["job_file"])
+    loaded = load(job_file)
+    if loaded.digest != before["digest"]:
+        raise UsageError(
+            f"{job_file} has changed since {run} began",
+            "a changed file is another run: start it without --resume",
+        )
+    from ecoshare.hardware import devices
+
+    device = devices.find(before["device"]["name"])
+    plan = planning.make(
+        loaded,
+        device,
+        objective=before["objective"],
+        policy=before["policy"],
+        lanes=before["lanes"],
+        places=before["places_per_lane"],
+        memory_bytes=before["memory_bytes"],
+    )
+    if not _writer_is_gone(folder):
+        raise UsageError(f"{run} is still going on", "stop it first, with Ctrl-C where it runs")
+    left = sweep.end_all(environment["token"])
+    if left:
+        raise UnfitEnvironment(f"processes of the dead run cannot be ended: {left}")
+    finished, attempts = _progress_of(plan, folder)
+    return folder, _drive(plan.remaining(attempts, finished), folder, environment, progress)
+
+
+def summary_of(folder: RunFolder) -> dict[str, Any]:
+    """The summary of a run, also of one that was cut off or still goes on, from its event log."""
+    plan, environment = _read_json(folder.plan), _read_json(folder.environment)
+    entries = log.read(folder.events) if folder.events.exists() else iter(())
+    return summarise(plan, entries, _power(environment), _shown(folder))
+
+
+def _drive(plan: Plan, folder: RunFolder, environment: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    shared = Path(tempfile.mkdtemp(prefix="ecoshare-", dir=_memory_folder()))
+    driver = Driver(
+        plan=plan,
+        folder=folder,
+        shared=shared,
+        token=environment["token"],
+        began_s=time.monotonic() - (time.time() - environment["opened_unix_s"]),
+        progress=progress,
+    )
+    try:
+        asyncio.run(driver.run())
+    finally:
+        progress.close()
+        shutil.rmtree(shared, ignore_errors=True)
+    if driver.ready is not None:
+        versions = {"torch": driver.ready.torch, "intra_op_threads": driver.ready.threads}
+        write_json(folder.environment, {**environment, **versions, "torch_load_s": driver.ready.load_s})
+    summary = summary_of(folder)
+    write_json(folder.summary, summary)
+    return summary
+
+
+def _check_machine() -> None:
+    if not futex.supported():
+        raise UnfitEnvironment(
+            f"sharing needs Linux on x86-64 or arm64; this is {platform.system()} on {platform.machine()}"
+        )
+
+
+def _describe(plan: Plan) -> dict[str, Any]:
+    """What of the machine matters to the run; `token` marks its processes."""
+    power = model.processors(plan.device.cores) if plan.device.kind == "cpu" else _gpu_power(plan)
+    return {
+        "schema_version": 1,
+        "ecoshare": ecoshare.__version__,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "opened_unix_s": time.time(),
+        "token": secrets.token_hex(8),
+        "device": plan.device.as_dict(),
+        "power_model": None
+        if power is None
+        else {
+            "idle_w": power.idle_w,
+            "busy_w": power.busy_w,
+            "full_load": power.full_load,
+            "source": power.source,
+        },
+    }
+
+
+def _gpu_power(plan: Plan) -> model.PowerModel | None:
+    idle_w = nvml.power_w(str(plan.device.uuid))
+    if idle_w is None or plan.device.power_limit_w is None:
+        return None
+    return model.gpu(idle_w, plan.device.power_limit_w)
+
+
+def _power(environment: dict[str, Any]) -> model.PowerModel | None:
+    fields = environment.get("power_model")
+    return model.PowerModel(**fields) if fields else None
+
+
+def _memory_folder() -> str | None:
+    """Where files are memory: shared tables must not cause writes to a disk."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", "the run folder is damaged") from error
+    return data
+
+
+def _writer_is_gone(folder: RunFolder) -> bool:
+    try:
+        log.EventLog(folder.events).close()
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise unwritable(folder.events, error) from error
+    return True
+
+
+def _progress_of(plan: Plan, folder: RunFolder) -> tuple[set[str], dict[str, int]]:
+    """Which jobs have finished, by their exit records, and how many attempts each has had.
+
+    A stop that was asked for is no finish; neither is a failure that is to be tried again.
+    """
+    finished: set[str] = set()
+    attempts: dict[str, int] = {}
+    for job in plan.jobs:
+        name = job.spec.name
+        ends = records.read(folder.job(name))
+        attempts[name] = max((end.attempt for end in ends), default=0)
+        outcomes = Counter(Outcome(end.outcome) for end in ends)
+        memory = outcomes.pop(Outcome.OUT_OF_MEMORY, 0)
+        failures = (
+            outcomes[Outcome.FAILED] + outcomes[Outcome.CRASHED] + outcomes[Outcome.TIMED_OUT] + max(0, memory - 1)
+        )
+        if outcomes[Outcome.COMPLETED] or failures > job.spec.retries:
+            finished.add(name)
+    return finished, attempts
+
+
+def _shown(folder: RunFolder) -> str:
+    """The folder as the user would name it: from here where it lies below."""
+    try:
+        return str(folder.path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(folder.path)

@@ -1,0 +1,52 @@
+"""Finds and ends every process of a run, whoever its parent is by now.
+
+The supervisor is started with the run's token in its environment. What it forks keeps that environment as the kernel
+shows it, and what is executed inherits it; so the token marks jobs, `DataLoader` workers and daemons alike, also those
+that have left their session or lost their parent. Only a program that empties its environment on purpose escapes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+TOKEN = "ECOSHARE_RUN"
+"""Name of the environment variable that marks the processes of a run."""
+
+
+def members(token: str) -> list[int]:
+    """Processes of the run with this token, oldest first, without this process."""
+    mark = f"{TOKEN}={token}".encode()
+    found = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = Path(entry.path, "environ").read_bytes()
+        except OSError:
+            continue  # gone, or somebody else's
+        if mark in environment.split(b"\0"):
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def end_all(token: str, limit_s: float = 5.0) -> list[int]:
+    """SIGKILL the run's processes until none is found twice in a row; those left after `limit_s`, normally none.
+
+    A process may fork between the look and the kill, hence the second look.
+    """
+    until_s = time.monotonic() + limit_s
+    clean_looks = 0
+    while True:
+        found = members(token)
+        clean_looks = 0 if found else clean_looks + 1
+        if clean_looks == 2 or time.monotonic() > until_s:
+            return found
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.01)

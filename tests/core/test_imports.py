@@ -1,0 +1,87 @@
+"""The layers of ARCHITECTURE.md, held against the imports of every file."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STANDARD = sys.stdlib_module_names
+
+IMPURE = {"asyncio", "fcntl", "mmap", "multiprocessing", "os", "random", "select", "selectors", "signal", "socket"}
+IMPURE |= {"subprocess", "tempfile", "threading", "time", "pathlib", "shutil", "io", "sys"}
+
+ALLOWED = {
+    "core": {"ecoshare.core", "sortedcontainers"},
+    "jobs": {"ecoshare.jobs", "ecoshare.errors", "pydantic", "yaml"},
+    "lane": {"ecoshare.lane", "ecoshare.core.turns", "ecoshare", "torch", "numpy"},
+    "hardware": {"ecoshare.hardware", "ecoshare.errors", "pynvml"},
+    "measure": {"ecoshare.measure", "ecoshare.errors"},
+}
+"""What the files of a layer may import beside the standard library. The drivers and the reports may import all."""
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            names = {f"{module}.{alias.name}" for alias in node.names}
+            found |= {name if (ROOT / (name.replace(".", "/") + ".py")).exists() else module for name in names}
+    return found
+
+
+def files(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("layer", sorted(ALLOWED))
+def test_a_layer_imports_only_what_its_place_allows(layer: str) -> None:
+    assert files(f"ecoshare/{layer}")
+    for path in files(f"ecoshare/{layer}"):
+        for name in imports(path):
+            if name.partition(".")[0] in STANDARD:
+                continue
+            allowed = any(name == each or name.startswith(each + ".") for each in ALLOWED[layer] - {"ecoshare"})
+            assert allowed or name in ALLOWED[layer], f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_the_core_touches_nothing() -> None:
+    for path in files("ecoshare/core"):
+        touched = {name.partition(".")[0] for name in imports(path)} & IMPURE
+        assert not touched, f"{path.relative_to(ROOT)} imports {touched}"
+        names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
+        assert not names & {"open", "print", "input"}, path
+
+
+def test_the_tuner_stands_alone() -> None:
+    for path in files("tuner"):
+        assert not any(name.partition(".")[0] == "ecoshare" for name in imports(path)), path
+
+
+def test_what_jobs_load_brings_nothing_heavy_into_their_process() -> None:
+    seen = subprocess.run(
+        [sys.executable, "-c", "import ecoshare.lane.runner, ecoshare.lane.server, sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    heavy = {"torch", "numpy", "pydantic", "yaml", "zeus", "botorch", "rich", "typer", "sortedcontainers", "tuner"}
+    assert not heavy & set(seen)
+
+
+def test_the_command_line_starts_without_torch() -> None:
+    seen = subprocess.run(
+        [sys.executable, "-c", "import ecoshare.cli, ecoshare.runtime.session, sys; print('torch' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert seen == "False\n"

@@ -1,0 +1,268 @@
+"""The scheduler, driven in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ecoshare.core.commands import KillJob, OpenLane, SetShares, StartJob
+from ecoshare.core.events import (
+    SCHEMA,
+    Config,
+    Device,
+    Done,
+    IterationsDone,
+    JobArrived,
+    JobExited,
+    JobSpec,
+    Outcome,
+    RunOpened,
+    StopRequested,
+    Usage,
+)
+from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.policies import POLICIES
+from ecoshare.core.scheduler import MOST_LOSSES, Scheduler
+from ecoshare.core.states import IllegalMove, JobState
+from tests.core.virtual import Script, VirtualDriver
+
+GIB = 1 << 30
+CPU = (Device("cpu", "here", 8 * GIB),)
+
+
+def drive(policy: str, *jobs: tuple[JobSpec, Script], config: dict[str, object] | None = None, **options) -> VirtualDriver:
+    named = {spec.name: (spec, script) for spec, script in jobs}
+    return VirtualDriver(Config(policy, **(config or {})), options.pop("devices", CPU), named, **options).run()
+
+
+def job(name: str, **spec) -> tuple[JobSpec, Script]:
+    script = {key: spec.pop(key) for key in ("arrival_s", "attempts", "refused") if key in spec}
+    return JobSpec(name, "class", **spec), Script(**script)
+
+
+def starts(driver: VirtualDriver) -> list[str]:
+    return [each.job for _, commands in driver.log for each in commands if isinstance(each, StartJob)]
+
+
+def test_a_lane_is_opened_for_each_share_of_each_device() -> None:
+    driver = drive("fair", config={"lanes_per_device": 2})
+    opened = [each for _, commands in driver.log for each in commands if isinstance(each, OpenLane)]
+    assert [lane.budget_bytes for lane in opened] == [4 * GIB, 4 * GIB]
+
+
+def test_fifo_runs_one_after_the_other_in_order_of_arrival() -> None:
+    driver = drive("fifo", job("b", arrival_s=0.0), job("a", arrival_s=0.1), job("c", arrival_s=0.2))
+    assert starts(driver) == ["b", "a", "c"]
+    running = 0
+    for event, commands in driver.log:
+        running += sum(isinstance(each, StartJob) for each in commands) - isinstance(event, JobExited)
+        assert running <= 1
+
+
+def test_fifo_does_not_overtake_what_does_not_fit() -> None:
+    big = MemoryDemand(7 * GIB)
+    driver = drive(
+        "fifo",
+        job("first", attempts=((5.0, Outcome.COMPLETED),), memory=MemoryDemand(GIB)),
+        job("big", arrival_s=1.0, memory=big),
+        job("small", arrival_s=2.0, memory=MemoryDemand(GIB)),
+    )
+    assert starts(driver) == ["first", "big", "small"]
+
+
+def test_others_overtake_what_does_not_fit() -> None:
+    driver = drive(
+        "pack",
+        job("first", attempts=((5.0, Outcome.COMPLETED),), memory=MemoryDemand(2 * GIB)),
+        job("big", arrival_s=1.0, memory=MemoryDemand(7 * GIB)),
+        job("small", arrival_s=2.0, memory=MemoryDemand(GIB)),
+    )
+    assert starts(driver) == ["first", "small", "big"]
+
+
+def test_ephemeral_memory_is_shared_in_a_lane() -> None:
+    demand = MemoryDemand(GIB, 4 * GIB)  # two need 2 + 4 of 8 GiB; a third 3 + 4; a fifth does not fit
+    driver = drive("fair", *(job(f"j{n}", memory=demand) for n in range(5)), config={"places_per_lane": 10})
+    together = max(
+        sum(1 for each in driver.log[:n] for command in each[1] if isinstance(command, StartJob))
+        - sum(isinstance(each[0], JobExited) for each in driver.log[:n])
+        for n in range(len(driver.log))
+    )
+    assert together == 4
+
+
+def test_priority_ranks_the_turn_and_the_queue() -> None:
+    driver = drive("priority", job("low"), job("high", priority=5, arrival_s=0.5), job("mid", priority=1, arrival_s=0.6))
+    last = [each for _, commands in driver.log for each in commands if isinstance(each, SetShares)][-1]
+    assert {share.job: share.rank for share in last.shares} == {"high": 0, "mid": 1, "low": 2}
+
+
+def test_srtf_ranks_by_what_remains() -> None:
+    core = Scheduler()
+    core.handle(RunOpened(0.0, SCHEMA, Config("srtf"), CPU))
+    core.handle(Done(0.0, 1))
+    commands = core.handle(JobArrived(0.0, JobSpec("long", "c", iterations=1000)))
+    commands += core.handle(JobArrived(0.0, JobSpec("short", "c", iterations=10)))
+    for command in commands:
+        if isinstance(command, StartJob):
+            core.handle(Done(0.1, command.id))
+    [shares] = core.handle(IterationsDone(1.0, "long", Usage(iterations=10, held_s=1.0)))
+    assert isinstance(shares, SetShares)
+    assert {share.job: share.rank for share in shares.shares} == {"short": 0, "long": 1}
+    assert core.handle(IterationsDone(2.0, "short", Usage(iterations=5, held_s=1.0))) == []  # the order is the same
+    [shares] = core.handle(IterationsDone(9.0, "long", Usage(iterations=999, held_s=9.0)))
+    assert isinstance(shares, SetShares)
+    assert {share.job: share.rank for share in shares.shares} == {"short": 1, "long": 0}
+
+
+def test_a_failure_is_tried_again_as_often_as_its_owner_allows() -> None:
+    fails = ((1.0, Outcome.FAILED),)
+    driver = drive("fair", job("never", attempts=fails), job("twice", attempts=fails, retries=2))
+    assert starts(driver).count("never") == 1
+    assert starts(driver).count("twice") == 3
+    assert driver.states() == {"never": JobState.FAILED, "twice": JobState.FAILED}
+
+
+def test_out_of_memory_gets_one_more_try_with_the_whole_lane() -> None:
+    attempts = ((1.0, Outcome.OUT_OF_MEMORY), (1.0, Outcome.COMPLETED))
+    driver = drive("fair", job("hungry", attempts=attempts), job("other", attempts=((5.0, Outcome.COMPLETED),)))
+    caps = [each.cap_bytes for _, log in driver.log for each in log if isinstance(each, StartJob) and each.job == "hungry"]
+    assert caps == [2 * GIB, 8 * GIB]
+    assert driver.states()["hungry"] is JobState.COMPLETED
+
+
+def test_a_second_lack_of_memory_is_final() -> None:
+    driver = drive("fair", job("hungry", attempts=((1.0, Outcome.OUT_OF_MEMORY),)))
+    assert starts(driver) == ["hungry", "hungry"]
+    assert driver.states()["hungry"] is JobState.FAILED
+
+
+def test_a_lost_attempt_does_not_count_as_a_failure_but_not_for_ever() -> None:
+    once = drive("fair", job("a", attempts=((1.0, Outcome.LOST), (1.0, Outcome.COMPLETED))))
+    assert once.states()["a"] is JobState.COMPLETED
+    always = drive("fair", job("a", attempts=((1.0, Outcome.LOST),)))
+    assert starts(always) == ["a"] * (MOST_LOSSES + 1)
+    assert always.states()["a"] is JobState.FAILED
+
+
+def test_a_refused_start_fails_with_its_reason() -> None:
+    driver = drive("fair", job("a", refused=1), job("b", refused=1, retries=1))
+    assert driver.states() == {"a": JobState.FAILED, "b": JobState.COMPLETED}
+    assert "no such interpreter" in driver.core.jobs["a"].history[-1][1]
+
+
+def test_neighbours_of_an_unclean_death_begin_again_where_they_share_a_context() -> None:
+    jobs = (job("culprit", attempts=((1.0, Outcome.CRASHED),)), job("victim", attempts=((9.0, Outcome.COMPLETED),)))
+    apart = drive("fair", *jobs)
+    assert starts(apart) == ["culprit", "victim"]
+    shared = drive("fair", *jobs, config={"shared_context": True})
+    assert starts(shared) == ["culprit", "victim", "victim"]
+    [kill] = [each for _, log in shared.log for each in log if isinstance(each, KillJob)]
+    assert kill.job == "victim" and "culprit" in kill.reason
+
+
+def test_a_stop_starts_nothing_more_and_ends_what_runs() -> None:
+    jobs = [job(f"j{n}", attempts=((9.0, Outcome.COMPLETED),)) for n in range(6)]
+    driver = drive("fair", *jobs, stop_s=1.0)
+    assert len(starts(driver)) == 4
+    assert set(driver.states().values()) == {JobState.CANCELLED}
+    assert sum(isinstance(each, KillJob) for _, log in driver.log for each in log) == 4
+
+
+def test_a_second_stop_kills_at_once() -> None:
+    core = Scheduler()
+    core.handle(RunOpened(0.0, SCHEMA, Config("fair"), CPU))
+    core.handle(Done(0.0, 1))
+    start = core.handle(JobArrived(0.0, JobSpec("a", "c")))[0]
+    core.handle(Done(0.1, start.id))
+    assert [each.at_once for each in core.handle(StopRequested(1.0, False))] == [False]
+    assert [each.at_once for each in core.handle(StopRequested(2.0, True))] == [True]
+
+
+def test_what_can_never_fit_is_refused_on_arrival() -> None:
+    driver = drive("fair", job("gang", gpus=2), job("huge", memory=MemoryDemand(9 * GIB)), job("fine"))
+    states = driver.states()
+    assert states == {"gang": JobState.FAILED, "huge": JobState.FAILED, "fine": JobState.COMPLETED}
+    assert "2 devices" in driver.core.jobs["gang"].history[-1][1]
+
+
+def test_a_gang_gets_all_its_devices_in_one_node_or_none() -> None:
+    devices = tuple(Device(f"{node}:{n}", node, 8 * GIB) for node in ("x", "y") for n in range(2))
+    longer = ((5.0, Outcome.COMPLETED),)
+    driver = drive(
+        "fair",
+        job("one", attempts=longer),
+        job("two", attempts=longer),
+        job("gang", gpus=2, arrival_s=1.0),
+        devices=devices,
+    )
+    assert driver.states()["gang"] is JobState.COMPLETED
+
+
+def test_an_illegal_event_tells_the_jobs_history() -> None:
+    core = Scheduler()
+    core.handle(RunOpened(0.0, SCHEMA, Config("fair"), CPU))
+    core.handle(Done(0.0, 1))
+    start = core.handle(JobArrived(0.0, JobSpec("a", "c")))[0]
+    core.handle(Done(0.1, start.id))
+    core.handle(JobExited(1.0, "a", 1, Outcome.COMPLETED, 0, "", Usage()))
+    with pytest.raises(IllegalMove, match="queued -> starting"):
+        core.jobs["a"].move(JobState.RUNNING, 2.0, "a defect")
+
+
+JOBS = st.lists(
+    st.tuples(
+        st.builds(
+            JobSpec,
+            name=st.just("?"),
+            job_class=st.just("c"),
+            gpus=st.sampled_from([1, 1, 1, 2]),
+            priority=st.integers(0, 3),
+            iterations=st.none() | st.integers(1, 100),
+            retries=st.integers(0, 2),
+            memory=st.none() | st.builds(MemoryDemand, st.integers(0, 9 * GIB), st.integers(0, 4 * GIB)),
+        ),
+        st.builds(
+            Script,
+            arrival_s=st.floats(0, 5),
+            attempts=st.lists(
+                st.tuples(st.floats(0, 5), st.sampled_from([each for each in Outcome if each is not Outcome.STOPPED])),
+                min_size=1,
+                max_size=3,
+            ).map(tuple),
+            refused=st.sampled_from([0, 0, 0, 1]),
+        ),
+    ),
+    max_size=12,
+)
+
+
+@settings(deadline=None)
+@given(
+    policy=st.sampled_from(sorted(POLICIES)),
+    jobs=JOBS,
+    lanes=st.integers(1, 3),
+    places=st.integers(1, 4),
+    shared=st.booleans(),
+    nodes=st.lists(st.sampled_from("xy"), min_size=1, max_size=4),
+    stop_s=st.none() | st.floats(0, 10),
+)
+def test_whatever_happens_every_job_ends_and_no_lane_is_overfull(policy, jobs, lanes, places, shared, nodes, stop_s) -> None:
+    named = {}
+    for number, (spec, script) in enumerate(jobs):
+        named[f"j{number}"] = (
+            JobSpec(f"j{number}", spec.job_class, spec.gpus, spec.priority, spec.iterations, spec.retries, spec.memory),
+            script,
+        )
+    devices = tuple(Device(f"d{number}", node, 8 * GIB) for number, node in enumerate(nodes))
+    config = Config(policy, lanes, places, shared)
+    driver = VirtualDriver(config, devices, named, stop_s=stop_s).run()
+    assert all(state.ended for state in driver.states().values())
+    assert len(driver.states()) == len(named)
+    again = VirtualDriver(config, devices, named, stop_s=stop_s).run()
+    assert again.log == driver.log
+    for name, record in driver.core.jobs.items():
+        ends = [event.at_s for event, _ in driver.log if isinstance(event, JobExited) and event.job == name]
+        held_s = sum(event.usage.held_s for event, _ in driver.log if isinstance(event, JobExited) and event.job == name)
+        assert not ends or ends[-1] - record.arrival_s >= held_s - 1e-6  # JCT >= service time

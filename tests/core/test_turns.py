@@ -1,0 +1,78 @@
+"""Who gets the turn of a lane, and how long it lasts."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecoshare.core.turns import (
+    HANDOVER_SHARE,
+    SHORTEST_QUANTUM_S,
+    Contender,
+    next_holder,
+    quantum_s,
+    service_on_return_s,
+)
+
+CONTENDERS = st.lists(
+    st.builds(
+        Contender,
+        slot=st.integers(0, 63),
+        rank=st.integers(0, 3),
+        service_s=st.floats(0, 100),
+        since_s=st.floats(0, 100),
+    ),
+    unique_by=lambda each: each.slot,
+)
+
+
+def test_nobody_wants_it() -> None:
+    assert next_holder([]) is None
+
+
+def test_rank_goes_before_service() -> None:
+    assert next_holder([Contender(0, 1, 0.0, 0.0), Contender(1, 0, 99.0, 9.0)]) == 1
+
+
+def test_least_served_goes_first_then_longest_wait_then_slot() -> None:
+    assert next_holder([Contender(0, 0, 2.0, 0.0), Contender(1, 0, 1.0, 5.0)]) == 1
+    assert next_holder([Contender(0, 0, 1.0, 5.0), Contender(1, 0, 1.0, 4.0)]) == 1
+    assert next_holder([Contender(1, 0, 1.0, 4.0), Contender(0, 0, 1.0, 4.0)]) == 0
+
+
+@given(CONTENDERS, st.randoms())
+def test_the_order_of_the_table_does_not_matter(contenders: list[Contender], random) -> None:
+    chosen = next_holder(contenders)
+    random.shuffle(contenders)
+    assert next_holder(contenders) == chosen
+    assert (chosen is None) == (not contenders)
+
+
+@given(st.lists(st.floats(0.5, 4.0), min_size=2, max_size=6))
+def test_equal_ranks_get_time_in_proportion_to_their_weights(weights: list[float]) -> None:
+    held = [0.0] * len(weights)
+    for turn in range(2000):
+        table = [Contender(slot, 0, held[slot] / weight, turn) for slot, weight in enumerate(weights)]
+        chosen = next_holder(table)
+        assert chosen is not None
+        held[chosen] += 1.0
+    for slot, weight in enumerate(weights):
+        assert abs(held[slot] / 2000 - weight / sum(weights)) < 0.01
+
+
+def test_a_newcomer_starts_level_and_catches_nothing_up() -> None:
+    assert service_on_return_s(0.0, [7.0, 9.0]) == 7.0
+    assert service_on_return_s(8.0, [7.0, 9.0]) == 8.0
+    assert service_on_return_s(3.0, []) == 3.0
+
+
+def test_the_quantum_keeps_handovers_to_their_share() -> None:
+    assert quantum_s(1, 0.0002, 0.01) == 0.0002 / HANDOVER_SHARE
+    assert quantum_s(4, 0.0, 0.001) == SHORTEST_QUANTUM_S
+
+
+@given(st.integers(2, 64), st.floats(0, 0.1), st.floats(0, 0.25))
+def test_the_longest_wait_stays_bounded(jobs: int, handover_s: float, iteration_s: float) -> None:
+    quantum = quantum_s(jobs, handover_s, iteration_s)
+    assert quantum >= 0.0
+    assert (jobs - 1) * (quantum + iteration_s) <= jobs * 0.25 + 1e-9

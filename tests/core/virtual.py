@@ -1,0 +1,135 @@
+"""A driver of the core in virtual time, for tests: jobs are numbers, and every end is scripted."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any
+
+from ecoshare.core.commands import Command, KillJob, OpenLane, SetShares, StartJob
+from ecoshare.core.events import (
+    SCHEMA,
+    Config,
+    Device,
+    Done,
+    Event,
+    JobArrived,
+    JobExited,
+    JobSpec,
+    Outcome,
+    Refused,
+    RunOpened,
+    StopRequested,
+    Usage,
+)
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import JobState
+
+
+@dataclass
+class Script:
+    """What a job does: for each attempt how long it runs and how it ends; the last repeats."""
+
+    arrival_s: float = 0.0
+    attempts: tuple[tuple[float, Outcome], ...] = ((1.0, Outcome.COMPLETED),)
+    refused: int = 0
+
+
+@dataclass
+class VirtualDriver:
+    """Carries out commands in virtual time and checks what must hold after each event."""
+
+    config: Config
+    devices: tuple[Device, ...]
+    jobs: dict[str, tuple[JobSpec, Script]]
+    stop_s: float | None = None
+    core: Scheduler = field(default_factory=Scheduler)
+    log: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
+    now_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._order = count()
+        self._events: list[tuple[float, int, Callable[..., Event], Callable[[], bool]]] = []
+        self._attempt: dict[str, int] = {}
+        self._refusals: dict[str, int] = {}
+
+    def run(self) -> VirtualDriver:
+        """Until nothing happens any more."""
+        self._at(0.0, partial(RunOpened, schema=SCHEMA, config=self.config, devices=self.devices))
+        for spec, script in self.jobs.values():
+            self._at(script.arrival_s, partial(JobArrived, job=spec))
+        if self.stop_s is not None:
+            self._at(self.stop_s, partial(StopRequested, at_once=False))
+        while self._events:
+            self.now_s, _, make, wanted = heapq.heappop(self._events)
+            if not wanted():
+                continue
+            event = make(at_s=self.now_s)
+            commands = tuple(self.core.handle(event))
+            self.log.append((event, commands))
+            for command in commands:
+                self._carry_out(command)
+            self._check()
+        return self
+
+    def states(self) -> dict[str, JobState]:
+        """How every job has ended."""
+        return {name: job.state for name, job in self.core.jobs.items()}
+
+    def _at(self, at_s: float, make: Callable[..., Event], wanted: Callable[[], bool] = lambda: True) -> None:
+        heapq.heappush(self._events, (at_s, next(self._order), make, wanted))
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case OpenLane():
+                self._at(self.now_s, partial(Done, command=command.id))
+            case StartJob():
+                self._start(command)
+            case KillJob():
+                attempt = self._attempt[command.job]
+                self._exit(command.job, attempt, 0.01, Outcome.STOPPED)
+            case SetShares():
+                assert {share.job for share in command.shares} <= set(self.jobs)
+
+    def _start(self, command: StartJob) -> None:
+        _, script = self.jobs[command.job]
+        if self._refusals.setdefault(command.job, 0) < script.refused:
+            self._refusals[command.job] += 1
+            self._at(self.now_s + 0.01, partial(Refused, command=command.id, error="no such interpreter"))
+            return
+        self._at(self.now_s + 0.01, partial(Done, command=command.id))
+        self._attempt[command.job] = command.attempt
+        length_s, outcome = script.attempts[min(command.attempt, len(script.attempts)) - 1]
+        self._exit(command.job, command.attempt, 0.02 + length_s, outcome)
+
+    def _exit(self, name: str, attempt: int, after_s: float, outcome: Outcome) -> None:
+        """The attempt ends once, by the first cause."""
+
+        def wanted() -> bool:
+            return self._attempt.get(name) == attempt
+
+        def make(at_s: float) -> Any:
+            del self._attempt[name]
+            return JobExited(at_s, name, attempt, outcome, 0, outcome.value, Usage(held_s=after_s))
+
+        self._at(self.now_s + after_s, make, wanted)
+
+    def _check(self) -> None:
+        """The safety condition of every lane, gangs all or nothing, and no place counted twice."""
+        for lane in self.core.lanes.values():
+            demands = [job.demand for job in lane.jobs.values()]
+            persistent = sum(demand.persistent_bytes for demand in demands)
+            assert persistent + max((demand.ephemeral_bytes for demand in demands), default=0) <= lane.budget_bytes
+            assert len(lane.jobs) <= lane.places
+            gangs = [job for job in lane.jobs.values() if job.spec.gpus > 1]
+            assert not gangs or len(lane.jobs) == 1
+        for job in self.core.jobs.values():
+            placed = [lane for lane in self.core.lanes.values() if job.spec.name in lane.jobs]
+            active = job.state in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+            assert len(placed) == (job.spec.gpus if active else 0), (job.spec.name, job.state)
+            assert len({lane.device.name for lane in placed}) == len(placed)
+            assert len({lane.device.node for lane in placed}) <= 1
+        assert self.core.live_jobs == sum(not job.state.ended for job in self.core.jobs.values())
