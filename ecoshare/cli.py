@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 import ecoshare
-from ecoshare.errors import EcoshareError, Interrupted, JobFailed, LimitNotMet, UsageError
+from ecoshare.errors import EcoshareError, Interrupted, InvalidJobFile, JobFailed, LimitNotMet, UsageError
 
 app = typer.Typer(
     name="ecoshare",
@@ -44,8 +44,10 @@ def main() -> None:
         app()
     except EcoshareError as error:
         console = Console(stderr=True, highlight=False, soft_wrap=True)
+        # Mistakes of a job file begin with their place, so that editors can jump to it.
+        prefix = "" if isinstance(error, InvalidJobFile) else "error: "
         for line in str(error).splitlines():
-            console.print(f"error: {line}", markup=False, style="red" if console.is_terminal else None)
+            console.print(f"{prefix}{line}", markup=False, style="red" if console.is_terminal else None)
         if error.hint:
             console.print(f"hint: {error.hint}", markup=False)
         sys.exit(error.exit_code)

@@ -63,7 +63,7 @@ class Hooks:
         self._root: nn.Module | None = None
         self._root_watch: Any = None
         self._inside = False
-        self._thread: int | None = None
+        self._thread = threading.main_thread().ident
         self._fetch_s: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self._alive = True
 
@@ -129,9 +129,10 @@ class Hooks:
         return True
 
     def _busy(self) -> bool:
-        """Whether this is no place for a boundary: another thread, inside a backward pass, a root or a fetch."""
-        if self._thread is None:
-            self._thread = threading.get_ident()
+        """Whether this is no place for a boundary: inside a backward pass, a root or a fetch, or another thread.
+
+        The thread that counts is the main one, until another is seen to step an optimizer.
+        """
         return (
             self._inside
             or self._root is not None
@@ -194,6 +195,8 @@ class Hooks:
     def _stepped(self, optimizer: torch.optim.Optimizer, _args: Any, _options: Any) -> None:
         if not self._alive:
             return
+        if torch._C._current_graph_task_id() == -1:  # backward passes of a GPU run in threads of their own
+            self._thread = threading.get_ident()
         # Inside a backward pass or a compiled step it is too early to yield; several steps there are one iteration.
         nested = self._busy()
         ended = self._tracker.step(id(optimizer), nested)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from typing import Any
 
 from rich.console import Console
@@ -27,7 +29,8 @@ def print_plan(plan: dict[str, Any], console: Console) -> None:
     for name in ("arrival", "priority", "iterations"):
         table.add_column(name, justify="right")
     for job in plan["jobs"][:_MOST_ROWS]:
-        runs = " ".join([job["script"] or f"-m {job['module']}", *job["args"]])
+        runs = shlex.join([_short(job["script"])] if job["script"] else ["-m", job["module"]]) + " "
+        runs += shlex.join(job["args"])
         table.add_row(
             Text(job["name"]),
             Text(job["class"]),
@@ -39,3 +42,9 @@ def print_plan(plan: dict[str, Any], console: Console) -> None:
     console.print(table)
     if len(plan["jobs"]) > _MOST_ROWS:
         console.print(f"… and {len(plan['jobs']) - _MOST_ROWS} more")
+
+
+def _short(path: str) -> str:
+    """A path as one would type it here."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative

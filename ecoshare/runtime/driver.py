@@ -83,6 +83,7 @@ class Driver:
         token: Marks the run's processes.
         began_s: Monotonic time of the first opening of the run.
         progress: Is told what happens.
+        after_jobs: Called when no job is left.
         core: Decides.
         processes: Attempts under way, by job name.
     """
@@ -93,6 +94,7 @@ class Driver:
     token: str
     began_s: float
     progress: Progress
+    after_jobs: Callable[[], None]
     core: Scheduler = field(default_factory=Scheduler)
     tables: dict[int, LaneTable] = field(default_factory=dict)
     processes: dict[str, _Process] = field(default_factory=dict)
@@ -375,6 +377,7 @@ class Driver:
         """End what is left, and tell the guard that nothing is."""
         if self._supervisor is not None:
             await self._supervisor.close()
+        await asyncio.to_thread(self.after_jobs)
         await asyncio.to_thread(sweep.end_all, self.token)
         if self._guard is not None:
             await self._guard.dismiss()

@@ -11,13 +11,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ecoshare
 from ecoshare.core.events import Outcome
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.hardware import nvml
+from ecoshare.hardware import devices, nvml
 from ecoshare.jobs.load import load
 from ecoshare.jobs.mask import masked
 from ecoshare.lane import futex, records
@@ -26,6 +27,7 @@ from ecoshare.report.progress import Progress
 from ecoshare.report.summary import summarise
 from ecoshare.runtime import log, sweep
 from ecoshare.runtime import plan as planning
+from ecoshare.runtime.contexts import context_sharing
 from ecoshare.runtime.driver import Driver
 from ecoshare.runtime.folder import RunFolder, unwritable, write_json, write_text
 from ecoshare.runtime.plan import Plan
@@ -70,8 +72,6 @@ def resume(run: Path, progress: Progress) -> tuple[RunFolder, dict[str, Any]]:
             f"{job_file} has changed since {run} began",
             "a changed file is another run: start it without --resume",
         )
-    from ecoshare.hardware import devices
-
     device = devices.find(before["device"]["name"])
     plan = planning.make(
         loaded,
@@ -100,13 +100,18 @@ def summary_of(folder: RunFolder) -> dict[str, Any]:
 
 def _drive(plan: Plan, folder: RunFolder, environment: dict[str, Any], progress: Progress) -> dict[str, Any]:
     shared = Path(tempfile.mkdtemp(prefix="ecoshare-", dir=_memory_folder()))
+    token = environment["token"]
+    sharing = context_sharing(plan, shared, token)
+    environment = {**environment, "mps": sharing.evidence}
+    plan = replace(plan, mps=sharing.daemon is not None, environment={**plan.environment, **sharing.environment})
     driver = Driver(
         plan=plan,
         folder=folder,
         shared=shared,
-        token=environment["token"],
+        token=token,
         began_s=time.monotonic() - (time.time() - environment["opened_unix_s"]),
         progress=progress,
+        after_jobs=sharing.end,
     )
     try:
         asyncio.run(driver.run())

@@ -1,0 +1,5 @@
+"""`python -m ecoshare`."""
+
+from ecoshare.cli import main
+
+main()

@@ -1,0 +1,12 @@
+"""The job file: what a user writes down about the jobs that share a GPU.
+
+::
+
+    jobs.yaml --source--> text --document--> nodes with places --schema--> jobs
+                            |                  |                     |
+                            |                  +------ explain <-----+   mistakes, each with line and column
+                            +--mask--> the copy in the run folder, without the values of `env:`
+
+`load` goes the whole way. `template` is the file to start from; `quantities` reads and writes `2 min` and
+`1.5 GiB`.
+"""

@@ -1,0 +1,93 @@
+"""What the schema refused, in words, and at its place in the file."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from ecoshare.errors import Mistake
+from ecoshare.jobs.document import MAX_MISTAKES, Document
+from ecoshare.jobs.nodes import Mapping, Node, Scalar, Sequence, path_text
+from ecoshare.jobs.quoted import quoted
+from ecoshare.jobs.schema import Job, JobFile, JobOptions
+from ecoshare.jobs.values import plain_values
+
+Loc = tuple[int | str, ...]
+
+_LONGEST_KEY: Final = max(len(name) for name in Job.model_fields)
+
+
+def mistakes_in(error: ValidationError, document: Document, below: Loc = ()) -> list[Mistake]:
+    """The first `MAX_MISTAKES` that the schema found, each at its place.
+
+    The error is about what stands below the given path.
+
+    A wrong value is reported where the value stands, an unknown key where the key stands, and what is missing
+    where the mapping begins that lacks it.
+    """
+    return [
+        _mistake(details["type"], (*below, *details["loc"]), details.get("ctx", {}), document)
+        for details in error.errors(include_url=False, include_input=False)[:MAX_MISTAKES]
+    ]
+
+
+def _mistake(kind: str, loc: Loc, context: dict[str, Any], document: Document) -> Mistake:
+    node, key = _find(document, loc)
+    if kind == "missing":
+        what = f"the key {quoted(loc[-1])} is missing"
+        return document.source.mistake(node.start, path_text(loc[:-1]), what)
+    if kind == "extra_forbidden" and key is not None:
+        return document.source.mistake(key.start, path_text(loc), _unknown_key(loc))
+    return document.source.mistake(node.start, path_text(loc), _wrong_value(kind, loc, context, node))
+
+
+def _wrong_value(kind: str, loc: Loc, context: dict[str, Any], node: Node) -> str:
+    # The readers of `fields` have stated most of it; what is left are bounds, and the shape of the document.
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "too_short":
+        return "at least one job is needed"
+    got = quoted(plain_values(node) if isinstance(node, Scalar) else {} if isinstance(node, Mapping) else [])
+    if kind == "greater_than_equal":
+        return f"expected at least {context['ge']:,.15g}, got {got}"
+    if kind == "less_than_equal":
+        return f"expected at most {context['le']:,.15g}, got {got}"
+    if kind == "greater_than":
+        return f"expected more than {context['gt']:,.15g}, got {got}"
+    if kind == "tuple_type":
+        return f"expected a list of jobs, each beginning with '- name:', got {got}"
+    if loc == ():
+        return f"expected the keys 'version' and 'jobs', got {got}"
+    return f"expected a mapping of keys and values, got {got}"
+
+
+def _unknown_key(loc: Loc) -> str:
+    *parent, key = loc
+    known = _keys(JobFile if not parent else JobOptions if parent == ["defaults"] else Job)
+    if parent == ["defaults"] and key in _keys(Job):
+        return f"each job has its own {quoted(key)}; it cannot be a default"
+    # The comparison takes quadratic time in the length of what it is given.
+    guess = str(key)[: 2 * _LONGEST_KEY].lower().replace("-", "_")
+    close = get_close_matches(guess, known, n=1)
+    hint = f"did you mean {quoted(close[0])}?" if close else f"known are {', '.join(known)}"
+    return f"unknown key {quoted(key)}; {hint}"
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _find(document: Document, loc: Loc) -> tuple[Node, Scalar | None]:
+    """The node that the path leads to, or the last one on the way, and its key if it has one."""
+    assert document.root is not None
+    node, key = document.root, None
+    for step in loc:
+        if isinstance(node, Mapping) and isinstance(step, str) and step in node.entries:
+            key, node = node.entries[step]
+        elif isinstance(node, Sequence) and isinstance(step, int) and step < len(node.items):
+            key, node = None, node.items[step]
+        else:
+            break
+    return node, key

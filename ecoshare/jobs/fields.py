@@ -1,0 +1,164 @@
+"""The kinds of value that a job file holds, each with its reader.
+
+A reader takes what the file holds (all scalars are text, see `nodes`) or what Python code writes, and states
+a mistake in a whole sentence, since it reaches the user as it is. No sentence repeats a value of `env:`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from ecoshare.jobs.quantities import parse_duration_s
+from ecoshare.jobs.quoted import quoted
+
+MAX_NAME_LENGTH: Final = 100  # a name becomes a folder, and a file name may have 255 bytes
+
+_NAME_PATTERN: Final = rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{MAX_NAME_LENGTH - 1}}}"
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_VARIABLE = re.compile(r"[^=\s\x00-\x1f\x7f]+")
+_WHOLE = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")
+_DECIMAL = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+# For editors that check YAML against the schema: there a scalar has a type before we see its text.
+_SCALAR_TYPES: Final = ["string", "number", "boolean", "null"]
+
+
+class Isolation(StrEnum):
+    """How a job is kept apart from the others of its lane."""
+
+    PROCESS = "process"  # forked from the warm server
+    FRESH = "fresh"  # an interpreter of its own
+
+
+def _read_name(value: object) -> object:
+    if not isinstance(value, str) or not re.fullmatch(_NAME_PATTERN, value):
+        raise ValueError(
+            f"expected up to {MAX_NAME_LENGTH} letters, digits, '.', '_' or '-' "
+            f"that do not begin with '.' or '-', got {quoted(value)}"
+        )
+    return value
+
+
+def _read_module(value: object) -> object:
+    if not isinstance(value, str) or not _MODULE.fullmatch(value):
+        raise ValueError(f"expected the name of a module such as 'pkg.train', got {quoted(value)}")
+    return value
+
+
+def _read_path(value: object) -> object:
+    if not isinstance(value, Path) and (not isinstance(value, str) or not value.strip()):
+        raise ValueError(f"expected a path, got {quoted(value)}")
+    return value
+
+
+def _read_program(value: object) -> object:
+    # Text, since a Path would make a bare name of './python'.
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"expected a path or the name of a program, got {quoted(value)}")
+    return value
+
+
+def _read_folder(value: object) -> object:
+    return Path() if value is None else _read_path(value)
+
+
+def _read_text(value: object) -> object:
+    # The value is never repeated: this reads the environment too.
+    if value is None:
+        raise ValueError("expected text; write '' for an empty one")
+    if not isinstance(value, str):
+        raise ValueError("expected text; put text that begins with '[' or '{' in quotes")
+    return value
+
+
+def _read_arguments(value: object) -> object:
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list such as [--epochs, 3], got {quoted(value)}")
+    return value
+
+
+def _read_environment(value: object) -> object:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError("expected a mapping such as {KEY: value}")
+    if not all(isinstance(key, str) and _VARIABLE.fullmatch(key) for key in value):
+        # The name is not repeated: `KEY=value:` would show a value.
+        raise ValueError("the name of a variable must not be empty nor hold '=' or blanks")
+    return value
+
+
+def _read_whole_number(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    # Eighteen characters fit the 64 bits of SQLite.
+    if not isinstance(value, str) or len(value) > 18 or not _WHOLE.fullmatch(value):
+        raise ValueError(f"expected a whole number, got {quoted(value)}")
+    return int(value)
+
+
+def _read_number(value: object) -> object:
+    number = float(value) if isinstance(value, str) and _DECIMAL.fullmatch(value) else value
+    if not isinstance(number, int | float) or isinstance(number, bool) or not math.isfinite(number):
+        raise ValueError(f"expected a number, got {quoted(value)}")
+    return number
+
+
+def _read_duration_s(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"expected a duration such as '2 min', got {quoted(value)}")
+    return parse_duration_s(value)
+
+
+def _read_isolation(value: object) -> object:
+    if value == "lane":
+        raise ValueError("'lane' (fused lanes) comes with sweeps and is not built yet; use 'process' or 'fresh'")
+    if value not in list(Isolation):
+        raise ValueError(f"expected 'process' or 'fresh', got {quoted(value)}")
+    return value
+
+
+Name = Annotated[str, BeforeValidator(_read_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME_PATTERN}$"})]
+Module = Annotated[str, BeforeValidator(_read_module)]
+FilePath = Annotated[Path, BeforeValidator(_read_path)]
+FolderPath = Annotated[
+    Path, BeforeValidator(_read_folder), WithJsonSchema({"type": ["string", "null"], "format": "path"})
+]
+Program = Annotated[str, BeforeValidator(_read_program)]
+Text = Annotated[str, BeforeValidator(_read_text)]
+Arguments = Annotated[
+    tuple[Text, ...],
+    BeforeValidator(_read_arguments),
+    WithJsonSchema({"type": ["array", "null"], "items": {"type": _SCALAR_TYPES}}),
+]
+Environment = Annotated[
+    dict[str, Text],
+    BeforeValidator(_read_environment),
+    WithJsonSchema({"type": ["object", "null"], "additionalProperties": {"type": _SCALAR_TYPES}}),
+]
+# Bounds stand before the reader, else the JSON Schema would not show them.
+AnyInteger = Annotated[int, Field(ge=-1_000_000, le=1_000_000), BeforeValidator(_read_whole_number)]
+PositiveInteger = Annotated[int, Field(ge=1), BeforeValidator(_read_whole_number)]
+Attempts = Annotated[int, Field(ge=0, le=100), BeforeValidator(_read_whole_number)]
+Factor = Annotated[float, Field(ge=1), BeforeValidator(_read_number)]
+Duration = Annotated[
+    float,
+    BeforeValidator(_read_duration_s),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}),
+]
+PositiveDuration = Annotated[
+    float,
+    Field(gt=0),
+    BeforeValidator(_read_duration_s),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}),
+]
+IsolationMode = Annotated[Isolation, BeforeValidator(_read_isolation)]

@@ -1,0 +1,130 @@
+"""From a job file to jobs that can run, or to all that is wrong with it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ecoshare.errors import InvalidJobFile, Mistake
+from ecoshare.jobs.collector import collector_paused
+from ecoshare.jobs.document import MAX_MISTAKES, Document, read_document
+from ecoshare.jobs.nodes import Mapping, Node, Scalar, Sequence
+from ecoshare.jobs.paths import PATH_KEYS, JobPaths
+from ecoshare.jobs.quoted import quoted
+from ecoshare.jobs.schema import Job, JobOptions, program_problem
+from ecoshare.jobs.source import decode, read_bytes
+from ecoshare.jobs.validate import validate
+from ecoshare.jobs.values import plain_values
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedJobs:
+    """A job file that holds no mistake.
+
+    Attributes:
+        path: As it was named.
+        digest: SHA-256 of the bytes of the file, in hexadecimal.
+        text: What was read, values of `env:` included: keep it only through `mask.masked`.
+        jobs: In the order of the file, complete: defaults filled in, paths absolute.
+    """
+
+    path: Path
+    digest: str
+    text: str = field(repr=False)
+    jobs: tuple[Job, ...]
+
+
+@collector_paused()
+def load(path: Path) -> LoadedJobs:
+    """The jobs of a file.
+
+    Relative paths in the file start at its folder. `env` of a job is added to `env` of the defaults; any
+    other key of a job replaces the default.
+
+    Raises:
+        UsageError: The file is missing or cannot be read.
+        InvalidJobFile: It can be read, but holds mistakes; these are all of them (the first thousand), or
+            those up to the place where the YAML itself breaks off.
+    """
+    data = read_bytes(path)
+    source = decode(data)
+    if isinstance(source, Mistake):
+        raise InvalidJobFile(str(path), [source])
+    document = read_document(source)
+    if document.root is None:
+        raise InvalidJobFile(str(path), list(document.mistakes))
+    paths = JobPaths(path.absolute().parent)
+    defaults, jobs, refused = validate(document)
+    # A set, since the schema and we may state the same.
+    mistakes = {*document.mistakes, *refused, *_beyond_the_schema(document, paths)}
+    if mistakes:
+        raise InvalidJobFile(str(path), sorted(mistakes)[:MAX_MISTAKES])
+    complete = tuple(_complete(job, defaults, paths) for job in jobs)
+    return LoadedJobs(path, hashlib.sha256(data).hexdigest(), source.text, complete)
+
+
+def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]:
+    """What the schema cannot see, or does not look at in a job with another mistake.
+
+    It works on nodes, because a job that the schema refuses is never built.
+    """
+    root = document.root
+    if not isinstance(root, Mapping):
+        return
+    if "defaults" in root.entries:
+        yield from _path_mistakes(root.entries["defaults"][1], "defaults", document, paths)
+    jobs = root.entries["jobs"][1] if "jobs" in root.entries else None
+    first_with_name: dict[str, tuple[int, Scalar]] = {}
+    for index, job in enumerate(jobs.items if isinstance(jobs, Sequence) else ()):
+        if not isinstance(job, Mapping):
+            continue
+        where = f"jobs[{index}]"
+        yield from _path_mistakes(job, where, document, paths)
+        problem = program_problem(*(_is_set(job, key) for key in ("script", "module")))
+        if problem:
+            yield document.source.mistake(job.start, where, problem)
+        name = _text(job, "name")
+        if name is None:
+            continue
+        first, taken = first_with_name.setdefault(name.text, (index, name))
+        if first != index:
+            line = document.source.line(taken.start)
+            what = f"the name {quoted(name.text)} is already taken by jobs[{first}] on line {line}"
+            yield document.source.mistake(name.start, f"{where}.name", what)
+
+
+def _path_mistakes(node: Node, where: str, document: Document, paths: JobPaths) -> Iterator[Mistake]:
+    for key in PATH_KEYS:
+        value = _text(node, key)
+        # What is no path at all has been reported by the schema.
+        if value is not None and value.text.strip():
+            try:
+                paths.find(key, value.text)
+            except ValueError as error:
+                yield document.source.mistake(value.start, f"{where}.{key}", str(error))
+
+
+def _text(node: Node, key: str) -> Scalar | None:
+    """The text under this key, if the node is a mapping with such a key and its value is text."""
+    value = node.entries[key][1] if isinstance(node, Mapping) and key in node.entries else None
+    return value if isinstance(value, Scalar) and plain_values(value) is not None else None
+
+
+def _is_set(job: Mapping, key: str) -> bool:
+    return key in job.entries and plain_values(job.entries[key][1]) is not None
+
+
+def _complete(job: Job, defaults: JobOptions, paths: JobPaths) -> Job:
+    missing = defaults.model_fields_set - job.model_fields_set
+    changes: dict[str, Any] = {name: getattr(defaults, name) for name in missing}
+    changes["env"] = {**defaults.env, **job.env}
+    changes["cwd"] = paths.folder / changes.get("cwd", job.cwd)
+    if job.script is not None:
+        changes["script"] = paths.folder / job.script
+    python = changes.get("python", job.python)
+    if python is not None:
+        changes["python"] = str(paths.find("python", python))
+    return job.model_copy(update=changes)

@@ -1,0 +1,77 @@
+"""Where the paths of a job file lead."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import Final, Literal
+
+from ecoshare.jobs.quoted import quoted
+
+PathKey = Literal["script", "cwd", "python"]
+
+PATH_KEYS: Final[tuple[PathKey, ...]] = ("script", "cwd", "python")
+
+
+class JobPaths:
+    """Finds what a job file names: scripts, working folders, interpreters.
+
+    Paths become absolute but keep their links: the interpreter of a virtual environment is a link that must
+    be called by its own name. Each is looked up once, since ten thousand jobs often share one script.
+
+    Attributes:
+        folder: The absolute folder of the job file; relative paths start there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._found: dict[tuple[PathKey, str], Path | ValueError] = {}
+
+    def find(self, key: PathKey, text: str) -> Path:
+        """The absolute path that stands under this key.
+
+        Raises:
+            ValueError: There is nothing of the right kind, or it cannot be used.
+        """
+        if (key, text) not in self._found:
+            try:
+                self._found[key, text] = self._look_up(key, text)
+            except ValueError as error:
+                self._found[key, text] = error
+        found = self._found[key, text]
+        if isinstance(found, ValueError):
+            raise ValueError(*found.args)
+        return found
+
+    def _look_up(self, key: PathKey, text: str) -> Path:
+        path = self.folder / text
+        if key == "python" and os.sep not in text:
+            # As in a shell: a bare name is looked for on the PATH, a path is not.
+            program = shutil.which(text)
+            if program is None:
+                raise ValueError(f"no program {quoted(text)} on the PATH")
+            return Path(program).absolute()
+        try:
+            mode = path.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            raise ValueError(self._missing(key, text)) from None
+        except OSError as error:
+            reason = os.strerror(error.errno).lower() if error.errno else "it cannot be found"
+            raise ValueError(f"{quoted(text)}: {reason}") from None
+        if key == "cwd" and not stat.S_ISDIR(mode):
+            raise ValueError(f"{quoted(text)} is not a folder")
+        if key != "cwd" and stat.S_ISDIR(mode):
+            raise ValueError(f"{quoted(text)} is a folder, not a file")
+        if key != "cwd" and not stat.S_ISREG(mode):
+            raise ValueError(f"{quoted(text)} is not a regular file")
+        if not os.access(path, os.R_OK if key == "script" else os.X_OK):
+            raise ValueError(f"{quoted(text)} is not {'readable' if key == 'script' else 'executable'} for you")
+        return path
+
+    def _missing(self, key: PathKey, text: str) -> str:
+        if text.startswith("~"):
+            return f"'~' is not expanded here; write the whole path instead of {quoted(text)}"
+        where = "" if Path(text).is_absolute() else f" in {str(self.folder)!r}"
+        return f"no {'folder' if key == 'cwd' else 'file'} {quoted(text)}{where}"

@@ -1,0 +1,148 @@
+"""Quantities as people write them, `2 min` or `1.5 GiB`, to and from the units of the code.
+
+Parsing happens once, where a job file or an option enters; from there on every number carries its unit in
+its name. Formatting is for tables and messages, never for files that a program reads.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Final
+
+from ecoshare.jobs.quoted import quoted
+
+SECONDS_BY_UNIT: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+BYTES_BY_UNIT: Final = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+
+# A century fits every timeout of the standard library (`threading.TIMEOUT_MAX` is 292 years).
+MAX_DURATION_S: Final = 100 * 365 * 86400.0
+MAX_SIZE_BYTES: Final = 2**63 - 1
+
+# Decimal digits only: float() alone would let through `nan`, `1_0` and digits of other scripts. The length
+# is bounded because Python refuses, with an error of its own, to read thousands of digits.
+_QUANTITY = re.compile(r"((?:[0-9]{1,24}\.?[0-9]{0,24}|\.[0-9]{1,24})(?:[eE][+-]?[0-9]{1,3})?)[ \t]*([A-Za-z]*)")
+
+
+def parse_duration_s(text: str) -> float:
+    """The duration in seconds; a bare number is seconds.
+
+    Raises:
+        ValueError: The text is no duration, is negative, or is longer than a century.
+    """
+    number, unit = _split(text)
+    factor = SECONDS_BY_UNIT.get(unit or "s")
+    if number is None or factor is None:
+        raise ValueError(
+            "expected a duration such as '250 ms', '2 min' or '1.5 h' "
+            f"(units: {', '.join(SECONDS_BY_UNIT)}; a bare number is seconds), got {quoted(text)}"
+        )
+    duration_s = float(number) * factor
+    if duration_s > MAX_DURATION_S:
+        raise ValueError(f"expected a duration of at most 100 years, got {quoted(text)}")
+    return duration_s
+
+
+def parse_size_bytes(text: str) -> int:
+    """The size in bytes, rounded to a whole byte.
+
+    Raises:
+        ValueError: The text is no size, is negative, has no unit, or exceeds a signed 64-bit number.
+    """
+    number, unit = _split(text)
+    factor = BYTES_BY_UNIT.get(unit)
+    if number is None or factor is None:
+        raise ValueError(
+            "expected a size with its unit, such as '500 MB' or '2 GiB' "
+            f"(units: {', '.join(BYTES_BY_UNIT)}), got {quoted(text)}"
+        )
+    # Decimal is exact where a float is not, but would spell out all the digits of 1e999 before we refuse it.
+    if float(number) * factor <= 2 * MAX_SIZE_BYTES:
+        size_bytes = round(Decimal(number) * factor)
+        if size_bytes <= MAX_SIZE_BYTES:
+            return size_bytes
+    raise ValueError(f"expected a size of at most {format_size(MAX_SIZE_BYTES)}, got {quoted(text)}")
+
+
+def format_duration(duration_s: float) -> str:
+    """A duration for people: `250 ms`, `12.5 s`, `2 min 5 s`, `1 h 3 min`, `2 d 4 h`.
+
+    Raises:
+        ValueError: The number is not finite; what is not known is shown as such by the caller.
+    """
+    sign, size_s = _sign_and_size(duration_s)
+    for unit in ("us", "ms", "s"):
+        shown = _three_digits(size_s / SECONDS_BY_UNIT[unit])
+        if shown == "0":
+            return "0 s"
+        if float(shown) < (60 if unit == "s" else 1000):
+            return f"{sign}{shown} {unit}"
+    for large, small in (("min", "s"), ("h", "min"), ("d", "h")):
+        small_per_large = round(SECONDS_BY_UNIT[large] / SECONDS_BY_UNIT[small])
+        whole, rest = divmod(round(size_s / SECONDS_BY_UNIT[small]), small_per_large)
+        if large == "d" or whole < (60 if large == "min" else 24):
+            break
+    return f"{sign}{whole} {large} {rest} {small}" if rest else f"{sign}{whole} {large}"
+
+
+def format_size(size_bytes: float) -> str:
+    """A size for people, in binary units with up to three digits: `512 B`, `1.5 GiB`.
+
+    Raises:
+        ValueError: The number is not finite.
+    """
+    return _scaled(size_bytes, {unit: BYTES_BY_UNIT[unit] for unit in ("B", "KiB", "MiB", "GiB", "TiB")}, "B")
+
+
+def format_energy(energy_j: float) -> str:
+    """An energy for people: `85 mJ`, `12.3 J`, `450 kJ`, and from one kWh on `1.25 kWh`, `3 MWh`.
+
+    Savings may be negative and keep their sign.
+
+    Raises:
+        ValueError: The number is not finite.
+    """
+    return _scaled(energy_j, {"mJ": 1e-3, "J": 1, "kJ": 1e3, "kWh": 3.6e6, "MWh": 3.6e9}, "J")
+
+
+def _split(text: str) -> tuple[str | None, str]:
+    match = _QUANTITY.fullmatch(text.strip())
+    return (match[1], match[2]) if match else (None, "")
+
+
+def _scaled(value: float, factors: Mapping[str, float], base: str) -> str:
+    """The value in the largest unit (factors ascend) that shows it as one or more; zero in the base unit."""
+    sign, size = _sign_and_size(value)
+    unit = next(iter(factors))
+    if _three_digits(size / factors[unit]) == "0":
+        return f"0 {base}"
+    for larger in factors:
+        # What would be shown decides, not what is: 1023.9 KiB must not become `1024 KiB`.
+        if float(_three_digits(size / factors[unit])) * factors[unit] >= factors[larger]:
+            unit = larger
+    return f"{sign}{_three_digits(size / factors[unit])} {unit}"
+
+
+def _sign_and_size(value: float) -> tuple[str, float]:
+    if not math.isfinite(value):
+        raise ValueError(f"expected a finite number, got {value}")
+    return ("-" if value < 0 else ""), abs(value)
+
+
+def _three_digits(value: float) -> str:
+    """Three significant digits below a thousand, all digits before the point above it."""
+    decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    shown = f"{value:.{decimals}f}"
+    return shown.rstrip("0").rstrip(".") if "." in shown else shown

@@ -1,0 +1,131 @@
+"""What may stand in a job file, and what each key means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from ecoshare.jobs import fields
+from ecoshare.jobs.document import MAX_ITEMS
+from ecoshare.jobs.quoted import quoted
+
+
+def _read_version(value: object) -> object:
+    if value not in (1, "1"):
+        raise ValueError(f"expected 1, the only version there is, got {quoted(value)}")
+    return 1
+
+
+class _Model(BaseModel):
+    # Inputs hold values of `env:`, which must not reach a log with an error that nobody caught.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class JobOptions(_Model):
+    """What `defaults:` may set for all jobs, and any job for itself.
+
+    Attributes are named as the keys of the file, with the unit added; `class` is `job_class`.
+    """
+
+    cwd: fields.FolderPath = Field(
+        default=Path(),
+        description="Working folder, relative to the job file; without it, the folder of the job file.",
+    )
+    env: fields.Environment = Field(
+        default={},
+        repr=False,
+        description="Environment variables; those of a job are added to those of `defaults`.",
+    )
+    python: fields.Program | None = Field(
+        default=None,
+        description="Another interpreter: a path relative to the job file, or a name on the PATH.",
+    )
+    job_class: fields.Name | None = Field(
+        default=None,
+        alias="class",
+        description="Jobs of one class share a profile; without it, the class follows from the script.",
+    )
+    arrival_s: fields.Duration = Field(
+        default=0.0,
+        alias="arrival",
+        description="When the job arrives after the start of the run, such as `2 min`.",
+    )
+    priority: fields.AnyInteger = Field(default=0, description="The higher goes first.")
+    iterations: fields.PositiveInteger | None = Field(
+        default=None,
+        description="Iterations in total, where known; without it, the history of the class tells.",
+    )
+    gpus: fields.PositiveInteger = Field(default=1, description="Devices that the job needs, all at once.")
+    slowdown: fields.Factor | None = Field(
+        default=None, description="At most this many times slower than alone, waits included."
+    )
+    isolation: fields.IsolationMode = Field(
+        default=fields.Isolation.PROCESS,
+        description="`process`: forked from a warm server; `fresh`: an interpreter of its own.",
+    )
+    retries: fields.Attempts = Field(default=0, description="How often a failed job is started again.")
+    resume_args: fields.Arguments = Field(default=(), description="Arguments added from the second attempt on.")
+    timeout_s: fields.PositiveDuration | None = Field(
+        default=None,
+        alias="timeout",
+        description="Longest time with the turn and without a step before the job is stopped.",
+    )
+    startup_timeout_s: fields.PositiveDuration | None = Field(
+        default=None, alias="startup_timeout", description="Longest time from the start to the first step."
+    )
+
+
+class Job(JobOptions):
+    """One job: a script or a module, its arguments, and how to run it.
+
+    As `load` gives it, paths are absolute and the defaults of the file are filled in.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["script"]}, {"required": ["module"]}]})
+
+    name: fields.Name = Field(description="Unique in the file; letters, digits, '.', '_' and '-'.")
+    script: fields.FilePath | None = Field(
+        default=None, description="The script to run, relative to the job file; or `module`."
+    )
+    module: fields.Module | None = Field(
+        default=None, description="The module to run, as `python -m` would; or `script`."
+    )
+    args: fields.Arguments = Field(default=(), description="Arguments, passed on exactly as written.")
+
+    @model_validator(mode="after")
+    def _check_program(self) -> Self:
+        problem = program_problem(self.script is not None, self.module is not None)
+        if problem:
+            raise ValueError(problem)
+        return self
+
+
+class JobFile(_Model):
+    """A job file: version, defaults and jobs."""
+
+    version: Annotated[int, BeforeValidator(_read_version), WithJsonSchema({"const": 1})] = Field(
+        description="Of the format of this file: 1."
+    )
+    defaults: Annotated[JobOptions, BeforeValidator(lambda value: {} if value is None else value)] = Field(
+        default=JobOptions(), description="What all jobs share; a job's own keys win."
+    )
+    jobs: tuple[Job, ...] = Field(min_length=1, max_length=MAX_ITEMS, description="The jobs, in any order.")
+
+
+def program_problem(has_script: bool, has_module: bool) -> str:
+    """Why it is not clear what a job with these keys runs; empty if it is."""
+    if has_script and has_module:
+        return "a job has a script or a module, not both"
+    if not has_script and not has_module:
+        return "the key 'script' (or 'module') is missing"
+    return ""
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a job file, for editors."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **JobFile.model_json_schema(by_alias=True),
+    }

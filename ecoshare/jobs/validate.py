@@ -1,0 +1,44 @@
+"""A document held against the schema: the jobs, or what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from ecoshare.errors import Mistake
+from ecoshare.jobs.document import MAX_MISTAKES, Document
+from ecoshare.jobs.explain import mistakes_in
+from ecoshare.jobs.schema import Job, JobFile, JobOptions
+from ecoshare.jobs.values import plain_values
+
+_STAND_IN: Final = Job(name="stand-in", script=Path("stand-in"))
+
+
+def validate(document: Document) -> tuple[JobOptions, list[Job], list[Mistake]]:
+    """The defaults, the jobs and the mistakes; defaults and jobs mean nothing if there are mistakes.
+
+    Jobs are validated one by one although `JobFile` could do it at once: a mistake takes over a kilobyte until
+    it is put in words, and a short file with aliases can make a million of them. So it ends after
+    `MAX_MISTAKES`.
+    """
+    assert document.root is not None
+    values = plain_values(document.root)
+    defaults, jobs, mistakes = JobOptions(), list[Job](), list[Mistake]()
+    job_values: list[object] = []
+    if isinstance(values, dict) and isinstance(values.get("jobs"), list):
+        job_values = values["jobs"]
+        values["jobs"] = [_STAND_IN] * len(job_values)
+    try:
+        defaults = JobFile.model_validate(values).defaults
+    except ValidationError as error:
+        mistakes += mistakes_in(error, document)
+    for index, value in enumerate(job_values):
+        try:
+            jobs.append(Job.model_validate(value))
+        except ValidationError as error:
+            mistakes += mistakes_in(error, document, ("jobs", index))
+            if len(mistakes) >= MAX_MISTAKES:
+                break
+    return defaults, jobs, mistakes

@@ -1,0 +1,81 @@
+"""What counts as an iteration, told to the tracker as the hooks would tell it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ecoshare.lane.iterations import Boundary, IterationTracker, Phase
+
+TRAIN, EVAL = Boundary.TRAIN, Boundary.EVAL
+
+
+def follow(story: str) -> list[Boundary | None]:
+    """Boundaries along a story: f forward, n forward without gradients, s/t step of one or another optimizer, d fetch.
+
+    A digit after `n` names the root; capital S and T are steps inside a backward pass or a compiled function.
+    """
+    tracker = IterationTracker()
+    seen: list[Boundary | None] = []
+    steps = iter(story.replace(" ", ""))
+    for sign in steps:
+        match sign:
+            case "f":
+                seen.append(tracker.forward(gradients=True))
+            case "n":
+                seen.append(tracker.forward(gradients=False, root=int(next(steps))))
+            case "s" | "t":
+                seen.append(tracker.step(ord(sign)))
+            case "S" | "T":
+                seen.append(tracker.step(ord(sign), nested=True))
+            case "d":
+                seen.append(tracker.fetch())
+    return seen
+
+
+def counts(story: str) -> tuple[int, int]:
+    seen = follow(story)
+    return seen.count(TRAIN), seen.count(EVAL)
+
+
+@pytest.mark.parametrize(
+    ("story", "train", "evaluated", "what"),
+    [
+        ("dfs dfs dfs d", 3, 0, "a plain loop over a DataLoader"),
+        ("fs fs fs d", 3, 0, "a loop without a DataLoader: the next forward ends the iteration"),
+        ("fst fst fst d", 3, 0, "two optimizers in a row are one iteration"),
+        ("dfs ft dfs ft d", 4, 0, "a GAN's two steps with a forward between are two"),
+        ("dfdfdfdfs dfdfdfdfs d", 2, 0, "accumulation: fetches inside an open iteration end nothing"),
+        ("s s s s d", 4, 0, "no forward is ever seen: each step of the same optimizer"),
+        ("st st st d", 3, 0, "the same with two optimizers"),
+        ("fSTST fSTST d", 2, 0, "an optimizer a parameter, stepping inside the backward pass"),
+        ("dn1fs dn1fs d", 2, 0, "a target network belongs to the training iteration"),
+        ("dfs dfs dn1 dn1 d", 2, 2, "a validation loop after training"),
+        ("n1 n1 n1 d", 0, 3, "inference without a DataLoader"),
+        ("n1n2 n1n2 n1n2 d", 0, 3, "an encoder and a decoder are one inference"),
+        ("f d f d", 0, 0, "forwards with gradients and no step: open until a step comes"),
+        ("d d d", 0, 0, "nothing but fetches"),
+    ],
+)
+def test_iterations_are_counted(story: str, train: int, evaluated: int, what: str) -> None:
+    assert counts(story) == (train, evaluated), what
+
+
+def test_a_second_optimizer_is_not_cut_off() -> None:
+    assert follow("fs")[-1] is None
+    assert follow("fst") == [None, None, None]
+
+
+def test_forwards_inside_an_open_iteration_need_no_watching() -> None:
+    tracker = IterationTracker()
+    assert tracker.watches_forward
+    tracker.forward(gradients=True)
+    assert tracker.phase is Phase.TRAINING and not tracker.watches_forward
+    tracker.step(1)
+    assert tracker.watches_forward
+
+
+def test_a_script_may_say_it_itself() -> None:
+    tracker = IterationTracker()
+    tracker.forward(gradients=True)
+    assert tracker.declare() is TRAIN
+    assert tracker.phase is Phase.BETWEEN

@@ -1,0 +1,225 @@
+"""The turn of a lane, among real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ecoshare.lane.table import NO_RANK, NOBODY, LaneTable, Seat
+from ecoshare.lane.turn import Turn
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> LaneTable:
+    return LaneTable.create(tmp_path / "lane")
+
+
+@pytest.fixture
+def fork(table: LaneTable) -> Iterator[Callable[..., int]]:
+    """Start a process that runs a function of its own turn, in a slot that is prepared before."""
+    pids = []
+
+    def start(slot: int, body: Callable[[Turn, LaneTable], None], rank: int = 0) -> int:
+        table.seat(slot)
+        table.claim({slot: (rank, 1.0)})
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                own = LaneTable(table.path)
+                body(Turn(own, slot), own)
+                code = 0
+            finally:
+                os._exit(code)
+        pids.append(pid)
+        return pid
+
+    yield start
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            continue
+
+
+def succeed(*pids: int) -> None:
+    for pid in pids:
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
+    end_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end_s, "it did not come about"
+        time.sleep(0.002)
+
+
+def iterate(count: int, marks: Path | None = None, each_s: float = 0.0) -> Callable[[Turn, LaneTable], None]:
+    """A job of `count` iterations; with `marks` it writes its slot twice around each, so that overlaps show."""
+
+    def body(turn: Turn, table: LaneTable) -> None:
+        turn.take()
+        for _ in range(count):
+            if marks is not None:
+                with marks.open("ab", buffering=0) as file:
+                    file.write(b"<%d>" % turn._index)
+                    file.write(b"</%d>" % turn._index)
+            time.sleep(each_s)
+            turn.count(evaluating=False)
+            table.header.quantum_s = 0.0
+            turn.offer(lambda: None)
+        turn.leave()
+
+    return body
+
+
+def test_one_job_at_a_time_has_the_turn(table: LaneTable, fork, tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    succeed(*(fork(slot, iterate(2000, marks)) for slot in range(4)))
+    content = marks.read_bytes()
+    for slot in range(4):
+        pair = b"<%d></%d>" % (slot, slot)
+        assert content.count(pair) == 2000, "another job's mark stands inside an iteration"
+    assert [table.slots[slot].iterations for slot in range(4)] == [2000] * 4
+    assert table.header.holder == NOBODY
+
+
+def test_turns_alternate_while_others_wait(table: LaneTable, fork) -> None:
+    succeed(fork(0, iterate(20_000)), fork(1, iterate(20_000)))
+    assert table.header.handovers > 100
+
+
+def test_without_competition_nothing_is_handed_over(table: LaneTable, fork) -> None:
+    succeed(fork(0, iterate(500)))
+    assert table.slots[0].handovers == 1
+
+
+def hold_until_killed(turn: Turn, table: LaneTable) -> None:
+    turn.take()
+    time.sleep(60)
+
+
+def test_the_turn_of_a_killed_holder_is_granted_again(table: LaneTable, fork) -> None:
+    holder = fork(0, hold_until_killed)
+    until(lambda: table.header.holder == 0)
+    waiter = fork(1, iterate(3))
+    until(lambda: table.header.waiting_rank != NO_RANK)
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    table.free(0)
+    succeed(waiter)
+    assert table.slots[0].seat == Seat.EMPTY
+
+
+def test_a_killed_waiter_is_passed_over(table: LaneTable, fork) -> None:
+    def hold_for_a_word(turn: Turn, own: LaneTable) -> None:
+        turn.take()
+        until(lambda: own.slots[2].weight == 2.0)
+        turn.leave()
+
+    holder = fork(0, hold_for_a_word)
+    until(lambda: table.header.holder == 0)
+    victim = fork(1, iterate(3))
+    until(lambda: table.slots[1].seat == Seat.WAITING)
+    os.kill(victim, signal.SIGKILL)
+    os.waitpid(victim, 0)
+    table.free(1)
+    last = fork(2, iterate(3))
+    table.claim({2: (0, 2.0)})
+    succeed(holder, last)
+
+
+def test_death_between_choosing_and_granting_loses_nothing(table: LaneTable, fork) -> None:
+    """The grant counter is raised before the holder's word: killed in between, the old holder still holds."""
+
+    def die_half_way(turn: Turn, own: LaneTable) -> None:
+        turn.take()
+        until(lambda: own.header.waiting_rank != NO_RANK)
+        with own.locked():
+            own.slots[1].grant += 1
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    holder = fork(0, die_half_way)
+    until(lambda: table.header.holder == 0)
+    waiter = fork(1, iterate(3))
+    os.waitpid(holder, 0)
+    table.free(0)
+    succeed(waiter)
+
+
+def test_a_more_urgent_job_gets_in_at_the_next_boundary(table: LaneTable, fork) -> None:
+    def slow(turn: Turn, own: LaneTable) -> None:
+        turn.take()
+        for _ in range(200):
+            time.sleep(0.005)
+            turn.count(evaluating=False)
+            own.header.quantum_s = 1000.0
+            turn.offer(lambda: None)
+        turn.leave()
+
+    patient = fork(0, slow, rank=1)
+    until(lambda: table.slots[0].iterations > 3)
+    urgent = fork(1, iterate(5), rank=0)
+    succeed(urgent)
+    assert table.slots[0].iterations < 150, "the urgent job waited for the other to end"
+    assert table.slots[1].longest_wait_s < 0.5
+    succeed(patient)
+
+
+def test_a_less_urgent_job_waits_for_the_end(table: LaneTable, fork) -> None:
+    urgent = fork(0, iterate(200, each_s=0.002), rank=0)
+    until(lambda: table.header.holder == 0)
+    patient = fork(1, iterate(5), rank=1)
+    succeed(urgent, patient)
+    assert table.slots[0].handovers == 1
+
+
+def test_a_stopped_job_ends_at_its_boundary(table: LaneTable, fork) -> None:
+    holder = fork(0, hold_until_killed)
+    until(lambda: table.header.holder == 0)
+    waiter = fork(1, iterate(10**9))
+    until(lambda: table.slots[1].seat == Seat.WAITING)
+    table.stop(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(waiter, 0)[1]) == -signal.SIGTERM
+    table.free(1)
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    table.free(0)
+    runner = fork(2, iterate(10**9))
+    until(lambda: table.slots[2].iterations > 10)
+    table.stop(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(runner, 0)[1]) == -signal.SIGTERM
+
+
+def test_time_is_shared_by_time_and_not_by_turns(table: LaneTable, fork) -> None:
+    """A job of long iterations and one of short ones hold the turn for equally long."""
+
+    def working(step_s: float) -> Callable[[Turn, LaneTable], None]:
+        def body(turn: Turn, own: LaneTable) -> None:
+            turn.take()
+            until_s = time.monotonic() + 1.5
+            while time.monotonic() < until_s:
+                time.sleep(step_s)
+                turn.count(evaluating=False)
+                own.header.quantum_s = 0.01
+                turn.offer(lambda: None)
+            turn.leave()
+
+        return body
+
+    succeed(fork(0, working(0.03)), fork(1, working(0.003)))
+    held = [table.slots[slot].held_s for slot in range(2)]
+    assert 0.6 < held[0] / held[1] < 1.6
+
+
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(bytes(1 << 16))
+    with pytest.raises(ValueError, match="not a lane table"):
+        LaneTable(other)

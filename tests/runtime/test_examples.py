@@ -1,0 +1,69 @@
+"""The examples: the same losses to the last bit alone and shared, however they are shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ecoshare.core.policies import POLICIES
+from tests.runtime.running import EXAMPLES, alone, run
+
+ARGS = {
+    "mlp": ("--epochs", "2"),
+    "cnn": ("--epochs", "1"),
+    "transformer": ("--steps", "20"),
+    "vae": ("--epochs", "1"),
+    "gan": ("--steps", "60"),
+    "gnn": ("--epochs", "20"),
+}
+
+QUICK = [("fair", 1, 4), ("priority", 1, 2), ("srtf", 2, 2)]
+ALL = [(policy, lanes, places) for policy in sorted(POLICIES) for lanes in (1, 2) for places in (1, 2, 4)]
+
+
+@pytest.fixture(scope="module")
+def alone_logs() -> dict[str, bytes]:
+    def one(name: str) -> bytes:
+        code, stdout = alone(EXAMPLES / f"{name}.py", ARGS[name], EXAMPLES)
+        assert code == 0
+        return stdout
+
+    # One at a time: spinning threads of two scripts on the same cores are many times slower than both in turn.
+    return {name: one(name) for name in ARGS}
+
+
+def share(folder: Path, policy: str, lanes: int, places: int, alone_logs: dict[str, bytes]) -> None:
+    jobs = [
+        {
+            "name": name,
+            "script": str(EXAMPLES / f"{name}.py"),
+            "args": list(args),
+            # Later jobs are more urgent, and come while the others run: they preempt them.
+            "priority": number,
+            "arrival": f"{2.5 + 0.2 * number} s",
+            "iterations": 100 - 10 * number,
+        }
+        for number, (name, args) in enumerate(ARGS.items())
+    ]
+    options = ("--policy", policy, "--lanes", str(lanes), "--jobs-per-lane", str(places))
+    done = run(folder, *jobs, options=options)
+    assert done.code == 0, done.stderr
+    for name, stdout in alone_logs.items():
+        assert done.log(name) == stdout, f"{name} gives other losses shared ({policy}, {lanes} lanes, {places} places)"
+        assert len(stdout.splitlines()) > 1
+
+
+@pytest.mark.parametrize(("policy", "lanes", "places"), QUICK)
+def test_examples_give_the_same_bits(
+    tmp_path: Path, policy: str, lanes: int, places: int, alone_logs: dict[str, bytes]
+) -> None:
+    share(tmp_path, policy, lanes, places, alone_logs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy", "lanes", "places"), [each for each in ALL if each not in QUICK])
+def test_examples_give_the_same_bits_in_every_way(
+    tmp_path: Path, policy: str, lanes: int, places: int, alone_logs: dict[str, bytes]
+) -> None:
+    share(tmp_path, policy, lanes, places, alone_logs)

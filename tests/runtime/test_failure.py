@@ -1,0 +1,128 @@
+"""A job that fails ends alone: its neighbours finish with the losses that they have alone, and the cause is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runtime.running import SCRIPTS, alone, command, job_file, run, slow_steps
+
+NEIGHBOUR = {"name": "neighbour", "script": str(SCRIPTS / "validation.py")}
+
+
+@pytest.fixture(scope="module")
+def neighbour_alone() -> bytes:
+    return alone(SCRIPTS / "validation.py", (), SCRIPTS)[1]
+
+
+@pytest.mark.parametrize(
+    ("job", "state", "error"),
+    [
+        ({"script": "raises.py"}, "failed", "exit code 1: ValueError: labels ran out at step 5"),
+        ({"script": "segfault.py"}, "failed", "killed by SIGSEGV"),
+        ({"script": "killed_self.py"}, "failed", "killed by SIGKILL (not sent by ecoshare"),
+        ({"script": "exit_three.py"}, "failed", "exit code 3"),
+        ({"script": "hangs.py", "timeout": "2 s"}, "failed", "inside an iteration (timeout)"),
+        ({"script": "never_steps.py", "startup_timeout": "1 ms"}, "failed", "(startup_timeout)"),
+        ({"script": "eats_memory.py"}, "failed", "more than its cap of"),
+        ({"script": "validation.py", "python": "/bin/false"}, "failed", "exit code 1"),
+    ],
+    ids=["raises", "segfault", "killed", "exits", "hangs", "silent", "eats", "interpreter"],
+)
+def test_a_failure_stays_with_its_job(
+    tmp_path: Path, job: dict[str, Any], state: str, error: str, neighbour_alone: bytes
+) -> None:
+    bad = {"name": "bad", **job, "script": str(SCRIPTS / job["script"])}
+    done = run(tmp_path, bad, NEIGHBOUR, options=("--memory", "3 GiB"))
+    assert done.code == 1
+    assert done.job("bad")["state"] == state
+    assert error in done.job("bad")["error"]
+    assert done.job("neighbour")["state"] == "completed"
+    assert done.log("neighbour") == neighbour_alone
+
+
+def test_out_of_memory_is_tried_once_more_with_the_whole_lane(tmp_path: Path) -> None:
+    script = tmp_path / "needs.py"
+    script.write_text("import time, torch\nkept = torch.ones(1 << 28)  # a GiB\ntime.sleep(1.5)\nprint('done')\n")
+    done = run(tmp_path, {"name": "a", "script": "needs.py"}, options=("--memory", "2 GiB"))
+    assert done.code == 0, done.stderr
+    assert done.job("a")["attempts"] == 2
+    assert done.log("a") == b"done\n"
+
+
+def test_an_unwritable_run_folder_is_said_before_anything_starts(tmp_path: Path) -> None:
+    path = job_file(tmp_path, NEIGHBOUR)
+    (tmp_path / "runs").write_text("a file where the folder should be")
+    done = subprocess.run(command(path), capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert "cannot write" in done.stderr and "--runs" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_ends_the_run_with_a_clear_error(tmp_path: Path) -> None:
+    """A file system of 256 KiB: logs fill it while jobs run."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], check=False).returncode:
+        pytest.skip("cannot mount a small file system here")
+    try:
+        path = job_file(tmp_path, {"name": "big", "script": str(SCRIPTS / "big_log.py")}, slow_steps("other", 30))
+        line = [*command(path), "--runs", str(disk / "runs")]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.returncode in (1, 4)
+        assert "No space left" in done.stderr
+        for summary in disk.rglob("summary.json*"):
+            json.loads(summary.read_text())  # whole, or not there
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def interrupted(tmp_path: Path, *jobs: dict[str, Any], presses: int, after: str) -> tuple[int, str, dict[str, Any]]:
+    """Run, press Ctrl-C when a job's log has grown, and give exit code, stderr and summary."""
+    path = job_file(tmp_path, *jobs)
+    process = subprocess.Popen(
+        command(path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    log = tmp_path / "runs/latest/jobs" / after / "stdout.log"
+    until_s = time.monotonic() + 60
+    while not (log.exists() and log.stat().st_size) and time.monotonic() < until_s:
+        time.sleep(0.02)
+    for _ in range(presses):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.3)
+    stdout, stderr = process.communicate(timeout=60)
+    assert "Traceback" not in stderr, stderr
+    return process.returncode, stderr, json.loads(stdout)
+
+
+def test_ctrl_c_lets_jobs_end_at_a_boundary(tmp_path: Path) -> None:
+    """A job that saves its state on SIGTERM has done so, and goes on from there when the run is resumed."""
+    saves = {
+        "name": "saves",
+        "script": str(SCRIPTS / "checkpoint_resume.py"),
+        "args": ["--steps", "400", "--step-ms", "20"],
+        "cwd": str(tmp_path),
+        "resume_args": ["--resume"],
+    }
+    code, stderr, summary = interrupted(tmp_path, saves, slow_steps("plain", 400), presses=1, after="saves")
+    assert code == 130
+    assert "--resume" in stderr
+    assert {job["state"] for job in summary["jobs"]} == {"cancelled"}
+    assert (tmp_path / "checkpoint_resume.pt").exists()
+
+
+def test_ctrl_c_twice_ends_a_job_that_hangs(tmp_path: Path) -> None:
+    began_s = time.monotonic()
+    hangs = {"name": "hangs", "script": str(SCRIPTS / "hangs.py")}
+    code, _, summary = interrupted(tmp_path, hangs, presses=2, after="hangs")
+    assert code == 130
+    assert summary["jobs"][0]["state"] == "cancelled"
+    assert time.monotonic() - began_s < 30

@@ -1,0 +1,46 @@
+"""The event log of a real run, fed to a fresh core, gives the same commands; and it does so without torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ecoshare.errors import UsageError
+from ecoshare.runtime import log
+from tests.runtime.running import SCRIPTS, run, slow_steps
+
+REPLAY = """
+import sys
+from pathlib import Path
+from ecoshare.runtime import log
+steps = list(log.replay(log.read(Path(sys.argv[1]))))
+assert all(logged == now for _, logged, now in steps), [step for step in steps if step[1] != step[2]]
+print(len(steps), sum(len(now) for _, _, now in steps), "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("policy", ["fair", "srtf", "priority"])
+def test_a_recorded_run_replays_to_the_same_decisions(tmp_path: Path, policy: str) -> None:
+    jobs = [slow_steps(f"j{n}", 40 + 30 * n, 10, priority=n, iterations=40 + 30 * n) for n in range(5)]
+    fails = {"name": "fails", "script": str(SCRIPTS / "raises.py"), "retries": 1, "arrival": "1 s"}
+    done = run(tmp_path, *jobs, fails, options=("--policy", policy, "--jobs-per-lane", "3"))
+    replayed = subprocess.run(
+        [sys.executable, "-c", REPLAY, str(done.folder / "events.jsonl")], capture_output=True, text=True, check=False
+    )
+    assert replayed.returncode == 0, replayed.stderr
+    events, commands, torch_loaded = replayed.stdout.split()
+    assert int(events) >= 20 and int(commands) >= 8 and torch_loaded == "False"
+
+
+def test_a_cut_last_line_is_ignored_and_a_broken_one_named(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"event": "StopRequested", "at_s": 1.0, "at_once": false}\n{"event": "Stop')
+    assert len(list(log.read(path))) == 1
+    log.EventLog(path).close()
+    assert path.read_text().endswith("false}\n")
+    path.write_text('{"event": "StopRequested", "at_s": 1.0, "at_once": false}\n{"event": "Nothing"}\n')
+    with pytest.raises(UsageError, match=r"events.jsonl:2: not an entry"):
+        list(log.read(path))

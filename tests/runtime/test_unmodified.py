@@ -1,0 +1,152 @@
+"""Unmodified scripts: each does the same shared as alone, whatever it is made of.
+
+All scripts of tests/scripts run in one lane, four at a time, beside each other; then each is run alone and compared.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runtime.running import Finished, alone, copy_of_scripts, run
+from tests.scripts.cases import CASES, Case
+
+QUICK = [case for case in CASES if not case.needs_compiler]
+COMPILED = [case for case in CASES if case.needs_compiler]
+
+
+@dataclass
+class Compared:
+    """Some cases, each alone and all of them shared."""
+
+    alone: dict[str, tuple[int, bytes]]
+    shared: Finished
+
+    @classmethod
+    def of(cls, cases: list[Case], folder: Path) -> Compared:
+        jobs = []
+        for case in cases:
+            scripts = copy_of_scripts(folder / "shared" / case.name)
+            script = str(scripts / case.script)
+            jobs.append({"name": case.name, "script": script, "args": list(case.args), "cwd": str(scripts)})
+
+        def one(case: Case) -> tuple[int, bytes]:
+            scripts = copy_of_scripts(folder / "alone" / case.name)
+            return alone(scripts / case.script, case.args, scripts)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            results = dict(zip((case.name for case in cases), pool.map(one, cases), strict=True))
+        return cls(results, run(folder, *jobs))
+
+    def check(self, case: Case) -> None:
+        code, stdout = self.alone[case.name]
+        job = self.shared.job(case.name)
+        assert code == case.exit_code
+        assert job["exit_code"] == (code if code >= 0 else 128 - code)
+        if case.repeats:
+            assert self.shared.log(case.name) == stdout
+        if case.iterations is not None:
+            assert job["iterations"] == case.iterations
+        if case.eval_iterations is not None:
+            assert job["eval_iterations"] == case.eval_iterations
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    return Compared.of(QUICK, tmp_path_factory.mktemp("quick"))
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    return Compared.of(COMPILED, tmp_path_factory.mktemp("compiled"))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
+def test_the_same_shared_as_alone(case: Case, quick: Compared) -> None:
+    quick.check(case)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler here")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("case", COMPILED, ids=lambda case: case.name)
+def test_the_same_compiled(case: Case, compiled: Compared) -> None:
+    compiled.check(case)
+
+
+def test_two_unseeded_copies_draw_different_numbers(tmp_path: Path) -> None:
+    scripts = copy_of_scripts(tmp_path)
+    done = run(tmp_path, *({"name": name, "script": str(scripts / "unseeded.py")} for name in ("one", "two")))
+    one, two = done.log("one").splitlines(), done.log("two").splitlines()
+    assert len(one) == len(two) > 3
+    assert not set(one) & set(two)
+
+
+def test_a_job_is_told_its_attempt_and_gets_its_resume_arguments(tmp_path: Path) -> None:
+    script = tmp_path / "again.py"
+    script.write_text(
+        "import os, sys\n"
+        "print(os.environ['ECOSHARE_ATTEMPT'], os.environ['ECOSHARE_JOB'], sys.argv[1:])\n"
+        "sys.exit(0 if '--resume' in sys.argv else 7)\n"
+    )
+    done = run(tmp_path, {"name": "a", "script": "again.py", "args": ["x"], "resume_args": ["--resume"], "retries": 1})
+    assert done.code == 0
+    assert done.log("a") == b"2 a ['x', '--resume']\n"
+    assert (done.folder / "jobs/a/stdout.attempt-1.log").read_bytes() == b"1 a ['x']\n"
+    assert done.job("a")["attempts"] == 2
+
+
+def test_modules_beside_the_script_win_over_ours_and_the_librarys(tmp_path: Path) -> None:
+    for name in ("json", "core", "tuner", "messages", "turn"):
+        (tmp_path / f"{name}.py").write_text(f"mine = {name!r}\n")
+    (tmp_path / "train.py").write_text(
+        "import core, json, messages, tuner, turn\n"
+        "print(core.mine, json.mine, messages.mine, tuner.mine, turn.mine)\n"
+    )
+    done = run(tmp_path, {"name": "a", "script": "train.py"})
+    assert done.log("a") == b"core json messages tuner turn\n"
+
+
+def test_a_module_is_run_as_python_m_would(tmp_path: Path) -> None:
+    package = tmp_path / "pkg"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "other.py").write_text("value = 3\n")
+    (package / "train.py").write_text(
+        "import sys\nfrom . import other\nprint(__name__, other.value, sys.argv[1:], __spec__.name)\n"
+    )
+    done = run(tmp_path, {"name": "a", "module": "pkg.train", "args": ["x"]})
+    assert done.log("a") == b"__main__ 3 ['x'] pkg.train\n"
+
+
+def test_environment_of_a_job_reaches_it_and_no_file(tmp_path: Path) -> None:
+    # The name is not written out: a script that names it is given an interpreter of its own.
+    (tmp_path / "show.py").write_text(
+        "import os\nprint(os.environ['TOKEN'] == 'hunter2', os.environ.get('GOMP' + '_SPINCOUNT'))\n"
+    )
+    done = run(tmp_path, {"name": "a", "script": "show.py", "env": {"TOKEN": "hunter2"}})
+    assert done.log("a") == b"True None\n"
+    for path in done.folder.rglob("*"):
+        assert not path.is_file() or b"hunter2" not in path.read_bytes(), path
+    assert done.folder.resolve().stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"isolation": "fresh"}, {"python": sys.executable}, {"env": {"OMP_NUM_THREADS": "1"}}],
+    ids=["isolation", "python", "env"],
+)
+def test_a_fresh_interpreter_gives_the_same(tmp_path: Path, keys: dict[str, Any]) -> None:
+    scripts = copy_of_scripts(tmp_path)
+    job = {"name": "a", "script": str(scripts / "validation.py"), **keys}
+    done = run(tmp_path, job, {"name": "b", "script": str(scripts / "several_optimizers.py")})
+    assert done.log("a") == alone(scripts / "validation.py", (), scripts, **keys.get("env", {}))[1]
+    assert done.job("a")["iterations"] == 12
