@@ -37,7 +37,7 @@ def seed_everything(seed: int) -> None:
 
 
 def make_graph(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Word counts (NODES, WORDS), normalised adjacency (NODES, NODES) and fields (NODES,)."""
+    """Share of each word in each paper (NODES, WORDS), normalised adjacency (NODES, NODES) and fields (NODES,)."""
     rng = np.random.default_rng(seed)
     fields = rng.integers(CLASSES, size=NODES)
 
@@ -49,7 +49,7 @@ def make_graph(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     scale = 1 / np.sqrt(adjacency.sum(axis=1))
     adjacency *= scale[:, None] * scale[None, :]
 
-    # A field uses a tenth of the words a little more often than the others do.
+    # A field uses a tenth of the words twice as often as the others do.
     frequency = np.where(rng.random((CLASSES, WORDS)) < 0.1, 0.08, 0.04)
     words = (rng.random((NODES, WORDS)) < frequency[fields]).astype(np.float32)
     words /= np.maximum(words.sum(axis=1, keepdims=True), 1)
@@ -74,10 +74,10 @@ def main() -> None:
 
     words, adjacency, fields = (tensor.to(device) for tensor in make_graph(args.seed))
     labelled = torch.cat([(fields == c).nonzero()[:LABELLED_PER_CLASS, 0] for c in range(CLASSES)])
-    hidden_part = torch.ones(NODES, dtype=torch.bool, device=device)
-    hidden_part[labelled] = False
-    valid = hidden_part.nonzero()[:400, 0]
-    test = hidden_part.nonzero()[400:, 0]
+    unlabelled = torch.ones(NODES, dtype=torch.bool, device=device)
+    unlabelled[labelled] = False
+    valid = unlabelled.nonzero()[:400, 0]
+    test = unlabelled.nonzero()[400:, 0]
 
     model = GCN(WORDS, args.hidden, CLASSES).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr, weight_decay=5e-4)

@@ -26,7 +26,7 @@ MAX_ITEMS: Final = 10_000  # of one list or mapping: jobs, arguments, environmen
 MAX_DEPTH: Final = 16  # a job file needs four
 MAX_MISTAKES: Final = 1_000  # nobody reads more, and each takes memory
 
-# Ten times slower without libyaml, but the same events.
+# Several times slower without libyaml, but the same events.
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNUSABLE_IN_TEXT = re.compile("[\0\ud800-\udfff]")
 

@@ -69,7 +69,7 @@ def _unknown_key(loc: Loc) -> str:
     if parent == ["defaults"] and key in _keys(Job):
         return f"each job has its own {quoted(key)}; it cannot be a default"
     # The comparison takes quadratic time in the length of what it is given.
-    guess = str(key)[: 2 * _LONGEST_KEY].lower().replace("-", "_")
+    guess = str(key)[: 2 * _LONGEST_KEY].lower()
     close = get_close_matches(guess, known, n=1)
     hint = f"did you mean {quoted(close[0])}?" if close else f"known are {', '.join(known)}"
     return f"unknown key {quoted(key)}; {hint}"

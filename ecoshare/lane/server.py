@@ -72,7 +72,7 @@ class Supervisor:
                 if key.fileobj is not self.channel:
                     self._reap(self.attempts[key.data])
                     continue
-                received = self.channel.recv(1 << 16)
+                received = self._receive()
                 if not received:
                     self._shut_down()
                     return None
@@ -84,6 +84,13 @@ class Supervisor:
             now_s = time.monotonic()
             for attempt in self.attempts.values():
                 attempt.watch(now_s)
+
+    def _receive(self) -> bytes:
+        """More of the controller's messages; nothing where it is gone."""
+        try:
+            return self.channel.recv(1 << 16)
+        except ConnectionResetError:  # it died with messages of ours unread
+            return b""
 
     def _warm_up(self) -> None:
         began_s = time.monotonic()

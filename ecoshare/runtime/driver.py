@@ -207,11 +207,13 @@ class Driver:
 
     async def _replace_supervisor(self) -> None:
         assert self._supervisor is not None
-        await self._supervisor.close()
-        if self.ready is None:
+        code = await self._supervisor.close()
+        if self.ready is None and code > 0:
             said = records.last_line(self.folder.supervisor_log)
             raise UnfitEnvironment(f"torch cannot be loaded: {said or 'no reason given'}", "see `ecoshare doctor`")
         await asyncio.to_thread(sweep.end_all, self.token)
+        # From here on without a pause: what is launched goes to the new one, what was launched before is lost.
+        self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
         for process in list(self.processes.values()):
             recorded = [
                 ended
@@ -228,7 +230,6 @@ class Driver:
                 "its supervisor died with it",
             )
             self._end(recorded[0] if recorded else lost)
-        self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
 
     def _end(self, ended: Ended) -> None:
         process = self.processes.pop(ended.job, None)

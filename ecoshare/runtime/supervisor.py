@@ -80,14 +80,14 @@ class Supervisor:
                 return
             yield messages.decode(line)
 
-    async def close(self) -> None:
-        """End the server, and with it every job that still runs; returns when it is gone."""
+    async def close(self) -> int:
+        """End the server, and with it every job that still runs; its exit code, negative for a signal."""
         self._writer.close()
         try:
-            await asyncio.wait_for(self._process.wait(), timeout=5.0)
+            return await asyncio.wait_for(self._process.wait(), timeout=5.0)
         except TimeoutError:
             self._process.kill()
-            await self._process.wait()
+            return await self._process.wait()
 
 
 def _environment(token: str) -> dict[str, str]:

@@ -1,0 +1,28 @@
+"""The collector is held off, and comes back."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from ecoshare.jobs.collector import collector_paused
+
+
+def test_the_collector_comes_back() -> None:
+    """If it failed, a mistake in a job file would leave the whole command without a collector."""
+    with pytest.raises(KeyError), collector_paused():
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_who_held_it_off_before_still_does() -> None:
+    """If it failed, loading a job file would undo what the caller had chosen."""
+    gc.disable()
+    try:
+        with collector_paused():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
