@@ -208,6 +208,6 @@ def _judge(summary: dict[str, Any], folder: str) -> None:
     bad = [job["name"] for job in summary["jobs"] if job["state"] != "completed"]
     if bad:
         raise JobFailed(f"{len(bad)} of {len(summary['jobs'])} jobs did not complete: {', '.join(bad[:5])}")
-    broken = [job["name"] for job in summary["jobs"] if job.get("limit_met") is False]
+    broken = [job["name"] for job in summary["jobs"] if job["slowdown_limit_met"] is False]
     if broken:
         raise LimitNotMet(f"slower than their `slowdown:` limit: {', '.join(broken[:5])}")

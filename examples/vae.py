@@ -3,11 +3,12 @@
 import argparse
 import os
 
-import shapes
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+import shapes
 
 
 def parse_args() -> argparse.Namespace:

@@ -18,8 +18,11 @@ from typing import NamedTuple
 HANDOVER_SHARE = 0.01
 """Most of a lane's time that hand-overs may take."""
 
-SHORTEST_QUANTUM_S = 0.005
-"""Below this a hand-over's own noise decides more than the policy does."""
+SHORTEST_QUANTUM_S = 0.02
+"""Below this the noise of measuring a hand-over decides more than its cost does."""
+
+FEWEST_ITERATIONS = 4
+"""In a quantum, where the longest wait allows it: most iterations then run warm, and show what the first one lost."""
 
 WAIT_PER_JOB_S = 0.25
 """Default bound of the longest wait for a turn, for each job of the lane."""
@@ -76,7 +79,7 @@ def quantum_s(
         longest_iteration_s: Of any job in the lane.
         wait_per_job_s: Bound of the longest wait, for each job.
     """
-    wanted_s = max(SHORTEST_QUANTUM_S, handover_s / HANDOVER_SHARE)
+    wanted_s = max(SHORTEST_QUANTUM_S, handover_s / HANDOVER_SHARE, FEWEST_ITERATIONS * longest_iteration_s)
     if jobs < 2:
         return wanted_s
     bound_s = jobs * wait_per_job_s / (jobs - 1) - longest_iteration_s

@@ -30,6 +30,9 @@ from ecoshare.lane import futex
 SLOTS = 64
 """Most jobs in one lane."""
 
+REFILL_AT_FIRST_S = 0.0025
+"""What a hand-over is taken to cost until it has been measured: the first quanta are long rather than wasteful."""
+
 NOBODY = -1
 NO_RANK = 2**31 - 1
 """Rank of nobody: above every rank that the controller sends."""
@@ -88,6 +91,7 @@ class Slot(ctypes.Structure):
         ("last_s", ctypes.c_double),
         ("waited_at_first_s", ctypes.c_double),
         ("waited_at_last_s", ctypes.c_double),
+        ("warm_iterations", ctypes.c_uint64),
         ("iteration_s", ctypes.c_double),
         ("longest_iteration_s", ctypes.c_double),
     )
@@ -134,6 +138,7 @@ class LaneTable:
         layout.header.holder = NOBODY
         layout.header.waiting_rank = NO_RANK
         layout.header.wait_per_job_s = wait_per_job_s
+        layout.header.refill_s = REFILL_AT_FIRST_S
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.write(handle, bytes(layout))

@@ -23,6 +23,9 @@ from ecoshare.lane.table import NO_RANK, NOBODY, LaneTable, Seat
 _LOOK_AGAIN_S = 1.0
 """A waiter that was never woken (its waker was killed in between) looks for itself after this long."""
 
+_ENOUGH = 5
+"""Warm iterations that a job must have done before its cold ones say what a hand-over costs."""
+
 _SMOOTHING = 0.1
 """Weight of a new sample in the running means."""
 
@@ -131,16 +134,15 @@ class Turn:
 
     def _learn(self, took_s: float) -> None:
         slot, header = self._slot, self._table.header
-        if not slot.iteration_s:
-            slot.iteration_s = took_s
-        if self._fresh:
+        if not self._fresh:
+            slot.warm_iterations += 1
+            slot.iteration_s += max(_SMOOTHING, 1 / slot.warm_iterations) * (took_s - slot.iteration_s)
+        elif slot.warm_iterations >= _ENOUGH:
             # Cold caches, and the last holder's threads still spinning on the cores: the first iteration after a
-            # hand-over is longer. Unsigned noise would add up, so the sign is kept until the mean is used.
-            self._fresh = False
+            # hand-over is longer. The sign is kept until the mean is used, or noise would add up.
             loss_s = min(took_s - slot.iteration_s, slot.iteration_s + 0.01)
             header.refill_s += _SMOOTHING * (loss_s - header.refill_s)
-        else:
-            slot.iteration_s += _SMOOTHING * (took_s - slot.iteration_s)
+        self._fresh = False
         # Decays, so that one slow iteration (a checkpoint, a compilation) does not bound the quantum for ever.
         slot.longest_iteration_s = max(took_s, 0.95 * slot.longest_iteration_s)
 

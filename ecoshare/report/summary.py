@@ -140,8 +140,11 @@ def _job(job: dict[str, Any], story: _JobStory, plan: dict[str, Any], power: Pow
         if story.start_s is not None and story.arrival_s is not None
         else None,
         "slowdown": slowdown(usage, plan["lanes"]),
+        "slowdown_limit_met": _limit_met(job["slowdown"], slowdown(usage, plan["lanes"])),
         "interference": None,
         "stretch": None,
+        "held_s": usage.held_s if last is not None else None,
+        "handovers": usage.handovers if last is not None else None,
         "longest_wait_s": usage.longest_wait_s if last is not None else None,
         "peak_memory_bytes": usage.peak_bytes or None,
         "energy": {"value_j": active_j, "source": "modelled", "standard_error_j": None}
@@ -162,6 +165,10 @@ def slowdown(usage: Usage, lanes: int) -> float | None:
     if lanes > 1 or usage.iterations + usage.eval_iterations < 2 or working_s <= 0:
         return None
     return usage.span_s / working_s
+
+
+def _limit_met(limit: float | None, measured: float | None) -> bool | None:
+    return None if limit is None or measured is None else measured <= limit
 
 
 def _state(last: JobExited | None) -> str:

@@ -1,8 +1,9 @@
 """The event log of a run: every event that the core was told and every command that it gave.
 
-One JSON object a line: `{"event": "JobArrived", "at_s": ..., ...}` or `{"command": "StartJob", "id": ..., ...}`. It is
-the one truth of a run; summary, tables and charts are derived from it, and fed to a fresh core it gives the same
-commands. A run that is resumed goes on in the same file with another `RunOpened`. A last line that a kill has cut is ignored.
+One JSON object a line: `{"event": "JobArrived", "at_s": ..., ...}` or `{"command": "StartJob", "id": ..., ...}`.
+It is the one truth of a run; summary, tables and charts are derived from it, and fed to a fresh core it gives the
+same commands. A run that is resumed goes on in the same file with another `RunOpened`. A last line that a kill has
+cut is ignored.
 """
 
 from __future__ import annotations

@@ -95,6 +95,7 @@ class PlannedJob:
             "priority": job.priority,
             "iterations": job.iterations,
             "gpus": job.gpus,
+            "slowdown": job.slowdown,
             "isolation": job.isolation,
             "retries": job.retries,
         }

@@ -13,7 +13,7 @@ from ecoshare.lane.messages import Message
 from ecoshare.lane.server import ADDED_ENVIRONMENT
 from ecoshare.runtime.sweep import TOKEN
 
-SPIN_COUNT = "20000"
+SPIN_COUNT = "5000"
 """How long an OpenMP thread of libgomp spins before it sleeps.
 
 With the default, threads of the job that has just handed over its turn spin for about 10 ms on the cores that the next

@@ -31,7 +31,9 @@ GIB = 1 << 30
 CPU = (Device("cpu", "here", 8 * GIB),)
 
 
-def drive(policy: str, *jobs: tuple[JobSpec, Script], config: dict[str, object] | None = None, **options) -> VirtualDriver:
+def drive(
+    policy: str, *jobs: tuple[JobSpec, Script], config: dict[str, object] | None = None, **options
+) -> VirtualDriver:
     named = {spec.name: (spec, script) for spec, script in jobs}
     return VirtualDriver(Config(policy, **(config or {})), options.pop("devices", CPU), named, **options).run()
 
@@ -93,7 +95,9 @@ def test_ephemeral_memory_is_shared_in_a_lane() -> None:
 
 
 def test_priority_ranks_the_turn_and_the_queue() -> None:
-    driver = drive("priority", job("low"), job("high", priority=5, arrival_s=0.5), job("mid", priority=1, arrival_s=0.6))
+    driver = drive(
+        "priority", job("low"), job("high", priority=5, arrival_s=0.5), job("mid", priority=1, arrival_s=0.6)
+    )
     last = [each for _, commands in driver.log for each in commands if isinstance(each, SetShares)][-1]
     assert {share.job: share.rank for share in last.shares} == {"high": 0, "mid": 1, "low": 2}
 
@@ -127,7 +131,9 @@ def test_a_failure_is_tried_again_as_often_as_its_owner_allows() -> None:
 def test_out_of_memory_gets_one_more_try_with_the_whole_lane() -> None:
     attempts = ((1.0, Outcome.OUT_OF_MEMORY), (1.0, Outcome.COMPLETED))
     driver = drive("fair", job("hungry", attempts=attempts), job("other", attempts=((5.0, Outcome.COMPLETED),)))
-    caps = [each.cap_bytes for _, log in driver.log for each in log if isinstance(each, StartJob) and each.job == "hungry"]
+    caps = [
+        each.cap_bytes for _, log in driver.log for each in log if isinstance(each, StartJob) and each.job == "hungry"
+    ]
     assert caps == [2 * GIB, 8 * GIB]
     assert driver.states()["hungry"] is JobState.COMPLETED
 
@@ -248,7 +254,9 @@ JOBS = st.lists(
     nodes=st.lists(st.sampled_from("xy"), min_size=1, max_size=4),
     stop_s=st.none() | st.floats(0, 10),
 )
-def test_whatever_happens_every_job_ends_and_no_lane_is_overfull(policy, jobs, lanes, places, shared, nodes, stop_s) -> None:
+def test_whatever_happens_every_job_ends_and_no_lane_is_overfull(
+    policy, jobs, lanes, places, shared, nodes, stop_s
+) -> None:
     named = {}
     for number, (spec, script) in enumerate(jobs):
         named[f"j{number}"] = (
@@ -264,5 +272,7 @@ def test_whatever_happens_every_job_ends_and_no_lane_is_overfull(policy, jobs, l
     assert again.log == driver.log
     for name, record in driver.core.jobs.items():
         ends = [event.at_s for event, _ in driver.log if isinstance(event, JobExited) and event.job == name]
-        held_s = sum(event.usage.held_s for event, _ in driver.log if isinstance(event, JobExited) and event.job == name)
+        held_s = sum(
+            event.usage.held_s for event, _ in driver.log if isinstance(event, JobExited) and event.job == name
+        )
         assert not ends or ends[-1] - record.arrival_s >= held_s - 1e-6  # JCT >= service time

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.turns import (
+    FEWEST_ITERATIONS,
     HANDOVER_SHARE,
     SHORTEST_QUANTUM_S,
     Contender,
@@ -67,8 +68,9 @@ def test_a_newcomer_starts_level_and_catches_nothing_up() -> None:
 
 
 def test_the_quantum_keeps_handovers_to_their_share() -> None:
-    assert quantum_s(1, 0.0002, 0.01) == 0.0002 / HANDOVER_SHARE
+    assert quantum_s(1, 0.002, 0.01) == 0.002 / HANDOVER_SHARE
     assert quantum_s(4, 0.0, 0.001) == SHORTEST_QUANTUM_S
+    assert quantum_s(4, 0.0, 0.03) == FEWEST_ITERATIONS * 0.03
 
 
 @given(st.integers(2, 64), st.floats(0, 0.1), st.floats(0, 0.25))

@@ -70,7 +70,10 @@ def test_a_full_disk_ends_the_run_with_a_clear_error(tmp_path: Path) -> None:
     """A file system of 256 KiB: logs fill it while jobs run."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], check=False).returncode:
+    if (
+        os.geteuid()
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], check=False).returncode
+    ):
         pytest.skip("cannot mount a small file system here")
     try:
         path = job_file(tmp_path, {"name": "big", "script": str(SCRIPTS / "big_log.py")}, slow_steps("other", 30))

@@ -20,9 +20,7 @@ QUICK, ALL = 5, 50
 
 def jobs(folder: Path) -> list[dict[str, object]]:
     """Four jobs of different lengths, one with DataLoader workers; each notes its end in a file of its own."""
-    several = [
-        slow_steps(f"j{n}", 10 + 25 * n, 10, args=["--done", str(folder / f"done-j{n}")]) for n in range(3)
-    ]
+    several = [slow_steps(f"j{n}", 10 + 25 * n, 10, args=["--done", str(folder / f"done-j{n}")]) for n in range(3)]
     return [*several, {"name": "workers", "script": str(SCRIPTS / "workers.py")}]
 
 

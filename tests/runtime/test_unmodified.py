@@ -108,8 +108,7 @@ def test_modules_beside_the_script_win_over_ours_and_the_librarys(tmp_path: Path
     for name in ("json", "core", "tuner", "messages", "turn"):
         (tmp_path / f"{name}.py").write_text(f"mine = {name!r}\n")
     (tmp_path / "train.py").write_text(
-        "import core, json, messages, tuner, turn\n"
-        "print(core.mine, json.mine, messages.mine, tuner.mine, turn.mine)\n"
+        "import core, json, messages, tuner, turn\nprint(core.mine, json.mine, messages.mine, tuner.mine, turn.mine)\n"
     )
     done = run(tmp_path, {"name": "a", "script": "train.py"})
     assert done.log("a") == b"core json messages tuner turn\n"

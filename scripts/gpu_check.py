@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Everything that only a GPU can show, in one command of under nine minutes; one JSON object with the machine's facts.
+
+It sets nothing on the GPU: no clocks, limits or modes. With several lanes ecoshare starts an MPS daemon of its own and
+ends it.
+
+* the same losses alone and shared (deterministic algorithms on), in one lane and in two;
+* what a hand-over costs with the device drained;
+* the example mix one after the other, in one lane, in two lanes with MPS and without;
+* a job that runs out of memory beside a healthy one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarking import ROOT, Figure, main, say
+
+EXAMPLES = ROOT / "examples"
+SIZES = {
+    "mlp": ("--epochs", "4"),
+    "cnn": ("--epochs", "2"),
+    "transformer": ("--steps", "60"),
+    "vae": ("--epochs", "4"),
+    "gan": ("--steps", "200"),
+    "gnn": ("--epochs", "60"),
+}
+HUNGRY = """
+import torch
+kept = []
+model = torch.nn.Linear(64, 64, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(100000):
+    kept.append(torch.ones(1 << 28, dtype=torch.uint8, device="cuda"))
+    model(torch.ones(8, 64, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+def share(folder: Path, jobs: list[dict[str, Any]], *options: str) -> tuple[dict[str, Any], Path, float]:
+    """Run jobs on the GPU: the summary, the run folder, and the wall time in seconds."""
+    folder.mkdir()
+    path = folder / "jobs.yaml"
+    path.write_text(json.dumps({"version": 1, "jobs": jobs}))
+    line = [sys.executable, "-m", "ecoshare", "run", str(path), "--device", "cuda:0", "--control", "off", "--json"]
+    began_s = time.monotonic()
+    done = subprocess.run(
+        [*line, "--runs", str(folder / "runs"), *options], capture_output=True, text=True, check=False
+    )
+    if not done.stdout:
+        raise RuntimeError(done.stderr)
+    return json.loads(done.stdout), folder / "runs" / "latest", time.monotonic() - began_s
+
+
+def examples() -> list[dict[str, Any]]:
+    """The examples as jobs."""
+    return [
+        {"name": name, "script": str(EXAMPLES / f"{name}.py"), "args": [*args, "--device", "cuda"]}
+        for name, args in SIZES.items()
+    ]
+
+
+def alone() -> tuple[dict[str, bytes], float]:
+    """What each example prints by itself, and the time of all one after the other, seconds."""
+    printed = {}
+    began_s = time.monotonic()
+    for job in examples():
+        done = subprocess.run([sys.executable, job["script"], *job["args"]], capture_output=True, check=False)
+        printed[job["name"]] = done.stdout if done.returncode == 0 else b"failed: " + done.stderr[-300:]
+    return printed, time.monotonic() - began_s
+
+
+def measure(options: argparse.Namespace) -> list[Figure]:
+    """All figures."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return [Figure("GPU", None, "", note="this machine has none")]
+    figures = [Figure("GPUs", torch.cuda.device_count(), "", note=torch.cuda.get_device_name(0))]
+    printed, in_turn_s = alone()
+    again, _ = alone()
+    repeat = [name for name in printed if printed[name] == again[name] and not printed[name].startswith(b"failed")]
+    figures.append(Figure("examples that repeat alone", len(repeat), "of 6", note=", ".join(repeat)))
+    figures.append(Figure("one after the other", in_turn_s, "s"))
+    with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
+        folder = Path(name)
+        ways = {
+            "one lane": ("--lanes", "1", "--jobs-per-lane", "6"),
+            "two lanes": ("--lanes", "2", "--jobs-per-lane", "3"),
+        }
+        for way, lanes in ways.items():
+            summary, run, wall_s = share(folder / way.replace(" ", "-"), examples(), *lanes)
+            same = [each for each in repeat if (run / "jobs" / each / "stdout.log").read_bytes() == printed[each]]
+            mps = json.loads((run / "environment.json").read_text()).get("mps", "")
+            figures.append(Figure(f"same losses, {way}", len(same), f"of {len(repeat)}", f">= {len(repeat)}", mps))
+            figures.append(Figure(f"shared, {way}", wall_s, "s", note=mps))
+            bad = [f"{job['name']}: {job['error']}" for job in summary["jobs"] if job["error"]]
+            figures += [Figure(f"failed in {way}", None, "", note=each) for each in bad]
+            handed = sum(job["handovers"] or 0 for job in summary["jobs"])
+            figures.append(Figure(f"hand-overs, {way}", handed, ""))
+        figures += _without_mps(folder)
+        figures += _out_of_memory(folder, printed)
+    say("done")
+    return figures
+
+
+def _without_mps(folder: Path) -> list[Figure]:
+    """Two lanes by the driver's time slices: the daemon's program hidden from the path."""
+    path = os.environ["PATH"]
+    hidden = [each for each in path.split(":") if not (Path(each) / "nvidia-cuda-mps-control").exists()]
+    os.environ["PATH"] = ":".join(hidden)
+    try:
+        _, _, wall_s = share(folder / "slices", examples(), "--lanes", "2", "--jobs-per-lane", "3")
+    finally:
+        os.environ["PATH"] = path
+    return [Figure("shared, two lanes without MPS", wall_s, "s")]
+
+
+def _out_of_memory(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
+    script = folder / "hungry.py"
+    script.write_text(HUNGRY)
+    healthy = next(job for job in examples() if job["name"] == "vae")
+    summary, run, _ = share(
+        folder / "hungry", [{"name": "hungry", "script": str(script)}, healthy], "--memory", "8 GiB"
+    )
+    states = {job["name"]: job["state"] for job in summary["jobs"]}
+    same = (run / "jobs/vae/stdout.log").read_bytes() == printed["vae"]
+    error = next(job["error"] for job in summary["jobs"] if job["name"] == "hungry")
+    return [
+        Figure("hungry job failed", float(states["hungry"] == "failed"), "", ">= 1", error or ""),
+        Figure("its neighbour did the same as alone", float(states["vae"] == "completed" and same), "", ">= 1"),
+    ]
+
+
+if __name__ == "__main__":
+    main("gpu_check", __doc__, measure)

@@ -1,0 +1,92 @@
+"""The result of a run, derived from its log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ecoshare.core.commands import StartJob
+from ecoshare.core.events import (
+    Config,
+    Device,
+    Done,
+    JobArrived,
+    JobExited,
+    JobSpec,
+    Outcome,
+    RunOpened,
+    StopRequested,
+    Usage,
+)
+from ecoshare.measure import model
+from ecoshare.report import export
+from ecoshare.report.summary import slowdown, summarise
+
+OPENED = RunOpened(0.0, 1, Config("fair"), (Device("cpu", "local", 1 << 30),))
+USED = Usage(iterations=11, held_s=2.0, waited_s=5.0, span_s=10.0, cpu_s=4.0)
+
+
+def plan(**limits: float | None) -> dict[str, Any]:
+    jobs = [{"name": name, "class": "c", "slowdown": limit} for name, limit in limits.items()]
+    device = {"name": "cpu", "kind": "cpu"}
+    return {"objective": "energy", "policy": "fair", "device": device, "lanes": 1, "notes": [], "jobs": jobs}
+
+
+def story(name: str, outcome: Outcome, usage: Usage = USED) -> list[Any]:
+    return [
+        OPENED,
+        JobArrived(1.0, JobSpec(name, "c")),
+        StartJob(2, name, 1, (0,), 1 << 30),
+        Done(3.0, 2),
+        JobExited(15.0, name, 1, outcome, 0 if outcome is Outcome.COMPLETED else 1, "why", usage),
+    ]
+
+
+def test_times_are_counted_from_the_arrival() -> None:
+    job = summarise(plan(a=None), story("a", Outcome.COMPLETED), None, "r")["jobs"][0]
+    assert (job["jct_s"], job["queue_s"], job["start_s"]) == (14.0, 2.0, 3.0)
+    assert job["slowdown"] == 2.0 and job["error"] is None
+
+
+def test_what_is_not_known_is_null() -> None:
+    summary = summarise(plan(a=None), [OPENED], None, "r")
+    job = summary["jobs"][0]
+    assert summary["energy"] is summary["makespan_s"] is summary["mean_jct_s"] is None
+    assert job["energy"] is job["jct_s"] is job["slowdown"] is job["exit_code"] is None
+    assert job["state"] == "cancelled"
+
+
+def test_modelled_joules_add_up_and_say_what_they_are() -> None:
+    summary = summarise(plan(a=None), story("a", Outcome.COMPLETED), model.processors(2), "r")
+    active_j = summary["jobs"][0]["energy"]["value_j"]
+    assert summary["energy"]["source"] == summary["jobs"][0]["energy"]["source"] == "modelled"
+    assert summary["energy"]["value_j"] == pytest.approx(summary["idle_energy_j"] + active_j)
+    assert active_j == pytest.approx(4.0 * (model.BUSY_W_PER_CORE - model.IDLE_W_PER_CORE))
+    assert summary["idle_energy_j"] == pytest.approx(14.0 * 2 * model.IDLE_W_PER_CORE)
+
+
+@pytest.mark.parametrize(("limit", "met"), [(None, None), (2.5, True), (1.5, False)])
+def test_a_slowdown_limit_is_judged(limit: float | None, met: bool | None) -> None:
+    job = summarise(plan(a=limit), story("a", Outcome.COMPLETED), None, "r")["jobs"][0]
+    assert job["slowdown_limit_met"] is met
+
+
+def test_slowdown_is_not_claimed_where_neighbours_run_beside() -> None:
+    assert slowdown(USED, lanes=2) is None
+    assert slowdown(Usage(iterations=1), lanes=1) is None
+
+
+def test_a_stopped_run_is_interrupted_until_it_is_resumed() -> None:
+    first = [*story("a", Outcome.STOPPED), StopRequested(14.0, False)]
+    assert summarise(plan(a=None), first, None, "r")["state"] == "interrupted"
+    resumed = [*first, *story("a", Outcome.COMPLETED)]
+    assert summarise(plan(a=None), resumed, None, "r")["state"] == "completed"
+
+
+def test_a_table_for_spreadsheets_has_no_formulas() -> None:
+    summary = summarise(plan(a=None), story("a", Outcome.FAILED), None, "r")
+    summary["jobs"][0]["error"] = "=HYPERLINK(1)"
+    header, row = export.export(summary, "csv").splitlines()
+    assert header.split(",") == list(export.COLUMNS)
+    assert row.endswith("'=HYPERLINK(1)")

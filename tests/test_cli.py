@@ -1,0 +1,132 @@
+"""The command line: what it prints, where, and what it leaves with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from ecoshare.cli import app
+from tests.runtime.running import ECOSHARE, ROOT, SCRIPTS
+
+GOOD = f"version: 1\njobs:\n  - name: a\n    script: {SCRIPTS / 'no_torch.py'}\n"
+
+
+def ecoshare(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*ECOSHARE, *args], capture_output=True, text=True, cwd=cwd, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def test_every_command_and_option_is_documented() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        assert f"ecoshare {name}" in readme, name
+        assert command.help, name
+        for parameter in command.params:
+            assert parameter.name == "help" or getattr(parameter, "help", None), f"{name} {parameter.name}"
+
+
+def test_every_file_that_the_readme_names_exists() -> None:
+    for name in ("ARCHITECTURE.md", "docs/decisions/0003-turn-from-the-start.md", "scripts/demo", "scripts/test"):
+        assert (ROOT / name).exists() and name in (ROOT / "README.md").read_text()
+
+
+def test_mistakes_are_told_all_at_once_with_their_places(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text("version: 1\njobs:\n  - name: a b\n    scrpt: x.py\n    timeout: -3\n")
+    done = ecoshare("run", "jobs.yaml", cwd=tmp_path)
+    assert done.returncode == 3
+    places = [line.split(": ")[0] for line in done.stderr.splitlines()]
+    assert places == ["jobs.yaml:3:5", "jobs.yaml:3:11", "jobs.yaml:4:5", "jobs.yaml:5:14"]
+    assert "did you mean 'script'?" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("run",), 2, "give a job file"),
+        (("run", "nowhere.yaml"), 2, "no job file"),
+        (("run", "good.yaml", "--policy", "best"), 2, "expected one of fair, fifo"),
+        (("run", "good.yaml", "--objective", "fun"), 2, "expected one of energy"),
+        (("run", "good.yaml", "--lanes", "0"), 2, "--lanes 0"),
+        (("run", "good.yaml", "--jobs-per-lane", "99"), 2, "--jobs-per-lane 99"),
+        (("run", "good.yaml", "--memory", "much"), 2, "--memory much"),
+        (("run", "good.yaml", "--device", "tpu"), 2, "expected cpu, cuda"),
+        (("run", "good.yaml", "--device", "cuda:7"), 4, "--device cpu"),
+        (("run", "good.yaml", "--resume", "runs/x"), 2, "one or the other"),
+        (("run", "--resume", "nowhere"), 2, "not a run folder"),
+        (("export", "nowhere"), 2, "not a run folder"),
+        (("init", "good.yaml"), 2, "--force"),
+        (("fly",), 2, "No such command"),
+    ],
+)
+def test_wrong_use_gives_a_clear_word(tmp_path: Path, args: tuple[str, ...], code: int, said: str) -> None:
+    (tmp_path / "good.yaml").write_text(GOOD)
+    done = ecoshare(*args, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+
+
+def test_a_gang_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(GOOD + "    gpus: 2\n")
+    done = ecoshare("run", "jobs.yaml", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 4 and "2 devices" in done.stderr
+
+
+def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(GOOD + "    env: {TOKEN: hunter2}\n")
+    done = ecoshare("run", "jobs.yaml", "--device", "cpu", "--dry-run", "--json", cwd=tmp_path)
+    plan = json.loads(done.stdout)
+    assert done.returncode == 0 and plan["policy"] == "fair"
+    assert plan["jobs"][0]["env"] == ["TOKEN"] and "hunter2" not in done.stdout
+    assert "no profiles and no knobs" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_then_its_exports(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(GOOD)
+    done = ecoshare("run", "jobs.yaml", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "modelled" in done.stdout and "runs/" in done.stdout
+    assert "a: starts in lane 0" in done.stderr
+    summary = json.loads(ecoshare("export", "runs/latest", cwd=tmp_path).stdout)
+    assert summary == json.loads((tmp_path / "runs/latest/summary.json").read_text())
+    table = ecoshare("export", "runs/latest", "--format", "csv", cwd=tmp_path).stdout.splitlines()
+    assert table[1].startswith("a,no_torch-")
+    ecoshare("export", "runs/latest", "-o", "out.json", cwd=tmp_path)
+    assert json.loads((tmp_path / "out.json").read_text()) == summary
+    again = ecoshare("run", "--resume", "runs/latest", "--json", cwd=tmp_path)
+    assert again.returncode == 0 and json.loads(again.stdout)["jobs"][0]["attempts"] == 1
+
+
+def test_init_writes_a_file_that_loads(tmp_path: Path) -> None:
+    assert ecoshare("init", cwd=tmp_path).returncode == 0
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    done = ecoshare("run", "jobs.yaml", "--dry-run", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_schema_describes_the_keys(tmp_path: Path) -> None:
+    schema = json.loads(ecoshare("schema", cwd=tmp_path).stdout)
+    assert "startup_timeout" in schema["$defs"]["Job"]["properties"]
+
+
+def test_doctor_says_what_it_found_and_what_would_help(tmp_path: Path) -> None:
+    done = ecoshare("doctor", "--json", cwd=tmp_path)
+    findings = {finding["subject"]: finding for finding in json.loads(done.stdout)}
+    assert done.returncode == 0
+    assert {"system", "torch", "device", "MPS", "GPU energy", "CPU energy", "clocks and power"} <= set(findings)
+    for finding in findings.values():
+        assert finding["evidence"] and (finding["verdict"] == "ok" or finding["remedy"])
+
+
+def test_a_changed_job_file_is_another_run(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(GOOD)
+    assert ecoshare("run", "jobs.yaml", "--device", "cpu", cwd=tmp_path).returncode == 0
+    (tmp_path / "jobs.yaml").write_text(GOOD + "    priority: 2\n")
+    done = ecoshare("run", "--resume", "runs/latest", cwd=tmp_path)
+    assert done.returncode == 2 and "has changed" in done.stderr
