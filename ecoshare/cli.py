@@ -6,6 +6,7 @@ Results go to stdout, progress and words to stderr. Exit codes are those of `eco
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from enum import Enum
 from pathlib import Path
@@ -40,6 +41,7 @@ class Control(Enum):
 
 def main() -> None:
     """Run the command line; what `ecoshare` calls."""
+    signal.signal(signal.SIGINT, _interrupted)
     try:
         app()
     except EcoshareError as error:
@@ -54,6 +56,11 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
         sys.exit(1)
+
+
+def _interrupted(_number: int, _frame: object) -> None:
+    """Ctrl-C while no run is going on; a run has a handler of its own."""
+    raise Interrupted("interrupted")
 
 
 @app.callback(invoke_without_command=True)

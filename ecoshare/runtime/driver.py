@@ -58,6 +58,11 @@ GRACE_S = 10.0
 """For a job that must end: to reach its next boundary, and then from SIGTERM to SIGKILL."""
 
 _PROGRESS_S = 1.0
+_PROGRESS_SHARE = 0.01
+_PROGRESS_AT_LEAST_S = 60.0
+"""Progress is told at most once a second, when a job has done a hundredth more than was known, or a minute has passed:
+enough for any policy, and a log of a few megabytes a day."""
+
 _SHOW_S = 0.25
 _MOST_SUPERVISORS = 6
 
@@ -70,6 +75,7 @@ class _Process:
     attempt: int
     places: tuple[tuple[int, int], ...]  # (lane, slot)
     known: Usage = field(default_factory=Usage)
+    told_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -254,12 +260,12 @@ class Driver:
             for name, process in self.processes.items():
                 if self.core.jobs[name].state is not JobState.RUNNING:
                     continue
-                usage = self.usage(name)
-                if (usage.iterations, usage.eval_iterations) != (
-                    process.known.iterations,
-                    process.known.eval_iterations,
-                ):
-                    process.known = usage
+                usage, now_s = self.usage(name), self.now_s()
+                known = process.known.iterations + process.known.eval_iterations
+                more = usage.iterations + usage.eval_iterations - known
+                late = now_s - process.told_s > _PROGRESS_AT_LEAST_S
+                if more and (more >= _PROGRESS_SHARE * known or late):
+                    process.known, process.told_s = usage, now_s
                     self._tell(partial(IterationsDone, job=name, usage=usage))
 
     async def _show_progress(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import platform
 import secrets
@@ -31,6 +32,9 @@ from ecoshare.runtime.contexts import context_sharing
 from ecoshare.runtime.driver import Driver
 from ecoshare.runtime.folder import RunFolder, unwritable, write_json, write_text
 from ecoshare.runtime.plan import Plan
+
+_SHARED_PREFIX = "ecoshare-"
+"""Of the folder in memory that holds a run's lane tables and sockets."""
 
 
 def start(plan: Plan, job_text: str, runs: Path, progress: Progress) -> tuple[RunFolder, dict[str, Any]]:
@@ -87,6 +91,8 @@ def resume(run: Path, progress: Progress) -> tuple[RunFolder, dict[str, Any]]:
     left = sweep.end_all(environment["token"])
     if left:
         raise UnfitEnvironment(f"processes of the dead run cannot be ended: {left}")
+    if Path(shared := environment.get("shared", "")).name.startswith(_SHARED_PREFIX):
+        shutil.rmtree(shared, ignore_errors=True)
     finished, attempts = _progress_of(plan, folder)
     return folder, _drive(plan.remaining(attempts, finished), folder, environment, progress)
 
@@ -99,25 +105,25 @@ def summary_of(folder: RunFolder) -> dict[str, Any]:
 
 
 def _drive(plan: Plan, folder: RunFolder, environment: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    shared = Path(tempfile.mkdtemp(prefix="ecoshare-", dir=_memory_folder()))
-    token = environment["token"]
-    sharing = context_sharing(plan, shared, token)
-    environment = {**environment, "mps": sharing.evidence}
-    plan = replace(plan, mps=sharing.daemon is not None, environment={**plan.environment, **sharing.environment})
-    driver = Driver(
-        plan=plan,
-        folder=folder,
-        shared=shared,
-        token=token,
-        began_s=time.monotonic() - (time.time() - environment["opened_unix_s"]),
-        progress=progress,
-        after_jobs=sharing.end,
-    )
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(progress.close)
+        shared = Path(tempfile.mkdtemp(prefix=_SHARED_PREFIX, dir=_memory_folder()))
+        undo.callback(shutil.rmtree, shared, ignore_errors=True)
+        sharing = context_sharing(plan, shared, environment["token"])
+        undo.callback(sharing.end)
+        environment = {**environment, "mps": sharing.evidence, "shared": str(shared)}
+        write_json(folder.environment, environment)
+        plan = replace(plan, mps=sharing.daemon is not None, environment={**plan.environment, **sharing.environment})
+        driver = Driver(
+            plan=plan,
+            folder=folder,
+            shared=shared,
+            token=environment["token"],
+            began_s=time.monotonic() - (time.time() - environment["opened_unix_s"]),
+            progress=progress,
+            after_jobs=sharing.end,
+        )
         asyncio.run(driver.run())
-    finally:
-        progress.close()
-        shutil.rmtree(shared, ignore_errors=True)
     if driver.ready is not None:
         versions = {"torch": driver.ready.torch, "intra_op_threads": driver.ready.threads}
         write_json(folder.environment, {**environment, **versions, "torch_load_s": driver.ready.load_s})

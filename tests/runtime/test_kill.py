@@ -142,4 +142,5 @@ def test_guard_and_controller_both(tmp_path: Path) -> None:
     until_s = time.monotonic() + 2.0
     while (left := sweep.members(token)) and time.monotonic() < until_s:
         time.sleep(0.02)
+    assert (tmp_path / "runs/latest/events.jsonl").exists()
     assert not left, [(pid, Path(f"/proc/{pid}/status").read_text()) for pid in left]

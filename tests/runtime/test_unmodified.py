@@ -104,6 +104,20 @@ def test_a_job_is_told_its_attempt_and_gets_its_resume_arguments(tmp_path: Path)
     assert done.job("a")["attempts"] == 2
 
 
+def test_a_script_may_say_itself_where_an_iteration_ends(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(
+        "import ecoshare, torch\n"
+        "w = torch.ones(4)\n"
+        "for step in range(25):\n"
+        "    w = w * 0.5\n"
+        "    ecoshare.iteration()\n"
+        "print(w.sum().item())\n"
+    )
+    done = run(tmp_path, {"name": "a", "script": "loop.py"}, {"name": "b", "script": "loop.py"})
+    assert [done.job(name)["iterations"] for name in "ab"] == [25, 25]
+    assert done.log("a") == alone(tmp_path / "loop.py", (), tmp_path)[1]
+
+
 def test_modules_beside_the_script_win_over_ours_and_the_librarys(tmp_path: Path) -> None:
     for name in ("json", "core", "tuner", "messages", "turn"):
         (tmp_path / f"{name}.py").write_text(f"mine = {name!r}\n")
