@@ -123,10 +123,11 @@ class Scheduler:
         if (lane := self._opening.pop(event.command, None)) is not None:
             lane.move(LaneState.OPEN, event.at_s, "opened")
             return self._fill(event.at_s)
-        job = self._starting.pop(event.command)
-        job.command = None
-        if job.state is JobState.STARTING:
-            job.move(JobState.RUNNING, event.at_s, "started")
+        job = self._starting.pop(event.command, None)
+        if job is not None:
+            job.command = None
+            if job.state is JobState.STARTING:
+                job.move(JobState.RUNNING, event.at_s, "started")
         return []
 
     def _refused(self, event: Refused) -> list[Command]:
@@ -157,6 +158,9 @@ class Scheduler:
     def _exited(self, event: JobExited) -> list[Command]:
         job = self.jobs[event.job]
         job.usage = event.usage
+        if job.command is not None:  # the word of its start was lost with its supervisor
+            del self._starting[job.command]
+            job.command = None
         self._leave(job)
         cause = event.reason or event.outcome.value
         if event.outcome is Outcome.COMPLETED:

@@ -45,7 +45,9 @@ class LaneState(Enum):
 
 JOB_MOVES: dict[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.STARTING, JobState.FAILED, JobState.CANCELLED}),
-    JobState.STARTING: frozenset({JobState.RUNNING, JobState.STOPPING, JobState.QUEUED, JobState.FAILED}),
+    JobState.STARTING: frozenset(
+        {JobState.RUNNING, JobState.STOPPING, JobState.QUEUED, JobState.COMPLETED, JobState.FAILED}
+    ),
     JobState.RUNNING: frozenset({JobState.COMPLETED, JobState.FAILED, JobState.STOPPING, JobState.QUEUED}),
     JobState.STOPPING: frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.QUEUED}),
     JobState.COMPLETED: frozenset(),

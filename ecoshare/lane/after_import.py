@@ -13,20 +13,26 @@ from types import ModuleType
 class _Finder(MetaPathFinder):
     def __init__(self, name: str, action: Callable[[], None]) -> None:
         self._name, self._action = name, action
+        self._looking = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != self._name:
+        if fullname != self._name or self._looking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        self._looking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking = False
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_then_act(module: ModuleType) -> None:
                 execute(module)
-                self._action()
+                if self in sys.meta_path:  # libraries look for torch before they import it: only an import counts
+                    sys.meta_path.remove(self)
+                    self._action()
 
             spec.loader.exec_module = execute_then_act  # type: ignore[method-assign]
         return spec

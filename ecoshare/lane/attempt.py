@@ -136,20 +136,29 @@ class Attempt:
     def _outcome(self, exit_code: int) -> tuple[str, str]:
         slot = self.slot
         said = records.last_line(Path(self.launch.folder, "stderr.log"))
-        if self.verdict is not None:
+        # What ended before it was killed has ended by itself.
+        killed = exit_code == -signal.SIGKILL
+        if self.verdict is not None and (killed or self.terminated):
             return self.verdict
-        if self.stop is not None and (self.stop.at_once or self.terminated or slot.stop == 2):
+        if self.stop is not None and (killed or self.terminated or slot.stop == 2):
             return "stopped", self.stop.reason
         if exit_code == 0:
             return "completed", ""
         if slot.out_of_memory:
             return "out of memory", said or "out of memory"
         if exit_code < 0:
-            name = signal.Signals(-exit_code).name
+            name = _signal_name(-exit_code)
             if name == "SIGKILL":
                 name += " (not sent by ecoshare: by hand, or by the kernel for lack of memory)"
             return "crashed", f"killed by {name}" + (f": {said}" if said else "")
         return "failed", f"exit code {exit_code}" + (f": {said}" if said else "")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 def usage(slot: Slot) -> dict[str, Any]:

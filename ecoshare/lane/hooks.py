@@ -42,6 +42,10 @@ class Yielder(Protocol):
         """An iteration has ended; returns when the job may go on."""
         ...
 
+    def count(self, kind: Boundary) -> None:
+        """The script's last iteration has ended; nothing follows."""
+        ...
+
     def leave(self) -> None:
         """The job waits for something other than the device."""
         ...
@@ -78,7 +82,7 @@ class Hooks:
     def finish(self) -> None:
         """The script is over: count what is left, and yield no more."""
         if self._alive and (ended := self._tracker.fetch()) is not None:
-            self._yielder.boundary(ended)
+            self._yielder.count(ended)
         self._switch_off()
 
     def declare(self) -> None:

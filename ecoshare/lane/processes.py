@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -55,22 +56,22 @@ def proportional_bytes(pids: list[int]) -> int:
     return total
 
 
-def kill_group(leader: int, mps: str | None = None) -> None:
+def kill_group(leader: int, mps: str | None = None, reaped: bool = False) -> None:
     """SIGKILL every process of a group.
 
     Args:
         leader: Its leader; the group may outlive it.
+        reaped: Whether the leader's end has been waited for: its number may then be another process's. Until then it
+            is killed by itself too, since it may not have made its group yet.
         mps: Pipe folder of the MPS daemon whose client the leader is. MPS must be told first: a client killed with
             work in flight may leave its neighbours in an undefined state (NVIDIA, "Multi-Process Service", 3.3).
     """
     if mps is not None:
         _terminate_mps_client(leader, mps)
-    try:
+    if not reaped:
+        os.kill(leader, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # no group; a set-user-id member
         os.killpg(leader, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    except PermissionError:
-        os.kill(leader, signal.SIGKILL)  # a set-user-id member in the group; end what is ours
 
 
 def _terminate_mps_client(pid: int, mps: str) -> None:

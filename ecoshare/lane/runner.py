@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import contextlib
 import os
 import runpy
 import sys
+import threading
 import types
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -39,6 +41,7 @@ class Job:
         self._launch = launch
         self._turns = [Turn(LaneTable(path), slot) for path, slot in launch.tables]
         self._mark: Any = None
+        self._pid = os.getpid()
         # A gang would have to hand over on all its devices at one moment, or its collectives would wait for each
         # other: it keeps its lanes until it ends.
         self._alone = len(self._turns) > 1
@@ -50,7 +53,10 @@ class Job:
 
     def leave(self) -> None:
         """Give up the turn of every lane."""
-        self._drain()
+        if os.getpid() != self._pid:
+            return  # a child that the script has forked ends with the same handlers
+        with contextlib.suppress(RuntimeError):  # a device that has failed has nothing left to drain
+            self._drain()
         for turn in self._turns:
             turn.leave()
 
@@ -61,6 +67,10 @@ class Job:
         turn.count(kind is Boundary.EVAL)
         if not self._alone and not self._spans_processes():
             turn.offer(self._drain)
+
+    def count(self, kind: Boundary) -> None:
+        """Count the last iteration of a script that is over: it need not wait for its turn only to end."""
+        self._turns[0].count(kind is Boundary.EVAL)
 
     def watch_torch(self) -> None:
         """Install the hooks; torch is imported."""
@@ -90,7 +100,8 @@ class Job:
 
         self.take()
         total_bytes = torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, self._launch.cap_bytes / total_bytes))
+        with contextlib.suppress(RuntimeError):  # an allocator that was plugged in has no such limit
+            torch.cuda.set_per_process_memory_fraction(min(1.0, self._launch.cap_bytes / total_bytes))
 
     def _drain(self) -> None:
         torch = sys.modules.get("torch")
@@ -151,6 +162,7 @@ def run(launch: Launch, forked: bool) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
         raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
     finally:
+        _join_threads()
         job.finish()
 
 
@@ -177,6 +189,13 @@ def _reseed() -> None:
 
     torch.seed()
     numpy.random.seed()
+
+
+def _join_threads() -> None:
+    """Wait for the script's threads, as the interpreter would next: they may be what trains."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
 
 
 def _execute(script: str) -> None:

@@ -151,17 +151,18 @@ class Supervisor:
         self.channel.close()
         for attempt in self.attempts.values():
             os.close(attempt.pidfd)
+        for table in self.tables.values():
+            table.close()
         for target, handle in zip((1, 2), outputs, strict=True):
             os.dup2(handle, target)
             os.close(handle)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _reap(self, attempt: Attempt) -> None:
         _, status, used = os.wait4(attempt.pid, 0)
         if os.WIFSIGNALED(status) and self._abandoned():
             return  # killed with the run by the guard: not an end of the job's own
-        processes.kill_group(attempt.pid)  # DataLoader workers outlive their parent by seconds
+        processes.kill_group(attempt.pid, reaped=True)  # DataLoader workers outlive their parent by seconds
         ended = attempt.ended(status, used)
         for table, (_, slot) in zip(attempt.tables, attempt.launch.tables, strict=True):
             table.free(slot)

@@ -62,6 +62,7 @@ class Header(ctypes.Structure):
         ("quantum_s", ctypes.c_double),
         ("wait_per_job_s", ctypes.c_double),
         ("handed_s", ctypes.c_double),
+        ("virtual_s", ctypes.c_double),
         ("latency_s", ctypes.c_double),
         ("refill_s", ctypes.c_double),
         ("handovers", ctypes.c_uint64),
@@ -146,6 +147,10 @@ class LaneTable:
             os.close(handle)
         return cls(path)
 
+    def close(self) -> None:
+        """Close the file; the mapping stays until this object goes."""
+        os.close(self._file)
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Exclude the other threads and processes.
@@ -196,9 +201,10 @@ class LaneTable:
         if index is None:
             header.holder = NOBODY
         else:
-            # The word that the waiter sleeps on changes before the turn is its own: woken early it looks again.
-            self.slots[index].grant += 1
+            # The word that the waiter sleeps on changes last: it reads that word first, then the holder, so it either
+            # sees itself as the holder or does not fall asleep.
             header.holder = index
+            self.slots[index].grant += 1
             header.handovers += 1
         self.refresh()
 
@@ -218,7 +224,9 @@ class LaneTable:
             for other, slot in enumerate(self.slots[: self.header.used])
             if other != index and slot.seat in (Seat.WAITING, Seat.HOLDING)
         ]
-        self.slots[index].service_s = service_on_return_s(self.slots[index].service_s, present_s)
+        # Where nobody is present, the service that the last holder had: a newcomer must not catch up on those away.
+        own_s = self.slots[index].service_s
+        self.slots[index].service_s = service_on_return_s(own_s, present_s or [self.header.virtual_s])
 
     def free(self, index: int) -> None:
         """Empty the slot of a process that is gone; where it held the turn, grant it again."""

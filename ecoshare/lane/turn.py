@@ -54,6 +54,9 @@ class Turn:
         """Wait for the turn; at once where the job has it."""
         if self.holding:
             return
+        if self._slot.seat == Seat.WAITING:  # a signal handler of the script broke off the wait
+            self._wait()
+            return
         table, slot = self._table, self._slot
         chosen = None
         with table.locked():
@@ -78,6 +81,9 @@ class Turn:
             drain: Waits until the device has done what the job has asked of it.
         """
         table, slot, header = self._table, self._slot, self._table.header
+        if slot.seat == Seat.WAITING:
+            self._wait()
+            return
         if slot.stop == 1:
             drain()
             self._stop()
@@ -104,13 +110,18 @@ class Turn:
     def leave(self) -> None:
         """Give the turn up without wanting it back yet."""
         table, slot = self._table, self._slot
-        if not self.holding:
+        if slot.seat == Seat.AWAY:
             return
+        chosen = None
         with table.locked():
-            self._account(time.monotonic())
+            if self.holding:
+                self._account(time.monotonic())
             slot.seat = Seat.AWAY
-            chosen = next_holder(table.contenders())
-            table.grant(chosen)
+            if table.header.holder == self._index:
+                chosen = next_holder(table.contenders())
+                table.grant(chosen)
+            else:
+                table.refresh()
         table.wake(chosen)
 
     def count(self, evaluating: bool) -> None:
@@ -151,6 +162,8 @@ class Turn:
         held_s = now_s - slot.since_s
         slot.held_s += held_s
         slot.service_s += held_s / (slot.weight or 1.0)
+        header = self._table.header
+        header.virtual_s = max(header.virtual_s, slot.service_s)
 
     def _wait(self) -> None:
         table, slot, header = self._table, self._slot, self._table.header

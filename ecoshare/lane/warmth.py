@@ -13,7 +13,10 @@ from ecoshare.lane.sources import local_modules, local_sources
 _AT_LOAD = (
     r"(?:OMP|MKL|GOMP|KMP|OPENBLAS|LD|CUBLAS|CUDNN|NUMEXPR|MALLOC|PYTORCH|TORCH[A-Z]*)_[A-Z0-9_]+|PYTHON[A-Z0-9_]+"
 )
-_IN_ENVIRONMENT = re.compile(rf"(?:{_AT_LOAD})\Z")
+_AT_FIRST_USE = r"TZ|TMPDIR|TEMP|TMP|LANG|LANGUAGE|LC_[A-Z]+|TRITON_[A-Z_]+"
+"""Kept by the library that has read them once, as the warm server's have."""
+
+_IN_ENVIRONMENT = re.compile(rf"(?:{_AT_LOAD}|{_AT_FIRST_USE})\Z")
 _IN_SOURCE = re.compile(rf"""["']({_AT_LOAD})["']""".encode())
 _NOT_AT_LOAD = frozenset({"CUBLAS_WORKSPACE_CONFIG"})
 """Read when a handle is made, not when the library is loaded."""

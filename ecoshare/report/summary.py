@@ -58,7 +58,7 @@ def summarise(
     """
     stories = {job["name"]: _JobStory() for job in plan["jobs"]}
     stopped = _read(entries, stories)
-    jobs = [_job(job, stories[job["name"]], plan, power) for job in plan["jobs"]]
+    jobs = [_job(job, stories[job["name"]], plan, power, stopped) for job in plan["jobs"]]
     finishes = [story.finish_s for story in stories.values() if story.finish_s is not None]
     arrivals = [story.arrival_s for story in stories.values() if story.arrival_s is not None]
     makespan_s = max(finishes) - min(arrivals) if finishes and arrivals else None
@@ -71,7 +71,7 @@ def summarise(
         "policy": plan["policy"],
         "devices": [plan["device"]],
         "lanes": plan["lanes"],
-        "state": "interrupted" if stopped else "completed" if states <= {"completed"} else "failed",
+        "state": "completed" if states <= {"completed"} else "interrupted" if stopped else "failed",
         "makespan_s": makespan_s,
         "mean_jct_s": sum(jcts_s) / len(jcts_s) if jcts_s else None,
         "energy": _energy(stories, makespan_s, plan, power),
@@ -116,9 +116,11 @@ def _read(entries: Iterable[Event | Command], stories: dict[str, _JobStory]) -> 
     return stopped
 
 
-def _job(job: dict[str, Any], story: _JobStory, plan: dict[str, Any], power: PowerModel | None) -> dict[str, Any]:
+def _job(
+    job: dict[str, Any], story: _JobStory, plan: dict[str, Any], power: PowerModel | None, stopped: bool
+) -> dict[str, Any]:
     usage, last = story.usage, story.last
-    state = _state(last)
+    state = _state(last, stopped)
     jct_s = story.finish_s - story.arrival_s if story.finish_s is not None and story.arrival_s is not None else None
     active_j = power.active_j(_busy_s(story, plan)) if power is not None and last is not None else None
     done = usage.iterations + usage.eval_iterations
@@ -171,8 +173,8 @@ def _limit_met(limit: float | None, measured: float | None) -> bool | None:
     return None if limit is None or measured is None else measured <= limit
 
 
-def _state(last: JobExited | None) -> str:
-    if last is None or last.outcome in (Outcome.STOPPED, Outcome.LOST):
+def _state(last: JobExited | None, stopped: bool) -> str:
+    if last is None or last.outcome is Outcome.STOPPED or (last.outcome is Outcome.LOST and stopped):
         return "cancelled"
     return "completed" if last.outcome is Outcome.COMPLETED else "failed"
 

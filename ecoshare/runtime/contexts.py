@@ -9,7 +9,7 @@ from pathlib import Path
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware import mps
 from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.sweep import TOKEN
+from ecoshare.runtime.sweep import SPARED, TOKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def context_sharing(plan: Plan, shared: Path, token: str) -> ContextSharing:
     if plan.lanes == 1 and not exclusive:
         return ContextSharing(None, "one lane: jobs take turns, each with a context of its own")
     try:
-        daemon = mps.start(shared, str(plan.device.uuid), {**os.environ, TOKEN: token})
+        daemon = mps.start(shared, str(plan.device.uuid), {**os.environ, TOKEN: token, SPARED: "1"})
     except UnfitEnvironment as error:
         if exclusive:
             raise UnfitEnvironment(

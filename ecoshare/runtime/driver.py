@@ -164,6 +164,7 @@ class Driver:
             self.progress.event(event, commands)
             for command in commands:
                 self._carry_out(command)
+            await asyncio.sleep(0)  # a queue that is never empty must not keep Ctrl-C out
             if not self.core.live_jobs and (not self._to_arrive or self.core.stopping) and self.core.lanes:
                 return
 
@@ -217,7 +218,7 @@ class Driver:
         if self.ready is None and code > 0:
             said = records.last_line(self.folder.supervisor_log)
             raise UnfitEnvironment(f"torch cannot be loaded: {said or 'no reason given'}", "see `ecoshare doctor`")
-        await asyncio.to_thread(sweep.end_all, self.token)
+        await asyncio.to_thread(sweep.end_all, self.token, spare=True)
         # From here on without a pause: what is launched goes to the new one, what was launched before is lost.
         self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
         for process in list(self.processes.values()):
@@ -238,9 +239,10 @@ class Driver:
             self._end(recorded[0] if recorded else lost)
 
     def _end(self, ended: Ended) -> None:
-        process = self.processes.pop(ended.job, None)
+        process = self.processes.get(ended.job)
         if process is None or process.attempt != ended.attempt:
             return
+        del self.processes[ended.job]
         usage = Usage(**ended.usage) if ended.usage else process.known
         self._tell(
             partial(
@@ -308,14 +310,22 @@ class Driver:
 
     def usage(self, name: str) -> Usage:
         """What a job under way has used so far, read from its lane's table."""
-        lane, slot = self.processes[name].places[0]
-        return Usage(**attempt.usage(self.tables[lane].slots[slot]))
+        lane, index = self.processes[name].places[0]
+        slot = self.tables[lane].slots[index]
+        if slot.seat == Seat.EMPTY:  # it has ended, and its end is under way to us
+            return self.processes[name].known
+        return Usage(**attempt.usage(slot))
 
     @contextlib.contextmanager
     def _signals(self) -> Any:
         """Ctrl-C, SIGTERM and a closed terminal ask for the end of the run; the second time, at once."""
         loop = asyncio.get_running_loop()
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        # What is ignored already stays so: `nohup` means it.
+        numbers = [
+            number
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            if signal.getsignal(number) is not signal.SIG_IGN
+        ]
         for number in numbers:
             loop.add_signal_handler(number, self._asked_to_stop)
         try:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import TypeAdapter
 
 from ecoshare.core.commands import Command
-from ecoshare.core.events import Event, IterationsDone, RunOpened
+from ecoshare.core.events import Event, JobExited, RunOpened
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UsageError
 
@@ -46,7 +46,7 @@ class EventLog:
         _drop_torn_line(path)
 
     def write(self, event: Event, commands: list[Command]) -> None:
-        """Append an event and what followed from it; on the disk when this returns, except progress.
+        """Append an event and what followed from it; on the disk when this returns, if anything did, or a job ended.
 
         Raises:
             OSError: No room.
@@ -54,7 +54,7 @@ class EventLog:
         lines = [_line("event", event), *(_line("command", command) for command in commands)]
         self._file.write(b"".join(lines))
         self._file.flush()
-        if not isinstance(event, IterationsDone) or commands:
+        if commands or isinstance(event, JobExited):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import ecoshare
-from ecoshare.core.events import Outcome
+from ecoshare.core.commands import Command, StartJob
+from ecoshare.core.events import JobExited, Outcome, Usage
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware import devices, nvml
 from ecoshare.jobs.load import load
@@ -94,14 +95,29 @@ def resume(run: Path, progress: Progress) -> tuple[RunFolder, dict[str, Any]]:
     if Path(shared := environment.get("shared", "")).name.startswith(_SHARED_PREFIX):
         shutil.rmtree(shared, ignore_errors=True)
     finished, attempts = _progress_of(plan, folder)
+    # A token of its own: what may still be sweeping up after the dead session must not find this one's processes.
+    environment["token"] = secrets.token_hex(8)
     return folder, _drive(plan.remaining(attempts, finished), folder, environment, progress)
 
 
 def summary_of(folder: RunFolder) -> dict[str, Any]:
     """The summary of a run, also of one that was cut off or still goes on, from its event log."""
     plan, environment = _read_json(folder.plan), _read_json(folder.environment)
-    entries = log.read(folder.events) if folder.events.exists() else iter(())
+    entries = list(log.read(folder.events)) if folder.events.exists() else []
+    entries += _unlogged_exits(plan, folder, entries)
     return summarise(plan, entries, _power(environment), _shown(folder))
+
+
+def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Any]) -> list[JobExited]:
+    """Ends that are on the disk and not in the log: the controller was killed between the two."""
+    logged = {(entry.job, entry.attempt) for entry in entries if isinstance(entry, JobExited)}
+    last_s = max((entry.at_s for entry in entries if not isinstance(entry, Command)), default=0.0)
+    return [
+        JobExited(last_s, end.job, end.attempt, Outcome(end.outcome), end.exit_code, end.reason, Usage(**end.usage))
+        for job in plan["jobs"]
+        for end in records.read(folder.job(job["name"]))
+        if (end.job, end.attempt) not in logged
+    ]
 
 
 def _drive(plan: Plan, folder: RunFolder, environment: dict[str, Any], progress: Progress) -> dict[str, Any]:
@@ -197,16 +213,20 @@ def _writer_is_gone(folder: RunFolder) -> bool:
 
 
 def _progress_of(plan: Plan, folder: RunFolder) -> tuple[set[str], dict[str, int]]:
-    """Which jobs have finished, by their exit records, and how many attempts each has had.
+    """Which jobs have finished, by their exit records, and how many attempts each has had, cut off ones included.
 
     A stop that was asked for is no finish; neither is a failure that is to be tried again.
     """
+    started: dict[str, int] = {}
+    for entry in log.read(folder.events):
+        if isinstance(entry, StartJob):
+            started[entry.job] = entry.attempt
     finished: set[str] = set()
     attempts: dict[str, int] = {}
     for job in plan.jobs:
         name = job.spec.name
         ends = records.read(folder.job(name))
-        attempts[name] = max((end.attempt for end in ends), default=0)
+        attempts[name] = max([started.get(name, 0), *(end.attempt for end in ends)])
         outcomes = Counter(Outcome(end.outcome) for end in ends)
         memory = outcomes.pop(Outcome.OUT_OF_MEMORY, 0)
         failures = (

@@ -16,9 +16,14 @@ TOKEN = "ECOSHARE_RUN"
 """Name of the environment variable that marks the processes of a run."""
 
 
-def members(token: str) -> list[int]:
-    """Processes of the run with this token, oldest first, without this process."""
+SPARED = "ECOSHARE_SPARED"
+"""Name of the variable that marks those of them that outlive a supervisor: the run's MPS daemon."""
+
+
+def members(token: str, spare: bool = False) -> list[int]:
+    """Processes of the run with this token, oldest first, without this process; with `spare` without those spared."""
     mark = f"{TOKEN}={token}".encode()
+    spared = f"{SPARED}=1".encode()
     found = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -27,12 +32,13 @@ def members(token: str) -> list[int]:
             environment = Path(entry.path, "environ").read_bytes()
         except OSError:
             continue  # gone, or somebody else's
-        if mark in environment.split(b"\0"):
+        names = environment.split(b"\0")
+        if mark in names and not (spare and spared in names):
             found.append(int(entry.name))
     return sorted(found)
 
 
-def end_all(token: str, limit_s: float = 5.0) -> list[int]:
+def end_all(token: str, limit_s: float = 5.0, spare: bool = False) -> list[int]:
     """SIGKILL the run's processes until none is found twice in a row; those left after `limit_s`, normally none.
 
     A process may fork between the look and the kill, hence the second look.
@@ -40,7 +46,7 @@ def end_all(token: str, limit_s: float = 5.0) -> list[int]:
     until_s = time.monotonic() + limit_s
     clean_looks = 0
     while True:
-        found = members(token)
+        found = members(token, spare)
         clean_looks = 0 if found else clean_looks + 1
         if clean_looks == 2 or time.monotonic() > until_s:
             return found

@@ -136,7 +136,7 @@ def test_a_killed_waiter_is_passed_over(table: LaneTable, fork) -> None:
 
 
 def test_death_between_choosing_and_granting_loses_nothing(table: LaneTable, fork) -> None:
-    """The grant counter is raised before the holder's word: killed in between, the old holder still holds."""
+    """Killed before the holder's word is written, the old holder still holds."""
 
     def die_half_way(turn: Turn, own: LaneTable) -> None:
         turn.take()
@@ -151,6 +151,71 @@ def test_death_between_choosing_and_granting_loses_nothing(table: LaneTable, for
     os.waitpid(holder, 0)
     table.free(0)
     succeed(waiter)
+
+
+def test_death_between_granting_and_waking_loses_nothing(table: LaneTable, fork) -> None:
+    def die_before_waking(turn: Turn, own: LaneTable) -> None:
+        turn.take()
+        until(lambda: own.header.waiting_rank != NO_RANK)
+        with own.locked():
+            own.grant(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    holder = fork(0, die_before_waking)
+    until(lambda: table.header.holder == 0)
+    waiter = fork(1, iterate(3))
+    os.waitpid(holder, 0)
+    table.free(0)
+    succeed(waiter)
+
+
+def test_a_wait_that_a_signal_handler_breaks_off_is_taken_up_again(table: LaneTable, fork) -> None:
+    def with_alarm(turn: Turn, own: LaneTable) -> None:
+        class Alarm(Exception):
+            pass
+
+        def ring(number: int, frame: object) -> None:
+            raise Alarm
+
+        signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            turn.take()
+        except Alarm:
+            pass
+        else:
+            raise AssertionError("it was not interrupted")
+        turn.offer(lambda: None)
+        assert turn.holding
+        turn.leave()
+        assert not turn.holding
+
+    def hold(turn: Turn, own: LaneTable) -> None:
+        turn.take()
+        time.sleep(0.6)
+        turn.leave()
+
+    holder = fork(0, hold)
+    until(lambda: table.header.holder == 0)
+    succeed(holder, fork(1, with_alarm))
+    assert table.header.holder == NOBODY
+
+
+def test_a_newcomer_does_not_catch_up_on_one_that_is_away(table: LaneTable, fork) -> None:
+    def old(turn: Turn, own: LaneTable) -> None:
+        own.slots[0].service_s = 3600.0
+        turn.take()
+        time.sleep(0.05)
+        turn.leave()
+        until(lambda: own.slots[1].handovers > 0)
+        iterate(20, each_s=0.005)(turn, own)
+
+    veteran = fork(0, old)
+    until(lambda: table.header.virtual_s > 3600.0)
+    newcomer = fork(1, iterate(200, each_s=0.005))
+    succeed(veteran)
+    assert table.slots[1].iterations < 150, "the newcomer kept the turn to itself"
+    succeed(newcomer)
 
 
 def test_a_more_urgent_job_gets_in_at_the_next_boundary(table: LaneTable, fork) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.runtime import sweep
+from ecoshare.core.commands import StartJob
+from ecoshare.runtime import log, sweep
 from tests.runtime.running import ECOSHARE, SCRIPTS, command, job_file, slow_steps
 
 QUICK, ALL = 5, 50
@@ -91,6 +92,7 @@ def kill_and_resume(folder: Path, victim: str, after_s: float) -> None:
         assert process.returncode == 0, stderr
         assert recorded(folder) == {"j0", "j1", "j2", "workers"}
     before, ended_before = recorded(folder), ends(folder)
+    started = {each.job for each in log.read(folder / "runs/latest/events.jsonl") if isinstance(each, StartJob)}
     shown = subprocess.run(
         [*ECOSHARE, "export", str(folder / "runs/latest")], capture_output=True, text=True, check=True
     )
@@ -103,6 +105,10 @@ def kill_and_resume(folder: Path, victim: str, after_s: float) -> None:
     )
     assert resumed.returncode == 0, resumed.stderr
     assert {job["state"] for job in json.loads(resumed.stdout)["jobs"]} == {"completed"}
+    if victim == "controller":
+        attempts = {job["name"]: job["attempts"] for job in json.loads(resumed.stdout)["jobs"]}
+        again = {name for name in started if name not in before}
+        assert all(attempts[name] == (2 if name in again else 1) for name in attempts), (attempts, again)
     for name, count in ends(folder).items():
         assert count == ended_before[name] if name in before else count >= 1, f"{name} ran again though it had finished"
     assert not sweep.members(token)
