@@ -5,7 +5,10 @@ Results go to stdout, progress and words to stderr. Exit codes are those of `eco
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
 import signal
 import sys
 from enum import Enum
@@ -16,7 +19,15 @@ import typer
 from rich.console import Console
 
 import ecoshare
-from ecoshare.errors import EcoshareError, Interrupted, InvalidJobFile, JobFailed, LimitNotMet, UsageError
+from ecoshare.errors import (
+    EcoshareError,
+    Interrupted,
+    InvalidJobFile,
+    JobFailed,
+    LimitNotMet,
+    UnfitEnvironment,
+    UsageError,
+)
 
 app = typer.Typer(
     name="ecoshare",
@@ -41,9 +52,15 @@ class Control(Enum):
 
 def main() -> None:
     """Run the command line; what `ecoshare` calls."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a locale that lacks a letter is no reason to fail
     signal.signal(signal.SIGINT, _interrupted)
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where it can be told that there is no room
     except EcoshareError as error:
         console = Console(stderr=True, highlight=False, soft_wrap=True)
         # Mistakes of a job file begin with their place, so that editors can jump to it.
@@ -53,9 +70,12 @@ def main() -> None:
         if error.hint:
             console.print(f"hint: {error.hint}", markup=False)
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
-        sys.exit(1)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            place = f"{error.filename}: " if error.filename else ""
+            print(f"error: {place}{error.strerror or error}", file=sys.stderr, flush=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what cannot be written now cannot be written at exit either
+        sys.exit(UnfitEnvironment.exit_code)
 
 
 def _interrupted(_number: int, _frame: object) -> None:
@@ -102,6 +122,8 @@ def run(
     if resume is not None:
         if jobs is not None:
             raise UsageError("--resume takes the job file from the run; give one or the other")
+        if (policy, device, jobs_per_lane, memory) != (None,) * 4 or lanes != 1 or objective != "energy" or dry_run:
+            raise UsageError("--resume takes its options from the run; only --json goes with it")
         folder, summary = session.resume(resume, _progress(errors))
     else:
         if jobs is None:
@@ -121,7 +143,8 @@ def run(
             memory_bytes=memory_bytes,
         )
         for note in plan.notes:
-            errors.print(f"note: {note}", markup=False, soft_wrap=True)
+            with contextlib.suppress(OSError):
+                print(f"note: {note}", file=sys.stderr, flush=True)
         if dry_run:
             _print_plan(plan.as_dict(), as_json)
             return
@@ -194,9 +217,9 @@ def export(
 
 
 def _progress(console: Console) -> Any:
-    from ecoshare.report.progress import LiveProgress, PlainProgress
+    from ecoshare.report.progress import Expendable, LiveProgress, PlainProgress
 
-    return LiveProgress(console) if console.is_terminal else PlainProgress(console)
+    return Expendable(LiveProgress(console) if console.is_terminal else PlainProgress(console))
 
 
 def _print_plan(plan: dict[str, Any], as_json: bool) -> None:

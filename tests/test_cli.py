@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def test_mistakes_are_told_all_at_once_with_their_places(tmp_path: Path) -> None
         (("run", "good.yaml", "--device", "cuda:7"), 4, "--device cpu"),
         (("run", "good.yaml", "--resume", "runs/x"), 2, "one or the other"),
         (("run", "--resume", "nowhere"), 2, "not a run folder"),
+        (("run", "--resume", "nowhere", "--lanes", "2"), 2, "takes its options from the run"),
         (("export", "nowhere"), 2, "not a run folder"),
         (("init", "good.yaml"), 2, "--force"),
         (("fly",), 2, "No such command"),
@@ -101,6 +103,29 @@ def test_a_run_then_its_exports(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out.json").read_text()) == summary
     again = ecoshare("run", "--resume", "runs/latest", "--json", cwd=tmp_path)
     assert again.returncode == 0 and json.loads(again.stdout)["jobs"][0]["attempts"] == 1
+
+
+def test_a_run_goes_on_when_nobody_reads_its_progress(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(GOOD)
+    line = [*ECOSHARE, "run", "jobs.yaml", "--device", "cpu", "--json"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(line, stdout=subprocess.PIPE, stderr=full, cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["state"] == "completed"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=writer, cwd=tmp_path, check=False)
+    os.close(writer)
+    assert done.returncode == 0 and (tmp_path / "runs/latest/summary.json").exists()
+
+
+def test_output_that_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*ECOSHARE, "schema"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False
+        )
+    assert done.returncode == 4
+    assert done.stderr == "error: No space left on device\n"
 
 
 def test_init_writes_a_file_that_loads(tmp_path: Path) -> None:

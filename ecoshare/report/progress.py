@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
@@ -24,6 +26,7 @@ COLOURS = {
     "cancelled": "yellow",
 }
 _MOST_ROWS = 30
+_MOST_REASONS = 3
 _PLAIN_EVERY_S = 10.0
 
 
@@ -56,6 +59,35 @@ class Silent:
         """Nothing."""
 
 
+class Expendable:
+    """Shows through another, until that fails: a run must not end because nobody can be shown it any more."""
+
+    def __init__(self, shown: Progress) -> None:
+        self._shown: Progress = shown
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Pass it on."""
+        with self._silenced():
+            self._shown.event(event, commands)
+
+    def show(self, view: RunView) -> None:
+        """Pass it on."""
+        with self._silenced():
+            self._shown.show(view)
+
+    def close(self) -> None:
+        """Pass it on."""
+        with self._silenced():
+            self._shown.close()
+
+    @contextmanager
+    def _silenced(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, SystemExit):  # rich leaves with the latter when its reader has gone
+            self._shown = Silent()
+
+
 class PlainProgress:
     """A line for each start and end, and one with the state of things every ten seconds."""
 
@@ -65,18 +97,19 @@ class PlainProgress:
 
     def event(self, event: Event, commands: list[Command]) -> None:
         """Say what began or ended."""
-        for command in commands:
-            if isinstance(command, StartJob):
-                again = f", attempt {command.attempt}" if command.attempt > 1 else ""
-                self._say(event.at_s, f"{command.job}: starts in lane {_lanes(command.lanes)}{again}")
         if isinstance(event, JobExited):
             done = f"{event.usage.iterations} iterations" + (
                 f", {event.usage.eval_iterations} of evaluation" if event.usage.eval_iterations else ""
             )
             how = "completed" if event.outcome is Outcome.COMPLETED else f"{event.outcome.value}: {event.reason}"
-            self._say(event.at_s, f"{event.job}: {how} ({done})")
+            which = f", attempt {event.attempt}" if event.attempt > 1 else ""
+            self._say(event.at_s, f"{event.job}{which}: {how} ({done})")
         if isinstance(event, StopRequested):
             self._say(event.at_s, stop_line(event.at_once))
+        for command in commands:
+            if isinstance(command, StartJob):
+                again = f", attempt {command.attempt}" if command.attempt > 1 else ""
+                self._say(event.at_s, f"{command.job}: starts in lane {_lanes(command.lanes)}{again}")
 
     def show(self, view: RunView) -> None:
         """Say how far each job is, now and then."""
@@ -114,17 +147,18 @@ class LiveProgress:
         """Give the terminal back."""
         self._live.stop()
 
+    def _width(self) -> int:
+        return self._live.console.width
+
     def _table(self, view: RunView) -> Table:
         counts = Counter(job.state for job in view.jobs)
         title = f"{format_duration(view.at_s)}   " + "  ".join(f"{count} {state}" for state, count in counts.items())
         if not view.warm:
             title += "   (loading torch)"
-        table = Table(
-            title=Text(title),
-            caption=Text(self._note) if self._note else None,
-            box=None,
-            title_justify="left",
-        )
+        failed = [f"{job.name}: {job.reason}" for job in view.jobs if job.reason][-_MOST_REASONS:]
+        below = [line if len(line) <= self._width() else line[: self._width() - 1] + "…" for line in failed]
+        caption = Text("\n".join([*below, self._note] if self._note else below))
+        table = Table(title=Text(title), caption=caption, box=None, title_justify="left", caption_justify="left")
         for name, right in (
             ("job", False),
             ("state", False),
@@ -133,8 +167,7 @@ class LiveProgress:
             ("it/s", True),
         ):
             table.add_column(name, justify="right" if right else "left", no_wrap=True)
-        table.add_column("slowdown", justify="right")
-        table.add_column("", overflow="ellipsis", no_wrap=True, ratio=1)
+        table.add_column("slowdown", justify="right", no_wrap=True)
         for job in _most_interesting(view.jobs):
             table.add_row(
                 Text(job.name),
@@ -143,7 +176,6 @@ class LiveProgress:
                 _count(job),
                 f"{job.rate:.1f}" if job.rate is not None else "",
                 f"{job.slowdown:.2f}" if job.slowdown is not None else "",
-                Text(job.reason),
             )
         if len(view.jobs) > _MOST_ROWS:
             table.add_row(Text(f"… and {len(view.jobs) - _MOST_ROWS} more", style="bright_black"))

@@ -43,7 +43,7 @@ class _JobStory:
 
 
 def summarise(
-    plan: dict[str, Any], entries: Iterable[Event | Command], power: PowerModel | None, run: str
+    plan: dict[str, Any], entries: Iterable[Event | Command], power: PowerModel | None, run: str, live: bool = False
 ) -> dict[str, Any]:
     """The summary of a run.
 
@@ -52,18 +52,19 @@ def summarise(
         entries: Content of events.jsonl.
         power: Model of the device, or None where joules are not known.
         run: Name of the run folder, as users would type it.
+        live: Whether the run still goes on.
 
     Returns:
         The object described in docs/summary.md.
     """
     stories = {job["name"]: _JobStory() for job in plan["jobs"]}
     stopped = _read(entries, stories)
-    jobs = [_job(job, stories[job["name"]], plan, power, stopped) for job in plan["jobs"]]
+    states = {name: _state(story, stopped, live) for name, story in stories.items()}
+    jobs = [_job(job, stories[job["name"]], plan, power, states[job["name"]]) for job in plan["jobs"]]
     finishes = [story.finish_s for story in stories.values() if story.finish_s is not None]
     arrivals = [story.arrival_s for story in stories.values() if story.arrival_s is not None]
     makespan_s = max(finishes) - min(arrivals) if finishes and arrivals else None
     jcts_s = [job["jct_s"] for job in jobs if job["state"] == "completed"]
-    states = {job["state"] for job in jobs}
     return {
         "schema_version": SCHEMA_VERSION,
         "run": run,
@@ -71,7 +72,7 @@ def summarise(
         "policy": plan["policy"],
         "devices": [plan["device"]],
         "lanes": plan["lanes"],
-        "state": "completed" if states <= {"completed"} else "interrupted" if stopped else "failed",
+        "state": _run_state(set(states.values()), live),
         "makespan_s": makespan_s,
         "mean_jct_s": sum(jcts_s) / len(jcts_s) if jcts_s else None,
         "energy": _energy(stories, makespan_s, plan, power),
@@ -117,10 +118,9 @@ def _read(entries: Iterable[Event | Command], stories: dict[str, _JobStory]) -> 
 
 
 def _job(
-    job: dict[str, Any], story: _JobStory, plan: dict[str, Any], power: PowerModel | None, stopped: bool
+    job: dict[str, Any], story: _JobStory, plan: dict[str, Any], power: PowerModel | None, state: str
 ) -> dict[str, Any]:
     usage, last = story.usage, story.last
-    state = _state(last, stopped)
     jct_s = story.finish_s - story.arrival_s if story.finish_s is not None and story.arrival_s is not None else None
     active_j = power.active_j(_busy_s(story, plan)) if power is not None and last is not None else None
     done = usage.iterations + usage.eval_iterations
@@ -173,10 +173,24 @@ def _limit_met(limit: float | None, measured: float | None) -> bool | None:
     return None if limit is None or measured is None else measured <= limit
 
 
-def _state(last: JobExited | None, stopped: bool) -> str:
-    if last is None or last.outcome is Outcome.STOPPED or (last.outcome is Outcome.LOST and stopped):
+def _state(story: _JobStory, stopped: bool, live: bool) -> str:
+    """State of a job; one that has no end in a run that is over was cut off with it."""
+    last = story.last
+    if last is None:
+        if not live:
+            return "cancelled"
+        return "arriving" if story.arrival_s is None else "running" if story.attempts else "queued"
+    if last.outcome is Outcome.STOPPED or (last.outcome is Outcome.LOST and stopped):
         return "cancelled"
     return "completed" if last.outcome is Outcome.COMPLETED else "failed"
+
+
+def _run_state(jobs: set[str], live: bool) -> str:
+    if live:
+        return "running"
+    if jobs <= {"completed"}:
+        return "completed"
+    return "interrupted" if "cancelled" in jobs else "failed"
 
 
 def _busy_s(story: _JobStory, plan: dict[str, Any]) -> float:

@@ -130,9 +130,9 @@ class Driver:
         except OSError as error:
             raise unwritable(self.folder.events, error) from error
         try:
-            await self._guard.start()
-            self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
             with self._signals():
+                await self._guard.start()
+                self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
                 async with asyncio.TaskGroup() as tasks:
                     beside = (
                         self._guard.keep(),

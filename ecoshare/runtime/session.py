@@ -8,6 +8,7 @@ import json
 import platform
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -105,7 +106,7 @@ def summary_of(folder: RunFolder) -> dict[str, Any]:
     plan, environment = _read_json(folder.plan), _read_json(folder.environment)
     entries = list(log.read(folder.events)) if folder.events.exists() else []
     entries += _unlogged_exits(plan, folder, entries)
-    return summarise(plan, entries, _power(environment), _shown(folder))
+    return summarise(plan, entries, _power(environment), _shown(folder), live=not _writer_is_gone(folder))
 
 
 def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Any]) -> list[JobExited]:
@@ -140,6 +141,8 @@ def _drive(plan: Plan, folder: RunFolder, environment: dict[str, Any], progress:
             after_jobs=sharing.end,
         )
         asyncio.run(driver.run())
+        # The run is over, and what is left takes no time: a late Ctrl-C must not cost its result.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     if driver.ready is not None:
         versions = {"torch": driver.ready.torch, "intra_op_threads": driver.ready.threads}
         write_json(folder.environment, {**environment, **versions, "torch_load_s": driver.ready.load_s})

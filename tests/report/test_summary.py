@@ -80,6 +80,9 @@ def test_slowdown_is_not_claimed_where_neighbours_run_beside() -> None:
 def test_a_stopped_run_is_interrupted_until_it_is_resumed() -> None:
     first = [*story("a", Outcome.STOPPED), StopRequested(14.0, False)]
     assert summarise(plan(a=None), first, None, "r")["state"] == "interrupted"
+    assert summarise(plan(a=None), story("a", Outcome.COMPLETED)[:-1], None, "r")["state"] == "interrupted"
+    live = summarise(plan(a=None), story("a", Outcome.COMPLETED)[:-1], None, "r", live=True)
+    assert (live["state"], live["jobs"][0]["state"]) == ("running", "running")
     resumed = [*first, *story("a", Outcome.COMPLETED)]
     assert summarise(plan(a=None), resumed, None, "r")["state"] == "completed"
 
