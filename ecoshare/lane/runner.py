@@ -20,7 +20,6 @@ import contextlib
 import os
 import runpy
 import sys
-import threading
 import types
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -162,7 +161,6 @@ def run(launch: Launch, forked: bool) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
         raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
     finally:
-        _join_threads()
         job.finish()
 
 
@@ -189,13 +187,6 @@ def _reseed() -> None:
 
     torch.seed()
     numpy.random.seed()
-
-
-def _join_threads() -> None:
-    """Wait for the script's threads, as the interpreter would next: they may be what trains."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
 
 
 def _execute(script: str) -> None:
