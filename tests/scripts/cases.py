@@ -75,7 +75,6 @@ CASES: tuple[Case, ...] = (
     Case("big_log", "big_log.py", ("--megabytes", "100"), iterations=10, note="100 MB on stdout"),
     Case("warnings_out", "warnings_out.py", iterations=10, note="three lines that matter on stderr"),
     Case("no_torch", "no_torch.py"),
-    Case("spawned", "spawned.py", note="two processes of its own; the one we see takes no step"),
     # How a script ends.
     Case("argparse_error", "argparse_error.py", exit_code=2),
     Case("exit_three", "exit_three.py", exit_code=3, iterations=10),
