@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ecoshare.core.events import Device, JobSpec, Usage
 from ecoshare.core.memory import MemoryDemand, lane_fits
-from ecoshare.core.states import JOB_MOVES, LANE_MOVES, IllegalMove, JobState, LaneState, legal
+from ecoshare.core.states import JOB_MOVES, LANE_MOVES, JobState, LaneState, move
 
 
 @dataclass(slots=True, eq=False)
@@ -44,10 +44,7 @@ class Job:
         Raises:
             IllegalMove: The table of moves does not have it.
         """
-        if not legal(JOB_MOVES, self.state, to):
-            raise IllegalMove(f"job {self.spec.name!r}", self.state, to, cause, self.history)
-        self.history.append((at_s, f"{self.state.value} -> {to.value}: {cause}"))
-        self.state = to
+        self.state = move(JOB_MOVES, f"job {self.spec.name!r}", self.state, to, at_s, cause, self.history)
 
     @property
     def attained_s(self) -> float:
@@ -88,10 +85,7 @@ class Lane:
         Raises:
             IllegalMove: The table of moves does not have it.
         """
-        if not legal(LANE_MOVES, self.state, to):
-            raise IllegalMove(f"lane {self.number}", self.state, to, cause, self.history)
-        self.history.append((at_s, f"{self.state.value} -> {to.value}: {cause}"))
-        self.state = to
+        self.state = move(LANE_MOVES, f"lane {self.number}", self.state, to, at_s, cause, self.history)
 
     def takes(self, demand: MemoryDemand) -> bool:
         """Whether one more job with this demand may be started here."""

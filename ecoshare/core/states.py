@@ -75,6 +75,21 @@ class IllegalMove(Exception):
         super().__init__(f"{name} cannot go from {state.value} to {to.value} ({cause}); its history:\n{lines}")
 
 
-def legal(moves: dict[State, frozenset[State]], state: State, to: State) -> bool:
-    """Whether the table `moves` leads from `state` to `to`."""
-    return to in moves[state]
+def move(
+    moves: dict[State, frozenset[State]],
+    name: str,
+    state: State,
+    to: State,
+    at_s: float,
+    cause: str,
+    history: list[tuple[float, str]],
+) -> State:
+    """The state `to`, and a line in the history of what moved there.
+
+    Raises:
+        IllegalMove: The table `moves` does not lead from `state` to `to`.
+    """
+    if to not in moves[state]:
+        raise IllegalMove(name, state, to, cause, history)
+    history.append((at_s, f"{state.value} -> {to.value}: {cause}"))
+    return to
