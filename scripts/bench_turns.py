@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What taking turns costs: the hand-over itself, and N jobs in one lane against the sum of their times alone.
 
-Alone means in an ordinary process, in the user's own environment. Each round measures alone, then shared, in one run;
-the figure is the median of the rounds' ratios. All jobs of a lane warm up until the last is there.
+Alone means in an ordinary process, in the user's own environment. A virtual machine may change its speed by a factor of
+1.7 from one minute to the next, so the jobs of the lane are stopped every few seconds to measure alone in between; the
+figure is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 
 from benchmarking import ROOT, Figure, main, median, percentile, say
-from ecoshare.lane.table import LaneTable
+from ecoshare.lane.table import LaneTable, Slot
 from ecoshare.lane.turn import Turn
 
 JOB = ROOT / "scripts" / "turns_job.py"
@@ -97,58 +101,156 @@ class Alone:
         self._process.wait()
 
 
-def shared(jobs: int, layers: int, iterations: int, threads: str) -> tuple[float, float, float]:
-    """Seconds for all jobs together in one lane, the longest wait, and the mean quantum, seconds."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        args = ["--layers", str(layers), "--iterations", str(iterations), "--jobs", str(jobs), "--folder", name]
-        described = [{"name": f"j{n}", "script": str(JOB), "args": [*args, "--name", str(n)]} for n in range(jobs)]
+class Shared:
+    """A run of N jobs in one lane that train until they are told to end.
+
+    The benchmark reads the lane's table, and stops the jobs' processes while it measures alone. What the lane would
+    learn from such a stop (an iteration a second long, a longer wait) is taken out of the table again.
+    """
+
+    def __init__(self, jobs: int, layers: int, threads: str) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        folder = Path(self._folder.name)
+        described = [{"name": f"j{n}", "script": str(JOB), "args": ["--layers", str(layers)]} for n in range(jobs)]
         (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": described}))
         # The whole run has the thread count, so that jobs are forked from a warm server that has it too.
         environment = dict(os.environ) if threads == "default" else {**os.environ, "OMP_NUM_THREADS": threads}
         line = [sys.executable, "-m", "ecoshare", "run", str(folder / "jobs.yaml"), "--device", "cpu", "--json"]
         line += ["--policy", "fair", "--jobs-per-lane", str(jobs), "--runs", str(folder / "runs")]
-        done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
-        assert done.returncode == 0, done.stderr
-        times = [tuple(map(float, (folder / f"times-{n}").read_text().split())) for n in range(jobs)]
-        described = json.loads(done.stdout)["jobs"]
-        # Before the last job is there, waits are of start-up; a quantum is what was held a turn.
-        wait_s = max(job["longest_wait_s"] for job in described)
-        turns = sum(job["handovers"] for job in described)
-        quantum_s = sum(job["held_s"] for job in described) / turns
-    return max(end for _, end in times) - min(begin for begin, _ in times), wait_s, quantum_s
+        self._errors = (folder / "errors").open("w+")
+        self._controller = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=self._errors, env=environment)
+        self._table = self._find_table(folder / "runs" / "latest" / "environment.json")
+        self._until(lambda: self._table.header.used == jobs and all(slot.pid for slot in self._slots()))
+        self._pids = [slot.pid for slot in self._slots()]
+        self._all_have_had_the_turn(3)
+        self.pause()
+
+    def _slots(self) -> list[Slot]:
+        return list(self._table.slots[: self._table.header.used])
+
+    def _find_table(self, environment: Path) -> LaneTable:
+        def path() -> Path:
+            try:
+                return Path(json.loads(environment.read_text())["shared"]) / "lane0"
+            except (OSError, KeyError, ValueError):  # the run has not got so far
+                return Path("/nowhere")
+
+        self._until(lambda: path().exists() and path().stat().st_size > 0)
+        return LaneTable(path())
+
+    def _until(self, condition: Callable[[], bool]) -> None:
+        end_s = time.monotonic() + 60.0
+        while not condition():
+            if self._controller.poll() is not None or time.monotonic() > end_s:
+                self._errors.seek(0)
+                raise SystemExit(f"the shared run does not go on: {self._errors.read()}")
+            time.sleep(0.005)
+
+    def _all_have_had_the_turn(self, times: int) -> None:
+        before = [slot.handovers for slot in self._slots()]
+        self._until(lambda: all(slot.handovers >= old + times for slot, old in zip(self._slots(), before, strict=True)))
+
+    def pause(self) -> None:
+        """Stop every job where it is."""
+        with self._table.locked():
+            self._learned = (
+                self._table.header.refill_s,
+                [(slot.iteration_s, slot.longest_iteration_s) for slot in self._slots()],
+            )
+        for pid in self._pids:
+            os.kill(pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let them train again, until each has had the turn and the lane is as it was before."""
+        for pid in self._pids:
+            os.kill(pid, signal.SIGCONT)
+        self._all_have_had_the_turn(1)
+        with self._table.locked():
+            self._table.header.refill_s = self._learned[0]
+            for slot, (mean_s, longest_s) in zip(self._slots(), self._learned[1], strict=True):
+                slot.iteration_s, slot.longest_iteration_s, slot.longest_wait_s = mean_s, longest_s, 0.0
+            self._table.refresh()
+
+    def iteration_s(self, window_s: float) -> float:
+        """Mean seconds for one iteration of any job, from the end of one to the end of another."""
+        (first, first_s), _ = self._done(), time.sleep(window_s)
+        last, last_s = self._done()
+        return (last_s - first_s) / (last - first)
+
+    def _done(self) -> tuple[int, float]:
+        with self._table.locked():
+            return sum(slot.iterations for slot in self._slots()), max(slot.last_s for slot in self._slots())
+
+    @property
+    def longest_wait_s(self) -> float:
+        """Since the jobs went on."""
+        return max(slot.longest_wait_s for slot in self._slots())
+
+    @property
+    def quantum_s(self) -> float:
+        """As the lane has it now."""
+        return self._table.header.quantum_s
+
+    def close(self) -> None:
+        """End the run."""
+        for pid in self._pids:
+            os.kill(pid, signal.SIGCONT)
+        for _ in range(2):
+            self._controller.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        self._controller.wait()
+        self._errors.close()
+        self._folder.cleanup()
 
 
 def measure(options: argparse.Namespace) -> list[Figure]:
     """All figures."""
     figures = handover(2, 4000) + handover(8, 2000)
-    lengths_ms = (5, 20) if options.quick else (1, 5, 20, 100)
-    counts = (4,) if options.quick else (2, 4, 8)
-    rounds, budget_s = (1, 3.0) if options.quick else (5, 4.0)
-    for threads in ("1", "default"):
-        process = Alone(threads)
-        for length_ms in lengths_ms:
-            layers = process.layers_for(length_ms)
-            for jobs in counts:
-                iterations = max(4, round(budget_s * 1e3 / length_ms / jobs))
-                ratios, waits_s, quanta_s, alone_ms = [], [], [], []
-                for _ in range(rounds):
-                    before_s = process.time_s(layers, iterations)
-                    together_s, wait_s, quantum_s = shared(jobs, layers, iterations, threads)
-                    after_s = process.time_s(layers, iterations)
-                    each_s = mean((before_s, after_s))
-                    ratios.append(together_s / (jobs * each_s))
-                    waits_s.append(wait_s)
-                    quanta_s.append(quantum_s)
-                    alone_ms.append(1e3 * each_s / iterations)
-                name = f"{jobs} jobs, {length_ms} ms, threads {threads}"
-                note = f"alone {median(alone_ms):.2f} ms, quantum {1e3 * median(quanta_s):.0f} ms"
-                wanted = WANTED.get((threads, length_ms), "")
-                figures.append(Figure(f"time together / sum alone, {name}", median(ratios), "", wanted, note))
-                figures.append(Figure(f"longest wait, {name}", max(waits_s), "s", f"<= {jobs * 0.25}"))
-                say(f"{name}: {[round(ratio, 4) for ratio in ratios]} {note} wait {max(waits_s):.3f} s")
+    cases = [
+        (threads, length_ms, jobs)
+        for threads in ("1", "default")
+        for length_ms in (1, 5, 20, 100)
+        for jobs in (2, 4, 8)
+        if not options.quick or (threads, length_ms, jobs) in {("1", 5, 4), ("default", 20, 4)}
+    ]
+    alone: dict[str, Alone] = {}
+    for threads, length_ms, jobs in cases:
+        process = alone.setdefault(threads, Alone(threads))
+        figures += compare(process, threads, length_ms, jobs, rounds=3 if options.quick else 9)
+    for process in alone.values():
         process.close()
     return figures
+
+
+def compare(process: Alone, threads: str, length_ms: int, jobs: int, rounds: int) -> list[Figure]:
+    """Time of `jobs` jobs in one lane over the sum of their times alone, which is measured before and after."""
+    layers = process.layers_for(length_ms)
+    iterations = max(5, round(600 / length_ms))
+
+    def alone_s() -> float:
+        return process.time_s(layers, iterations) / iterations
+
+    ratios, waits_s, quanta_s, each_s = [], [], [], []
+    together = Shared(jobs, layers, threads)
+    before_s = alone_s()
+    for _ in range(rounds):
+        together.go_on()
+        quanta_s.append(together.quantum_s)
+        shared_s = together.iteration_s(max(1.5, 2 * jobs * together.quantum_s))
+        waits_s.append(together.longest_wait_s)
+        together.pause()
+        after_s = alone_s()
+        ratios.append(shared_s / mean((before_s, after_s)))
+        each_s.append(after_s)
+        before_s = after_s
+    together.close()
+    name = f"{jobs} jobs, {length_ms} ms, threads {threads}"
+    note = f"alone {1e3 * median(each_s):.2f} ms, quantum {1e3 * median(quanta_s):.0f} ms"
+    say(f"{name}: {[round(ratio, 3) for ratio in ratios]} {note}, wait {max(waits_s):.3f} s")
+    return [
+        Figure(f"time together / sum alone, {name}", median(ratios), "", WANTED.get((threads, length_ms), ""), note),
+        Figure(f"longest wait, {name}", max(waits_s), "s", f"<= {jobs * 0.25}"),
+    ]
 
 
 if __name__ == "__main__":

@@ -6,12 +6,14 @@ hand-over, the simulator calls it in virtual time; neither asks the controller.
 ::
 
     rank 0   A ████████▏        ▏████████        ranks: the lowest one that wants the turn has it
-    rank 0   B         ▏████████▏        ████    equal ranks: least time held per unit of weight first
+    rank 0   B         ▏████████▏        ████    equal ranks: least time held per unit of weight first,
+                                                 unless somebody has waited for too long
     rank 1   C                                   waits until no rank 0 wants the turn
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -26,6 +28,9 @@ FEWEST_ITERATIONS = 4
 
 WAIT_PER_JOB_S = 0.25
 """Default bound of the longest wait for a turn, for each job of the lane."""
+
+WAIT_MARGIN = 0.8
+"""Part of that bound that quanta are planned to fill: the next iterations may be longer than those seen."""
 
 
 class Contender(NamedTuple):
@@ -44,15 +49,32 @@ class Contender(NamedTuple):
     since_s: float
 
 
-def next_holder(contenders: Iterable[Contender]) -> int | None:
+def next_holder(
+    contenders: Iterable[Contender], now_s: float = 0.0, turn_s: float = 0.0, bound_s: float = math.inf
+) -> int | None:
     """The slot that gets the turn, or None where nobody wants it.
 
     Strict priority between ranks; inside a rank the smallest weighted service, which is start-time fair queueing
     (Goyal et al., 1997) with a turn for a packet. Ties go to the longest wait, then to the lower slot, so that equal
     tables always give equal answers.
+
+    Where turns differ in length, fair queueing gives somebody two of them in a row. It may, as long as all who wait
+    could still be served within the bound after that, the one who has waited longest first; else he is chosen.
+
+    Args:
+        contenders: Jobs that want the turn.
+        now_s: On the clock of `since_s`.
+        turn_s: Longest that a turn is expected to take.
+        bound_s: Longest that a job should wait, where all ranks are equal.
     """
-    best = min(contenders, key=lambda each: (each.rank, each.service_s, each.since_s, each.slot), default=None)
-    return None if best is None else best.slot
+    waiting = list(contenders)
+    if not waiting:
+        return None
+    first = min(each.rank for each in waiting)
+    waiting = sorted((each for each in waiting if each.rank == first), key=lambda each: (each.since_s, each.slot))
+    if any(now_s - each.since_s + (turns + 1) * turn_s > bound_s for turns, each in enumerate(waiting)):
+        return waiting[0].slot
+    return min(waiting, key=lambda each: (each.service_s, each.since_s, each.slot)).slot
 
 
 def service_on_return_s(own_s: float, present_s: Iterable[float]) -> float:
@@ -70,8 +92,8 @@ def quantum_s(
     """How long a turn lasts before the holder hands it over at its next boundary, seconds.
 
     Long enough for hand-overs to cost at most `HANDOVER_SHARE` of the time, and short enough for the longest wait,
-    `(jobs - 1) * (quantum + longest iteration)`, to stay within `jobs * wait_per_job_s`. Where both cannot be, the
-    wait wins; an iteration is never cut, so iterations longer than the bound exceed it.
+    `(jobs - 1) * (quantum + longest iteration)`, to stay within `jobs * wait_per_job_s` with a margin. Where both
+    cannot be, the wait wins; an iteration is never cut, so iterations longer than the bound exceed it.
 
     Args:
         jobs: Jobs in the lane, at least 1.
@@ -82,5 +104,5 @@ def quantum_s(
     wanted_s = max(SHORTEST_QUANTUM_S, handover_s / HANDOVER_SHARE, FEWEST_ITERATIONS * longest_iteration_s)
     if jobs < 2:
         return wanted_s
-    bound_s = jobs * wait_per_job_s / (jobs - 1) - longest_iteration_s
+    bound_s = WAIT_MARGIN * jobs * wait_per_job_s / (jobs - 1) - longest_iteration_s
     return max(0.0, min(wanted_s, bound_s))

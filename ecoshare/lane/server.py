@@ -44,8 +44,7 @@ They are for libraries that read them while they load. A forked job does not see
 def main(args: list[str]) -> None:
     """Serve the controller at the other end of the socket `args[0]`; in a forked child, run its job."""
     channel = socket.socket(fileno=int(args[0]))
-    names = filter(None, os.environ.pop(ADDED_ENVIRONMENT, "").split(","))
-    supervisor = Supervisor(channel, added={name: os.environ.pop(name) for name in names})
+    supervisor = Supervisor(channel)
     launch = supervisor.serve()
     if launch is not None:
         del supervisor
@@ -57,7 +56,7 @@ class Supervisor:
     """Forks, watches and reaps the jobs of a run."""
 
     channel: socket.socket
-    added: dict[str, str]
+    added: dict[str, str] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     tables: dict[str, LaneTable] = field(default_factory=dict)
 
@@ -98,6 +97,9 @@ class Supervisor:
         import torch._dynamo  # imported by the first optimizer otherwise, a second for every job
         import torch.utils.data
 
+        # Only now: libraries have read them while they were loaded, and no job of the user's is to see them.
+        names = filter(None, os.environ.pop(ADDED_ENVIRONMENT, "").split(","))
+        self.added = {name: os.environ.pop(name) for name in names}
         gc.collect()
         gc.freeze()  # what is loaded now is never garbage: no collection in a child need touch, and so copy, it
         self._send(Ready(os.getpid(), torch.__version__, torch.get_num_threads(), time.monotonic() - began_s))

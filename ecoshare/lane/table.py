@@ -37,7 +37,7 @@ NOBODY = -1
 NO_RANK = 2**31 - 1
 """Rank of nobody: above every rank that the controller sends."""
 
-_MAGIC = 0x45434F31  # changes with the layout
+_MAGIC = 0x45434F32  # changes with the layout
 
 
 class Seat(IntEnum):
@@ -61,6 +61,8 @@ class Header(ctypes.Structure):
         ("used", ctypes.c_int32),
         ("quantum_s", ctypes.c_double),
         ("wait_per_job_s", ctypes.c_double),
+        ("bound_s", ctypes.c_double),
+        ("turn_s", ctypes.c_double),
         ("handed_s", ctypes.c_double),
         ("virtual_s", ctypes.c_double),
         ("latency_s", ctypes.c_double),
@@ -193,6 +195,10 @@ class LaneTable:
             if slot.seat == Seat.WAITING and index != holder:
                 yield Contender(index, slot.rank, slot.service_s, slot.since_s)
 
+    def choose(self, now_s: float, *also: Contender) -> int | None:
+        """The slot that gets the turn next, of those that wait and those given; the caller holds the lock."""
+        return next_holder([*self.contenders(), *also], now_s, self.header.turn_s, self.header.bound_s)
+
     def grant(self, index: int | None) -> None:
         """Give the turn to a slot, or to nobody; the caller holds the lock."""
         header = self.header
@@ -234,7 +240,7 @@ class LaneTable:
             ctypes.memset(ctypes.addressof(self.slots[index]), 0, ctypes.sizeof(Slot))
             chosen = None
             if self.header.holder in (index, NOBODY):
-                chosen = next_holder(self.contenders())
+                chosen = self.choose(time.monotonic())
                 self.grant(chosen)
             else:
                 self.refresh()
@@ -264,4 +270,6 @@ class LaneTable:
                     waiting_rank = min(waiting_rank, slot.rank)
         cost_s = header.latency_s + max(0.0, header.refill_s)
         header.quantum_s = quantum_s(jobs, cost_s, longest_s, header.wait_per_job_s)
+        header.turn_s = header.quantum_s + longest_s
+        header.bound_s = jobs * header.wait_per_job_s
         header.waiting_rank = waiting_rank

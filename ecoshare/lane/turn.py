@@ -17,7 +17,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from ecoshare.core.turns import Contender, next_holder
+from ecoshare.core.turns import Contender
 from ecoshare.lane.table import NO_RANK, NOBODY, LaneTable, Seat
 
 _LOOK_AGAIN_S = 1.0
@@ -64,7 +64,7 @@ class Turn:
             table.level(self._index, slot.since_s)
             slot.seat = Seat.WAITING
             if table.header.holder == NOBODY:
-                chosen = next_holder(table.contenders())
+                chosen = table.choose(slot.since_s)
                 table.grant(chosen)
             else:
                 table.refresh()
@@ -96,7 +96,7 @@ class Turn:
             now_s = time.monotonic()
             self._account(now_s)
             mine = Contender(self._index, slot.rank, slot.service_s, now_s)
-            chosen = next_holder([*table.contenders(), mine])
+            chosen = table.choose(now_s, mine)
             if chosen == self._index:
                 slot.since_s = now_s
                 table.refresh()
@@ -114,11 +114,12 @@ class Turn:
             return
         chosen = None
         with table.locked():
+            now_s = time.monotonic()
             if self.holding:
-                self._account(time.monotonic())
+                self._account(now_s)
             slot.seat = Seat.AWAY
             if table.header.holder == self._index:
-                chosen = next_holder(table.contenders())
+                chosen = table.choose(now_s)
                 table.grant(chosen)
             else:
                 table.refresh()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +43,13 @@ def test_least_served_goes_first_then_longest_wait_then_slot() -> None:
     assert next_holder([Contender(1, 0, 1.0, 4.0), Contender(0, 0, 1.0, 4.0)]) == 0
 
 
+def test_who_would_wait_past_the_bound_goes_first_inside_its_rank() -> None:
+    waiting = [Contender(0, 0, 0.0, 9.0), Contender(1, 0, 50.0, 2.0), Contender(2, 0, 60.0, 1.0)]
+    assert next_holder(waiting, now_s=10.0, turn_s=1.0, bound_s=12.0) == 0
+    assert next_holder(waiting, now_s=10.0, turn_s=1.0, bound_s=9.5) == 2, "it would wait 10 s"
+    assert next_holder([*waiting, Contender(3, -1, 70.0, 9.0)], now_s=10.0, turn_s=1.0, bound_s=9.5) == 3
+
+
 @given(CONTENDERS, st.randoms())
 def test_the_order_of_the_table_does_not_matter(contenders: list[Contender], random) -> None:
     chosen = next_holder(contenders)
@@ -78,3 +87,20 @@ def test_the_longest_wait_stays_bounded(jobs: int, handover_s: float, iteration_
     quantum = quantum_s(jobs, handover_s, iteration_s)
     assert quantum >= 0.0
     assert (jobs - 1) * (quantum + iteration_s) <= jobs * 0.25 + 1e-9
+
+
+@given(st.integers(2, 12), st.integers(0, 1000))
+def test_no_wait_is_past_the_bound_where_turns_differ_in_length(jobs: int, seed: int) -> None:
+    draw = random.Random(seed)
+    iteration_s = 0.02
+    quantum = quantum_s(jobs, 1.0, iteration_s)
+    served_s, since_s, now_s = [0.0] * jobs, [0.0] * jobs, 0.0
+    for _ in range(300):
+        table = [Contender(slot, 0, served_s[slot], since_s[slot]) for slot in range(jobs)]
+        slot = next_holder(table, now_s, quantum + iteration_s, jobs * 0.25)
+        assert slot is not None
+        assert now_s - since_s[slot] <= jobs * 0.25 + 1e-9
+        held_s = draw.uniform(0.2, 1.0) * quantum + draw.uniform(0.0, iteration_s)
+        now_s += held_s
+        served_s[slot] += held_s
+        since_s[slot] = now_s
