@@ -28,7 +28,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ecoshare.lane import boot, messages, processes, records, runner, warmth
+from ecoshare.lane import boot, leaving, messages, processes, records, runner, warmth
 from ecoshare.lane.attempt import Attempt
 from ecoshare.lane.messages import Launch, Launched, Message, NotLaunched, Ready, Stop, Trouble
 from ecoshare.lane.table import LaneTable
@@ -48,7 +48,20 @@ def main(args: list[str]) -> None:
     launch = supervisor.serve()
     if launch is not None:
         del supervisor
+        _run(launch)
+
+
+def _run(launch: Launch) -> None:
+    """In a forked child: run its job, and end the process."""
+    loaded = frozenset(sys.modules)
+    try:
         runner.run(launch, forked=True)
+        status = None
+    except SystemExit as end:
+        status = end.code
+    if launch.device == "cpu":  # CUDA's own exit is not to be skipped
+        leaving.leave(status, loaded)
+    raise SystemExit(status)
 
 
 @dataclass

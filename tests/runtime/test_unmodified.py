@@ -82,6 +82,20 @@ def test_the_same_compiled(case: Case, compiled: Compared) -> None:
     compiled.check(case)
 
 
+def test_what_a_script_has_not_closed_is_written(tmp_path: Path) -> None:
+    jobs = []
+    for way in ("forked", "hidden", "fresh"):
+        scripts = copy_of_scripts(tmp_path / way)
+        job: dict[str, Any] = {"name": way, "script": str(scripts / "at_the_end.py"), "cwd": str(scripts)}
+        jobs.append({**job, "args": ["--hide"] if way == "hidden" else []})
+    jobs[-1]["isolation"] = "fresh"
+    done = run(tmp_path, *jobs)
+    for job in jobs:
+        written = (Path(job["script"]).parent / "at_the_end.out").read_text()
+        assert len(written.splitlines()) == 12
+        assert done.job(job["name"])["error"] == "exit code 1: at the end: as it should be"
+
+
 def test_two_unseeded_copies_draw_different_numbers(tmp_path: Path) -> None:
     scripts = copy_of_scripts(tmp_path)
     done = run(tmp_path, *({"name": name, "script": str(scripts / "unseeded.py")} for name in ("one", "two")))

@@ -71,6 +71,8 @@ CASES: tuple[Case, ...] = (
     Case("threads", "threads.py", iterations=15),
     Case("subprocesses", "subprocesses.py", iterations=10),
     Case("atexit_output", "atexit_output.py", iterations=12, note="prints two lines after main is over"),
+    Case("at_the_end", "at_the_end.py", exit_code=1, iterations=12, note="finalisers print; writes at_the_end.out"),
+    Case("at_the_end_hidden", "at_the_end.py", ("--hide",), exit_code=1, iterations=12, note="as above"),
     Case("no_newline", "no_newline.py", iterations=10),
     Case("big_log", "big_log.py", ("--megabytes", "100"), iterations=10, note="100 MB on stdout"),
     Case("warnings_out", "warnings_out.py", iterations=10, note="three lines that matter on stderr"),

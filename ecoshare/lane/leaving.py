@@ -1,0 +1,54 @@
+"""Ends a forked job's process as the interpreter would, without taking torch apart first, where nobody can tell.
+
+An interpreter that ends destroys every module. In a forked process that touches, and so copies, all the memory it
+shares with the warm server: 0.23 s for a job of 0.04 s. Here it waits for the script's threads, runs its `atexit`
+handlers, and flushes, in the interpreter's own order. The rest is skipped only where the script has left nothing that
+its destruction could make do something: an open file, a `__del__`, a suspended generator, an extension module.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import os
+import sys
+import threading
+from importlib.machinery import EXTENSION_SUFFIXES
+
+
+def leave(status: object, before: frozenset[str]) -> None:
+    """End this process with what a `SystemExit` carried; return where the interpreter must end it.
+
+    Args:
+        status: The exception's `code`: a number, None, or something to print.
+        before: Modules that were loaded before the script began. What existed then must be frozen (`gc.freeze`).
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    if any(_is_extension(name) for name in sys.modules.keys() - before):
+        return
+    if any(hasattr(type(each), "__del__") for each in gc.get_objects()):
+        return
+    try:
+        sys.stdout.flush()
+        code = _exit_code(status)
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):  # a full disk; closed, or set to None, by the script
+        return
+    ctypes.CDLL(None).fflush(None)  # what libraries have printed
+    os._exit(code)
+
+
+def _is_extension(name: str) -> bool:
+    path = getattr(sys.modules[name], "__file__", None)
+    return isinstance(path, str) and path.endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def _exit_code(status: object) -> int:
+    if status is None:
+        return 0
+    if isinstance(status, int):
+        return status & 0xFF
+    print(status, file=sys.stderr)
+    return 1
