@@ -124,7 +124,9 @@ def run(
             raise UsageError("--resume takes the job file from the run; give one or the other")
         if (policy, device, jobs_per_lane, memory) != (None,) * 4 or lanes != 1 or objective != "energy" or dry_run:
             raise UsageError("--resume takes its options from the run; only --json goes with it")
-        folder, summary = session.resume(resume, _progress(errors))
+        result = session.resume(resume, _progress(errors))
+        if not result.ran:
+            errors.print(f"note: every job of {resume} has ended already; there is nothing to go on with", markup=False)
     else:
         if jobs is None:
             raise UsageError("give a job file, or --resume RUN", "`ecoshare init` writes a job file to begin with")
@@ -148,12 +150,12 @@ def run(
         if dry_run:
             _print_plan(plan.as_dict(), as_json)
             return
-        folder, summary = session.start(plan, loaded.text, runs, _progress(errors))
+        result = session.start(plan, loaded.text, runs, _progress(errors))
     if as_json:
-        print(json.dumps(summary, indent=2))
+        print(json.dumps(result.summary, indent=2))
     else:
-        print_summary(summary, Console(highlight=False))
-    _judge(summary, str(folder.path))
+        print_summary(result.summary, Console(highlight=False))
+    _judge(result.summary)
 
 
 @app.command()
@@ -164,13 +166,17 @@ def init(
     """Write a commented job file to begin with."""
     from ecoshare.jobs.template import TEMPLATE
 
+    if path.is_dir():
+        path = path / "jobs.yaml"
     if path.exists() and not force:
         raise UsageError(f"{path} exists", "--force replaces it")
     try:
         path.write_text(TEMPLATE)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
-    Console(stderr=True).print(f"wrote {path}: name your scripts in it, then `ecoshare run {path}`", markup=False)
+    Console(stderr=True, soft_wrap=True).print(
+        f"wrote {path}: name your scripts in it, then `ecoshare run {path}`", markup=False
+    )
 
 
 @app.command()
@@ -231,13 +237,16 @@ def _print_plan(plan: dict[str, Any], as_json: bool) -> None:
     print_plan(plan, Console(highlight=False))
 
 
-def _judge(summary: dict[str, Any], folder: str) -> None:
+def _judge(summary: dict[str, Any]) -> None:
     """Turn a result into an exit code."""
     if summary["state"] == "interrupted":
-        raise Interrupted("the run was stopped", f"`ecoshare run --resume {folder}` goes on with it")
+        raise Interrupted("the run was stopped", f"`ecoshare run --resume {summary['run']}` goes on with it")
     bad = [job["name"] for job in summary["jobs"] if job["state"] != "completed"]
     if bad:
-        raise JobFailed(f"{len(bad)} of {len(summary['jobs'])} jobs did not complete: {', '.join(bad[:5])}")
+        raise JobFailed(
+            f"{len(bad)} of {len(summary['jobs'])} jobs did not complete: {', '.join(bad[:5])}",
+            f"what they said is in {summary['run']}/jobs/{bad[0]}/stderr.log" + (" and so on" if len(bad) > 1 else ""),
+        )
     broken = [job["name"] for job in summary["jobs"] if job["slowdown_limit_met"] is False]
     if broken:
         raise LimitNotMet(f"slower than their `slowdown:` limit: {', '.join(broken[:5])}")

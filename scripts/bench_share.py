@@ -92,7 +92,7 @@ def measure(options: argparse.Namespace) -> list[Figure]:
     """All figures."""
     share, rounds = (0.1, 1) if options.quick else (1.0, 3)
     mix = commands(share)
-    limit_s = 20.0 if options.quick else 400.0
+    limit_s = 10.0 if options.quick else 200.0
     ways: dict[str, list[list[float]]] = {"in turn": [], "at once": [], "pack": [], "srtf": [], "fair": []}
     for _ in range(rounds):
         ways["in turn"].append(one_after_the_other(mix))

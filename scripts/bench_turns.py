@@ -216,7 +216,7 @@ def measure(options: argparse.Namespace) -> list[Figure]:
     alone: dict[str, Alone] = {}
     for threads, length_ms, jobs in cases:
         process = alone.setdefault(threads, Alone(threads))
-        figures += compare(process, threads, length_ms, jobs, rounds=3 if options.quick else 9)
+        figures += compare(process, threads, length_ms, jobs, rounds=3 if options.quick else 7)
     for process in alone.values():
         process.close()
     return figures

@@ -59,6 +59,7 @@ def test_mistakes_are_told_all_at_once_with_their_places(tmp_path: Path) -> None
         (("run", "good.yaml", "--device", "tpu"), 2, "expected cpu, cuda"),
         (("run", "good.yaml", "--device", "cuda:7"), 4, "--device cpu"),
         (("run", "good.yaml", "--resume", "runs/x"), 2, "one or the other"),
+        (("run", "good.yaml", "--memory", "9 MiB"), 2, "torch alone takes"),
         (("run", "--resume", "nowhere"), 2, "not a run folder"),
         (("run", "--resume", "nowhere", "--lanes", "2"), 2, "takes its options from the run"),
         (("export", "nowhere"), 2, "not a run folder"),
@@ -85,7 +86,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     plan = json.loads(done.stdout)
     assert done.returncode == 0 and plan["policy"] == "fair"
     assert plan["jobs"][0]["env"] == ["TOKEN"] and "hunter2" not in done.stdout
-    assert "no profiles and no knobs" in done.stderr
+    assert "cannot yet choose who shares" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 

@@ -49,6 +49,21 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
+class Before:
+    """What earlier sessions of a resumed run have seen of a job.
+
+    Attributes:
+        attempts: Made, those that were cut off included.
+        failures: That count against its retries.
+        out_of_memory: It has run out of its share of a lane's memory.
+    """
+
+    attempts: int = 0
+    failures: int = 0
+    out_of_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """What the core must know of a job; how to start it is the driver's affair.
 
@@ -60,7 +75,7 @@ class JobSpec:
         iterations: Total number of training iterations, or None where nobody knows.
         retries: How often a failure is tried again.
         memory: Its measured demand, or None before the first profile.
-        attempts_before: Attempts made in earlier sessions of the same run.
+        before: What earlier sessions of the same run have seen of it.
     """
 
     name: str
@@ -70,7 +85,7 @@ class JobSpec:
     iterations: int | None = None
     retries: int = 0
     memory: MemoryDemand | None = None
-    attempts_before: int = 0
+    before: Before = Before()
 
 
 class Outcome(Enum):

@@ -19,6 +19,7 @@ class Job:
         command: Id of the `StartJob` that is not acknowledged yet.
         whole_lane: It ran out of memory once and now gets a lane's whole budget.
         again: An end that was asked for is followed by a new attempt (a suspect neighbour, say).
+        passed: How often a job behind it in the queue was started before it.
         losses: Attempts that ended through no fault of the job's own.
         earlier_s: Time that earlier attempts held the turn.
     """
@@ -34,6 +35,7 @@ class Job:
     again: bool = False
     failures: int = 0
     losses: int = 0
+    passed: int = 0
     usage: Usage = field(default_factory=Usage)
     earlier_s: float = 0.0
     history: list[tuple[float, str]] = field(default_factory=list)

@@ -17,6 +17,7 @@ scan of all jobs.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import count
 
 from ecoshare.core.commands import Command, KillJob, OpenLane, SetShares, Share, StartJob
@@ -41,6 +42,9 @@ from ecoshare.core.waiting import WaitingJobs
 
 MOST_LOSSES = 3
 """How often an attempt may be lost through no fault of its job before the job is given up."""
+
+MOST_PASSED = 16
+"""How often a waiting job may be passed by others that fit where it does not, before room is kept for it."""
 
 _FAILURES = frozenset({Outcome.FAILED, Outcome.CRASHED, Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT})
 
@@ -109,7 +113,9 @@ class Scheduler:
         return OpenLane(lane.command, lane.number, device.name, lane.budget_bytes)
 
     def _arrive(self, event: JobArrived) -> list[Command]:
-        job = Job(event.job, event.at_s, attempt=event.job.attempts_before)
+        before = event.job.before
+        job = Job(event.job, event.at_s, attempt=before.attempts, failures=before.failures)
+        job.whole_lane = before.out_of_memory
         self.jobs[event.job.name] = job
         self._live += 1
         self._waiting.add(job)
@@ -244,30 +250,45 @@ class Scheduler:
         return commands
 
     def _first_that_fits(self) -> tuple[Job, tuple[Lane, ...], MemoryDemand] | None:
+        passed: list[Job] = []
+        kept: set[int] = set()
         for job in self._waiting.heads():
-            lanes = self._lanes_for(job)
+            lanes = self._lanes_for(job, kept)
             if lanes:
+                for each in passed:
+                    each.passed += 1
                 return job, lanes, self._demand(job, lanes[0])
             if not self._policy.backfill:
                 return None
+            passed.append(job)
+            if job.passed >= MOST_PASSED:
+                kept.update(lane.number for lane in self._emptiest(job))
         return None
 
-    def _lanes_for(self, job: Job) -> tuple[Lane, ...]:
+    def _lanes_for(self, job: Job, kept: set[int]) -> tuple[Lane, ...]:
         """One lane on each of `gpus` devices of one node, the policy's favourites; empty where there is no room.
 
         A gang holds its lanes whole: its members must have their turns together, or their collectives would wait
         for each other.
+
+        Args:
+            kept: Lanes in which room is kept for a job that has waited for long.
         """
         gang = job.spec.gpus > 1
-        nodes: dict[str, dict[str, Lane]] = {}
-        for lane in sorted(self.lanes.values(), key=self._policy.lane):
-            if self._holds_gang(lane) or (gang and lane.jobs) or not lane.takes(self._demand(job, lane)):
-                continue
-            chosen = nodes.setdefault(lane.device.node, {})
-            chosen.setdefault(lane.device.name, lane)
-            if len(chosen) == job.spec.gpus:
-                return tuple(chosen.values())
-        return ()
+        free = (
+            lane
+            for lane in sorted(self.lanes.values(), key=self._policy.lane)
+            if lane.number not in kept
+            and not self._holds_gang(lane)
+            and not (gang and lane.jobs)
+            and lane.takes(self._demand(job, lane))
+        )
+        return _one_on_each_device(free, job.spec.gpus)
+
+    def _emptiest(self, job: Job) -> tuple[Lane, ...]:
+        """The lanes that will be free for a job first, if nobody else is let in: those with the fewest jobs."""
+        open_lanes = [lane for lane in self.lanes.values() if lane.state is LaneState.OPEN]
+        return _one_on_each_device(sorted(open_lanes, key=lambda lane: (len(lane.jobs), lane.number)), job.spec.gpus)
 
     def _never_fits(self, job: Job) -> str | None:
         """Why the job could not start even in an empty cluster, or None where it could."""
@@ -326,3 +347,14 @@ class Scheduler:
     def _running(self) -> list[Job]:
         """Jobs that hold a place, each once, in the order of the lanes."""
         return list({job.spec.name: job for lane in self.lanes.values() for job in lane.jobs.values()}.values())
+
+
+def _one_on_each_device(lanes: Iterable[Lane], gpus: int) -> tuple[Lane, ...]:
+    """The first lanes that make up so many devices of one node; empty where there are not so many."""
+    nodes: dict[str, dict[str, Lane]] = {}
+    for lane in lanes:
+        chosen = nodes.setdefault(lane.device.node, {})
+        chosen.setdefault(lane.device.name, lane)
+        if len(chosen) == gpus:
+            return tuple(chosen.values())
+    return ()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict
 from pathlib import Path
 
 from ecoshare.lane.messages import Ended
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+"""A terminal's control sequence (ECMA-48, CSI): colour, mostly."""
 
 
 def write(folder: Path, ended: Ended) -> None:
@@ -46,5 +50,6 @@ def last_line(path: Path, most: int = 300) -> str:
             lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     except OSError:
         return ""
+    lines = [line for line in (_ESCAPE.sub("", line) for line in lines) if line.strip()]
     text = "".join(each if each.isprintable() else " " for each in lines[-1].strip()) if lines else ""
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -40,6 +40,7 @@ class Job:
         self._launch = launch
         self._turns = [Turn(LaneTable(path), slot) for path, slot in launch.tables]
         self._mark: Any = None
+        self._hooks: Any = None
         self._pid = os.getpid()
         # A gang would have to hand over on all its devices at one moment, or its collectives would wait for each
         # other: it keeps its lanes until it ends.
@@ -50,10 +51,16 @@ class Job:
         for turn in self._turns:
             turn.take()
 
-    def leave(self) -> None:
-        """Give up the turn of every lane."""
+    def end(self) -> None:
+        """The script and its threads are over: count what is left, and give up the turn for good."""
         if os.getpid() != self._pid:
             return  # a child that the script has forked ends with the same handlers
+        if self._hooks is not None:
+            self._hooks.finish()
+        self.leave()
+
+    def leave(self) -> None:
+        """Give up the turn of every lane."""
         with contextlib.suppress(RuntimeError):  # a device that has failed has nothing left to drain
             self._drain()
         for turn in self._turns:
@@ -83,11 +90,6 @@ class Job:
         ecoshare._declare = self._hooks.declare
         if cuda:
             torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
-
-    def finish(self) -> None:
-        """The script's own code is over."""
-        if (hooks := getattr(self, "_hooks", None)) is not None:
-            hooks.finish()
 
     def out_of_memory(self) -> None:
         """Leave word of why this process ends."""
@@ -140,7 +142,7 @@ def run(launch: Launch, forked: bool) -> None:
         SystemExit: The script ended otherwise than by falling off its end.
     """
     job = Job(launch)
-    atexit.register(job.leave)  # the first to be registered is the last to run
+    atexit.register(job.end)  # the first to be registered is the last to run
     _dress(launch)
     if forked:
         _reseed()
@@ -160,8 +162,6 @@ def run(launch: Launch, forked: bool) -> None:
         error = _without_our_frames(error)
         sys.excepthook(type(error), error, error.__traceback__)
         raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
-    finally:
-        job.finish()
 
 
 def _dress(launch: Launch) -> None:

@@ -186,7 +186,10 @@ def stop_line(at_once: bool) -> str:
     """What a press of Ctrl-C has done."""
     if at_once:
         return "killing the jobs"
-    return "stopping: jobs end at their next iteration boundary; Ctrl-C again kills them at once"
+    return (
+        "stopping: jobs end at their next iteration boundary, by SIGTERM after 10 s, by SIGKILL after 20 s; "
+        "Ctrl-C again kills them at once"
+    )
 
 
 def _most_interesting(jobs: tuple[JobView, ...]) -> list[JobView]:

@@ -17,6 +17,7 @@ from ecoshare.core.events import (
     JobArrived,
     JobExited,
     Outcome,
+    Refused,
     RunOpened,
     StopRequested,
     Usage,
@@ -36,6 +37,7 @@ class _JobStory:
     attempts: int = 0
     lanes: tuple[int, ...] = ()
     last: JobExited | None = None
+    refusal: str | None = None
     usage: Usage = field(default_factory=Usage)
     spent_cpu_s: float = 0.0
     spent_held_s: float = 0.0
@@ -99,12 +101,15 @@ def _read(entries: Iterable[Event | Command], stories: dict[str, _JobStory]) -> 
                 story = stories[entry.job]
                 starting[entry.id] = entry.job
                 story.attempts, story.lanes = entry.attempt, entry.lanes
-                story.usage, story.last, story.finish_s = Usage(), None, None
+                story.usage, story.last, story.finish_s, story.refusal = Usage(), None, None, None
             case RunOpened():
                 starting.clear()  # a resumed run counts its commands anew
             case Done() if entry.command in starting:
                 story = stories[starting.pop(entry.command)]
                 story.start_s = entry.at_s if story.start_s is None else story.start_s
+            case Refused() if entry.command in starting:
+                story = stories[starting.pop(entry.command)]
+                story.refusal, story.finish_s = entry.error, entry.at_s
             case IterationsDone():
                 stories[entry.job].usage = entry.usage
             case JobExited():
@@ -153,7 +158,7 @@ def _job(
         if active_j is not None
         else None,
         "energy_per_iteration_j": active_j / done if active_j is not None and done else None,
-        "error": last.reason or None if last is not None and state != "completed" else None,
+        "error": _error(story) if state != "completed" else None,
     }
 
 
@@ -169,6 +174,10 @@ def slowdown(usage: Usage, lanes: int) -> float | None:
     return usage.span_s / working_s
 
 
+def _error(story: _JobStory) -> str | None:
+    return (story.last.reason or None) if story.last is not None else story.refusal
+
+
 def _limit_met(limit: float | None, measured: float | None) -> bool | None:
     return None if limit is None or measured is None else measured <= limit
 
@@ -178,7 +187,7 @@ def _state(story: _JobStory, stopped: bool, live: bool) -> str:
     last = story.last
     if last is None:
         if not live:
-            return "cancelled"
+            return "cancelled" if story.refusal is None else "failed"
         return "arriving" if story.arrival_s is None else "running" if story.attempts else "queued"
     if last.outcome is Outcome.STOPPED or (last.outcome is Outcome.LOST and stopped):
         return "cancelled"

@@ -17,19 +17,22 @@ _MOST_ERRORS = 10
 def print_summary(summary: dict[str, Any], console: Console) -> None:
     """Print the jobs, the totals, why jobs failed, and where to look further."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("job")
-    table.add_column("state")
-    for name in ("JCT", "queued", "slowdown", "iterations", "energy"):
+    narrow = console.width < 80
+    table.add_column("job", overflow="fold", min_width=12 if not narrow else 8)
+    table.add_column("state", no_wrap=True)
+    sources = {job["energy"]["source"] for job in summary["jobs"] if job["energy"] is not None}
+    source = f", {sources.pop()}" if len(sources) == 1 else ""
+    for name in ("JCT", *(() if narrow else ("queued",)), "slowdown", "iterations", f"energy{source}"):
         table.add_column(name, justify="right", no_wrap=True)
     for job in summary["jobs"]:
         table.add_row(
             Text(job["name"]),
             Text(job["state"], style=COLOURS.get(job["state"], "")),
             _duration(job["jct_s"]),
-            _duration(job["queue_s"]),
+            *(() if narrow else (_duration(job["queue_s"]),)),
             "-" if job["slowdown"] is None else f"{job['slowdown']:.2f}",
             iterations(job),
-            energy(job["energy"]),
+            _joules(job["energy"]) if source else energy(job["energy"]),
         )
     console.print(table)
     console.print()
@@ -44,7 +47,9 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
 
 def totals(summary: dict[str, Any]) -> str:
     """Makespan, mean JCT and energy in one line."""
-    parts = [f"makespan {_duration(summary['makespan_s'])}", f"mean JCT {_duration(summary['mean_jct_s'])}"]
+    completed = sum(job["state"] == "completed" for job in summary["jobs"])
+    of = "" if completed == len(summary["jobs"]) else f" of the {completed} completed"
+    parts = [f"makespan {_duration(summary['makespan_s'])}", f"mean JCT {_duration(summary['mean_jct_s'])}{of}"]
     if summary["energy"] is not None:
         idle = format_energy(summary["idle_energy_j"])
         parts.append(f"energy {energy(summary['energy'])} of which idle {idle} ({summary['energy']['model']})")
@@ -56,6 +61,11 @@ def totals(summary: dict[str, Any]) -> str:
 def energy(value: dict[str, Any] | None) -> str:
     """Joules with the word that says how they are known."""
     return "-" if value is None else f"{format_energy(value['value_j'])} {value['source']}"
+
+
+def _joules(value: dict[str, Any] | None) -> str:
+    """Joules under a heading that says how they are known."""
+    return "-" if value is None else format_energy(value["value_j"])
 
 
 def iterations(job: dict[str, Any]) -> str:

@@ -85,6 +85,7 @@ class Driver:
     Attributes:
         plan: What to run.
         folder: Where to write.
+        log: The run's event log.
         shared: Folder for lane tables and sockets, nobody else's, in memory.
         token: Marks the run's processes.
         began_s: Monotonic time of the first opening of the run.
@@ -96,6 +97,7 @@ class Driver:
 
     plan: Plan
     folder: RunFolder
+    log: EventLog
     shared: Path
     token: str
     began_s: float
@@ -126,10 +128,6 @@ class Driver:
         self._jobs = {job.spec.name: job for job in self.plan.jobs}
         self._guard = Guard(self.token, self.shared)
         try:
-            log = EventLog(self.folder.events)
-        except OSError as error:
-            raise unwritable(self.folder.events, error) from error
-        try:
             with self._signals():
                 await self._guard.start()
                 self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
@@ -143,7 +141,7 @@ class Driver:
                     running = [tasks.create_task(each) for each in beside]
                     self._tell(partial(RunOpened, **self.plan.opening()))
                     self._schedule_arrivals()
-                    await self._decide(log)
+                    await self._decide()
                     for task in running:
                         task.cancel()
         except* OSError as errors:
@@ -151,16 +149,15 @@ class Driver:
         except* UnfitEnvironment as errors:
             raise _first(errors) from None
         finally:
-            log.close()
             await self._clear_up()
 
-    async def _decide(self, log: EventLog) -> None:
+    async def _decide(self) -> None:
         """The loop: one event at a time, until every job has ended."""
         while True:
             make = await self._queue.get()
             event = make(at_s=self.now_s())
             commands = self.core.handle(event)
-            log.write(event, commands)
+            self.log.write(event, commands)
             self.progress.event(event, commands)
             for command in commands:
                 self._carry_out(command)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ class RunFolder:
         Raises:
             UnfitEnvironment: It cannot be written there.
         """
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)  # to be typed without quotes
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         try:
             runs.mkdir(parents=True, exist_ok=True)

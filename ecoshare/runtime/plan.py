@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.core.commands import StartJob
-from ecoshare.core.events import SCHEMA, Config, Device, JobSpec
+from ecoshare.core.events import SCHEMA, Before, Config, Device, JobSpec
 from ecoshare.core.policies import POLICIES
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import LoadedJobs
+from ecoshare.jobs.quantities import format_size
 from ecoshare.jobs.schema import Job
 from ecoshare.lane.messages import Launch
 from ecoshare.lane.table import SLOTS
@@ -24,14 +25,17 @@ from ecoshare.runtime.jobclass import job_class
 OBJECTIVES: dict[str, tuple[str, str]] = {
     "energy": (
         "fair",
-        "objective energy: no profiles and no knobs yet, so it cannot choose packings or settings; the order of turns "
-        "costs the same joules, so everybody gets equal turns (policy fair)",
+        "objective energy: this version cannot yet choose who shares or set clocks and power; the order of turns alone "
+        "saves nothing, so everybody gets equal turns (policy fair)",
     ),
-    "edp": ("srtf", "objective edp: no profiles and no knobs yet; it shortens JCT alone (policy srtf)"),
+    "edp": ("srtf", "objective edp: this version cannot yet set clocks and power; it shortens JCT alone (policy srtf)"),
     "jct": ("srtf", ""),
     "makespan": ("pack", ""),
 }
 """For each objective: the policy that serves it, and what it cannot decide yet."""
+
+LEAST_BYTES = 256 << 20
+"""What a job needs at least: torch alone."""
 
 PLACES = 4
 """Jobs in a lane, where the user does not say: each gets this share of the lane's memory until it has a profile."""
@@ -151,12 +155,12 @@ class Plan:
             "jobs": [job.as_dict() for job in self.jobs],
         }
 
-    def remaining(self, attempts: dict[str, int], finished: set[str]) -> Plan:
-        """The plan of a resumed run: jobs that have not finished, counting their earlier attempts."""
+    def remaining(self, unfinished: dict[str, Before]) -> Plan:
+        """The plan of a resumed run: jobs that have not finished, with what is known of their earlier attempts."""
         jobs = tuple(
-            replace(job, spec=replace(job.spec, attempts_before=attempts.get(job.spec.name, 0)))
+            replace(job, spec=replace(job.spec, before=unfinished[job.spec.name]))
             for job in self.jobs
-            if job.spec.name not in finished
+            if job.spec.name in unfinished
         )
         return replace(self, jobs=jobs)
 
@@ -184,6 +188,12 @@ def make(
         raise UsageError(f"--jobs-per-lane {places}: expected 1 to {SLOTS}")
     if not 1 <= lanes <= SLOTS:
         raise UsageError(f"--lanes {lanes}: expected 1 to {SLOTS}")
+    memory_bytes = memory_bytes or device.memory_bytes
+    if memory_bytes < lanes * LEAST_BYTES:
+        raise UsageError(
+            f"{format_size(memory_bytes)} of memory in {lanes} lanes: torch alone takes {format_size(LEAST_BYTES)}",
+            "give more with --memory, or take fewer lanes",
+        )
     chosen, note = OBJECTIVES[objective]
     notes = [note] if note and policy is None else []
     jobs = tuple(_plan(job, device) for job in loaded.jobs)
@@ -198,6 +208,8 @@ def make(
             f"policy srtf: {len(unknown)} of {len(jobs)} jobs give no `iterations:` ({_some(unknown)}); "
             "they are ranked by the time they have had"
         )
+    if memory_bytes > device.memory_bytes:
+        notes.append(f"{format_size(memory_bytes)} is more than the device has: {format_size(device.memory_bytes)}")
     limited = [job.source.name for job in jobs if job.source.slowdown is not None]
     if limited:
         notes.append(f"slowdown limits ({_some(limited)}) are checked at the end; nothing steers by them yet")
@@ -207,7 +219,7 @@ def make(
         objective=objective,
         policy=policy or chosen,
         device=device,
-        memory_bytes=min(memory_bytes or device.memory_bytes, device.memory_bytes),
+        memory_bytes=min(memory_bytes, device.memory_bytes),
         lanes=lanes,
         places=places,
         environment=dict(device.environment),

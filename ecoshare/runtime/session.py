@@ -13,13 +13,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import ecoshare
 from ecoshare.core.commands import Command, StartJob
-from ecoshare.core.events import JobExited, Outcome, Usage
+from ecoshare.core.events import Before, JobExited, Outcome, Usage
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware import devices, nvml
 from ecoshare.jobs.load import load
@@ -39,28 +39,41 @@ _SHARED_PREFIX = "ecoshare-"
 """Of the folder in memory that holds a run's lane tables and sockets."""
 
 
-def start(plan: Plan, job_text: str, runs: Path, progress: Progress) -> tuple[RunFolder, dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A run that is over.
+
+    Attributes:
+        summary: What is in the folder's `summary.json`.
+        ran: Whether there was anything to run.
+    """
+
+    folder: RunFolder
+    summary: dict[str, Any]
+    ran: bool
+
+
+def start(plan: Plan, job_text: str, runs: Path, progress: Progress) -> Result:
     """Run a plan in a new run folder under `runs`.
 
     Args:
         job_text: The job file that the plan was made from; a copy without the values of `env:` is kept.
-
-    Returns:
-        The folder, and the summary that is in it.
 
     Raises:
         UnfitEnvironment: This machine cannot run it, or ceased to.
     """
     _check_machine()
     folder = RunFolder.create(runs, plan.job_file.stem)
+    events = _open_log(folder)
+    assert events is not None, "a folder just made has no other writer"
     environment = _describe(plan)
     write_json(folder.environment, environment)
     write_text(folder.job_file, masked(job_text))
     write_json(folder.plan, plan.as_dict())
-    return folder, _drive(plan, folder, environment, progress)
+    return _drive(plan, folder, events, environment, progress)
 
 
-def resume(run: Path, progress: Progress) -> tuple[RunFolder, dict[str, Any]]:
+def resume(run: Path, progress: Progress) -> Result:
     """Run what a run that was cut off has left: every job whose end is not recorded.
 
     Raises:
@@ -88,17 +101,21 @@ def resume(run: Path, progress: Progress) -> tuple[RunFolder, dict[str, Any]]:
         places=before["places_per_lane"],
         memory_bytes=before["memory_bytes"],
     )
-    if not _writer_is_gone(folder):
+    events = _open_log(folder)
+    if events is None:
         raise UsageError(f"{run} is still going on", "stop it first, with Ctrl-C where it runs")
     left = sweep.end_all(environment["token"])
     if left:
         raise UnfitEnvironment(f"processes of the dead run cannot be ended: {left}")
     if Path(shared := environment.get("shared", "")).name.startswith(_SHARED_PREFIX):
         shutil.rmtree(shared, ignore_errors=True)
-    finished, attempts = _progress_of(plan, folder)
+    unfinished = _unfinished(plan, folder)
+    if not unfinished:
+        events.close()
+        return _conclude(folder, ran=False)
     # A token of its own: what may still be sweeping up after the dead session must not find this one's processes.
     environment["token"] = secrets.token_hex(8)
-    return folder, _drive(plan.remaining(attempts, finished), folder, environment, progress)
+    return _drive(plan.remaining(unfinished), folder, events, environment, progress)
 
 
 def summary_of(folder: RunFolder) -> dict[str, Any]:
@@ -106,7 +123,7 @@ def summary_of(folder: RunFolder) -> dict[str, Any]:
     plan, environment = _read_json(folder.plan), _read_json(folder.environment)
     entries = list(log.read(folder.events)) if folder.events.exists() else []
     entries += _unlogged_exits(plan, folder, entries)
-    return summarise(plan, entries, _power(environment), _shown(folder), live=not _writer_is_gone(folder))
+    return summarise(plan, entries, _power(environment), _shown(folder), live=_is_live(folder))
 
 
 def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Any]) -> list[JobExited]:
@@ -121,8 +138,11 @@ def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Any])
     ]
 
 
-def _drive(plan: Plan, folder: RunFolder, environment: dict[str, Any], progress: Progress) -> dict[str, Any]:
+def _drive(
+    plan: Plan, folder: RunFolder, events: log.EventLog, environment: dict[str, Any], progress: Progress
+) -> Result:
     with contextlib.ExitStack() as undo:
+        undo.callback(events.close)
         undo.callback(progress.close)
         shared = Path(tempfile.mkdtemp(prefix=_SHARED_PREFIX, dir=_memory_folder()))
         undo.callback(shutil.rmtree, shared, ignore_errors=True)
@@ -134,6 +154,7 @@ def _drive(plan: Plan, folder: RunFolder, environment: dict[str, Any], progress:
         driver = Driver(
             plan=plan,
             folder=folder,
+            log=events,
             shared=shared,
             token=environment["token"],
             began_s=time.monotonic() - (time.time() - environment["opened_unix_s"]),
@@ -146,9 +167,13 @@ def _drive(plan: Plan, folder: RunFolder, environment: dict[str, Any], progress:
     if driver.ready is not None:
         versions = {"torch": driver.ready.torch, "intra_op_threads": driver.ready.threads}
         write_json(folder.environment, {**environment, **versions, "torch_load_s": driver.ready.load_s})
+    return _conclude(folder, ran=True)
+
+
+def _conclude(folder: RunFolder, ran: bool) -> Result:
     summary = summary_of(folder)
     write_json(folder.summary, summary)
-    return summary
+    return Result(folder, summary, ran)
 
 
 def _check_machine() -> None:
@@ -205,18 +230,25 @@ def _read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _writer_is_gone(folder: RunFolder) -> bool:
+def _open_log(folder: RunFolder) -> log.EventLog | None:
+    """The run's log, to write to; None where another controller writes it."""
     try:
-        log.EventLog(folder.events).close()
+        return log.EventLog(folder.events)
     except BlockingIOError:
-        return False
+        return None
     except OSError as error:
         raise unwritable(folder.events, error) from error
-    return True
 
 
-def _progress_of(plan: Plan, folder: RunFolder) -> tuple[set[str], dict[str, int]]:
-    """Which jobs have finished, by their exit records, and how many attempts each has had, cut off ones included.
+def _is_live(folder: RunFolder) -> bool:
+    events = _open_log(folder)
+    if events is not None:
+        events.close()
+    return events is None
+
+
+def _unfinished(plan: Plan, folder: RunFolder) -> dict[str, Before]:
+    """Jobs that have not finished, by their exit records, with what is known of their attempts.
 
     A stop that was asked for is no finish; neither is a failure that is to be tried again.
     """
@@ -224,20 +256,19 @@ def _progress_of(plan: Plan, folder: RunFolder) -> tuple[set[str], dict[str, int
     for entry in log.read(folder.events):
         if isinstance(entry, StartJob):
             started[entry.job] = entry.attempt
-    finished: set[str] = set()
-    attempts: dict[str, int] = {}
+    unfinished: dict[str, Before] = {}
     for job in plan.jobs:
         name = job.spec.name
         ends = records.read(folder.job(name))
-        attempts[name] = max([started.get(name, 0), *(end.attempt for end in ends)])
         outcomes = Counter(Outcome(end.outcome) for end in ends)
-        memory = outcomes.pop(Outcome.OUT_OF_MEMORY, 0)
+        memory = outcomes[Outcome.OUT_OF_MEMORY]
         failures = (
             outcomes[Outcome.FAILED] + outcomes[Outcome.CRASHED] + outcomes[Outcome.TIMED_OUT] + max(0, memory - 1)
         )
-        if outcomes[Outcome.COMPLETED] or failures > job.spec.retries:
-            finished.add(name)
-    return finished, attempts
+        if not outcomes[Outcome.COMPLETED] and failures <= job.spec.retries:
+            attempts = max([started.get(name, 0), *(end.attempt for end in ends)])
+            unfinished[name] = Before(attempts, failures, out_of_memory=memory > 0)
+    return unfinished
 
 
 def _shown(folder: RunFolder) -> str:

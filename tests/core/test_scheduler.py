@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ecoshare.core.commands import KillJob, OpenLane, SetShares, StartJob
 from ecoshare.core.events import (
     SCHEMA,
+    Before,
     Config,
     Device,
     Done,
@@ -23,7 +24,7 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.policies import POLICIES
-from ecoshare.core.scheduler import MOST_LOSSES, Scheduler
+from ecoshare.core.scheduler import MOST_LOSSES, MOST_PASSED, Scheduler
 from ecoshare.core.states import IllegalMove, JobState
 from tests.core.virtual import Script, VirtualDriver
 
@@ -81,6 +82,26 @@ def test_others_overtake_what_does_not_fit() -> None:
         job("small", arrival_s=2.0, memory=MemoryDemand(GIB)),
     )
     assert starts(driver) == ["first", "small", "big"]
+
+
+def test_who_needs_a_whole_lane_is_not_passed_for_ever() -> None:
+    steady = [job(f"s{n:02}", arrival_s=0.3 * n, attempts=((1.0, Outcome.COMPLETED),)) for n in range(80)]
+    needy = job("needy", arrival_s=0.1, memory=MemoryDemand(8 * GIB))
+    driver = drive("fair", *steady, needy)
+    order = starts(driver)
+    assert order.index("needy") <= MOST_PASSED + 8, "others that come later always fit before it"
+    assert order.index("needy") > 2, "others may use the lane while it waits"
+    assert set(driver.states().values()) == {JobState.COMPLETED}
+
+
+def test_a_resumed_job_has_the_failures_that_it_had() -> None:
+    fails = ((0.1, Outcome.FAILED),)
+    before = drive("fair", job("a", retries=1, attempts=fails, before=Before(attempts=1, failures=1)))
+    assert starts(before) == ["a"]
+    assert before.states()["a"] is JobState.FAILED
+    short = drive("fair", job("a", before=Before(attempts=1, out_of_memory=True)))
+    [start] = [each for _, log in short.log for each in log if isinstance(each, StartJob)]
+    assert start.cap_bytes == 8 * GIB
 
 
 def test_ephemeral_memory_is_shared_in_a_lane() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.running import SCRIPTS, alone, command, job_file, run, slow_steps
+from tests.runtime.running import ECOSHARE, SCRIPTS, alone, command, job_file, run, slow_steps
 
 NEIGHBOUR = {"name": "neighbour", "script": str(SCRIPTS / "validation.py")}
 
@@ -55,6 +55,36 @@ def test_out_of_memory_is_tried_once_more_with_the_whole_lane(tmp_path: Path) ->
     assert done.code == 0, done.stderr
     assert done.job("a")["attempts"] == 2
     assert done.log("a") == b"done\n"
+
+
+def test_a_run_without_anything_left_says_so_and_gives_its_result_again(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text(
+        "import sys\nsys.stderr.write('\\x1b[31mred\\x1b[0m\\n\\x1b[0m\\n')\nsys.exit(4)\n"
+    )
+    done = run(tmp_path, {"name": "loud", "script": "loud.py"})
+    assert done.job("loud")["error"] == "exit code 4: red", "colours are for terminals"
+    assert "jobs/loud/stderr.log" in done.stderr
+    line = [*ECOSHARE, "run", "--resume", str(done.folder), "--json"]
+    again = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert "ended already" in again.stderr
+    assert json.loads(again.stdout)["jobs"] == done.summary["jobs"]
+
+
+def test_retries_are_counted_over_a_resume(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("import sys, time\ntime.sleep(0.5)\nsys.exit(1)\n")
+    path = job_file(tmp_path, {"name": "a", "script": "fails.py", "retries": 3})
+    process = subprocess.Popen(command(path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    first = tmp_path / "runs/latest/jobs/a/exit-1.json"
+    while not first.exists():
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    line = [*ECOSHARE, "run", "--resume", str(tmp_path / "runs/latest"), "--json"]
+    again = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    ends = [json.loads(each.read_text()) for each in (tmp_path / "runs/latest/jobs/a").glob("exit-*.json")]
+    assert sum(end["outcome"] == "failed" for end in ends) == 4
 
 
 def test_an_unwritable_run_folder_is_said_before_anything_starts(tmp_path: Path) -> None:

@@ -132,6 +132,24 @@ def test_a_script_may_say_itself_where_an_iteration_ends(tmp_path: Path) -> None
     assert done.log("a") == alone(tmp_path / "loop.py", (), tmp_path)[1]
 
 
+def test_iterations_in_a_thread_that_outlives_the_main_code_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(
+        "import threading, torch\n"
+        "def train():\n"
+        "    threading.main_thread().join()\n"
+        "    model = torch.nn.Linear(4, 4)\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "    for _ in range(20):\n"
+        "        model(torch.ones(4)).sum().backward()\n"
+        "        optimizer.step()\n"
+        "    print('trained')\n"
+        "threading.Thread(target=train).start()\n"
+    )
+    done = run(tmp_path, {"name": "a", "script": "late.py"})
+    assert done.job("a")["iterations"] == 20
+    assert done.log("a") == b"trained\n"
+
+
 def test_modules_beside_the_script_win_over_ours_and_the_librarys(tmp_path: Path) -> None:
     for name in ("json", "core", "tuner", "messages", "turn"):
         (tmp_path / f"{name}.py").write_text(f"mine = {name!r}\n")

@@ -70,6 +70,7 @@ CASES: tuple[Case, ...] = (
     Case("signals", "signals.py", iterations=12),
     Case("threads", "threads.py", iterations=15),
     Case("subprocesses", "subprocesses.py", iterations=10),
+    Case("spawned", "spawned.py", note="its processes are opaque: none of their iterations is counted"),
     Case("atexit_output", "atexit_output.py", iterations=12, note="prints two lines after main is over"),
     Case("at_the_end", "at_the_end.py", exit_code=1, iterations=12, note="finalisers print; writes at_the_end.out"),
     Case("at_the_end_hidden", "at_the_end.py", ("--hide",), exit_code=1, iterations=12, note="as above"),
