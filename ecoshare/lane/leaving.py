@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 from importlib.machinery import EXTENSION_SUFFIXES
+from types import ModuleType
 
 
 def leave(status: object, before: frozenset[str]) -> None:
@@ -26,9 +27,9 @@ def leave(status: object, before: frozenset[str]) -> None:
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    if any(_is_extension(name) for name in sys.modules.keys() - before):
+    if any(_is_extension(sys.modules[name]) for name in sys.modules.keys() - before):
         return
-    if any(hasattr(type(each), "__del__") for each in gc.get_objects()):
+    if any(_has_finaliser(kind) for kind in {type(each) for each in gc.get_objects()}):
         return
     try:
         sys.stdout.flush()
@@ -40,9 +41,14 @@ def leave(status: object, before: frozenset[str]) -> None:
     os._exit(code)
 
 
-def _is_extension(name: str) -> bool:
-    path = getattr(sys.modules[name], "__file__", None)
+def _is_extension(module: object) -> bool:
+    # Not by getattr: a module may make its attributes up when it is asked for them.
+    path = vars(module).get("__file__") if isinstance(module, ModuleType) else None
     return isinstance(path, str) and path.endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def _has_finaliser(kind: type) -> bool:
+    return any("__del__" in vars(base) for base in kind.__mro__)
 
 
 def _exit_code(status: object) -> int:

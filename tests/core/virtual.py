@@ -89,8 +89,9 @@ class VirtualDriver:
             case StartJob():
                 self._start(command)
             case KillJob():
-                attempt = self._attempt[command.job]
-                self._exit(command.job, attempt, 0.01, Outcome.STOPPED)
+                attempt = self._attempt.get(command.job)
+                if attempt is not None:  # else its start is refused, and there is nothing to end
+                    self._exit(command.job, attempt, 0.01, Outcome.STOPPED)
             case SetShares():
                 assert {share.job for share in command.shares} <= set(self.jobs)
 
