@@ -90,16 +90,15 @@ def shared(mix: dict[str, tuple[list[str], int]], policy: str) -> list[float]:
 
 def measure(options: argparse.Namespace) -> list[Figure]:
     """All figures."""
-    share, rounds = (0.1, 1) if options.quick else (1.0, 3)
+    share, rounds = (0.1, 1) if options.quick else (1.0, 2)
     mix = commands(share)
-    limit_s = 10.0 if options.quick else 200.0
     ways: dict[str, list[list[float]]] = {"in turn": [], "at once": [], "pack": [], "srtf": [], "fair": []}
     for _ in range(rounds):
         ways["in turn"].append(one_after_the_other(mix))
         ways["pack"].append(shared(mix, "pack"))
         ways["srtf"].append(shared(mix, "srtf"))
         ways["fair"].append(shared(mix, "fair"))
-        if (jcts_s := all_at_once(mix, limit_s)) is not None:
+        if (jcts_s := all_at_once(mix, limit_s := 2 * ways["in turn"][-1][-1])) is not None:
             ways["at once"].append(jcts_s)
         say(", ".join(f"{way} {max(each[-1]):.1f} s" for way, each in ways.items() if each))
     figures = []

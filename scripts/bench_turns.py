@@ -89,8 +89,9 @@ class Alone:
     def layers_for(self, milliseconds: float) -> int:
         """How many layers make an iteration of about this long."""
         layers = 4
-        for _ in range(3):
-            measured_ms = 1e3 * self.time_s(layers, 30) / 30
+        for _ in range(4):
+            iterations = max(10, round(300 / milliseconds))
+            measured_ms = 1e3 * median([self.time_s(layers, iterations) / iterations for _ in range(3)])
             layers = max(1, round(layers * milliseconds / measured_ms))
         return layers
 
@@ -216,7 +217,7 @@ def measure(options: argparse.Namespace) -> list[Figure]:
     alone: dict[str, Alone] = {}
     for threads, length_ms, jobs in cases:
         process = alone.setdefault(threads, Alone(threads))
-        figures += compare(process, threads, length_ms, jobs, rounds=3 if options.quick else 7)
+        figures += compare(process, threads, length_ms, jobs, rounds=3 if options.quick else 5)
     for process in alone.values():
         process.close()
     return figures

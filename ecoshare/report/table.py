@@ -18,10 +18,10 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
     """Print the jobs, the totals, why jobs failed, and where to look further."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     narrow = console.width < 80
-    table.add_column("job", overflow="fold", min_width=12 if not narrow else 8)
+    table.add_column("job", overflow="fold", min_width=6)
     table.add_column("state", no_wrap=True)
     sources = {job["energy"]["source"] for job in summary["jobs"] if job["energy"] is not None}
-    source = f", {sources.pop()}" if len(sources) == 1 else ""
+    source = f",\n{sources.pop()}" if len(sources) == 1 else ""
     for name in ("JCT", *(() if narrow else ("queued",)), "slowdown", "iterations", f"energy{source}"):
         table.add_column(name, justify="right", no_wrap=True)
     for job in summary["jobs"]:
