@@ -216,8 +216,9 @@ def measure(options: argparse.Namespace) -> list[Figure]:
     ]
     alone: dict[str, Alone] = {}
     for threads, length_ms, jobs in cases:
-        process = alone.setdefault(threads, Alone(threads))
-        figures += compare(process, threads, length_ms, jobs, rounds=3 if options.quick else 5)
+        if threads not in alone:
+            alone[threads] = Alone(threads)
+        figures += compare(alone[threads], threads, length_ms, jobs, rounds=3 if options.quick else 5)
     for process in alone.values():
         process.close()
     return figures

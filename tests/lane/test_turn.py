@@ -135,6 +135,16 @@ def test_a_killed_waiter_is_passed_over(table: LaneTable, fork) -> None:
     succeed(holder, last)
 
 
+def outlived_by_a_waiter(table: LaneTable, fork, die: Callable[[Turn, LaneTable], None]) -> None:
+    """The holder in slot 0 dies while slot 1 waits, who then gets the turn."""
+    holder = fork(0, die)
+    until(lambda: table.header.holder == 0)
+    waiter = fork(1, iterate(3))
+    os.waitpid(holder, 0)
+    table.free(0)
+    succeed(waiter)
+
+
 def test_death_between_choosing_and_granting_loses_nothing(table: LaneTable, fork) -> None:
     """Killed before the holder's word is written, the old holder still holds."""
 
@@ -145,12 +155,7 @@ def test_death_between_choosing_and_granting_loses_nothing(table: LaneTable, for
             own.slots[1].grant += 1
             os.kill(os.getpid(), signal.SIGKILL)
 
-    holder = fork(0, die_half_way)
-    until(lambda: table.header.holder == 0)
-    waiter = fork(1, iterate(3))
-    os.waitpid(holder, 0)
-    table.free(0)
-    succeed(waiter)
+    outlived_by_a_waiter(table, fork, die_half_way)
 
 
 def test_death_between_granting_and_waking_loses_nothing(table: LaneTable, fork) -> None:
@@ -161,12 +166,7 @@ def test_death_between_granting_and_waking_loses_nothing(table: LaneTable, fork)
             own.grant(1)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    holder = fork(0, die_before_waking)
-    until(lambda: table.header.holder == 0)
-    waiter = fork(1, iterate(3))
-    os.waitpid(holder, 0)
-    table.free(0)
-    succeed(waiter)
+    outlived_by_a_waiter(table, fork, die_before_waking)
 
 
 def test_a_wait_that_a_signal_handler_breaks_off_is_taken_up_again(table: LaneTable, fork) -> None:
