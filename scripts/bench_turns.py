@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import mean
 
 from benchmarking import ROOT, Figure, main, median, percentile, say
-from ecoshare.lane.table import LaneTable, Slot
+from ecoshare.lane.table import LaneTable, Seat, Slot
 from ecoshare.lane.turn import Turn
 
 JOB = ROOT / "scripts" / "turns_job.py"
@@ -56,6 +56,8 @@ def _hand_over(table: LaneTable, slot: int, turns: int) -> list[float]:
     mine = table.slots[slot]
     latencies = []
     turn.take()
+    while any(slot.seat == Seat.AWAY for slot in table.slots[: table.header.used]):
+        time.sleep(0.001)  # the first would be done before the others have begun
     for _ in range(turns):
         table.header.quantum_s = 0.0
         before = mine.handovers

@@ -23,13 +23,13 @@ HANDOVER_SHARE = 0.01
 SHORTEST_QUANTUM_S = 0.02
 """Below this the noise of measuring a hand-over decides more than its cost does."""
 
-FEWEST_ITERATIONS = 4
-"""In a quantum, where the longest wait allows it: most iterations then run warm, and show what the first one lost."""
+FEWEST_ITERATIONS = 12
+"""In a quantum, where the longest wait allows it: the last ones then run warm, and show what the first ones lost."""
 
 WAIT_PER_JOB_S = 0.25
 """Default bound of the longest wait for a turn, for each job of the lane."""
 
-WAIT_MARGIN = 0.8
+WAIT_MARGIN = 0.75
 """Part of that bound that quanta are planned to fill: the next iterations may be longer than those seen."""
 
 
@@ -97,7 +97,7 @@ def quantum_s(
 
     Args:
         jobs: Jobs in the lane, at least 1.
-        handover_s: Measured cost of one hand-over: until the next holder runs, and what its first iteration lost.
+        handover_s: Measured cost of one hand-over: until the next holder runs, and what its first iterations lost.
         longest_iteration_s: Of any job in the lane.
         wait_per_job_s: Bound of the longest wait, for each job.
     """

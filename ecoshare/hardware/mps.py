@@ -86,8 +86,8 @@ def start(folder: Path, uuid: str, environment: dict[str, str]) -> Daemon:
 
 
 def end(daemon: Daemon) -> None:
-    """End a daemon that is ours; its clients must be gone."""
-    if daemon.ours:
+    """End a daemon that is ours; its clients must be gone. Nothing where it has ended already."""
+    if daemon.ours and (daemon.pipes / "control").exists():
         with contextlib.suppress(OSError, subprocess.SubprocessError):  # the run's last sweep ends what is left
             _ask(daemon.pipes, "quit")
 

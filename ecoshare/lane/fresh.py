@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 from ecoshare.lane import messages, runner, warmth
+from ecoshare.lane.after_import import after_import
 from ecoshare.lane.sources import local_modules
 
 
 def main(args: list[str]) -> None:
-    """Run the launch that is written in the file descriptor `args[0]`."""
-    with os.fdopen(int(args[0]), "rb") as source:
+    """Run the launch that is written in the file descriptor `args[0]`.
+
+    The other arguments name what was added to the environment for torch to read while it loads; then it goes.
+    """
+    descriptor, *added = args
+    with os.fdopen(int(descriptor), "rb") as source:
         launch = messages.decode(source.read())
     assert isinstance(launch, messages.Launch)
     folder = Path(launch.cwd) if launch.script is None else Path(launch.script).parent
     # A `json.py` beside the script must be found though the runner has used the library's own.
     warmth.forget((local_modules(folder).keys() & warmth.loaded_modules()) - {"ecoshare"})
+    after_import("torch", partial(_take_out, added))
     runner.run(launch, forked=False)
+
+
+def _take_out(names: list[str]) -> None:
+    for name in names:
+        os.environ.pop(name, None)

@@ -6,6 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+GRACE_S = 10.0
+"""For a job that must end: to reach its next boundary, and then from SIGTERM to SIGKILL."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:

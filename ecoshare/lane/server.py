@@ -229,7 +229,9 @@ def _replace(launch: Launch, python: str, added: dict[str, str]) -> None:
             environment.pop(name, None)
             if value is not None:
                 environment[name] = value
-        os.execve(python, boot.command("ecoshare.lane.fresh", str(source), python=python), environment)
+        only_for_torch = [name for name in added if name not in launch.env]
+        line = boot.command("ecoshare.lane.fresh", str(source), *only_for_torch, python=python)
+        os.execve(python, line, environment)
     except OSError as error:
         os.write(2, f"ecoshare: {python} cannot be started: {error}\n".encode())
         os._exit(127)

@@ -270,6 +270,6 @@ class LaneTable:
                     waiting_rank = min(waiting_rank, slot.rank)
         cost_s = header.latency_s + max(0.0, header.refill_s)
         header.quantum_s = quantum_s(jobs, cost_s, longest_s, header.wait_per_job_s)
-        header.turn_s = header.quantum_s + longest_s
+        header.turn_s = header.quantum_s + longest_s + cost_s
         header.bound_s = jobs * header.wait_per_job_s
         header.waiting_rank = waiting_rank

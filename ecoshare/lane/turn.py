@@ -23,6 +23,10 @@ from ecoshare.lane.table import NO_RANK, NOBODY, LaneTable, Seat
 _LOOK_AGAIN_S = 1.0
 """A waiter that was never woken (its waker was killed in between) looks for itself after this long."""
 
+_COLD = 8
+"""Iterations at the beginning of a turn that may be slower for the hand-over before them: the first by the most, but
+caches fill and the last holder's threads fall asleep over several (tried: 7 iterations of 18 ms, 2 to 6 % each)."""
+
 _ENOUGH = 5
 """Warm iterations that a job must have done before its cold ones say what a hand-over costs."""
 
@@ -42,7 +46,8 @@ class Turn:
         self._table = table
         self._index = index
         self._slot = table.slots[index]
-        self._fresh = False
+        self._place = _COLD  # of the iteration under way, counted from the hand-over
+        self._lost_s = 0.0  # by the cold iterations of this turn
         self._slot.pid = os.getpid()
 
     @property
@@ -103,6 +108,7 @@ class Turn:
                 return
             slot.since_s = now_s
             slot.seat = Seat.WAITING
+            self._learn_loss()
             table.grant(chosen)
         table.wake(chosen)
         self._wait()
@@ -145,16 +151,14 @@ class Turn:
         self._slot.out_of_memory = 1
 
     def _learn(self, took_s: float) -> None:
-        slot, header = self._slot, self._table.header
-        if not self._fresh:
+        slot = self._slot
+        if self._place >= _COLD:
             slot.warm_iterations += 1
             slot.iteration_s += max(_SMOOTHING, 1 / slot.warm_iterations) * (took_s - slot.iteration_s)
-        elif slot.warm_iterations >= _ENOUGH:
-            # Cold caches, and the last holder's threads still spinning on the cores: the first iteration after a
-            # hand-over is longer. The sign is kept until the mean is used, or noise would add up.
-            loss_s = min(took_s - slot.iteration_s, slot.iteration_s + 0.01)
-            header.refill_s += _SMOOTHING * (loss_s - header.refill_s)
-        self._fresh = False
+        else:
+            # The sign is kept until the mean is used, or noise would add up. A checkpoint is no loss by hand-over.
+            self._lost_s += min(took_s - slot.iteration_s, slot.iteration_s + 0.01)
+        self._place += 1
         # Decays, so that one slow iteration (a checkpoint, a compilation) does not bound the quantum for ever.
         slot.longest_iteration_s = max(took_s, 0.95 * slot.longest_iteration_s)
 
@@ -165,6 +169,12 @@ class Turn:
         slot.service_s += held_s / (slot.weight or 1.0)
         header = self._table.header
         header.virtual_s = max(header.virtual_s, slot.service_s)
+
+    def _learn_loss(self) -> None:
+        """A turn is over: what its cold iterations lost belongs to the cost of a hand-over."""
+        if self._slot.warm_iterations >= _ENOUGH and self._place > 0:
+            header = self._table.header
+            header.refill_s += _SMOOTHING * (self._lost_s - header.refill_s)
 
     def _wait(self) -> None:
         table, slot, header = self._table, self._slot, self._table.header
@@ -180,7 +190,7 @@ class Turn:
         header.latency_s += _SMOOTHING * (now_s - header.handed_s - header.latency_s)
         slot.waited_s += waited_s
         slot.longest_wait_s = max(slot.longest_wait_s, waited_s)
-        self._fresh = True
+        self._place, self._lost_s = 0, 0.0
         self._begin(now_s)
 
     def _begin(self, now_s: float) -> None:

@@ -15,6 +15,7 @@ from rich.text import Text
 from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Event, JobExited, Outcome, StopRequested
 from ecoshare.jobs.quantities import format_duration
+from ecoshare.lane.messages import GRACE_S
 from ecoshare.report.views import JobView, RunView
 
 COLOURS = {
@@ -187,8 +188,8 @@ def stop_line(at_once: bool) -> str:
     if at_once:
         return "killing the jobs"
     return (
-        "stopping: jobs end at their next iteration boundary, by SIGTERM after 10 s, by SIGKILL after 20 s; "
-        "Ctrl-C again kills them at once"
+        f"stopping: jobs end at their next iteration boundary, by SIGTERM after {GRACE_S:.0f} s, "
+        f"by SIGKILL after {2 * GRACE_S:.0f} s; Ctrl-C again kills them at once"
     )
 
 

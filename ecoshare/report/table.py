@@ -60,7 +60,7 @@ def totals(summary: dict[str, Any]) -> str:
 
 def energy(value: dict[str, Any] | None) -> str:
     """Joules with the word that says how they are known."""
-    return "-" if value is None else f"{format_energy(value['value_j'])} {value['source']}"
+    return _joules(value) if value is None else f"{_joules(value)} {value['source']}"
 
 
 def _joules(value: dict[str, Any] | None) -> str:

@@ -42,7 +42,7 @@ from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import attempt, records
-from ecoshare.lane.messages import Ended, Launch, Launched, NotLaunched, Ready, Stop, Trouble
+from ecoshare.lane.messages import GRACE_S, Ended, Launch, Launched, NotLaunched, Ready, Stop, Trouble
 from ecoshare.lane.table import SLOTS, LaneTable, Seat
 from ecoshare.report.progress import Progress
 from ecoshare.report.summary import slowdown
@@ -53,9 +53,6 @@ from ecoshare.runtime.guard import Guard
 from ecoshare.runtime.log import EventLog
 from ecoshare.runtime.plan import Plan, PlannedJob
 from ecoshare.runtime.supervisor import Supervisor
-
-GRACE_S = 10.0
-"""For a job that must end: to reach its next boundary, and then from SIGTERM to SIGKILL."""
 
 _PROGRESS_S = 1.0
 _PROGRESS_SHARE = 0.01

@@ -278,6 +278,7 @@ def test_time_is_shared_by_time_and_not_by_turns(table: LaneTable, fork) -> None
 
         return body
 
+    table.header.wait_per_job_s = 5.0  # else turns this short are handed out oldest first
     succeed(fork(0, working(0.03)), fork(1, working(0.003)))
     held = [table.slots[slot].held_s for slot in range(2)]
     assert 0.6 < held[0] / held[1] < 1.6

@@ -23,6 +23,13 @@ def test_spinning_is_bounded_before_torch_is_loaded(tmp_path: Path) -> None:
     assert done.log("a") == b"None None\n"
 
 
+def test_a_job_in_an_interpreter_of_its_own_does_not_see_it_either(tmp_path: Path) -> None:
+    (tmp_path / "sees.py").write_text(SEES)
+    done = run(tmp_path, {"name": "a", "script": "sees.py", "isolation": "fresh"}, OMP_DISPLAY_ENV="VERBOSE")
+    assert b"GOMP_SPINCOUNT = '5000'" in done.log("a", "stderr")
+    assert done.log("a") == b"None None\n"
+
+
 def test_what_the_user_has_set_stays(tmp_path: Path) -> None:
     (tmp_path / "sees.py").write_text(SEES)
     done = run(tmp_path, {"name": "a", "script": "sees.py"}, OMP_DISPLAY_ENV="VERBOSE", GOMP_SPINCOUNT="123")
