@@ -1,11 +1,13 @@
 """The one place that talks to NVIDIA's driver. Reads only.
 
-NVML errors become `UnfitEnvironment`; a machine without the driver has no GPUs, which is no error.
+NVML errors, and those that zeus makes of them, become `UnfitEnvironment`; a machine without the driver has no GPUs,
+which is no error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +63,110 @@ def power_w(uuid: str) -> float | None:
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         watts: float | None = _optional(nvml, lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
         return watts
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """A GPU at one moment; None where the board does not say.
+
+    Attributes:
+        power_w: Drawn now, averaged by the board over its own window.
+        busy: Part of the driver's last sample period (1 s or less) in which a kernel ran, 0 to 1.
+        memory_busy: Part in which device memory was read or written, 0 to 1.
+    """
+
+    power_w: float | None
+    gpu_clock_mhz: float | None
+    memory_clock_mhz: float | None
+    temperature_c: float | None
+    busy: float | None
+    memory_busy: float | None
+    memory_bytes: int | None
+
+
+class OpenGpu:
+    """One GPU to be read again and again; keeps the driver's library open until it is closed."""
+
+    def __init__(self, uuid: str) -> None:
+        """The GPU of this name.
+
+        Raises:
+            UnfitEnvironment: There is no driver or no such GPU.
+        """
+        import pynvml
+        from zeus.device.gpu.nvidia import NVIDIAGPU
+
+        self._nvml = pynvml
+        with _typed():
+            pynvml.nvmlInit()
+            try:
+                self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+                self._zeus = NVIDIAGPU(pynvml.nvmlDeviceGetIndex(self._handle))
+            except BaseException:
+                pynvml.nvmlShutdown()
+                raise
+
+    def close(self) -> None:
+        """Let go of the driver's library."""
+        with contextlib.suppress(UnfitEnvironment), _typed():
+            self._nvml.nvmlShutdown()
+
+    def energy_j(self) -> float:
+        """Joules since the driver was loaded, everything on the board included.
+
+        Raises:
+            UnfitEnvironment: The GPU has no such counter (before Volta), or does not answer.
+        """
+        with _typed():
+            if not self._zeus.supports_get_total_energy_consumption():
+                raise UnfitEnvironment("this GPU is older than Volta and has no energy counter")
+            return float(self._zeus.get_total_energy_consumption()) / 1000
+
+    def state(self) -> GpuState:
+        """What the GPU does now; what it does not tell, or fails to, is None."""
+        nvml, handle = self._nvml, self._handle
+        use = self._told(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        memory = self._told(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+        return GpuState(
+            power_w=self._told(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+            gpu_clock_mhz=self._told(lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
+            memory_clock_mhz=self._told(lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
+            temperature_c=self._told(lambda: float(self._zeus.get_gpu_temperature())),
+            busy=use.gpu / 100 if use is not None else None,
+            memory_busy=use.memory / 100 if use is not None else None,
+            memory_bytes=int(memory.used) if memory is not None else None,
+        )
+
+    def process_bytes(self, pid: int) -> int | None:
+        """Device memory of a process, its context and libraries included; None where the driver does not say.
+
+        Inside a container the driver's process numbers may be those of the host.
+        """
+        found = self._told(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
+        for process in found or ():
+            if process.pid == pid and process.usedGpuMemory is not None:
+                return int(process.usedGpuMemory)
+        return None
+
+    @staticmethod
+    def _told(read: Callable[[], Any]) -> Any:
+        try:
+            with _typed():
+                return read()
+        except UnfitEnvironment:
+            return None
+
+
+@contextmanager
+def _typed() -> Iterator[None]:
+    """Turn errors of the driver, met directly or through zeus, into ours."""
+    import pynvml
+    from zeus.device.exception import ZeusBaseGPUError
+
+    try:
+        yield
+    except (pynvml.NVMLError, ZeusBaseGPUError) as error:
+        raise UnfitEnvironment(f"the NVIDIA driver failed: {error}", "see `nvidia-smi`") from error
 
 
 def _gpu(nvml: Any, index: int, driver: str) -> Gpu:

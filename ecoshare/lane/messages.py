@@ -24,7 +24,8 @@ class Launch:
         cap_bytes: Most memory that the job may use.
         timeout_s: Longest time that it may hold the turn without a boundary, from its first one on.
         startup_timeout_s: Longest time that it may hold the turn before its first boundary.
-        folder: Where its logs and exit records go.
+        folder: Where its logs, traces and exit records go.
+        opened_s: When the run was opened, on the monotonic clock: its trace counts from there.
     """
 
     command: int
@@ -43,6 +44,7 @@ class Launch:
     timeout_s: float | None
     startup_timeout_s: float | None
     folder: str
+    opened_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from ecoshare.lane.after_import import after_import
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.messages import Launch
 from ecoshare.lane.table import LaneTable
+from ecoshare.lane.trace import Tracer, trace_path
 from ecoshare.lane.turn import Turn
 
 
@@ -38,7 +39,11 @@ class Job:
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
-        self._turns = [Turn(LaneTable(path), slot) for path, slot in launch.tables]
+        self._trace = Tracer(trace_path(Path(launch.folder), launch.attempt), launch.opened_s)
+        self._turns = [
+            Turn(LaneTable(path), slot, None if place else self._trace)
+            for place, (path, slot) in enumerate(launch.tables)
+        ]
         self._mark: Any = None
         self._hooks: Any = None
         self._pid = os.getpid()
@@ -58,6 +63,7 @@ class Job:
         if self._hooks is not None:
             self._hooks.finish()
         self.leave()
+        self._trace.flush()
 
     def leave(self) -> None:
         """Give up the turn of every lane."""

@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 from ecoshare.core.turns import Contender
 from ecoshare.lane.table import NO_RANK, NOBODY, LaneTable, Seat
+from ecoshare.lane.trace import Kind, Tracer
 
 _LOOK_AGAIN_S = 1.0
 """A waiter that was never woken (its waker was killed in between) looks for itself after this long."""
@@ -41,8 +42,9 @@ class Turn:
         holding: Whether the job has the turn.
     """
 
-    def __init__(self, table: LaneTable, index: int) -> None:
-        """A claim in slot `index`, which the controller has prepared."""
+    def __init__(self, table: LaneTable, index: int, trace: Tracer | None = None) -> None:
+        """A claim in slot `index`, which the controller has prepared; what happens is marked in `trace`."""
+        self._trace = trace
         self._table = table
         self._index = index
         self._slot = table.slots[index]
@@ -111,6 +113,7 @@ class Turn:
             self._learn_loss()
             table.grant(chosen)
         table.wake(chosen)
+        self._mark(Kind.TURN_ENDS, now_s)
         self._wait()
 
     def leave(self) -> None:
@@ -120,8 +123,8 @@ class Turn:
             return
         chosen = None
         with table.locked():
-            now_s = time.monotonic()
-            if self.holding:
+            now_s, held = time.monotonic(), self.holding
+            if held:
                 self._account(now_s)
             slot.seat = Seat.AWAY
             if table.header.holder == self._index:
@@ -130,6 +133,8 @@ class Turn:
             else:
                 table.refresh()
         table.wake(chosen)
+        if held:
+            self._mark(Kind.TURN_ENDS, now_s)
 
     def count(self, evaluating: bool) -> None:
         """Count an iteration that has just ended, and learn its time and what the hand-over before it cost."""
@@ -138,6 +143,8 @@ class Turn:
             slot.eval_iterations += 1
         else:
             slot.iterations += 1
+        if self._trace is not None:
+            self._trace.iteration(Kind.EVAL if evaluating else Kind.TRAIN, now_s)
         waited_s = slot.waited_s
         if slot.last_s:
             took_s = now_s - slot.last_s - (waited_s - slot.waited_at_last_s)
@@ -198,6 +205,11 @@ class Turn:
         slot.handovers += 1
         slot.since_s = now_s
         slot.seat = Seat.HOLDING
+        self._mark(Kind.TURN_BEGINS, now_s)
+
+    def _mark(self, kind: Kind, at_s: float) -> None:
+        if self._trace is not None:
+            self._trace.turn(kind, at_s)
 
     def _stop(self) -> None:
         """End as the user's script would on SIGTERM, here where nothing is half done."""

@@ -19,8 +19,9 @@ from ecoshare.errors import EcoshareError
 from ecoshare.hardware import devices, mps, nvml
 from ecoshare.jobs.quantities import format_size
 from ecoshare.lane import futex
+from ecoshare.measure.nvml_meter import NvmlMeter
+from ecoshare.measure.rapl import RaplMeter
 
-_RAPL = Path("/sys/class/powercap")
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 _TORCH = """
 import json, torch
@@ -155,36 +156,23 @@ def _mps() -> Finding:
 
 def _nvml_meter() -> Finding:
     try:
-        found = nvml.gpus()
+        found = devices.visible_gpus()
+        if not found:
+            return Finding("GPU energy", "warn", "no GPU to meter", "joules are those of the processors")
+        meter = NvmlMeter(nvml.OpenGpu(found[0].uuid))
+        meter.open()
     except EcoshareError as error:
-        return Finding("GPU energy", "warn", str(error), error.hint)
-    if not found:
-        return Finding("GPU energy", "warn", "no GPU to meter", "joules are modelled from processor time")
-    return Finding(
-        "GPU energy",
-        "warn",
-        "the driver's counter is not read yet",
-        "joules are modelled from the power limit",
-    )
+        return Finding("GPU energy", "warn", str(error), error.hint or "joules are modelled from the power limit")
+    return Finding("GPU energy", "ok", meter.info.about)
 
 
 def _rapl_meter() -> Finding:
-    counters = sorted(_RAPL.glob("intel-rapl:*/energy_uj")) if _RAPL.is_dir() else []
-    if not counters:
-        return Finding(
-            "CPU energy",
-            "warn",
-            "no RAPL counters (virtual machine?)",
-            "joules are modelled from processor time",
-        )
-    if not os.access(counters[0], os.R_OK):
-        return Finding("CPU energy", "warn", f"{counters[0]} cannot be read", "let your group read it, or run as root")
-    return Finding(
-        "CPU energy",
-        "warn",
-        f"{len(counters)} RAPL counters, not read yet",
-        "joules are modelled from processor time",
-    )
+    meter = RaplMeter()
+    try:
+        meter.open()
+    except EcoshareError as error:
+        return Finding("CPU energy", "warn", str(error), error.hint or "joules are modelled from processor time")
+    return Finding("CPU energy", "ok", meter.info.about)
 
 
 def _control() -> Finding:

@@ -22,7 +22,8 @@ from ecoshare.core.events import (
     StopRequested,
     Usage,
 )
-from ecoshare.measure.model import PowerModel
+from ecoshare.measure.energy import Account
+from ecoshare.measure.meter import ATTRIBUTED, MEASURED
 
 SCHEMA_VERSION = 1
 
@@ -39,20 +40,19 @@ class _JobStory:
     last: JobExited | None = None
     refusal: str | None = None
     usage: Usage = field(default_factory=Usage)
-    spent_cpu_s: float = 0.0
-    spent_held_s: float = 0.0
+    all_iterations: int = 0
     errors: list[str] = field(default_factory=list)
 
 
 def summarise(
-    plan: dict[str, Any], entries: Iterable[Event | Command], power: PowerModel | None, run: str, live: bool = False
+    plan: dict[str, Any], entries: Iterable[Event | Command], energy: Account, run: str, live: bool = False
 ) -> dict[str, Any]:
     """The summary of a run.
 
     Args:
         plan: Content of plan.json.
         entries: Content of events.jsonl.
-        power: Model of the device, or None where joules are not known.
+        energy: Whose joules they were.
         run: Name of the run folder, as users would type it.
         live: Whether the run still goes on.
 
@@ -62,7 +62,7 @@ def summarise(
     stories = {job["name"]: _JobStory() for job in plan["jobs"]}
     stopped = _read(entries, stories)
     states = {name: _state(story, stopped, live) for name, story in stories.items()}
-    jobs = [_job(job, stories[job["name"]], plan, power, states[job["name"]]) for job in plan["jobs"]]
+    jobs = [_job(job, stories[job["name"]], plan, energy, states[job["name"]]) for job in plan["jobs"]]
     finishes = [story.finish_s for story in stories.values() if story.finish_s is not None]
     arrivals = [story.arrival_s for story in stories.values() if story.arrival_s is not None]
     makespan_s = max(finishes) - min(arrivals) if finishes and arrivals else None
@@ -77,8 +77,8 @@ def summarise(
         "state": _run_state(set(states.values()), live),
         "makespan_s": makespan_s,
         "mean_jct_s": sum(jcts_s) / len(jcts_s) if jcts_s else None,
-        "energy": _energy(stories, makespan_s, plan, power),
-        "idle_energy_j": power.idle_j(makespan_s) if power is not None and makespan_s is not None else None,
+        "energy": _device_energy(energy),
+        "idle_energy_j": energy.idle_j,
         "search_energy_j": None,
         "jobs": jobs,
         "settings": [],
@@ -115,20 +115,16 @@ def _read(entries: Iterable[Event | Command], stories: dict[str, _JobStory]) -> 
             case JobExited():
                 story = stories[entry.job]
                 story.last, story.finish_s, story.usage = entry, entry.at_s, entry.usage
-                story.spent_cpu_s += entry.usage.cpu_s
-                story.spent_held_s += entry.usage.held_s
+                story.all_iterations += entry.usage.iterations + entry.usage.eval_iterations
             case StopRequested():
                 stopped = True
     return stopped
 
 
-def _job(
-    job: dict[str, Any], story: _JobStory, plan: dict[str, Any], power: PowerModel | None, state: str
-) -> dict[str, Any]:
+def _job(job: dict[str, Any], story: _JobStory, plan: dict[str, Any], energy: Account, state: str) -> dict[str, Any]:
     usage, last = story.usage, story.last
     jct_s = story.finish_s - story.arrival_s if story.finish_s is not None and story.arrival_s is not None else None
-    active_j = power.active_j(_busy_s(story, plan)) if power is not None and last is not None else None
-    done = usage.iterations + usage.eval_iterations
+    own = _job_energy(job["name"], energy)
     return {
         "name": job["name"],
         "class": job["class"],
@@ -154,10 +150,8 @@ def _job(
         "handovers": usage.handovers if last is not None else None,
         "longest_wait_s": usage.longest_wait_s if last is not None else None,
         "peak_memory_bytes": usage.peak_bytes or None,
-        "energy": {"value_j": active_j, "source": "modelled", "standard_error_j": None}
-        if active_j is not None
-        else None,
-        "energy_per_iteration_j": active_j / done if active_j is not None and done else None,
+        "energy": own,
+        "energy_per_iteration_j": own["value_j"] / story.all_iterations if own and story.all_iterations else None,
         "error": _error(story) if state != "completed" else None,
     }
 
@@ -202,21 +196,30 @@ def _run_state(jobs: set[str], live: bool) -> str:
     return "interrupted" if "cancelled" in jobs else "failed"
 
 
-def _busy_s(story: _JobStory, plan: dict[str, Any]) -> float:
-    """Core-seconds on processors; seconds of the turn on a GPU."""
-    return story.spent_cpu_s if plan["device"]["kind"] == "cpu" else story.spent_held_s
-
-
-def _energy(
-    stories: dict[str, _JobStory], makespan_s: float | None, plan: dict[str, Any], power: PowerModel | None
-) -> dict[str, Any] | None:
-    if power is None or makespan_s is None:
+def _device_energy(account: Account) -> dict[str, Any] | None:
+    if account.energy is None or account.session is None:
         return None
-    active_j = sum(power.active_j(_busy_s(story, plan)) for story in stories.values())
+    measured = account.session.source == MEASURED
     return {
-        "value_j": power.idle_j(makespan_s) + active_j,
-        "source": "modelled",
-        "model": power.source,
-        "scope": "cpu" if plan["device"]["kind"] == "cpu" else "gpu",
-        "standard_error_j": None,
+        "value_j": account.energy.value_j,
+        "source": account.session.source,
+        "scope": account.session.scope,
+        "standard_error_j": account.energy.standard_error_j if measured else None,
+        "meter": account.session.meter,
+        "about": account.session.about,
+        "covered": account.covered,
+        "faults": account.faults,
+    }
+
+
+def _job_energy(job: str, account: Account) -> dict[str, Any] | None:
+    """A job's own joules, over all its attempts. What is split from a measurement is no measurement."""
+    own = account.jobs.get(job)
+    if own is None or account.session is None:
+        return None
+    measured = account.session.source == MEASURED
+    return {
+        "value_j": own.value_j,
+        "source": ATTRIBUTED if measured else account.session.source,
+        "standard_error_j": own.standard_error_j if measured else None,
     }

@@ -52,7 +52,7 @@ def totals(summary: dict[str, Any]) -> str:
     parts = [f"makespan {_duration(summary['makespan_s'])}", f"mean JCT {_duration(summary['mean_jct_s'])}{of}"]
     if summary["energy"] is not None:
         idle = format_energy(summary["idle_energy_j"])
-        parts.append(f"energy {energy(summary['energy'])} of which idle {idle} ({summary['energy']['model']})")
+        parts.append(f"energy {energy(summary['energy'])} of which idle {idle} ({summary['energy']['about']})")
     else:
         parts.append("energy not known")
     return ", ".join(parts)

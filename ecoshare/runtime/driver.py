@@ -20,7 +20,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,11 @@ from ecoshare.core.events import (
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.lane import attempt, records
+from ecoshare.lane import attempt, processes, records
 from ecoshare.lane.messages import GRACE_S, Ended, Launch, Launched, NotLaunched, Ready, Stop, Trouble
 from ecoshare.lane.table import SLOTS, LaneTable, Seat
+from ecoshare.measure import samples
+from ecoshare.measure.model import PowerModel
 from ecoshare.report.progress import Progress
 from ecoshare.report.summary import slowdown
 from ecoshare.report.views import JobView, RunView
@@ -52,6 +54,7 @@ from ecoshare.runtime.folder import RunFolder, unwritable
 from ecoshare.runtime.guard import Guard
 from ecoshare.runtime.log import EventLog
 from ecoshare.runtime.plan import Plan, PlannedJob
+from ecoshare.runtime.sampler import Sampler
 from ecoshare.runtime.supervisor import Supervisor
 
 _PROGRESS_S = 1.0
@@ -88,6 +91,7 @@ class Driver:
         began_s: Monotonic time of the first opening of the run.
         progress: Is told what happens.
         after_jobs: Called when no job is left.
+        power: Model of the device's power, for want of a meter.
         core: Decides.
         processes: Attempts under way, by job name.
     """
@@ -100,10 +104,12 @@ class Driver:
     began_s: float
     progress: Progress
     after_jobs: Callable[[], None]
+    power: PowerModel | None = None
     core: Scheduler = field(default_factory=Scheduler)
     tables: dict[int, LaneTable] = field(default_factory=dict)
     processes: dict[str, _Process] = field(default_factory=dict)
     ready: Ready | None = None
+    _ended: dict[str, samples.Progress] = field(default_factory=dict)
     _queue: asyncio.Queue[Callable[..., Event]] = field(default_factory=asyncio.Queue)
     _jobs: dict[str, PlannedJob] = field(default_factory=dict)
     _commands: dict[int, str] = field(default_factory=dict)
@@ -128,8 +134,10 @@ class Driver:
             with self._signals():
                 await self._guard.start()
                 self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
+                sampler = Sampler(self.folder.samples, self.plan.device, self.power, self._progress_of_jobs)
                 async with asyncio.TaskGroup() as tasks:
                     beside = (
+                        sampler.keep(self.now_s),
                         self._guard.keep(),
                         self._listen(),
                         self._tell_progress(),
@@ -141,6 +149,7 @@ class Driver:
                     await self._decide()
                     for task in running:
                         task.cancel()
+                await sampler.finish(self.now_s)
         except* OSError as errors:
             raise unwritable(self.folder.path, _first(errors)) from errors
         except* UnfitEnvironment as errors:
@@ -238,6 +247,7 @@ class Driver:
             return
         del self.processes[ended.job]
         usage = Usage(**ended.usage) if ended.usage else process.known
+        self._ended[samples.attempt_key(ended.job, ended.attempt)] = _progress(process.places[0][0], usage)
         self._tell(
             partial(
                 JobExited,
@@ -310,6 +320,17 @@ class Driver:
             return self.processes[name].known
         return Usage(**attempt.usage(slot))
 
+    def _progress_of_jobs(self) -> dict[str, samples.Progress]:
+        """What every attempt of this session has done so far, those that have ended included."""
+        done = dict(self._ended)
+        for name, process in self.processes.items():
+            lane, index = process.places[0]
+            usage = self.usage(name)
+            spent_s = processes.processor_s(processes.family(self.tables[lane].slots[index].pid))
+            key = samples.attempt_key(name, process.attempt)
+            done[key] = _progress(lane, replace(usage, cpu_s=max(spent_s, usage.cpu_s)))
+        return done
+
     @contextlib.contextmanager
     def _signals(self) -> Any:
         """Ctrl-C, SIGTERM and a closed terminal ask for the end of the run; the second time, at once."""
@@ -360,7 +381,7 @@ class Driver:
         self.processes[command.job] = _Process(job, command.attempt, places)
         self._commands[command.id] = command.job
         tables = [(self.tables[lane].path, slot) for lane, slot in places]
-        self._send(job.launch(command, tables, folder, self.plan.device, self.plan.environment))
+        self._send(job.launch(command, tables, folder, self.plan.device, self.plan.environment, self.began_s))
 
     def _free_slot(self, lane: int) -> int:
         slots = self.tables[lane].slots
@@ -392,6 +413,10 @@ class Driver:
         await asyncio.to_thread(sweep.end_all, self.token)
         if self._guard is not None:
             await self._guard.dismiss()
+
+
+def _progress(lane: int, usage: Usage) -> samples.Progress:
+    return samples.Progress(lane, usage.held_s, usage.iterations, usage.eval_iterations, usage.cpu_s)
 
 
 def _first(errors: BaseExceptionGroup[Any]) -> Any:

@@ -7,8 +7,9 @@
         plan.json                  what was decided before it began
         environment.json           machine and versions
         events.jsonl               the one truth: every event and command, in order
+        samples.jsonl              joules, power and clocks over time, and what each job had done by then
         summary.json               the result, for other programs
-        jobs/<name>/               stdout.log, stderr.log, exit-<attempt>.json
+        jobs/<name>/               stdout.log, stderr.log, exit-<attempt>.json, trace.bin
     runs/latest                    -> the newest
 """
 
@@ -97,6 +98,11 @@ class RunFolder:
     def events(self) -> Path:
         """The log of events and commands."""
         return self.path / "events.jsonl"
+
+    @property
+    def samples(self) -> Path:
+        """What the device's meter said over time."""
+        return self.path / "samples.jsonl"
 
     @property
     def summary(self) -> Path:

@@ -56,6 +56,7 @@ class PlannedJob:
         folder: Path,
         device: DeviceInfo,
         environment: dict[str, str | None],
+        opened_s: float,
     ) -> Launch:
         """The message that starts an attempt."""
         job = self.source
@@ -82,6 +83,7 @@ class PlannedJob:
             timeout_s=job.timeout_s,
             startup_timeout_s=job.startup_timeout_s,
             folder=str(folder),
+            opened_s=opened_s,
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from ecoshare.hardware import devices, nvml
 from ecoshare.jobs.load import load
 from ecoshare.jobs.mask import masked
 from ecoshare.lane import futex, records
-from ecoshare.measure import model
+from ecoshare.measure import model, samples
+from ecoshare.measure.energy import account
 from ecoshare.report.progress import Progress
 from ecoshare.report.summary import summarise
 from ecoshare.runtime import log, sweep
@@ -120,10 +121,11 @@ def resume(run: Path, progress: Progress) -> Result:
 
 def summary_of(folder: RunFolder) -> dict[str, Any]:
     """The summary of a run, also of one that was cut off or still goes on, from its event log."""
-    plan, environment = _read_json(folder.plan), _read_json(folder.environment)
+    plan = _read_json(folder.plan)
     entries = list(log.read(folder.events)) if folder.events.exists() else []
     entries += _unlogged_exits(plan, folder, entries)
-    return summarise(plan, entries, _power(environment), _shown(folder), live=_is_live(folder))
+    energy = account(samples.read(folder.samples), rates=lambda _job: None)
+    return summarise(plan, entries, energy, _shown(folder), live=_is_live(folder))
 
 
 def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Any]) -> list[JobExited]:
@@ -160,6 +162,7 @@ def _drive(
             began_s=time.monotonic() - (time.time() - environment["opened_unix_s"]),
             progress=progress,
             after_jobs=sharing.end,
+            power=_power(environment),
         )
         asyncio.run(driver.run())
         # The run is over, and what is left takes no time: a late Ctrl-C must not cost its result.

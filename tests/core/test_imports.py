@@ -19,8 +19,8 @@ ALLOWED = {
     "core": {"ecoshare.core", "sortedcontainers"},
     "jobs": {"ecoshare.jobs", "ecoshare.errors", "pydantic", "yaml"},
     "lane": {"ecoshare.lane", "ecoshare.core.turns", "ecoshare", "torch", "numpy"},
-    "hardware": {"ecoshare.hardware", "ecoshare.errors", "pynvml"},
-    "measure": {"ecoshare.measure", "ecoshare.errors"},
+    "hardware": {"ecoshare.hardware", "ecoshare.errors", "pynvml", "zeus"},
+    "measure": {"ecoshare.measure", "ecoshare.hardware", "ecoshare.errors", "zeus"},
 }
 """What the files of a layer may import beside the standard library. The drivers and the reports may import all."""
 

@@ -19,7 +19,8 @@ from ecoshare.core.events import (
     StopRequested,
     Usage,
 )
-from ecoshare.measure import model
+from ecoshare.measure.energy import Account, Rate, account
+from ecoshare.measure.samples import Progress, Sample, Session
 from ecoshare.report import export
 from ecoshare.report.summary import slowdown, summarise
 
@@ -44,31 +45,40 @@ def story(name: str, outcome: Outcome, usage: Usage = USED) -> list[Any]:
 
 
 def test_times_are_counted_from_the_arrival() -> None:
-    job = summarise(plan(a=None), story("a", Outcome.COMPLETED), None, "r")["jobs"][0]
+    job = summarise(plan(a=None), story("a", Outcome.COMPLETED), Account(), "r")["jobs"][0]
     assert (job["jct_s"], job["queue_s"], job["start_s"]) == (14.0, 2.0, 3.0)
     assert job["slowdown"] == 2.0 and job["error"] is None
 
 
 def test_what_is_not_known_is_null() -> None:
-    summary = summarise(plan(a=None), [OPENED], None, "r")
+    summary = summarise(plan(a=None), [OPENED], Account(), "r")
     job = summary["jobs"][0]
     assert summary["energy"] is summary["makespan_s"] is summary["mean_jct_s"] is None
     assert job["energy"] is job["jct_s"] is job["slowdown"] is job["exit_code"] is None
     assert job["state"] == "cancelled"
 
 
-def test_modelled_joules_add_up_and_say_what_they_are() -> None:
-    summary = summarise(plan(a=None), story("a", Outcome.COMPLETED), model.processors(2), "r")
-    active_j = summary["jobs"][0]["energy"]["value_j"]
-    assert summary["energy"]["source"] == summary["jobs"][0]["energy"]["source"] == "modelled"
-    assert summary["energy"]["value_j"] == pytest.approx(summary["idle_energy_j"] + active_j)
-    assert active_j == pytest.approx(4.0 * (model.BUSY_W_PER_CORE - model.IDLE_W_PER_CORE))
-    assert summary["idle_energy_j"] == pytest.approx(14.0 * 2 * model.IDLE_W_PER_CORE)
+def energy_of(source: str) -> Account:
+    """What a meter of 40 W at rest saw of job a: 10 iterations, 60 J more than idle."""
+    session = Session(0.0, "cuda:0", "a meter", source, "gpu", "about it", 0.1, 40.0)
+    last = Sample(2.0, 140.0, jobs={"a#1": Progress(0, 2.0, 10, 1, 4.0)})
+    return account([session, Sample(0.0, 0.0), last], {"a": Rate(6.0, 0.0, 0.02)}.get)
+
+
+@pytest.mark.parametrize(("source", "of_the_job"), [("measured", "attributed"), ("modelled", "modelled")])
+def test_joules_add_up_and_say_how_they_are_known(source: str, of_the_job: str) -> None:
+    summary = summarise(plan(a=None), story("a", Outcome.COMPLETED), energy_of(source), "r")
+    job = summary["jobs"][0]
+    assert (summary["energy"]["source"], job["energy"]["source"]) == (source, of_the_job)
+    assert (summary["energy"]["value_j"], summary["idle_energy_j"]) == (140.0, 80.0)
+    assert job["energy"]["value_j"] == pytest.approx(60.0)
+    assert job["energy_per_iteration_j"] == pytest.approx(60.0 / 11)
+    assert (job["energy"]["standard_error_j"] is None) == (source == "modelled"), "a model has no standard error"
 
 
 @pytest.mark.parametrize(("limit", "met"), [(None, None), (2.5, True), (1.5, False)])
 def test_a_slowdown_limit_is_judged(limit: float | None, met: bool | None) -> None:
-    job = summarise(plan(a=limit), story("a", Outcome.COMPLETED), None, "r")["jobs"][0]
+    job = summarise(plan(a=limit), story("a", Outcome.COMPLETED), Account(), "r")["jobs"][0]
     assert job["slowdown_limit_met"] is met
 
 
@@ -79,16 +89,16 @@ def test_slowdown_is_not_claimed_where_neighbours_run_beside() -> None:
 
 def test_a_stopped_run_is_interrupted_until_it_is_resumed() -> None:
     first = [*story("a", Outcome.STOPPED), StopRequested(14.0, False)]
-    assert summarise(plan(a=None), first, None, "r")["state"] == "interrupted"
-    assert summarise(plan(a=None), story("a", Outcome.COMPLETED)[:-1], None, "r")["state"] == "interrupted"
-    live = summarise(plan(a=None), story("a", Outcome.COMPLETED)[:-1], None, "r", live=True)
+    assert summarise(plan(a=None), first, Account(), "r")["state"] == "interrupted"
+    assert summarise(plan(a=None), story("a", Outcome.COMPLETED)[:-1], Account(), "r")["state"] == "interrupted"
+    live = summarise(plan(a=None), story("a", Outcome.COMPLETED)[:-1], Account(), "r", live=True)
     assert (live["state"], live["jobs"][0]["state"]) == ("running", "running")
     resumed = [*first, *story("a", Outcome.COMPLETED)]
-    assert summarise(plan(a=None), resumed, None, "r")["state"] == "completed"
+    assert summarise(plan(a=None), resumed, Account(), "r")["state"] == "completed"
 
 
 def test_a_table_for_spreadsheets_has_no_formulas() -> None:
-    summary = summarise(plan(a=None), story("a", Outcome.FAILED), None, "r")
+    summary = summarise(plan(a=None), story("a", Outcome.FAILED), Account(), "r")
     summary["jobs"][0]["error"] = "=HYPERLINK(1)"
     header, row = export.export(summary, "csv").splitlines()
     assert header.split(",") == list(export.COLUMNS)

@@ -1,0 +1,89 @@
+"""When each iteration of a job ended, and when it had the turn: `trace.bin` in the job's folder.
+
+Nine bytes a mark, written by the job itself, since nobody else sees its boundaries; a few hundred at a time, at the
+latest when it gives up its turn. What a killed job had not written yet is lost, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from enum import IntEnum
+from pathlib import Path
+from typing import NamedTuple
+
+_MARK = struct.Struct("<Bd")
+_FLUSH_BYTES = 512 * _MARK.size
+_MOST_ITERATIONS = 1_000_000
+"""A trace stays below 10 MB or so: later iterations are counted as ever, and not marked."""
+
+
+class Kind(IntEnum):
+    """What happened."""
+
+    TURN_BEGINS = 0
+    TURN_ENDS = 1
+    TRAIN = 2
+    """A training iteration ended."""
+    EVAL = 3
+    """An inference iteration ended."""
+
+
+class Mark(NamedTuple):
+    """One moment of a job, in seconds since the run was opened."""
+
+    kind: Kind
+    at_s: float
+
+
+class Tracer:
+    """Writes a job's trace. What cannot be written is given up: no job fails for its trace."""
+
+    def __init__(self, path: Path, opened_s: float) -> None:
+        """A trace at `path`, whose times count from `opened_s` on the monotonic clock."""
+        self._opened_s = opened_s
+        self._pid = os.getpid()
+        self._iterations = 0
+        self._marks = bytearray()
+        self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def iteration(self, kind: Kind, at_s: float) -> None:
+        """An iteration has ended."""
+        self._iterations += 1
+        if self._iterations <= _MOST_ITERATIONS:
+            self._marks += _MARK.pack(kind, at_s - self._opened_s)
+            if len(self._marks) >= _FLUSH_BYTES:
+                self.flush()
+
+    def turn(self, kind: Kind, at_s: float) -> None:
+        """The turn has been taken or given up."""
+        self._marks += _MARK.pack(kind, at_s - self._opened_s)
+        if kind is Kind.TURN_ENDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is marked."""
+        if self._file is not None and self._pid == os.getpid():  # not in a child that the script has forked
+            try:
+                os.write(self._file, self._marks)
+            except OSError:
+                self._file = None
+        self._marks.clear()
+
+
+def trace_path(folder: Path, attempt: int) -> Path:
+    """The trace of an attempt, in its job's folder."""
+    return folder / ("trace.bin" if attempt == 1 else f"trace.attempt-{attempt}.bin")
+
+
+def read(path: Path) -> list[Mark]:
+    """The marks of a trace, in order; none where there is no trace. A mark that was cut off is left out."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return []
+    whole = len(data) - len(data) % _MARK.size
+    return [Mark(Kind(kind), at_s) for kind, at_s in _MARK.iter_unpack(data[:whole]) if kind <= max(Kind)]

@@ -1,0 +1,181 @@
+"""Accounts for a run's joules: from its samples to what the device, idleness and each job spent.
+
+For every interval between two samples: device = idle + sum over jobs, exactly. An interval whose joules are not known
+(the meter failed, went back, or stood still while a job was busy) adds to nobody; how much of the time is covered is
+told beside the total.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ecoshare.measure.attribution import Work, idle_part_j, split
+from ecoshare.measure.meter import Energy, MeterFault, Reading, between
+from ecoshare.measure.samples import Progress, Sample, Session, job_of
+
+_BUSY_S = 0.05
+"""Time with the turn in an interval from which on a job counts as busy: a counter that stands still then is stale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Active joules of a job class.
+
+    Attributes:
+        per_iteration_j: Of training.
+        per_eval_iteration_j: Of inference.
+        relative_error: Standard error of both, over their value.
+    """
+
+    per_iteration_j: float
+    per_eval_iteration_j: float
+    relative_error: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What happened between two samples.
+
+    Attributes:
+        energy_j: None where it is not known; `fault` says why.
+        jobs_j: By job, joules of their own.
+    """
+
+    from_s: float
+    to_s: float
+    energy_j: float | None
+    idle_j: float
+    jobs_j: dict[str, float]
+    fault: str = ""
+
+
+@dataclass(slots=True)
+class Account:
+    """Joules of a run.
+
+    Attributes:
+        session: The meter; of a run that was resumed, the last.
+        energy: Of the device over all intervals that are known; None where there is none.
+        idle_j: Part of it that no work caused.
+        jobs: By job: attributed (or modelled) joules beyond idle.
+        covered: Part of the time between first and last sample whose joules are known, 0 to 1.
+        intervals: In order of time.
+        faults: Why the rest is not known, each reason once.
+    """
+
+    session: Session | None = None
+    energy: Energy | None = None
+    idle_j: float | None = None
+    jobs: dict[str, Energy] = field(default_factory=dict)
+    covered: float = 0.0
+    intervals: list[Interval] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+def account(lines: Iterable[Session | Sample], rates: Callable[[str], Rate | None]) -> Account:
+    """The account of a run.
+
+    Args:
+        lines: Its sessions and samples, in order.
+        rates: For a job's name, what its class takes alone; None where that is not known: its time with the turn then
+            counts like the average of the others'.
+    """
+    result = Account()
+    before: Sample | None = None
+    for line in lines:
+        if isinstance(line, Session):
+            result.session, before = line, None
+        elif result.session is None:
+            raise ValueError(f"a sample at {line.at_s} s, and no session before it")
+        elif before is None:
+            before = line
+        elif line.at_s - before.at_s > result.session.period_s:  # else there is no new number; the next has it all
+            result.intervals.append(_interval(before, line, result.session, rates))
+            before = line
+    _add_up(result, rates)
+    return result
+
+
+def _interval(first: Sample, last: Sample, session: Session, rates: Callable[[str], Rate | None]) -> Interval:
+    done = {key: _difference(first.jobs.get(key), progress) for key, progress in last.jobs.items()}
+    try:
+        value_j = _spent_j(first, last, session, done)
+    except MeterFault as fault:
+        return Interval(first.at_s, last.at_s, None, 0.0, {}, str(fault))
+    wall_s = last.at_s - first.at_s
+    idle_j = idle_part_j(value_j, session.idle_w or 0.0, wall_s)
+    works = _works(done, value_j - idle_j, session, rates)
+    shares = split(value_j - idle_j, works)
+    if not any(work.alone_j > 0.0 for work in works):
+        idle_j = value_j  # nobody did anything: whatever it was, it was not a job
+    jobs_j: dict[str, float] = {}
+    for work, share_j in zip(works, shares, strict=True):
+        jobs_j[work.job] = jobs_j.get(work.job, 0.0) + share_j
+    return Interval(first.at_s, last.at_s, value_j, idle_j, jobs_j)
+
+
+def _spent_j(first: Sample, last: Sample, session: Session, done: dict[str, Progress]) -> float:
+    if last.energy_j is None or first.energy_j is None:
+        raise MeterFault(last.fault or first.fault or "the meter gave no number")
+    energy = between(Reading(first.at_s, first.energy_j), Reading(last.at_s, last.energy_j), session.period_s)
+    if energy.value_j == 0.0 and any(progress.held_s > _BUSY_S for progress in done.values()):
+        raise MeterFault("the energy counter stood still while a job was busy")
+    return energy.value_j
+
+
+def _difference(first: Progress | None, last: Progress) -> Progress:
+    if first is None:
+        return last
+    return Progress(
+        last.lane,
+        max(0.0, last.held_s - first.held_s),
+        last.iterations - first.iterations,
+        last.eval_iterations - first.eval_iterations,
+        max(0.0, last.cpu_s - first.cpu_s),
+    )
+
+
+def _works(
+    done: dict[str, Progress], active_j: float, session: Session, rates: Callable[[str], Rate | None]
+) -> list[Work]:
+    """Each attempt's work in the active joules that it would take alone.
+
+    Where no class is known, the active joules are laid out by time with the turn; on processors always by processor
+    time, in which their power is nearly linear.
+    """
+    spent_s = {key: each.cpu_s if session.scope == "cpu" else each.held_s for key, each in done.items()}
+    known = {key: rate for key in done if session.scope != "cpu" and (rate := rates(job_of(key))) is not None}
+    alone_j = {
+        key: done[key].iterations * rate.per_iteration_j + done[key].eval_iterations * rate.per_eval_iteration_j
+        for key, rate in known.items()
+    }
+    known_s = sum(spent_s[key] for key in known)
+    watts, whole_s = sum(alone_j.values()), known_s
+    if watts <= 0.0 or known_s <= 0.0:
+        watts, whole_s, alone_j = active_j, sum(spent_s.values()), {}
+    watts = watts / whole_s if whole_s > 0.0 else 0.0
+    return [Work(job_of(key), each.lane, alone_j.get(key, watts * spent_s[key])) for key, each in done.items()]
+
+
+def _add_up(result: Account, rates: Callable[[str], Rate | None]) -> None:
+    known = [interval for interval in result.intervals if interval.energy_j is not None]
+    result.faults = list(dict.fromkeys(interval.fault for interval in result.intervals if interval.fault))
+    if not known or result.session is None:
+        return
+    total_s = sum(interval.to_s - interval.from_s for interval in result.intervals)
+    known_s = sum(interval.to_s - interval.from_s for interval in known)
+    value_j = math.fsum(interval.energy_j or 0.0 for interval in known)
+    # The ends of intervals that touch cancel out, so the coarseness counts once for each stretch without a gap.
+    stretches = 1 + sum(later.from_s != earlier.to_s for earlier, later in itertools.pairwise(known))
+    error_j = value_j / known_s * result.session.period_s / math.sqrt(6) * math.sqrt(stretches) if known_s else 0.0
+    result.energy = Energy(value_j, error_j)
+    result.idle_j = math.fsum(interval.idle_j for interval in known)
+    result.covered = known_s / total_s
+    for job in dict.fromkeys(job for interval in known for job in interval.jobs_j):
+        job_j = math.fsum(interval.jobs_j.get(job, 0.0) for interval in known)
+        rate = rates(job)
+        relative = math.hypot(error_j / value_j if value_j else 0.0, rate.relative_error if rate is not None else 0.0)
+        result.jobs[job] = Energy(job_j, job_j * relative)

@@ -1,0 +1,147 @@
+"""The record of a run's meters: `samples.jsonl`, a line a second at first, ever fewer a day later.
+
+::
+
+    {"session": {...}}                   a meter was opened: its joules start at 0 here (again, after `--resume`)
+    {"at_s": 4.0, "energy_j": 61.2, ...  joules since then, the device's state, and what each attempt has done so far
+    {"at_s": 5.0, ...
+
+All numbers of jobs are totals since their attempt began, so a line that is lost costs resolution and no joules.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SCHEMA_VERSION = 1
+
+
+class Progress(NamedTuple):
+    """What an attempt of a job has done so far.
+
+    Attributes:
+        lane: Where it runs.
+        held_s: Time during which it held its turn.
+        iterations: Training iterations.
+        eval_iterations: Inference iterations.
+        cpu_s: Processor time of its processes.
+        memory_bytes: On the device now; None where nobody knows.
+    """
+
+    lane: int
+    held_s: float
+    iterations: int
+    eval_iterations: int
+    cpu_s: float
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A meter was opened.
+
+    Attributes:
+        device: Name of the device in this run.
+        meter: Its name.
+        source: `measured` or `modelled`.
+        scope: `gpu` or `cpu`.
+        about: One line for the user.
+        period_s: Between updates of its counter.
+        idle_w: Watts of the device at rest; None where they are not known yet.
+    """
+
+    at_s: float
+    device: str
+    meter: str
+    source: str
+    scope: str
+    about: str
+    period_s: float
+    idle_w: float | None
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The device and its jobs at one moment.
+
+    Attributes:
+        energy_j: Since the session began; None where the meter gave none.
+        fault: Why it gave none.
+        power_w: Drawn now; None, as all that follows, where the device does not say.
+        gpu_clock_mhz: Of the multiprocessors.
+        memory_clock_mhz: Of the memory.
+        temperature_c: Of the chip.
+        busy: Part of the last moments during which anything ran on the device, 0 to 1.
+        memory_busy: Part during which its memory was read or written, 0 to 1.
+        memory_bytes: In use on the device, by everybody.
+        jobs: By name and attempt, `name#1`.
+    """
+
+    at_s: float
+    energy_j: float | None
+    fault: str = ""
+    power_w: float | None = None
+    gpu_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    busy: float | None = None
+    memory_busy: float | None = None
+    memory_bytes: int | None = None
+    jobs: dict[str, Progress] = field(default_factory=dict)
+
+
+def attempt_key(job: str, attempt: int) -> str:
+    """The name of an attempt in a sample."""
+    return f"{job}#{attempt}"
+
+
+def job_of(key: str) -> str:
+    """The job of an attempt."""
+    return key.rpartition("#")[0]
+
+
+def encode(line: Session | Sample) -> str:
+    """One line, with its newline; of a sample only what is known."""
+    if isinstance(line, Session):
+        return json.dumps({"session": asdict(line)}) + "\n"
+    fields = {
+        name: value for name, value in asdict(line).items() if (value is not None and value != "") or name == "energy_j"
+    }
+    return json.dumps(fields) + "\n"
+
+
+def read(path: Path) -> Iterator[Session | Sample]:
+    """The lines of a file; nothing where there is none. A last line that was cut off is left out."""
+    try:
+        with path.open() as file:
+            yield from decode(file)
+    except FileNotFoundError:
+        return
+
+
+def decode(lines: Iterable[str]) -> Iterator[Session | Sample]:
+    """Sessions and samples of text lines.
+
+    Raises:
+        ValueError: A line other than the last is not one of ours.
+    """
+    broken: ValueError | None = None
+    for line in lines:
+        if broken is not None:
+            raise broken
+        try:
+            yield _decode(json.loads(line))
+        except (ValueError, TypeError, AttributeError) as error:
+            broken = ValueError(f"not a sample: {line[:200]!r}: {error}")
+
+
+def _decode(fields: dict[str, Any]) -> Session | Sample:
+    if "session" in fields:
+        return Session(**fields["session"])
+    jobs = {key: Progress(*values) for key, values in fields.pop("jobs", {}).items()}
+    return Sample(**fields, jobs=jobs)

@@ -1,0 +1,138 @@
+"""Reads the device's meter while a run goes on, and writes what it saw beside what the jobs did: `samples.jsonl`.
+
+::
+
+    ├─┼─┼─┼─┼─┼─┼──┼──┼──┼───┼───┼────┼─    a sample a second at first, ever fewer later: 1,000 seconds of samples,
+    0           1000 s                      then one for each thousandth more, so that a day has 5,500 lines
+
+A meter that fails costs the joules of the time it is away, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.hardware import nvml
+from ecoshare.hardware.devices import DeviceInfo
+from ecoshare.measure import samples
+from ecoshare.measure.meter import Meter, MeterFault
+from ecoshare.measure.model import PowerModel
+from ecoshare.measure.modelled import ModelMeter
+from ecoshare.measure.nvml_meter import NvmlMeter
+from ecoshare.measure.rapl import RaplMeter
+from ecoshare.measure.samples import Progress, Sample, Session
+
+SHORTEST_S = 1.0
+_SHARE = 0.001
+_LEAST_PERIODS = 5
+"""Between samples: at least a second, five updates of the counter, and a thousandth of the run so far."""
+
+
+class Sampler:
+    """Samples one device of a run."""
+
+    def __init__(
+        self, path: Path, device: DeviceInfo, model: PowerModel | None, jobs: Callable[[], dict[str, Progress]]
+    ) -> None:
+        """A sampler that has not begun.
+
+        Args:
+            path: The file to append to.
+            model: Of the device's power, for want of a meter; None where there is not even that.
+            jobs: What every attempt of this session has done so far, ended ones included.
+        """
+        self._path, self._device, self._model, self._jobs = path, device, model, jobs
+        self._gpu: nvml.OpenGpu | None = None
+        self._meter: Meter | None = None
+        self._done: dict[str, Progress] = {}
+        self._origin_j = self._period_s = self._taken_s = 0.0
+
+    async def keep(self, now_s: Callable[[], float]) -> None:
+        """Sample until cancelled.
+
+        Args:
+            now_s: Seconds since the run was opened.
+        """
+        if not await self.begin(now_s):
+            return
+        while True:
+            await asyncio.sleep(max(SHORTEST_S, _LEAST_PERIODS * self._period_s, _SHARE * now_s()))
+            await self.take(now_s)
+
+    async def begin(self, now_s: Callable[[], float]) -> bool:
+        """Open the best meter that answers; False where there is none at all."""
+        self._meter = await asyncio.to_thread(self._open)
+        if self._meter is None:
+            return False
+        info, self._period_s = self._meter.info, self._meter.info.period_s
+        idle_w = self._model.idle_w if self._model is not None else None
+        reading = await asyncio.to_thread(self._meter.read)
+        self._origin_j = reading.energy_j
+        self._write(
+            Session(now_s(), self._device.name, info.name, info.source, info.scope, info.about, info.period_s, idle_w)
+        )
+        await self.take(now_s)
+        return True
+
+    async def finish(self, now_s: Callable[[], float]) -> None:
+        """The last sample: what was done since the one before belongs to it."""
+        if self._meter is None:
+            return
+        if (early_s := self._taken_s + self._period_s - now_s()) > 0.0:
+            await asyncio.sleep(early_s + 0.01)
+        await self.take(now_s)
+
+    async def take(self, now_s: Callable[[], float]) -> None:
+        """One sample."""
+        if self._meter is None:
+            return
+        self._taken_s = now_s()
+        self._done = self._jobs()
+        self._write(await asyncio.to_thread(self._sample, self._meter, now_s))
+
+    def _sample(self, meter: Meter, now_s: Callable[[], float]) -> Sample:
+        jobs = self._done
+        try:
+            sample = Sample(now_s(), meter.read().energy_j - self._origin_j)
+        except MeterFault as fault:
+            sample = Sample(now_s(), None, str(fault))
+        state = self._gpu.state() if self._gpu is not None else None
+        if state is None:
+            return replace(sample, jobs=jobs)
+        return replace(
+            sample,
+            power_w=state.power_w,
+            gpu_clock_mhz=state.gpu_clock_mhz,
+            memory_clock_mhz=state.memory_clock_mhz,
+            temperature_c=state.temperature_c,
+            busy=state.busy,
+            memory_busy=state.memory_busy,
+            memory_bytes=state.memory_bytes,
+            jobs=jobs,
+        )
+
+    def _open(self) -> Meter | None:
+        try:
+            if self._device.uuid is not None:
+                self._gpu = nvml.OpenGpu(self._device.uuid)
+            meter = NvmlMeter(self._gpu) if self._gpu is not None else RaplMeter()
+            meter.open()
+            meter.read()
+        except UnfitEnvironment as fault:  # no run fails for its meter
+            return self._modelled(str(fault))
+        return meter
+
+    def _modelled(self, why: str) -> Meter | None:
+        if self._model is None:
+            return None
+        if self._device.kind == "cpu":
+            return ModelMeter(self._model, "cpu", lambda: sum(each.cpu_s for each in self._done.values()), why)
+        return ModelMeter(self._model, "gpu", lambda: sum(each.held_s for each in self._done.values()), why)
+
+    def _write(self, line: Session | Sample) -> None:
+        with self._path.open("a") as file:
+            file.write(samples.encode(line))

@@ -1,0 +1,33 @@
+"""A run's joules: from the meter of this machine, whatever it is, to the summary."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from ecoshare.measure.samples import Sample, Session, read
+from tests.runtime.running import run, slow_steps
+
+
+def test_the_joules_of_a_run_add_up_and_cover_it(tmp_path: Path) -> None:
+    done = run(tmp_path, slow_steps("long", 80), slow_steps("short", 20))
+    summary = done.summary
+    jobs_j = [job["energy"]["value_j"] for job in summary["jobs"]]
+    assert math.isclose(summary["idle_energy_j"] + sum(jobs_j), summary["energy"]["value_j"], rel_tol=1e-6)
+    assert summary["energy"]["covered"] == 1.0 and not summary["energy"]["faults"]
+    assert summary["energy"]["source"] in ("measured", "modelled")
+    sources = {job["energy"]["source"] for job in summary["jobs"]}
+    assert sources == {"attributed" if summary["energy"]["source"] == "measured" else "modelled"}
+    session, *samples = read(done.folder / "samples.jsonl")
+    assert isinstance(session, Session) and all(isinstance(sample, Sample) for sample in samples)
+    assert samples[0].at_s < 1.0, "what was spent before the first sample is nobody's"
+    assert samples[-1].at_s >= max(job["finish_s"] for job in summary["jobs"])
+    last = samples[-1]
+    assert isinstance(last, Sample)
+    assert {key: each.iterations for key, each in last.jobs.items()} == {"long#1": 80, "short#1": 20}
+
+
+def test_a_job_that_does_nothing_spends_next_to_nothing(tmp_path: Path) -> None:
+    (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(3)\n")
+    done = run(tmp_path, {"name": "sleeps", "script": "sleeps.py"}, slow_steps("works", 60))
+    assert done.job("sleeps")["energy"]["value_j"] < 0.2 * done.job("works")["energy"]["value_j"]
