@@ -1,0 +1,23 @@
+#ifndef MODEL_H
+#define MODEL_H
+
+#include "state.h"
+
+struct point {
+    uint32_t graphics_mhz;
+    uint32_t memory_mhz;
+    double power_w;
+    double memory_w;
+    uint64_t reasons; /* nvmlClocksEventReason* */
+};
+
+/* At what clocks the GPU runs with its present loads and settings, and what it draws there. */
+struct point operate(const struct gpu *gpu);
+
+/* Counts the GPU's energy up to `to_ns`, its loads and settings having been the same since `until_ns`. */
+void integrate(const struct page *page, struct gpu *gpu, int64_t to_ns);
+
+/* Carries out all events up to `now_ns`, ends the loads of dead processes and counts all energy. */
+void settle(struct page *page, int64_t now_ns);
+
+#endif

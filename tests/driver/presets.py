@@ -1,0 +1,104 @@
+"""GPUs to begin with. Their figures are like those of the boards that they are named after, not measured on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.driver.state import Coefficients, Gpu
+
+CANNOT = 2
+"""MIG mode of a board that has none."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One GPU model.
+
+    Attributes:
+        clocks_mhz: Graphics clocks of each memory clock; both begin with the highest.
+        coefficients: Of the power model, in the order of `state.Coefficients`.
+        limits_w: Lowest, default and highest power limit.
+    """
+
+    name: str
+    architecture: int
+    memory_bytes: int
+    limits_w: tuple[int, int, int]
+    clocks_mhz: dict[int, tuple[int, ...]]
+    coefficients: tuple[float, ...]
+    mig_mode: int = CANNOT
+    compute_mode: int = 0
+    reserved_bytes: int = 512 * 2**20
+
+    def gpu(self, index: int) -> Gpu:
+        """Such a GPU as it is after the machine was started."""
+        lowest_w, default_w, highest_w = self.limits_w
+        gpu = Gpu(
+            name=self.name.encode(),
+            uuid=f"GPU-{index:08x}-0000-4000-8000-000000000000".encode(),
+            memory_bytes=self.memory_bytes,
+            reserved_bytes=self.reserved_bytes,
+            architecture=self.architecture,
+            compute_mode=self.compute_mode,
+            mig_mode=self.mig_mode,
+            temperature_c=40,
+            limit_mw=1000 * default_w,
+            default_limit_mw=1000 * default_w,
+            lowest_limit_mw=1000 * lowest_w,
+            highest_limit_mw=1000 * highest_w,
+            memory_clocks=len(self.clocks_mhz),
+            coefficients=Coefficients(*self.coefficients),
+        )
+        for row, (memory_mhz, graphics_mhz) in enumerate(self.clocks_mhz.items()):
+            gpu.memory_clock_mhz[row] = memory_mhz
+            gpu.graphics_clocks[row] = len(graphics_mhz)
+            gpu.graphics_clock_mhz[row][: len(graphics_mhz)] = graphics_mhz
+        memory_mhz, graphics_mhz = next(iter(self.clocks_mhz.items()))
+        gpu.application_mhz[:] = gpu.default_application_mhz[:] = graphics_mhz[0], memory_mhz
+        return gpu
+
+
+def _clocks(highest_mhz: int, lowest_mhz: int) -> tuple[int, ...]:
+    return tuple(range(highest_mhz, lowest_mhz - 1, -15))
+
+
+H200 = Preset(
+    "NVIDIA H200",
+    architecture=9,
+    memory_bytes=143_771 * 2**20,
+    limits_w=(200, 700, 700),
+    clocks_mhz={3201: _clocks(1980, 345)},
+    coefficients=(65.0, 15.0, 40.0, 430.0, 230.0, 1.3, 0.65, 0.45),
+    mig_mode=0,
+)
+"""One memory clock, as boards with HBM have."""
+
+V100 = Preset(
+    "Tesla V100-SXM2-16GB",
+    architecture=5,
+    memory_bytes=16_384 * 2**20,
+    limits_w=(150, 300, 300),
+    clocks_mhz={877: _clocks(1530, 135)},
+    coefficients=(28.0, 8.0, 18.0, 200.0, 80.0, 1.3, 0.7, 0.5),
+)
+"""The oldest with an energy counter; tells the power of the moment, not an average."""
+
+A4000 = Preset(
+    "NVIDIA RTX A4000",
+    architecture=7,
+    memory_bytes=16_376 * 2**20,
+    limits_w=(100, 140, 140),
+    clocks_mhz={7001: _clocks(2100, 210), 5001: _clocks(1650, 210)},
+    coefficients=(12.0, 6.0, 10.0, 95.0, 45.0, 1.3, 0.65, 0.45),
+)
+"""Two memory clocks, with graphics clocks of their own (the board has more)."""
+
+P100 = Preset(
+    "Tesla P100-PCIE-16GB",
+    architecture=4,
+    memory_bytes=16_384 * 2**20,
+    limits_w=(125, 250, 250),
+    clocks_mhz={715: _clocks(1320, 540)},
+    coefficients=(25.0, 6.0, 12.0, 165.0, 60.0, 1.3, 0.7, 0.5),
+)
+"""Too old for an energy counter."""
