@@ -1,0 +1,169 @@
+"""Records what torch allocates and frees on the CPU during an iteration.
+
+By torch's older profiler (`torch.autograd.profiler_legacy`) rather than `torch.profiler`: the latter prints a line of
+its own to stderr where it starts, loads a tracing library with threads, and cannot be left in a forked child. Both see
+the same events, which the allocator itself reports.
+
+It reports the free of a block only if it has seen its allocation under a recording, of this iteration or an earlier
+one. So the first recorded iteration only makes the blocks known that every iteration replaces; a free of something
+older is lost, and the sum of the changes is too high from then on.
+
+Blocks of other allocators (oneDNN's scratch memory, numpy) and of threads that the script has started are not seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from ecoshare.lane.memory_recording import Recording, Standing, Swap
+
+_ERROR_LEVEL = 2
+"""Of torch's C++ log. Below it is a warning for each thousandth block that was allocated before the recording."""
+
+_STARTERS = (
+    ("torch.autograd.profiler", "_prepare_profiler"),
+    ("torch.autograd.profiler", "_enable_profiler"),
+    ("torch.autograd.profiler_legacy", "_enable_profiler_legacy"),
+)
+"""What the script's own profilers start with; it fails while another profiler is on."""
+
+
+class CpuMemory:
+    """The memory of this process on the CPU. Recorded in the thread that begins an iteration."""
+
+    index: int | None = None
+
+    def __init__(self) -> None:
+        self._recording = False
+        self._note = ""
+        self._began_s = 0.0
+        self._log_level: int | None = None
+        self._swap = Swap()
+        self._thread = 0
+
+    def ready(self) -> bool:
+        """Always: the CPU needs no beginning."""
+        return True
+
+    def standing(self) -> Standing:
+        """The proportional set size of the process: pages shared with the warm server count in part."""
+        try:
+            found = re.search(r"^Pss:\s+(\d+) kB", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)
+        except OSError:
+            return Standing()
+        return Standing(process_bytes=int(found[1]) * 1024 if found else None)
+
+    def begin(self) -> None:
+        """An iteration begins."""
+        self._note = self._refusal() or self._start()
+        self._began_s = time.perf_counter()
+
+    def end(self) -> Recording:
+        """The iteration that has begun is over."""
+        took_s = time.perf_counter() - self._began_s
+        changes = _changes(self._stop()) if self._recording else None
+        return Recording(took_s, changes, note=self._note)
+
+    def close(self) -> None:
+        """Stop recording wherever it is."""
+        if self._recording:
+            self._stop()
+
+    def _refusal(self) -> str:
+        import torch
+
+        autograd: Any = torch._C._autograd
+        if not hasattr(autograd, "_enable_profiler_legacy"):
+            return "this torch does not have the profiler that records allocations"
+        return "the script uses a profiler itself" if autograd._profiler_enabled() else ""
+
+    def _start(self) -> str:
+        """Begin to record. Returns why it did not; empty where it did."""
+        import torch
+        from torch.autograd import ProfilerConfig, ProfilerState  # type: ignore[attr-defined]
+
+        if (log_level := _log_level()) is None:
+            return "torch's log cannot be silenced, and it would warn of every recording"
+        config: Any = ProfilerConfig(
+            ProfilerState.CPU, False, True, False, False, False, torch._C._profiler._ExperimentalConfig()
+        )
+        self._log_level, log_level.value = log_level.value, max(log_level.value, _ERROR_LEVEL)
+        for module, name in _STARTERS:
+            if module in sys.modules:
+                self._swap.put(sys.modules[module], name, self._stand_aside)
+        self._recording = True
+        _recorders.append(self)
+        autograd: Any = torch._C._autograd
+        self._thread = threading.get_ident()
+        autograd._enable_profiler_legacy(config)
+        return ""
+
+    def _stop(self) -> list[Any]:
+        """The events of each thread."""
+        import torch
+
+        self._recording = False
+        self._swap.restore()
+        if self in _recorders:
+            _recorders.remove(self)
+        autograd: Any = torch._C._autograd
+        events: list[Any] = []
+        # The state belongs to a thread: another one cannot end it.
+        if threading.get_ident() == self._thread and autograd._profiler_type().name == "LEGACY":
+            events = autograd._disable_profiler_legacy()
+        if self._log_level is not None and (log_level := _log_level()) is not None:
+            log_level.value, self._log_level = self._log_level, None
+        return events
+
+    def _stand_aside(self) -> None:
+        if self._recording and threading.get_ident() == self._thread:
+            self._stop()
+            self._note = "the script uses a profiler itself"
+
+
+_recorders: list[CpuMemory] = []
+"""Recording now: one at most."""
+
+
+def _leave_child() -> None:
+    """A forked child (a `DataLoader` worker) would record for all its life."""
+    for recorder in tuple(_recorders):
+        with contextlib.suppress(Exception):
+            recorder.close()
+
+
+os.register_at_fork(after_in_child=_leave_child)
+
+
+def _changes(threads: list[Any]) -> list[tuple[float, int]]:
+    """(seconds since the recording began, bytes), in order, of the events of all threads."""
+    began = next((event for events in threads for event in events if event.name() == "__start_profile"), None)
+    if began is None:
+        raise RuntimeError("the profiler did not say when it began")
+    found = [
+        (began.cpu_elapsed_us(event) / 1e6, event.cpu_memory_usage())
+        for events in threads
+        for event in events
+        if event.kind() == "memory_alloc" and event.cpu_memory_usage()
+    ]
+    found.sort(key=lambda change: change[0])  # stable: each thread's own order stays
+    return found
+
+
+def _log_level() -> ctypes.c_int | None:
+    """Torch's threshold for messages of its C++ log, to read and to write; `None` where it is out of reach."""
+    import torch
+
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+        return ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
+    except (OSError, ValueError):
+        return None
