@@ -22,6 +22,10 @@ QUICK = [("fair", 1, 4), ("priority", 1, 2), ("srtf", 2, 2)]
 ALL = [(policy, lanes, places) for policy in sorted(POLICIES) for lanes in (1, 2) for places in (1, 2, 4)]
 
 
+pytestmark = pytest.mark.timeout(400)
+"""The scripts alone take a minute when the machine is quiet, and many times that beside another program's threads."""
+
+
 @pytest.fixture(scope="module")
 def alone_logs() -> dict[str, bytes]:
     def one(name: str) -> bytes:
