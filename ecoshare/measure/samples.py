@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ecoshare.errors import UsageError
+
 SCHEMA_VERSION = 1
 
 
@@ -116,12 +118,18 @@ def encode(line: Session | Sample) -> str:
 
 
 def read(path: Path) -> Iterator[Session | Sample]:
-    """The lines of a file; nothing where there is none. A last line that was cut off is left out."""
+    """The lines of a file; nothing where there is none. A last line that was cut off is left out.
+
+    Raises:
+        UsageError: Another line is not one of ours.
+    """
     try:
         with path.open() as file:
             yield from decode(file)
     except FileNotFoundError:
         return
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}", "the run folder is damaged") from error
 
 
 def decode(lines: Iterable[str]) -> Iterator[Session | Sample]:

@@ -43,7 +43,7 @@ class EventLog:
         """
         self._file = path.open("ab")
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _drop_torn_line(path)
+        drop_torn_line(path)
 
     def write(self, event: Event, commands: list[Command]) -> None:
         """Append an event and what followed from it; on the disk when this returns, if anything did, or a job ended.
@@ -117,7 +117,7 @@ def _adapter(entry: type[Entry]) -> TypeAdapter[Entry]:
     return TypeAdapter(entry)
 
 
-def _drop_torn_line(path: Path) -> None:
+def drop_torn_line(path: Path) -> None:
     """Cut what a kill left of a last line, so that the next line begins at its own."""
     with path.open("rb+") as file:
         content = file.read()

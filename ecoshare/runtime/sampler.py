@@ -25,6 +25,7 @@ from ecoshare.measure.modelled import ModelMeter
 from ecoshare.measure.nvml_meter import NvmlMeter
 from ecoshare.measure.rapl import RaplMeter
 from ecoshare.measure.samples import Progress, Sample, Session
+from ecoshare.runtime.log import drop_torn_line
 
 SHORTEST_S = 1.0
 _SHARE = 0.001
@@ -70,8 +71,8 @@ class Sampler:
             return False
         info, self._period_s = self._meter.info, self._meter.info.period_s
         idle_w = self._model.idle_w if self._model is not None else None
-        reading = await asyncio.to_thread(self._meter.read)
-        self._origin_j = reading.energy_j
+        if self._path.exists():  # of a session that was killed
+            drop_torn_line(self._path)
         self._write(
             Session(now_s(), self._device.name, info.name, info.source, info.scope, info.about, info.period_s, idle_w)
         )
@@ -121,7 +122,7 @@ class Sampler:
                 self._gpu = nvml.OpenGpu(self._device.uuid)
             meter = NvmlMeter(self._gpu) if self._gpu is not None else RaplMeter()
             meter.open()
-            meter.read()
+            self._origin_j = meter.read().energy_j
         except UnfitEnvironment as fault:  # no run fails for its meter
             return self._modelled(str(fault))
         return meter

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
 from pathlib import Path
 
+from ecoshare.hardware import devices
+from ecoshare.measure import model
 from ecoshare.measure.samples import Sample, Session, read
+from ecoshare.runtime.sampler import Sampler
 from tests.runtime.running import run, slow_steps
 
 
@@ -25,6 +30,17 @@ def test_the_joules_of_a_run_add_up_and_cover_it(tmp_path: Path) -> None:
     last = samples[-1]
     assert isinstance(last, Sample)
     assert {key: each.iterations for key, each in last.jobs.items()} == {"long#1": 80, "short#1": 20}
+
+
+def test_a_line_that_a_killed_session_cut_off_does_not_spoil_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    session = {"session": {"at_s": 0.0, "device": "cpu", "meter": "model", "source": "modelled", "scope": "cpu"}}
+    session["session"] |= {"about": "", "period_s": 0.0, "idle_w": None}
+    path.write_text(json.dumps(session) + '\n{"at_s": 1.0, "ener')
+    sampler = Sampler(path, devices.processors(), model.processors(1), dict)
+    assert asyncio.run(sampler.begin(lambda: 2.0))
+    first, second, sample = read(path)
+    assert isinstance(first, Session) and isinstance(second, Session) and isinstance(sample, Sample)
 
 
 def test_a_job_that_does_nothing_spends_next_to_nothing(tmp_path: Path) -> None:
