@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ecoshare.errors import UnfitEnvironment
@@ -102,19 +102,7 @@ class Sampler:
         except MeterFault as fault:
             sample = Sample(now_s(), None, str(fault))
         state = self._gpu.state() if self._gpu is not None else None
-        if state is None:
-            return replace(sample, jobs=jobs)
-        return replace(
-            sample,
-            power_w=state.power_w,
-            gpu_clock_mhz=state.gpu_clock_mhz,
-            memory_clock_mhz=state.memory_clock_mhz,
-            temperature_c=state.temperature_c,
-            busy=state.busy,
-            memory_busy=state.memory_busy,
-            memory_bytes=state.memory_bytes,
-            jobs=jobs,
-        )
+        return replace(sample, **(asdict(state) if state is not None else {}), jobs=jobs)
 
     def _open(self) -> Meter | None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import math
 import time
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.hardware import nvml
+from ecoshare.hardware import devices, nvml
 from ecoshare.measure.meter import MeterFault, Reading, between
 from ecoshare.measure.nvml_meter import NvmlMeter
+from ecoshare.measure.samples import Sample, Session, read
+from ecoshare.runtime.sampler import Sampler
 from tests.driver import COMPILER, FakeDriver, Fault, presets
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")
@@ -89,6 +92,18 @@ def test_what_a_board_does_not_tell_is_none(driver: FakeDriver) -> None:
     state = nvml.OpenGpu(driver.gpu(0).uuid).state()
     assert state.busy is None and state.memory_busy is None
     assert None not in (state.power_w, state.gpu_clock_mhz, state.memory_clock_mhz, state.memory_bytes)
+
+
+def test_a_sampler_writes_what_the_gpu_tells(driver: FakeDriver, tmp_path: Path) -> None:
+    gpu = driver.gpu(0)
+    gpu.load(1, compute=0.5, memory=0.5, used_bytes=1 << 30)
+    device = dataclasses.replace(devices.processors(), name="cuda:0", kind="cuda", uuid=gpu.uuid)
+    sampler = Sampler(tmp_path / "samples.jsonl", device, None, dict)
+    assert asyncio.run(sampler.begin(lambda: 0.0))
+    session, sample = read(tmp_path / "samples.jsonl")
+    assert isinstance(session, Session) and (session.meter, session.source) == ("nvml", "measured")
+    assert isinstance(sample, Sample) and sample.memory_bytes is not None and sample.memory_bytes >= 1 << 30
+    assert None not in (sample.energy_j, sample.power_w, sample.gpu_clock_mhz, sample.temperature_c, sample.busy)
 
 
 def test_standard_errors_cover_the_truth_as_often_as_they_claim(tmp_path: Path) -> None:
