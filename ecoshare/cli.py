@@ -40,6 +40,10 @@ app = typer.Typer(
 
 JobFileArgument = Annotated[Path | None, typer.Argument(metavar="JOBS.YAML", help="The job file; see `ecoshare init`.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the first GPU, else the processors.")]
+ProfilesOption = Annotated[
+    Path | None, typer.Option("--profiles", help="Folder that holds profiles; else that of the user's data.")
+]
 RunsOption = Annotated[Path, typer.Option("--runs", help="Folder that holds run folders.")]
 
 
@@ -98,7 +102,7 @@ def run(
         str | None,
         typer.Option(help="fair, fifo, pack, priority or srtf; the objective chooses where none is named."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the first GPU, else the processors.")] = None,
+    device: DeviceOption = None,
     lanes: Annotated[int, typer.Option(help="Lanes: jobs of one lane take turns, lanes run side by side.")] = 1,
     jobs_per_lane: Annotated[int | None, typer.Option(help="Most jobs that hold memory in one lane at once.")] = None,
     memory: Annotated[str | None, typer.Option(help="Most memory for all jobs, such as '8 GiB'.")] = None,
@@ -106,7 +110,14 @@ def run(
         Control, typer.Option(help="Whether clocks and power may be set (nothing sets them yet).")
     ] = Control.AUTO,
     runs: RunsOption = Path("runs"),
+    profiles: ProfilesOption = None,
+    no_profiles: Annotated[
+        bool, typer.Option("--no-profiles", help="Neither use profiles of job classes nor measure new ones.")
+    ] = False,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with a run that was cut off.")] = None,
+    no_report: Annotated[
+        bool, typer.Option("--no-report", help="Draw no report.html and no trace.pftrace at the end.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and start nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -114,6 +125,8 @@ def run(
     from ecoshare.hardware import devices
     from ecoshare.jobs.load import load
     from ecoshare.jobs.quantities import parse_size_bytes
+    from ecoshare.measure.profiles import ProfileStore, default_folder
+    from ecoshare.report import ending
     from ecoshare.report.table import print_summary
     from ecoshare.runtime import plan as planning
     from ecoshare.runtime import session
@@ -122,8 +135,9 @@ def run(
     if resume is not None:
         if jobs is not None:
             raise UsageError("--resume takes the job file from the run; give one or the other")
-        if (policy, device, jobs_per_lane, memory) != (None,) * 4 or lanes != 1 or objective != "energy" or dry_run:
-            raise UsageError("--resume takes its options from the run; only --json goes with it")
+        given = (policy, device, jobs_per_lane, memory, profiles) != (None,) * 5 or lanes != 1 or objective != "energy"
+        if given or dry_run or no_profiles:
+            raise UsageError("--resume takes its options from the run; only --json and --no-report go with it")
         result = session.resume(resume, _progress(errors))
         if not result.ran:
             errors.print(f"note: every job of {resume} has ended already; there is nothing to go on with", markup=False)
@@ -143,19 +157,81 @@ def run(
             lanes=lanes,
             places=jobs_per_lane if jobs_per_lane is not None else planning.PLACES,
             memory_bytes=memory_bytes,
+            store=None if no_profiles else ProfileStore(profiles or default_folder()),
         )
         for note in plan.notes:
-            with contextlib.suppress(OSError):
-                print(f"note: {note}", file=sys.stderr, flush=True)
+            _note(note)
         if dry_run:
             _print_plan(plan.as_dict(), as_json)
             return
         result = session.start(plan, loaded.text, runs, _progress(errors))
+    summary = result.data.summary
     if as_json:
-        print(json.dumps(result.summary, indent=2))
+        print(json.dumps(summary, indent=2), flush=True)
     else:
-        print_summary(result.summary, Console(highlight=False))
-    _judge(result.summary)
+        print_summary(summary, Console(highlight=False))
+    # Last, since it takes a second or two, and nobody should wait for the table.
+    if not no_report and ending.draw(result.folder, result.data, _note) and not as_json:
+        print(f"report: {summary['run']}/{result.folder.report.name}", flush=True)
+    _judge(summary)
+
+
+@app.command()
+def profile(
+    script: Annotated[Path, typer.Argument(metavar="MODEL.PY", help="A script; or a saved profile, to show it.")],
+    args: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments of the script.")] = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Measure so many after the warm-up, instead of until it is steady.")
+    ] = None,
+    compare: Annotated[str | None, typer.Option(metavar="PROFILE", help="Another one to show beside it.")] = None,
+    device: DeviceOption = None,
+    profiles: ProfilesOption = None,
+    runs: RunsOption = Path("runs"),
+    as_json: JsonOption = False,
+) -> None:
+    """Measure what a script needs: memory phases, time and joules an iteration."""
+    from ecoshare.hardware import devices
+    from ecoshare.measure.profiles import ProfileStore, default_folder
+    from ecoshare.report.memory_timeline import svg
+    from ecoshare.report.profile import print_comparison, print_profile
+    from ecoshare.report.progress import Expendable, MeasuringProgress
+    from ecoshare.runtime.folder import write_text
+    from ecoshare.runtime.single import profile_script, saved_profile
+
+    store = ProfileStore(profiles or default_folder())
+    other = saved_profile(compare, store) if compare is not None else None
+    saved = script.suffix == ".json"
+    if saved and args:
+        raise UsageError(f"{script} is a saved profile, and takes no arguments")
+    if saved:
+        made = saved_profile(str(script), store)
+    else:
+        errors = Console(stderr=True, highlight=False)
+        made, result = profile_script(
+            script,
+            args or [],
+            devices.find(device),
+            store,
+            runs,
+            Expendable(MeasuringProgress(errors)),
+            _note,
+            iterations,
+        )
+        for note in result.notes:
+            _note(note)
+    console = Console(highlight=False)
+    if as_json:
+        print(made.model_dump_json(indent=2))
+    elif other is not None:
+        print_comparison(other, made, console)
+    else:
+        print_profile(made, console)
+    if not saved:
+        drawing = store.folder / f"{made.job_class}.svg"
+        write_text(drawing, svg(made))
+        if not as_json:
+            print(f"\nprofile: {store.folder / made.job_class}.json\ndrawing: {drawing}")
+            print(f"run folder: {result.data.summary['run']}", flush=True)
 
 
 @app.command()
@@ -204,22 +280,30 @@ def doctor(as_json: JsonOption = False) -> None:
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder; runs/latest is the newest.")],
-    form: Annotated[str, typer.Option("--format", help="json or csv.")] = "json",
+    form: Annotated[str, typer.Option("--format", help="csv, json, parquet, html or perfetto.")] = "json",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")] = None,
 ) -> None:
-    """Print the result of a run, also of one that was cut off."""
+    """Print the result of a run, also of one that was cut off or still goes on."""
     from ecoshare.report import export as exporting
-    from ecoshare.runtime import session
     from ecoshare.runtime.folder import RunFolder
 
-    text = exporting.export(session.summary_of(RunFolder.open(run)), form)
+    exporting.check(form)
+    if form in exporting.BINARY and output is None and sys.stdout.isatty():
+        raise UsageError(f"--format {form} is nothing for a terminal", "name a file with --output, or pipe it")
+    content = exporting.export(RunFolder.open(run), form)
     if output is None:
-        sys.stdout.write(text)
+        sys.stdout.buffer.write(content)
         return
     try:
-        output.write_text(text)
+        output.write_bytes(content)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}") from error
+
+
+def _note(words: str) -> None:
+    """A line on stderr, where anybody reads it."""
+    with contextlib.suppress(OSError):
+        print(f"note: {words}", file=sys.stderr, flush=True)
 
 
 def _progress(console: Console) -> Any:

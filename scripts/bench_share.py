@@ -77,7 +77,8 @@ def shared(mix: dict[str, tuple[list[str], int]], policy: str) -> list[float]:
         ]
         path = Path(name) / "jobs.yaml"
         path.write_text(json.dumps({"version": 1, "jobs": jobs}))
-        line = [sys.executable, "-m", "ecoshare", "run", str(path), "--device", "cpu", "--json", "--policy", policy]
+        line = [sys.executable, "-m", "ecoshare", "run", str(path), "--device", "cpu", "--no-profiles", "--json"]
+        line += ["--policy", policy]
         line += ["--jobs-per-lane", str(len(mix)), "--runs", str(Path(name) / "runs")]
         began_s = time.monotonic()
         done = subprocess.run(line, capture_output=True, text=True, check=False)

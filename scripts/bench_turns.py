@@ -119,6 +119,7 @@ class Shared:
         # The whole run has the thread count, so that jobs are forked from a warm server that has it too.
         environment = dict(os.environ) if threads == "default" else {**os.environ, "OMP_NUM_THREADS": threads}
         line = [sys.executable, "-m", "ecoshare", "run", str(folder / "jobs.yaml"), "--device", "cpu", "--json"]
+        line += ["--no-profiles"]
         line += ["--policy", "fair", "--jobs-per-lane", str(jobs), "--runs", str(folder / "runs")]
         self._errors = (folder / "errors").open("w+")
         self._controller = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=self._errors, env=environment)

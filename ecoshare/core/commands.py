@@ -1,7 +1,7 @@
 """What the core asks of its driver, in the imperative.
 
 Every command has an id, unique in the run; the driver answers `OpenLane` and `StartJob` with `Done` or `Refused`.
-`SetShares` takes effect at once, and `KillJob` is answered by the `JobExited` of its job.
+`SetShares` takes effect at once, `KillJob` is answered by the `JobExited` of its job, and `ProfileJob` by `Profiled`.
 """
 
 from __future__ import annotations
@@ -69,4 +69,13 @@ class KillJob:
     reason: str
 
 
-Command = OpenLane | StartJob | SetShares | KillJob
+@dataclass(frozen=True, slots=True)
+class ProfileJob:
+    """Measure a job that is warmed up: it runs alone on its device for a while, and the others there wait."""
+
+    id: int
+    job: str
+    attempt: int
+
+
+Command = OpenLane | StartJob | SetShares | KillJob | ProfileJob

@@ -40,12 +40,14 @@ class Config:
         places_per_lane: Most jobs in one lane.
         shared_context: Whether the jobs of a device share one context (MPS), so that an unclean death of one may
             have corrupted its neighbours.
+        profile: Whether a job of a class without a profile is measured in a window of its own run.
     """
 
     policy: str
     lanes_per_device: int = 1
     places_per_lane: int = 4
     shared_context: bool = False
+    profile: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class JobSpec:
         iterations: Total number of training iterations, or None where nobody knows.
         retries: How often a failure is tried again.
         memory: Its measured demand, or None before the first profile.
+        profiled: There is a profile of its class.
         before: What earlier sessions of the same run have seen of it.
     """
 
@@ -86,6 +89,7 @@ class JobSpec:
     retries: int = 0
     memory: MemoryDemand | None = None
     before: Before = Before()
+    profiled: bool = False
 
 
 class Outcome(Enum):
@@ -195,6 +199,21 @@ class JobExited:
 
 
 @dataclass(frozen=True, slots=True)
+class Profiled:
+    """The window that a `ProfileJob` asked for is over, and everybody may run again.
+
+    Attributes:
+        memory: What jobs of the class need; None where it is not known.
+        error: Why there is no profile; empty where there is one.
+    """
+
+    at_s: float
+    command: int
+    memory: MemoryDemand | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """The user wants the run to end: at the next boundaries, or at once."""
 
@@ -202,4 +221,4 @@ class StopRequested:
     at_once: bool
 
 
-Event = RunOpened | JobArrived | Done | Refused | IterationsDone | JobExited | StopRequested
+Event = RunOpened | JobArrived | Done | Refused | IterationsDone | JobExited | Profiled | StopRequested

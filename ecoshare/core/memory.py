@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+ALLOWANCE_SHARE, ALLOWANCE_BYTES = 0.25, 256 << 20
+"""Beyond its profile, whichever is more: another seed, a longer batch, a checkpoint in the making."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryDemand:
@@ -22,6 +25,14 @@ class MemoryDemand:
     def peak_bytes(self) -> int:
         """P + T: what the job may rise to while it holds the turn, and its cap."""
         return self.persistent_bytes + self.ephemeral_bytes
+
+
+def cap_bytes(demand: MemoryDemand, budget_bytes: int) -> int:
+    """The most that a job with a measured demand may rise to: more than was seen of one of its class, within the lane.
+
+    It bounds one job; what keeps the lane is the turn.
+    """
+    return min(budget_bytes, demand.peak_bytes + max(ALLOWANCE_BYTES, int(ALLOWANCE_SHARE * demand.peak_bytes)))
 
 
 def lane_fits(demands: Iterable[MemoryDemand], budget_bytes: int) -> bool:

@@ -7,7 +7,8 @@
     JobArrived     ──►   waiting jobs, ordered by the policy
     Done, Refused  ──►   what was taken or freed counts now
     JobExited      ──►   end, or wait again                  ──►   StartJob, SetShares
-    IterationsDone ──►   ranks inside the lane               ──►   SetShares
+    IterationsDone ──►   ranks inside the lane               ──►   SetShares, ProfileJob
+    Profiled       ──►   what jobs of that class need
     StopRequested  ──►   nothing new; end what runs          ──►   KillJob
 
 Deterministic: equal events give equal commands, so a run's log replays to the same decisions. No event costs a
@@ -20,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import count
 
-from ecoshare.core.commands import Command, KillJob, OpenLane, SetShares, Share, StartJob
+from ecoshare.core.commands import Command, KillJob, OpenLane, ProfileJob, SetShares, Share, StartJob
 from ecoshare.core.events import (
     Device,
     Done,
@@ -29,13 +30,15 @@ from ecoshare.core.events import (
     JobArrived,
     JobExited,
     Outcome,
+    Profiled,
     Refused,
     RunOpened,
     StopRequested,
     Usage,
 )
-from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.memory import MemoryDemand, cap_bytes
 from ecoshare.core.policies import POLICIES
+from ecoshare.core.profiling import Profiling
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState, LaneState
 from ecoshare.core.waiting import WaitingJobs
@@ -67,6 +70,7 @@ class Scheduler:
         self._ids = count(1)
         self._starting: dict[int, Job] = {}
         self._opening: dict[int, Lane] = {}
+        self._profiling = Profiling()
 
     @property
     def live_jobs(self) -> int:
@@ -92,6 +96,9 @@ class Scheduler:
                 return self._progressed(event)
             case JobExited():
                 return self._exited(event)
+            case Profiled():
+                self._profiling.ended(event)
+                return self._fill(event.at_s)
             case StopRequested():
                 return self._stop(event)
 
@@ -159,7 +166,12 @@ class Scheduler:
     def _progressed(self, event: IterationsDone) -> list[Command]:
         job = self.jobs[event.job]
         job.usage = event.usage
-        return [command for lane in job.lanes for command in self._shares(lane)]
+        commands = [command for lane in job.lanes for command in self._shares(lane)]
+        if self._config.profile and not self.stopping and self._profiling.wants(job):
+            command = next(self._ids)
+            self._profiling.begin(command, job)
+            commands.append(ProfileJob(command, job.spec.name, job.attempt))
+        return commands
 
     def _exited(self, event: JobExited) -> list[Command]:
         job = self.jobs[event.job]
@@ -244,7 +256,7 @@ class Scheduler:
                 lane.jobs[job.spec.name] = job
                 touched[lane.number] = lane
             numbers = tuple(lane.number for lane in lanes)
-            commands.append(StartJob(job.command, job.spec.name, job.attempt, numbers, demand.peak_bytes))
+            commands.append(StartJob(job.command, job.spec.name, job.attempt, numbers, self._cap(job, lanes)))
         for lane in touched.values():
             commands += self._shares(lane)
         return commands
@@ -279,6 +291,7 @@ class Scheduler:
             lane
             for lane in sorted(self.lanes.values(), key=self._policy.lane)
             if lane.number not in kept
+            and not self._profiling.occupies(lane)
             and not self._holds_gang(lane)
             and not (gang and lane.jobs)
             and lane.takes(self._demand(job, lane))
@@ -309,7 +322,16 @@ class Scheduler:
         """What the job must be granted there: its profile's demand, else an equal share of the lane."""
         if job.whole_lane or job.spec.gpus > 1:
             return MemoryDemand(lane.budget_bytes)
-        return job.spec.memory or MemoryDemand(lane.budget_bytes // lane.places)
+        demand = self._measured(job) or MemoryDemand(lane.budget_bytes // lane.places)
+        return demand if demand.peak_bytes <= lane.budget_bytes else MemoryDemand(lane.budget_bytes)
+
+    def _measured(self, job: Job) -> MemoryDemand | None:
+        return self._profiling.memory.get(job.spec.job_class) or job.spec.memory
+
+    def _cap(self, job: Job, lanes: tuple[Lane, ...]) -> int:
+        if job.demand == self._measured(job):
+            return cap_bytes(job.demand, min(lane.budget_bytes for lane in lanes))
+        return job.demand.peak_bytes
 
     def _largest_lane(self) -> int:
         return max((lane.budget_bytes for lane in self.lanes.values()), default=0)

@@ -137,16 +137,18 @@ class OpenGpu:
             memory_bytes=int(memory.used) if memory is not None else None,
         )
 
-    def process_bytes(self, pid: int) -> int | None:
-        """Device memory of a process, its context and libraries included; None where the driver does not say.
+    def power_limit_w(self) -> float | None:
+        """The limit in force, whoever set it."""
+        limit_mw = self._told(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle))
+        return float(limit_mw) / 1000 if limit_mw is not None else None
+
+    def processes(self) -> dict[int, int]:
+        """Device memory of each process, its context and libraries included; without those that the driver hides.
 
         Inside a container the driver's process numbers may be those of the host.
         """
         found = self._told(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
-        for process in found or ():
-            if process.pid == pid and process.usedGpuMemory is not None:
-                return int(process.usedGpuMemory)
-        return None
+        return {each.pid: int(each.usedGpuMemory) for each in found or () if each.usedGpuMemory is not None}
 
     @staticmethod
     def _told(read: Callable[[], Any]) -> Any:

@@ -22,9 +22,12 @@ The script does not notice, except by the time. No failure in here is the job's:
 
 from __future__ import annotations
 
+import contextlib
+import json
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ecoshare.lane.memory_cpu import CpuMemory
@@ -115,6 +118,13 @@ class MemoryObserver:
             "note": "; ".join(note for note in notes if note),
         }
 
+    def write(self, path: Path) -> None:
+        """Write the result beside `path` and rename; no job fails for it."""
+        beside = path.with_name(path.name + ".new")
+        with contextlib.suppress(OSError):
+            beside.write_text(json.dumps(self.result()))
+            beside.replace(path)
+
     def _advance(self) -> None:
         if not self._iteration:
             self._thread = threading.get_ident()
@@ -172,6 +182,11 @@ class MemoryObserver:
             self._memory.close()
         except Exception as error:
             self._notes.append(f"{type(error).__name__}: {error}")
+
+
+def memory_path(folder: Path, attempt: int) -> Path:
+    """What was observed of an attempt, in its job's folder."""
+    return folder / ("memory.json" if attempt == 1 else f"memory.attempt-{attempt}.json")
 
 
 @dataclass

@@ -28,10 +28,14 @@ from typing import Any
 import ecoshare
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.iterations import Boundary
+from ecoshare.lane.memory import MemoryObserver, memory_path
 from ecoshare.lane.messages import Launch
-from ecoshare.lane.table import LaneTable
+from ecoshare.lane.table import Ask, LaneTable
 from ecoshare.lane.trace import Tracer, trace_path
 from ecoshare.lane.turn import Turn
+
+_LOOKED_AT_WITHIN_S = 1.0
+"""The controller looks at a job that has been observed every few milliseconds; if it does not, it is busy or gone."""
 
 
 class Job:
@@ -46,6 +50,7 @@ class Job:
         ]
         self._mark: Any = None
         self._hooks: Any = None
+        self._observer: MemoryObserver | None = None
         self._pid = os.getpid()
         # A gang would have to hand over on all its devices at one moment, or its collectives would wait for each
         # other: it keeps its lanes until it ends.
@@ -79,6 +84,8 @@ class Job:
         turn.count(kind is Boundary.EVAL)
         if not self._alone and not self._spans_processes():
             turn.offer(self._drain)
+        if self._observer is not None or turn.asked:
+            self._answer(turn)
 
     def count(self, kind: Boundary) -> None:
         """Count the last iteration of a script that is over: it need not wait for its turn only to end."""
@@ -100,6 +107,19 @@ class Job:
     def out_of_memory(self) -> None:
         """Leave word of why this process ends."""
         self._turns[0].tell_out_of_memory()
+
+    def _answer(self, turn: Turn) -> None:
+        """At a boundary, after any wait: do what the controller asks, whose window of measuring is open."""
+        if turn.asked == Ask.FLUSH:
+            self._trace.flush()
+            turn.answer(Ask.NOTHING)
+        elif self._observer is None and turn.asked == Ask.OBSERVE:
+            self._observer = MemoryObserver(self._launch.device)
+        if self._observer is not None and self._observer.boundary():
+            self._observer.write(memory_path(Path(self._launch.folder), self._launch.attempt))
+            self._observer = None
+            turn.answer(Ask.OBSERVED)
+            turn.stay(_LOOKED_AT_WITHIN_S)
 
     def _begin_cuda(self) -> None:
         """The script has initialised CUDA: its first device work comes next."""

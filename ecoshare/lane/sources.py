@@ -51,7 +51,7 @@ def _imported(path: Path) -> Iterator[str]:
     """Top-level names of the modules that a file imports."""
     try:
         tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -2,7 +2,7 @@
 
 ::
 
-    header   who holds the turn, who wants it most, the quantum
+    header   who holds the turn, who wants it most, who alone may have it, the quantum
     slot 0   claim (written by the controller) │ state and counters (written by the job)
     slot 1   ...
 
@@ -34,10 +34,14 @@ REFILL_AT_FIRST_S = 0.0025
 """What a hand-over is taken to cost until it has been measured: the first quanta are long rather than wasteful."""
 
 NOBODY = -1
+ANYBODY = -2
 NO_RANK = 2**31 - 1
 """Rank of nobody: above every rank that the controller sends."""
 
-_MAGIC = 0x45434F32  # changes with the layout
+AT_ONCE = -(2**31)
+"""Rank of somebody for whom every holder makes room at its next boundary."""
+
+_MAGIC = 0x45434F33  # changes with the layout
 
 
 class Seat(IntEnum):
@@ -50,6 +54,18 @@ class Seat(IntEnum):
     HOLDING = 3
 
 
+class Ask(IntEnum):
+    """What the controller asks of a job at its next boundary, or the job's answer."""
+
+    NOTHING = 0
+    OBSERVE = 1
+    """Observe the memory over the next iterations, and write down what was seen."""
+    OBSERVED = 2
+    """It is written; the job stays at its boundary until the controller has looked at it."""
+    FLUSH = 3
+    """Write the trace."""
+
+
 class Header(ctypes.Structure):
     """State of the lane as a whole. Times are CLOCK_MONOTONIC seconds, which all processes share."""
 
@@ -59,6 +75,7 @@ class Header(ctypes.Structure):
         ("epoch", ctypes.c_uint64),
         ("waiting_rank", ctypes.c_int32),
         ("used", ctypes.c_int32),
+        ("only", ctypes.c_int32),
         ("quantum_s", ctypes.c_double),
         ("wait_per_job_s", ctypes.c_double),
         ("bound_s", ctypes.c_double),
@@ -81,6 +98,7 @@ class Slot(ctypes.Structure):
         ("stop", ctypes.c_uint32),
         ("out_of_memory", ctypes.c_uint32),
         ("rank", ctypes.c_int32),
+        ("ask", ctypes.c_uint32),
         ("weight", ctypes.c_double),
         ("service_s", ctypes.c_double),
         ("since_s", ctypes.c_double),
@@ -140,6 +158,7 @@ class LaneTable:
         layout.header.magic = _MAGIC
         layout.header.holder = NOBODY
         layout.header.waiting_rank = NO_RANK
+        layout.header.only = ANYBODY
         layout.header.wait_per_job_s = wait_per_job_s
         layout.header.refill_s = REFILL_AT_FIRST_S
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -185,19 +204,36 @@ class LaneTable:
                 self.slots[index].rank, self.slots[index].weight = rank, weight
             self.refresh()
 
+    def reserve(self, only: int) -> None:
+        """Let one slot alone have the turn, `NOBODY`, or `ANYBODY` again; a holder keeps it until its next boundary."""
+        with self.locked():
+            self.header.only = only
+            chosen = None
+            if self.header.holder == NOBODY:
+                chosen = self.choose(time.monotonic())
+                self.grant(chosen)
+            else:
+                self.refresh()
+        self.wake(chosen)
+
     # The turn: the jobs' and the supervisor's side
 
     def contenders(self) -> Iterator[Contender]:
-        """Jobs that want the turn and do not have it."""
+        """Jobs that want the turn, may have it, and do not."""
         holder = self.header.holder
         for index in range(self.header.used):
             slot = self.slots[index]
-            if slot.seat == Seat.WAITING and index != holder:
+            if slot.seat == Seat.WAITING and index != holder and self.admits(index):
                 yield Contender(index, slot.rank, slot.service_s, slot.since_s)
+
+    def admits(self, index: int) -> bool:
+        """Whether a slot may have the turn: all may, unless it is reserved."""
+        return self.header.only in (ANYBODY, index)
 
     def choose(self, now_s: float, *also: Contender) -> int | None:
         """The slot that gets the turn next, of those that wait and those given; the caller holds the lock."""
-        return next_holder([*self.contenders(), *also], now_s, self.header.turn_s, self.header.bound_s)
+        contenders = [*self.contenders(), *(each for each in also if self.admits(each.slot))]
+        return next_holder(contenders, now_s, self.header.turn_s, self.header.bound_s)
 
     def grant(self, index: int | None) -> None:
         """Give the turn to a slot, or to nobody; the caller holds the lock."""
@@ -239,6 +275,8 @@ class LaneTable:
         with self.locked():
             ctypes.memset(ctypes.addressof(self.slots[index]), 0, ctypes.sizeof(Slot))
             chosen = None
+            if self.header.only == index:
+                self.header.only = ANYBODY
             if self.header.holder in (index, NOBODY):
                 chosen = self.choose(time.monotonic())
                 self.grant(chosen)
@@ -266,10 +304,10 @@ class LaneTable:
             if seat != Seat.EMPTY:
                 jobs += 1
                 longest_s = max(longest_s, slot.longest_iteration_s)
-                if seat == Seat.WAITING and index != holder:
+                if seat == Seat.WAITING and index != holder and self.admits(index):
                     waiting_rank = min(waiting_rank, slot.rank)
         cost_s = header.latency_s + max(0.0, header.refill_s)
         header.quantum_s = quantum_s(jobs, cost_s, longest_s, header.wait_per_job_s)
         header.turn_s = header.quantum_s + longest_s + cost_s
         header.bound_s = jobs * header.wait_per_job_s
-        header.waiting_rank = waiting_rank
+        header.waiting_rank = waiting_rank if holder == NOBODY or self.admits(holder) else AT_ONCE

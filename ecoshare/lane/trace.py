@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 _MARK = struct.Struct("<Bd")
+MARK_BYTES = _MARK.size
 _FLUSH_BYTES = 512 * _MARK.size
 _MOST_ITERATIONS = 1_000_000
 """A trace stays below 10 MB or so: later iterations are counted as ever, and not marked."""
@@ -35,6 +38,14 @@ class Mark(NamedTuple):
 
     kind: Kind
     at_s: float
+
+
+class Iteration(NamedTuple):
+    """An iteration, with whatever came between it and the one before."""
+
+    kind: Kind
+    from_s: float
+    to_s: float
 
 
 class Tracer:
@@ -79,11 +90,24 @@ def trace_path(folder: Path, attempt: int) -> Path:
     return folder / ("trace.bin" if attempt == 1 else f"trace.attempt-{attempt}.bin")
 
 
-def read(path: Path) -> list[Mark]:
-    """The marks of a trace, in order; none where there is no trace. A mark that was cut off is left out."""
+def read(path: Path, skip_bytes: int = 0) -> list[Mark]:
+    """The marks of a trace, in order; none where there is no trace. A mark that was cut off is left out.
+
+    Args:
+        skip_bytes: Size of the part that is known already: whole marks.
+    """
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            file.seek(skip_bytes)
+            data = file.read()
     except OSError:
         return []
     whole = len(data) - len(data) % _MARK.size
     return [Mark(Kind(kind), at_s) for kind, at_s in _MARK.iter_unpack(data[:whole]) if kind <= max(Kind)]
+
+
+def iterations(marks: Iterable[Mark]) -> Iterator[Iteration]:
+    """Each from the end of the one before it to its own, waits between them included; the first mark ends none."""
+    ends = (mark for mark in marks if mark.kind in (Kind.TRAIN, Kind.EVAL))
+    for earlier, later in pairwise(ends):
+        yield Iteration(later.kind, earlier.at_s, later.at_s)

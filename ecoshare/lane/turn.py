@@ -18,11 +18,13 @@ import time
 from collections.abc import Callable
 
 from ecoshare.core.turns import Contender
-from ecoshare.lane.table import NO_RANK, NOBODY, LaneTable, Seat
+from ecoshare.lane.table import NO_RANK, NOBODY, Ask, LaneTable, Seat
 from ecoshare.lane.trace import Kind, Tracer
 
 _LOOK_AGAIN_S = 1.0
 """A waiter that was never woken (its waker was killed in between) looks for itself after this long."""
+
+_LOOK_S = 0.002
 
 _COLD = 8
 """Iterations at the beginning of a turn that may be slower for the hand-over before them: the first by the most, but
@@ -152,6 +154,24 @@ class Turn:
         else:
             slot.first_s, slot.waited_at_first_s = now_s, waited_s
         slot.last_s, slot.waited_at_last_s = now_s, waited_s
+
+    @property
+    def asked(self) -> int:
+        """What the controller asks of the job: an `Ask`."""
+        return int(self._slot.ask)
+
+    def answer(self, answer: Ask) -> None:
+        """Tell the controller so."""
+        self._slot.ask = answer
+
+    def stay(self, longest_s: float) -> None:
+        """Wait until the controller has taken note of the answer, but no longer than that."""
+        end_s = time.monotonic() + longest_s
+        while self._slot.ask == Ask.OBSERVED:
+            if time.monotonic() > end_s:
+                self._slot.ask = Ask.NOTHING
+                break
+            time.sleep(_LOOK_S)
 
     def tell_out_of_memory(self) -> None:
         """Leave word for the supervisor: this process ends because it got no more memory."""

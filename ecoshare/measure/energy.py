@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from ecoshare.measure.attribution import Work, idle_part_j, split
 from ecoshare.measure.meter import Energy, MeterFault, Reading, between
-from ecoshare.measure.samples import Progress, Sample, Session, job_of
+from ecoshare.measure.samples import Idle, Line, Progress, Sample, Session, job_of
 
 _BUSY_S = 0.05
 """Time with the turn in an interval from which on a job counts as busy: a counter that stands still then is stale."""
@@ -57,7 +57,7 @@ class Account:
     """Joules of a run.
 
     Attributes:
-        session: The meter; of a run that was resumed, the last.
+        session: The meter; of a run that was resumed, the last. Its idle power is the one watched, where it was.
         energy: Of the device over all intervals that are known; None where there is none.
         idle_j: Part of it that no work caused.
         jobs: By job: attributed (or modelled) joules beyond idle.
@@ -75,7 +75,7 @@ class Account:
     faults: list[str] = field(default_factory=list)
 
 
-def account(lines: Iterable[Session | Sample], rates: Callable[[str], Rate | None]) -> Account:
+def account(lines: Iterable[Line], rates: Callable[[str], Rate | None]) -> Account:
     """The account of a run.
 
     Args:
@@ -85,18 +85,39 @@ def account(lines: Iterable[Session | Sample], rates: Callable[[str], Rate | Non
     """
     result = Account()
     before: Sample | None = None
-    for line in lines:
+    ended: dict[str, Progress] = {}
+    for line in _with_idle(list(lines)):
         if isinstance(line, Session):
             result.session, before = line, None
         elif result.session is None:
             raise ValueError(f"a sample at {line.at_s} s, and no session before it")
         elif before is None:
             before = line
-        elif line.at_s - before.at_s > result.session.period_s:  # else there is no new number; the next has it all
-            result.intervals.append(_interval(before, line, result.session, rates))
-            before = line
+        elif line.at_s - before.at_s > result.session.period_s:
+            # What ended in a line that was passed over is in no later one.
+            whole = replace(line, jobs={**ended, **line.jobs})
+            result.intervals.append(_interval(before, whole, result.session, rates))
+            before, ended = line, {}
+        else:  # there is no new number; the next line has it all
+            ended.update(line.jobs)
     _add_up(result, rates)
     return result
+
+
+def _with_idle(lines: list[Line]) -> Iterator[Session | Sample]:
+    """The lines, each session with the idle power that was watched in it, if it was; the last, if several times."""
+    watched_w: dict[int, float] = {}
+    begun = 0
+    for place, line in enumerate(lines):
+        if isinstance(line, Session):
+            begun = place
+        elif isinstance(line, Idle):
+            watched_w[begun] = line.power_w
+    for place, line in enumerate(lines):
+        if isinstance(line, Session):
+            yield replace(line, idle_w=watched_w.get(place, line.idle_w))
+        elif isinstance(line, Sample):
+            yield line
 
 
 def _interval(first: Sample, last: Sample, session: Session, rates: Callable[[str], Rate | None]) -> Interval:

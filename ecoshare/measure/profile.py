@@ -20,7 +20,7 @@ class Origin(_Part):
 
     Attributes:
         script: Absolute path; or, for a module, its name.
-        sources: SHA-256 of the script and of each local module that it imports, by path relative to the script's folder.
+        sources: SHA-256 of the script and of each local module that it imports, by path from the script's folder.
         args: All arguments.
         device_model: What the maker calls the device.
         torch: Version.
@@ -165,6 +165,7 @@ class Window(_Part):
         warm_up_s: Time with the turn before.
         measured_s: Of which times and joules were measured.
         total_s: Of the whole window: idle device, recorded iterations, measured ones.
+        productive_s: What the iterations done in it take without being observed.
         overhead: What observing the memory added to the time of the window's iterations, over that time.
         paused_jobs: Others that waited meanwhile.
     """
@@ -173,6 +174,7 @@ class Window(_Part):
     warm_up_s: NonNegativeFloat
     measured_s: NonNegativeFloat
     total_s: NonNegativeFloat
+    productive_s: NonNegativeFloat
     overhead: float | None
     paused_jobs: NonNegativeInt
 

@@ -4,9 +4,11 @@
 
     {"session": {...}}                   a meter was opened: its joules start at 0 here (again, after `--resume`)
     {"at_s": 4.0, "energy_j": 61.2, ...  joules since then, the device's state, and what each attempt has done so far
+    {"idle": {"at_s": 4.5, ...           what the device drew while every job waited
     {"at_s": 5.0, ...
 
-All numbers of jobs are totals since their attempt began, so a line that is lost costs resolution and no joules.
+All numbers of jobs are totals since their attempt began, so a line that is lost costs resolution and no joules. An
+attempt that has ended is in one line more, with all that it did.
 """
 
 from __future__ import annotations
@@ -97,6 +99,23 @@ class Sample:
     jobs: dict[str, Progress] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """The device was watched while no job ran on it, with their contexts there.
+
+    Attributes:
+        power_w: Mean of the time that ended at `at_s`.
+        standard_error_w: Of the counter's coarseness in time.
+    """
+
+    at_s: float
+    power_w: float
+    standard_error_w: float
+
+
+Line = Session | Sample | Idle
+
+
 def attempt_key(job: str, attempt: int) -> str:
     """The name of an attempt in a sample."""
     return f"{job}#{attempt}"
@@ -107,17 +126,19 @@ def job_of(key: str) -> str:
     return key.rpartition("#")[0]
 
 
-def encode(line: Session | Sample) -> str:
+def encode(line: Line) -> str:
     """One line, with its newline; of a sample only what is known."""
     if isinstance(line, Session):
         return json.dumps({"session": asdict(line)}) + "\n"
+    if isinstance(line, Idle):
+        return json.dumps({"idle": asdict(line)}) + "\n"
     fields = {
         name: value for name, value in asdict(line).items() if (value is not None and value != "") or name == "energy_j"
     }
     return json.dumps(fields) + "\n"
 
 
-def read(path: Path) -> Iterator[Session | Sample]:
+def read(path: Path) -> Iterator[Line]:
     """The lines of a file; nothing where there is none. A last line that was cut off is left out.
 
     Raises:
@@ -132,7 +153,7 @@ def read(path: Path) -> Iterator[Session | Sample]:
         raise UsageError(f"{path}: {error}", "the run folder is damaged") from error
 
 
-def decode(lines: Iterable[str]) -> Iterator[Session | Sample]:
+def decode(lines: Iterable[str]) -> Iterator[Line]:
     """Sessions and samples of text lines.
 
     Raises:
@@ -148,8 +169,10 @@ def decode(lines: Iterable[str]) -> Iterator[Session | Sample]:
             broken = ValueError(f"not a sample: {line[:200]!r}: {error}")
 
 
-def _decode(fields: dict[str, Any]) -> Session | Sample:
+def _decode(fields: dict[str, Any]) -> Line:
     if "session" in fields:
         return Session(**fields["session"])
+    if "idle" in fields:
+        return Idle(**fields["idle"])
     jobs = {key: Progress(*values) for key, values in fields.pop("jobs", {}).items()}
     return Sample(**fields, jobs=jobs)

@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ecoshare.core.commands import Command, StartJob
-from ecoshare.core.events import Event, JobExited, Outcome, StopRequested
+from ecoshare.core.commands import Command, ProfileJob, StartJob
+from ecoshare.core.events import Event, JobExited, Outcome, Profiled, StopRequested
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.lane.messages import GRACE_S
 from ecoshare.report.views import JobView, RunView
@@ -95,6 +95,7 @@ class PlainProgress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._said_s = 0.0
+        self._windows: dict[int, tuple[str, float]] = {}
 
     def event(self, event: Event, commands: list[Command]) -> None:
         """Say what began or ended."""
@@ -107,7 +108,14 @@ class PlainProgress:
             self._say(event.at_s, f"{event.job}{which}: {how} ({done})")
         if isinstance(event, StopRequested):
             self._say(event.at_s, stop_line(event.at_once))
+        if isinstance(event, Profiled):
+            job, began_s = self._windows.pop(event.command)
+            took = format_duration(event.at_s - began_s)
+            self._say(event.at_s, f"{job}: {f'no profile: {event.error}' if event.error else f'profiled in {took}'}")
         for command in commands:
+            if isinstance(command, ProfileJob):
+                self._windows[command.id] = command.job, event.at_s
+                self._say(event.at_s, f"{command.job}: the first of its class, is measured alone for some seconds")
             if isinstance(command, StartJob):
                 again = f", attempt {command.attempt}" if command.attempt > 1 else ""
                 self._say(event.at_s, f"{command.job}: starts in lane {_lanes(command.lanes)}{again}")
@@ -127,6 +135,42 @@ class PlainProgress:
         self._console.print(f"{at_s:8.1f} s  {text}", markup=False, highlight=False, soft_wrap=True)
 
 
+class MeasuringProgress:
+    """What a run for the sake of a profile is at: a line for each stage."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._measured = False
+        self._said_s = 0.0
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Say which stage has begun."""
+        if isinstance(event, Profiled) and not event.error:
+            self._measured = True
+            self._say(event.at_s, "measured; stopping the script")
+        if isinstance(event, JobExited) and event.outcome is not Outcome.STOPPED:
+            self._say(event.at_s, f"{event.job} ended by itself: {event.reason or event.outcome.value}")
+        if isinstance(event, StopRequested) and not self._measured:
+            self._say(event.at_s, stop_line(event.at_once))
+        for command in commands:
+            if isinstance(command, StartJob):
+                self._say(event.at_s, f"{command.job} starts; its first iterations are dropped")
+            if isinstance(command, ProfileJob):
+                self._say(event.at_s, "it is warm: measuring its memory, then times and joules")
+
+    def show(self, view: RunView) -> None:
+        """Say how far it is, now and then."""
+        if view.at_s - self._said_s >= _PLAIN_EVERY_S and not self._measured:
+            self._said_s = view.at_s
+            self._say(view.at_s, ", ".join(f"{_progress(job)} iterations" for job in view.jobs))
+
+    def close(self) -> None:
+        """Nothing is left to say."""
+
+    def _say(self, at_s: float, text: str) -> None:
+        self._console.print(f"{at_s:8.1f} s  {text}", markup=False, highlight=False, soft_wrap=True)
+
+
 class LiveProgress:
     """A table that is drawn anew a few times a second."""
 
@@ -134,11 +178,17 @@ class LiveProgress:
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._live.start()
         self._note = ""
+        self._window = ""
 
     def event(self, event: Event, commands: list[Command]) -> None:
         """Keep what the user must know."""
         if isinstance(event, StopRequested):
             self._note = stop_line(event.at_once)
+        if isinstance(event, Profiled):
+            self._window = ""
+        for command in commands:
+            if isinstance(command, ProfileJob):
+                self._window = f"{command.job}, the first of its class, is measured alone for some seconds"
 
     def show(self, view: RunView) -> None:
         """Draw the table."""
@@ -158,7 +208,7 @@ class LiveProgress:
             title += "   (loading torch)"
         failed = [f"{job.name}: {job.reason}" for job in view.jobs if job.reason][-_MOST_REASONS:]
         below = [line if len(line) <= self._width() else line[: self._width() - 1] + "…" for line in failed]
-        caption = Text("\n".join([*below, self._note] if self._note else below))
+        caption = Text("\n".join([*below, *filter(None, (self._window, self._note))]))
         table = Table(title=Text(title), caption=caption, box=None, title_justify="left", caption_justify="left")
         for name, right in (
             ("job", False),

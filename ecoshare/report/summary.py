@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from ecoshare.core.commands import Command, StartJob
@@ -24,6 +25,8 @@ from ecoshare.core.events import (
 )
 from ecoshare.measure.energy import Account
 from ecoshare.measure.meter import ATTRIBUTED, MEASURED
+from ecoshare.measure.profile import Profile
+from ecoshare.report.windows import search_energy_j, windows
 
 SCHEMA_VERSION = 1
 
@@ -45,7 +48,12 @@ class _JobStory:
 
 
 def summarise(
-    plan: dict[str, Any], entries: Iterable[Event | Command], energy: Account, run: str, live: bool = False
+    plan: dict[str, Any],
+    entries: Sequence[Event | Command],
+    energy: Account,
+    run: str,
+    live: bool = False,
+    profiles: Mapping[str, Profile] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The summary of a run.
 
@@ -55,6 +63,7 @@ def summarise(
         energy: Whose joules they were.
         run: Name of the run folder, as users would type it.
         live: Whether the run still goes on.
+        profiles: Of the jobs' classes, as far as there are any.
 
     Returns:
         The object described in docs/summary.md.
@@ -62,7 +71,11 @@ def summarise(
     stories = {job["name"]: _JobStory() for job in plan["jobs"]}
     stopped = _read(entries, stories)
     states = {name: _state(story, stopped, live) for name, story in stories.items()}
-    jobs = [_job(job, stories[job["name"]], plan, energy, states[job["name"]]) for job in plan["jobs"]]
+    jobs = [
+        _job(job, stories[job["name"]], plan, energy, states[job["name"]], profiles.get(job["class"]))
+        for job in plan["jobs"]
+    ]
+    measured = windows(entries, {job["name"]: job["class"] for job in plan["jobs"]}, profiles, energy)
     finishes = [story.finish_s for story in stories.values() if story.finish_s is not None]
     arrivals = [story.arrival_s for story in stories.values() if story.arrival_s is not None]
     makespan_s = max(finishes) - min(arrivals) if finishes and arrivals else None
@@ -79,8 +92,9 @@ def summarise(
         "mean_jct_s": sum(jcts_s) / len(jcts_s) if jcts_s else None,
         "energy": _device_energy(energy),
         "idle_energy_j": energy.idle_j,
-        "search_energy_j": None,
+        "search_energy_j": search_energy_j(measured) if energy.energy is not None else None,
         "jobs": jobs,
+        "windows": measured,
         "settings": [],
         "baseline": None,
         "notes": plan["notes"],
@@ -121,10 +135,21 @@ def _read(entries: Iterable[Event | Command], stories: dict[str, _JobStory]) -> 
     return stopped
 
 
-def _job(job: dict[str, Any], story: _JobStory, plan: dict[str, Any], energy: Account, state: str) -> dict[str, Any]:
+def _job(
+    job: dict[str, Any],
+    story: _JobStory,
+    plan: dict[str, Any],
+    energy: Account,
+    state: str,
+    profile: Profile | None,
+) -> dict[str, Any]:
     usage, last = story.usage, story.last
     jct_s = story.finish_s - story.arrival_s if story.finish_s is not None and story.arrival_s is not None else None
     own = _job_energy(job["name"], energy)
+    alone_s = _alone_s(usage, profile)
+    slower = slowdown(usage, plan["lanes"])
+    if slower is None:
+        slower = _over(usage.span_s, alone_s)
     return {
         "name": job["name"],
         "class": job["class"],
@@ -142,9 +167,9 @@ def _job(job: dict[str, Any], story: _JobStory, plan: dict[str, Any], energy: Ac
         "queue_s": story.start_s - story.arrival_s
         if story.start_s is not None and story.arrival_s is not None
         else None,
-        "slowdown": slowdown(usage, plan["lanes"]),
-        "slowdown_limit_met": _limit_met(job["slowdown"], slowdown(usage, plan["lanes"])),
-        "interference": None,
+        "slowdown": slower,
+        "slowdown_limit_met": _limit_met(job["slowdown"], slower),
+        "interference": _over(usage.span_s - usage.waited_s, alone_s),
         "stretch": None,
         "held_s": usage.held_s if last is not None else None,
         "handovers": usage.handovers if last is not None else None,
@@ -166,6 +191,22 @@ def slowdown(usage: Usage, lanes: int) -> float | None:
     if lanes > 1 or usage.iterations + usage.eval_iterations < 2 or working_s <= 0:
         return None
     return usage.span_s / working_s
+
+
+def _alone_s(usage: Usage, profile: Profile | None) -> float | None:
+    """What the iterations from the first boundary to the last would take alone, by the profile of the job's class."""
+    done = usage.iterations + usage.eval_iterations
+    if profile is None or done < 2:
+        return None
+    kinds = ((usage.iterations, profile.train), (usage.eval_iterations, profile.eval))
+    if any(count and times is None for count, times in kinds):
+        return None
+    alone_s = sum(count * times.mean_s for count, times in kinds if times is not None)
+    return alone_s * (done - 1) / done
+
+
+def _over(time_s: float, alone_s: float | None) -> float | None:
+    return time_s / alone_s if alone_s else None
 
 
 def _error(story: _JobStory) -> str | None:

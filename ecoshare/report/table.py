@@ -37,6 +37,8 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
     console.print(table)
     console.print()
     console.print(Text(totals(summary)), soft_wrap=True)
+    if summary["windows"]:
+        console.print(Text(measured(summary)), soft_wrap=True)
     failed = [job for job in summary["jobs"] if job["error"]]
     for job in failed[:_MOST_ERRORS]:
         console.print(Text.assemble((job["name"], "red"), f": {job['error']}"), soft_wrap=True)
@@ -56,6 +58,22 @@ def totals(summary: dict[str, Any]) -> str:
     else:
         parts.append("energy not known")
     return ", ".join(parts)
+
+
+def measured(summary: dict[str, Any]) -> str:
+    """What measuring new classes cost, in one line."""
+    made = [window for window in summary["windows"] if window["error"] is None]
+    lost_s = sum(window["lost_s"] for window in made if window["lost_s"] is not None)
+    spent = summary["search_energy_j"]
+    source = summary["energy"]["source"] if summary["energy"] is not None else ""
+    cost = f" and {format_energy(spent)} {source}" if spent is not None else ""
+    classes = f"{len(made)} new class" + ("" if len(made) == 1 else "es")
+    failed = (
+        f"; {len(summary['windows']) - len(made)} windows came to nothing"
+        if len(made) < len(summary["windows"])
+        else ""
+    )
+    return f"measured {classes}, which cost {_duration(lost_s)}{cost} beyond the work done meanwhile{failed}"
 
 
 def energy(value: dict[str, Any] | None) -> str:

@@ -19,13 +19,13 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ecoshare.core.commands import Command, KillJob, OpenLane, SetShares, StartJob
+from ecoshare.core.commands import Command, KillJob, OpenLane, ProfileJob, SetShares, StartJob
 from ecoshare.core.events import (
     Done,
     Event,
@@ -33,6 +33,7 @@ from ecoshare.core.events import (
     JobArrived,
     JobExited,
     Outcome,
+    Profiled,
     Refused,
     RunOpened,
     StopRequested,
@@ -51,11 +52,14 @@ from ecoshare.report.summary import slowdown
 from ecoshare.report.views import JobView, RunView
 from ecoshare.runtime import sweep
 from ecoshare.runtime.folder import RunFolder, unwritable
+from ecoshare.runtime.footprint import Footprints
 from ecoshare.runtime.guard import Guard
 from ecoshare.runtime.log import EventLog
 from ecoshare.runtime.plan import Plan, PlannedJob
+from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.sampler import Sampler
 from ecoshare.runtime.supervisor import Supervisor
+from ecoshare.runtime.window import Measured, Window, WindowFailed
 
 _PROGRESS_S = 1.0
 _PROGRESS_SHARE = 0.01
@@ -91,6 +95,7 @@ class Driver:
         began_s: Monotonic time of the first opening of the run.
         progress: Is told what happens.
         after_jobs: Called when no job is left.
+        profiler: Makes profiles of what windows measure, and keeps them.
         power: Model of the device's power, for want of a meter.
         core: Decides.
         processes: Attempts under way, by job name.
@@ -104,19 +109,24 @@ class Driver:
     began_s: float
     progress: Progress
     after_jobs: Callable[[], None]
+    profiler: Profiler
     power: PowerModel | None = None
     core: Scheduler = field(default_factory=Scheduler)
     tables: dict[int, LaneTable] = field(default_factory=dict)
     processes: dict[str, _Process] = field(default_factory=dict)
     ready: Ready | None = None
     _ended: dict[str, samples.Progress] = field(default_factory=dict)
+    _footprints: Footprints = field(default_factory=Footprints)
+    _windows: set[asyncio.Task[None]] = field(default_factory=set)
     _queue: asyncio.Queue[Callable[..., Event]] = field(default_factory=asyncio.Queue)
     _jobs: dict[str, PlannedJob] = field(default_factory=dict)
     _commands: dict[int, str] = field(default_factory=dict)
     _to_arrive: int = 0
     _stops: int = 0
+    _sampler: Sampler | None = None
     _supervisor: Supervisor | None = None
     _guard: Guard | None = None
+    _tasks: asyncio.TaskGroup | None = None
 
     def now_s(self) -> float:
         """Seconds since the run was first opened."""
@@ -134,10 +144,11 @@ class Driver:
             with self._signals():
                 await self._guard.start()
                 self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
-                sampler = Sampler(self.folder.samples, self.plan.device, self.power, self._progress_of_jobs)
+                self._sampler = Sampler(self.folder.samples, self.plan.device, self.power, self._progress_of_jobs)
                 async with asyncio.TaskGroup() as tasks:
+                    self._tasks = tasks
                     beside = (
-                        sampler.keep(self.now_s),
+                        self._sampler.keep(self.now_s),
                         self._guard.keep(),
                         self._listen(),
                         self._tell_progress(),
@@ -147,9 +158,9 @@ class Driver:
                     self._tell(partial(RunOpened, **self.plan.opening()))
                     self._schedule_arrivals()
                     await self._decide()
-                    for task in running:
+                    for task in (*running, *self._windows):
                         task.cancel()
-                await sampler.finish(self.now_s)
+                await self._sampler.finish(self.now_s)
         except* OSError as errors:
             raise unwritable(self.folder.path, _first(errors)) from errors
         except* UnfitEnvironment as errors:
@@ -247,7 +258,9 @@ class Driver:
             return
         del self.processes[ended.job]
         usage = Usage(**ended.usage) if ended.usage else process.known
-        self._ended[samples.attempt_key(ended.job, ended.attempt)] = _progress(process.places[0][0], usage)
+        key = samples.attempt_key(ended.job, ended.attempt)
+        self._ended[key] = _progress(process.places[0][0], usage, None)
+        self._footprints.forget(key)
         self._tell(
             partial(
                 JobExited,
@@ -320,16 +333,61 @@ class Driver:
             return self.processes[name].known
         return Usage(**attempt.usage(slot))
 
-    def _progress_of_jobs(self) -> dict[str, samples.Progress]:
-        """What every attempt of this session has done so far, those that have ended included."""
-        done = dict(self._ended)
+    def _progress_of_jobs(self, on_device: Mapping[int, int]) -> dict[str, samples.Progress]:
+        """What every attempt under way has done so far, and once more those that have ended since the last call."""
+        done, self._ended = self._ended, {}
         for name, process in self.processes.items():
             lane, index = process.places[0]
             usage = self.usage(name)
-            spent_s = processes.processor_s(processes.family(self.tables[lane].slots[index].pid))
+            family = processes.family(self.tables[lane].slots[index].pid)
+            spent_s = max(processes.processor_s(family), usage.cpu_s)
             key = samples.attempt_key(name, process.attempt)
-            done[key] = _progress(lane, replace(usage, cpu_s=max(spent_s, usage.cpu_s)))
+            memory_bytes = self._footprints.bytes(key, family, on_device if self.plan.device.kind != "cpu" else None)
+            done[key] = _progress(lane, replace(usage, cpu_s=spent_s), memory_bytes)
         return done
+
+    # Windows of measuring
+
+    def _profile_job(self, command: ProfileJob) -> None:
+        assert self._tasks is not None
+        task = self._tasks.create_task(self._profile(command))
+        self._windows.add(task)
+        task.add_done_callback(self._windows.discard)
+
+    async def _profile(self, command: ProfileJob) -> None:
+        """Measure a job in a window of its run; the core is told, whatever comes of it."""
+        memory, error = None, ""
+        try:
+            measured = await self._measure(command)
+            memory = self.profiler.keep(self._jobs[command.job], command.attempt, measured, self.ready, self._sampler)
+        except WindowFailed as failed:
+            error = str(failed)
+        self._tell(partial(Profiled, command=command.id, memory=memory, error=error))
+        if self.profiler.stops_the_run:
+            self._tell(partial(StopRequested, at_once=False))
+
+    async def _measure(self, command: ProfileJob) -> Measured:
+        process = self.processes.get(command.job)
+        if process is None or process.attempt != command.attempt:
+            raise WindowFailed("the job ended before its window")
+        assert self._sampler is not None
+
+        def usage() -> Usage | None:
+            here = self.processes.get(command.job) is process and not self.core.stopping
+            return self.usage(command.job) if here else None
+
+        window = Window(
+            tables=self.tables,
+            place=process.places[0],
+            folder=self.folder.job(command.job),
+            attempt=command.attempt,
+            key=samples.attempt_key(command.job, command.attempt),
+            sampler=self._sampler,
+            limits=self.profiler.limits,
+            now_s=self.now_s,
+            usage=usage,
+        )
+        return await window.measure()
 
     @contextlib.contextmanager
     def _signals(self) -> Any:
@@ -364,6 +422,8 @@ class Driver:
                 self._start_job(command)
             case SetShares():
                 self._set_shares(command)
+            case ProfileJob():
+                self._profile_job(command)
             case KillJob():
                 self._send(Stop(command.job, command.attempt, command.at_once, command.reason, GRACE_S))
 
@@ -415,8 +475,8 @@ class Driver:
             await self._guard.dismiss()
 
 
-def _progress(lane: int, usage: Usage) -> samples.Progress:
-    return samples.Progress(lane, usage.held_s, usage.iterations, usage.eval_iterations, usage.cpu_s)
+def _progress(lane: int, usage: Usage, memory_bytes: int | None) -> samples.Progress:
+    return samples.Progress(lane, usage.held_s, usage.iterations, usage.eval_iterations, usage.cpu_s, memory_bytes)
 
 
 def _first(errors: BaseExceptionGroup[Any]) -> Any:

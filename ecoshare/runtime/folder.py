@@ -9,6 +9,7 @@
         events.jsonl               the one truth: every event and command, in order
         samples.jsonl              joules, power and clocks over time, and what each job had done by then
         summary.json               the result, for other programs
+        report.html, trace.pftrace the result, to look at
         jobs/<name>/               stdout.log, stderr.log, exit-<attempt>.json, trace.bin
     runs/latest                    -> the newest
 """
@@ -105,14 +106,42 @@ class RunFolder:
         return self.path / "samples.jsonl"
 
     @property
+    def profiles(self) -> Path:
+        """Profiles of the classes of its jobs, as they were used or made."""
+        return self.path / "profiles"
+
+    @property
     def summary(self) -> Path:
         """The result."""
         return self.path / "summary.json"
 
     @property
+    def report(self) -> Path:
+        """The result with charts, for a browser."""
+        return self.path / "report.html"
+
+    @property
+    def trace(self) -> Path:
+        """Turns and iterations over time, for ui.perfetto.dev."""
+        return self.path / "trace.pftrace"
+
+    @property
     def supervisor_log(self) -> Path:
         """What the warm server said on stderr; empty unless something is wrong."""
         return self.path / "supervisor.log"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What `write_json` wrote.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    try:
+        data: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", "the run folder is damaged") from error
+    return data
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -125,21 +154,27 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` beside `path` and rename.
+    """Write `text` as `write_bytes` does, in UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` beside `path` and rename.
 
     Raises:
         UnfitEnvironment: No room, or no permission.
     """
     beside = path.with_name(path.name + ".new")
     try:
-        with beside.open("w") as file:
-            file.write(text)
+        with beside.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise unwritable(path, error) from error
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def unwritable(path: Path, error: OSError) -> UnfitEnvironment:

@@ -20,7 +20,11 @@ from ecoshare.jobs.quantities import format_size
 from ecoshare.jobs.schema import Job
 from ecoshare.lane.messages import Launch
 from ecoshare.lane.table import SLOTS
-from ecoshare.runtime.jobclass import job_class
+from ecoshare.measure.difference import why_new
+from ecoshare.measure.profile import Profile
+from ecoshare.measure.profiles import ProfileStore
+from ecoshare.runtime.jobclass import JobClass, JobClasses
+from ecoshare.runtime.profiling import demand
 
 OBJECTIVES: dict[str, tuple[str, str]] = {
     "energy": (
@@ -37,6 +41,8 @@ OBJECTIVES: dict[str, tuple[str, str]] = {
 LEAST_BYTES = 256 << 20
 """What a job needs at least: torch alone."""
 
+_MOST_REASONS = 3
+
 PLACES = 4
 """Jobs in a lane, where the user does not say: each gets this share of the lane's memory until it has a profile."""
 
@@ -48,6 +54,7 @@ class PlannedJob:
     spec: JobSpec
     arrival_s: float
     source: Job
+    job_class: JobClass
 
     def launch(
         self,
@@ -116,6 +123,8 @@ class Plan:
         memory_bytes: What all lanes together may use of the device.
         environment: What every job's environment gets.
         mps: Whether jobs of parallel lanes share a context through MPS.
+        profiles: Folder of profiles; None where classes without one are not to be measured.
+        known: Profiles of classes of this run that were there before, by class.
         notes: What the user should know about these decisions, a line each.
     """
 
@@ -129,6 +138,8 @@ class Plan:
     places: int
     environment: dict[str, str | None]
     mps: bool
+    profiles: Path | None
+    known: dict[str, Profile]
     notes: tuple[str, ...]
     jobs: tuple[PlannedJob, ...]
 
@@ -136,7 +147,7 @@ class Plan:
         """Fields of the run's `RunOpened`."""
         return {
             "schema": SCHEMA,
-            "config": Config(self.policy, self.lanes, self.places, self.mps),
+            "config": Config(self.policy, self.lanes, self.places, self.mps, self.profiles is not None),
             "devices": (Device(self.device.name, "local", self.memory_bytes),),
         }
 
@@ -153,9 +164,16 @@ class Plan:
             "lanes": self.lanes,
             "places_per_lane": self.places,
             "mps": self.mps,
+            "profiles": str(self.profiles) if self.profiles is not None else None,
+            "known_classes": sorted(self.known),
             "notes": list(self.notes),
             "jobs": [job.as_dict() for job in self.jobs],
         }
+
+    def without_profiles(self) -> Plan:
+        """The same as if nothing were known of any class."""
+        unknown = tuple(replace(job, spec=replace(job.spec, memory=None, profiled=False)) for job in self.jobs)
+        return replace(self, jobs=unknown, known={})
 
     def remaining(self, unfinished: dict[str, Before]) -> Plan:
         """The plan of a resumed run: jobs that have not finished, with what is known of their earlier attempts."""
@@ -175,8 +193,12 @@ def make(
     lanes: int = 1,
     places: int = PLACES,
     memory_bytes: int | None = None,
+    store: ProfileStore | None = None,
 ) -> Plan:
     """Decide how to run the jobs of a file on a device.
+
+    Args:
+        store: Profiles of job classes; None to use none and measure none.
 
     Raises:
         UsageError: No such objective or policy, or numbers out of range.
@@ -198,7 +220,10 @@ def make(
         )
     chosen, note = OBJECTIVES[objective]
     notes = [note] if note and policy is None else []
-    jobs = tuple(_plan(job, device) for job in loaded.jobs)
+    classes = JobClasses(device.model)
+    planned = [(job, classes.of(job)) for job in loaded.jobs]
+    known = _known({job_class.name: job_class for _, job_class in planned}, store, notes)
+    jobs = tuple(_plan(job, job_class, known.get(job_class.name)) for job, job_class in planned)
     for job in jobs:
         if job.spec.gpus > 1:
             raise UnfitEnvironment(
@@ -226,22 +251,41 @@ def make(
         places=places,
         environment=dict(device.environment),
         mps=False,
+        profiles=store.folder if store is not None else None,
+        known=known,
         notes=tuple(notes),
         jobs=jobs,
     )
 
 
-def _plan(job: Job, device: DeviceInfo) -> PlannedJob:
-    name = job.job_class or job_class(job.name, job.script, job.module, tuple(job.args), device.model)
+def _known(classes: dict[str, JobClass], store: ProfileStore | None, notes: list[str]) -> dict[str, Profile]:
+    """Profiles that are there, by class; notes say why others are not, where one of the same script is."""
+    if store is None:
+        return {}
+    known = {name: profile for name in classes if (profile := store.find(name)) is not None}
+    reasons = [
+        f"{name} has no profile: {why_new(each.origin, nearest)}"
+        for name, each in classes.items()
+        if name not in known and (nearest := store.nearest(each.origin)) is not None
+    ]
+    notes += store.notes + reasons[:_MOST_REASONS]
+    if len(reasons) > _MOST_REASONS:
+        notes.append(f"{len(reasons) - _MOST_REASONS} more classes have no profile, and one of the same script has")
+    return known
+
+
+def _plan(job: Job, job_class: JobClass, profile: Profile | None) -> PlannedJob:
     spec = JobSpec(
         name=job.name,
-        job_class=name,
+        job_class=job_class.name,
         gpus=job.gpus,
         priority=job.priority,
         iterations=job.iterations,
         retries=job.retries,
+        memory=demand(profile) if profile is not None else None,
+        profiled=profile is not None,
     )
-    return PlannedJob(spec, job.arrival_s, job)
+    return PlannedJob(spec, job.arrival_s, job, job_class)
 
 
 def _some(names: list[str], most: int = 3) -> str:

@@ -11,7 +11,7 @@ A meter that fails costs the joules of the time it is away, and nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from ecoshare.measure.model import PowerModel
 from ecoshare.measure.modelled import ModelMeter
 from ecoshare.measure.nvml_meter import NvmlMeter
 from ecoshare.measure.rapl import RaplMeter
-from ecoshare.measure.samples import Progress, Sample, Session
+from ecoshare.measure.samples import Idle, Line, Progress, Sample, Session
 from ecoshare.runtime.log import drop_torn_line
 
 SHORTEST_S = 1.0
@@ -34,23 +34,39 @@ _LEAST_PERIODS = 5
 
 
 class Sampler:
-    """Samples one device of a run."""
+    """Samples one device of a run.
+
+    Attributes:
+        session: The meter that was opened; None before, and where there is none.
+        idle_w: Draw of the idle device: as watched while the jobs waited, else of the model.
+        idle_watched: Whether it was watched.
+    """
 
     def __init__(
-        self, path: Path, device: DeviceInfo, model: PowerModel | None, jobs: Callable[[], dict[str, Progress]]
+        self,
+        path: Path,
+        device: DeviceInfo,
+        model: PowerModel | None,
+        jobs: Callable[[Mapping[int, int]], dict[str, Progress]],
     ) -> None:
         """A sampler that has not begun.
 
         Args:
             path: The file to append to.
             model: Of the device's power, for want of a meter; None where there is not even that.
-            jobs: What every attempt of this session has done so far, ended ones included.
+            jobs: What every attempt under way has done so far, and once more those that have ended since it was
+                called last. Takes the GPU's memory by process, as far as the driver tells.
         """
+        self.session: Session | None = None
+        self.idle_w = model.idle_w if model is not None else None
+        self.idle_watched = False
         self._path, self._device, self._model, self._jobs = path, device, model, jobs
         self._gpu: nvml.OpenGpu | None = None
         self._meter: Meter | None = None
         self._done: dict[str, Progress] = {}
+        self._gone_s = 0.0  # busy time of attempts that are no longer told
         self._origin_j = self._period_s = self._taken_s = 0.0
+        self._one_at_a_time = asyncio.Lock()
 
     async def keep(self, now_s: Callable[[], float]) -> None:
         """Sample until cancelled.
@@ -73,9 +89,10 @@ class Sampler:
         idle_w = self._model.idle_w if self._model is not None else None
         if self._path.exists():  # of a session that was killed
             drop_torn_line(self._path)
-        self._write(
-            Session(now_s(), self._device.name, info.name, info.source, info.scope, info.about, info.period_s, idle_w)
+        self.session = Session(
+            now_s(), self._device.name, info.name, info.source, info.scope, info.about, info.period_s, idle_w
         )
+        self._write(self.session)
         await self.take(now_s)
         return True
 
@@ -87,16 +104,30 @@ class Sampler:
             await asyncio.sleep(early_s + 0.01)
         await self.take(now_s)
 
-    async def take(self, now_s: Callable[[], float]) -> None:
-        """One sample."""
+    async def take(self, now_s: Callable[[], float]) -> Sample | None:
+        """One sample; None where there is no meter."""
         if self._meter is None:
-            return
-        self._taken_s = now_s()
-        self._done = self._jobs()
-        self._write(await asyncio.to_thread(self._sample, self._meter, now_s))
+            return None
+        async with self._one_at_a_time:
+            on_device = await asyncio.to_thread(self._gpu.processes) if self._gpu is not None else {}
+            self._taken_s = now_s()
+            done = {key: self._grown(key, each) for key, each in self._jobs(on_device).items()}
+            self._gone_s += sum(self._busy_s(self._done[key]) for key in self._done.keys() - done.keys())
+            self._done = done
+            sample = await asyncio.to_thread(self._sample, self._meter, done, now_s)
+            self._write(sample)
+        return sample
 
-    def _sample(self, meter: Meter, now_s: Callable[[], float]) -> Sample:
-        jobs = self._done
+    def tell_idle(self, idle: Idle) -> None:
+        """Record what the device was seen to draw while no job ran."""
+        self.idle_w, self.idle_watched = idle.power_w, True
+        self._write(idle)
+
+    def power_limit_w(self) -> float | None:
+        """In force on the device now; None where it has none, or does not say."""
+        return self._gpu.power_limit_w() if self._gpu is not None else None
+
+    def _sample(self, meter: Meter, jobs: dict[str, Progress], now_s: Callable[[], float]) -> Sample:
         try:
             sample = Sample(now_s(), meter.read().energy_j - self._origin_j)
         except MeterFault as fault:
@@ -118,10 +149,18 @@ class Sampler:
     def _modelled(self, why: str) -> Meter | None:
         if self._model is None:
             return None
-        if self._device.kind == "cpu":
-            return ModelMeter(self._model, "cpu", lambda: sum(each.cpu_s for each in self._done.values()), why)
-        return ModelMeter(self._model, "gpu", lambda: sum(each.held_s for each in self._done.values()), why)
+        scope = "cpu" if self._device.kind == "cpu" else "gpu"
+        return ModelMeter(self._model, scope, lambda: self._gone_s + sum(map(self._busy_s, self._done.values())), why)
 
-    def _write(self, line: Session | Sample) -> None:
+    def _grown(self, key: str, progress: Progress) -> Progress:
+        """Never less processor time than was seen before: a job that has ended may not have waited for its children."""
+        before = self._done.get(key)
+        return progress._replace(cpu_s=max(progress.cpu_s, before.cpu_s)) if before is not None else progress
+
+    def _busy_s(self, progress: Progress) -> float:
+        """What a model's joules grow with: processor time, or time of a GPU held."""
+        return progress.cpu_s if self._device.kind == "cpu" else progress.held_s
+
+    def _write(self, line: Line) -> None:
         with self._path.open("a") as file:
             file.write(samples.encode(line))

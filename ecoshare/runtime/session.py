@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import platform
 import secrets
 import shutil
@@ -13,28 +12,32 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import ecoshare
-from ecoshare.core.commands import Command, StartJob
-from ecoshare.core.events import Before, JobExited, Outcome, Usage
+from ecoshare.core.commands import StartJob
+from ecoshare.core.events import Before, Outcome
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware import devices, nvml
 from ecoshare.jobs.load import load
 from ecoshare.jobs.mask import masked
 from ecoshare.lane import futex, records
-from ecoshare.measure import model, samples
-from ecoshare.measure.energy import account
+from ecoshare.measure import model
+from ecoshare.measure.profile import Profile
+from ecoshare.measure.profiles import ProfileStore
 from ecoshare.report.progress import Progress
-from ecoshare.report.summary import summarise
+from ecoshare.report.reading import read
+from ecoshare.report.rundata import RunData
 from ecoshare.runtime import log, sweep
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime.contexts import context_sharing
 from ecoshare.runtime.driver import Driver
-from ecoshare.runtime.folder import RunFolder, unwritable, write_json, write_text
+from ecoshare.runtime.folder import RunFolder, read_json, unwritable, write_json, write_text
 from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.profiler import Profiler
+from ecoshare.runtime.window import DEFAULT_LIMITS, Limits
 
 _SHARED_PREFIX = "ecoshare-"
 """Of the folder in memory that holds a run's lane tables and sockets."""
@@ -45,20 +48,33 @@ class Result:
     """A run that is over.
 
     Attributes:
-        summary: What is in the folder's `summary.json`.
+        data: What is known of it; its summary is in the folder's `summary.json`.
         ran: Whether there was anything to run.
+        made: Profiles that it made, by class.
+        notes: What the user should know, a line each.
     """
 
     folder: RunFolder
-    summary: dict[str, Any]
+    data: RunData
     ran: bool
+    made: dict[str, Profile] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
-def start(plan: Plan, job_text: str, runs: Path, progress: Progress) -> Result:
+def start(
+    plan: Plan,
+    job_text: str,
+    runs: Path,
+    progress: Progress,
+    limits: Limits = DEFAULT_LIMITS,
+    only_profile: bool = False,
+) -> Result:
     """Run a plan in a new run folder under `runs`.
 
     Args:
         job_text: The job file that the plan was made from; a copy without the values of `env:` is kept.
+        limits: Of the windows in which jobs are measured.
+        only_profile: Stop the run when a window is over.
 
     Raises:
         UnfitEnvironment: This machine cannot run it, or ceased to.
@@ -71,7 +87,10 @@ def start(plan: Plan, job_text: str, runs: Path, progress: Progress) -> Result:
     write_json(folder.environment, environment)
     write_text(folder.job_file, masked(job_text))
     write_json(folder.plan, plan.as_dict())
-    return _drive(plan, folder, events, environment, progress)
+    own = ProfileStore(folder.profiles)
+    for profile in plan.known.values():
+        own.save(profile)
+    return _drive(plan, folder, events, environment, progress, limits, only_profile)
 
 
 def resume(run: Path, progress: Progress) -> Result:
@@ -83,8 +102,8 @@ def resume(run: Path, progress: Progress) -> Result:
     """
     _check_machine()
     folder = RunFolder.open(run)
-    before = _read_json(folder.plan)
-    environment = _read_json(folder.environment)
+    before = read_json(folder.plan)
+    environment = read_json(folder.environment)
     job_file = Path(before["job_file"])
     loaded = load(job_file)
     if loaded.digest != before["digest"]:
@@ -101,6 +120,7 @@ def resume(run: Path, progress: Progress) -> Result:
         lanes=before["lanes"],
         places=before["places_per_lane"],
         memory_bytes=before["memory_bytes"],
+        store=ProfileStore(Path(before["profiles"])) if before["profiles"] is not None else None,
     )
     events = _open_log(folder)
     if events is None:
@@ -119,29 +139,14 @@ def resume(run: Path, progress: Progress) -> Result:
     return _drive(plan.remaining(unfinished), folder, events, environment, progress)
 
 
-def summary_of(folder: RunFolder) -> dict[str, Any]:
-    """The summary of a run, also of one that was cut off or still goes on, from its event log."""
-    plan = _read_json(folder.plan)
-    entries = list(log.read(folder.events)) if folder.events.exists() else []
-    entries += _unlogged_exits(plan, folder, entries)
-    energy = account(samples.read(folder.samples), rates=lambda _job: None)
-    return summarise(plan, entries, energy, _shown(folder), live=_is_live(folder))
-
-
-def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Any]) -> list[JobExited]:
-    """Ends that are on the disk and not in the log: the controller was killed between the two."""
-    logged = {(entry.job, entry.attempt) for entry in entries if isinstance(entry, JobExited)}
-    last_s = max((entry.at_s for entry in entries if not isinstance(entry, Command)), default=0.0)
-    return [
-        JobExited(last_s, end.job, end.attempt, Outcome(end.outcome), end.exit_code, end.reason, Usage(**end.usage))
-        for job in plan["jobs"]
-        for end in records.read(folder.job(job["name"]))
-        if (end.job, end.attempt) not in logged
-    ]
-
-
 def _drive(
-    plan: Plan, folder: RunFolder, events: log.EventLog, environment: dict[str, Any], progress: Progress
+    plan: Plan,
+    folder: RunFolder,
+    events: log.EventLog,
+    environment: dict[str, Any],
+    progress: Progress,
+    limits: Limits = DEFAULT_LIMITS,
+    only_profile: bool = False,
 ) -> Result:
     with contextlib.ExitStack() as undo:
         undo.callback(events.close)
@@ -153,6 +158,7 @@ def _drive(
         environment = {**environment, "mps": sharing.evidence, "shared": str(shared)}
         write_json(folder.environment, environment)
         plan = replace(plan, mps=sharing.daemon is not None, environment={**plan.environment, **sharing.environment})
+        profiler = Profiler(plan.device, folder, ProfileStore(plan.profiles or folder.profiles), limits, only_profile)
         driver = Driver(
             plan=plan,
             folder=folder,
@@ -162,6 +168,7 @@ def _drive(
             began_s=time.monotonic() - (time.time() - environment["opened_unix_s"]),
             progress=progress,
             after_jobs=sharing.end,
+            profiler=profiler,
             power=_power(environment),
         )
         asyncio.run(driver.run())
@@ -170,13 +177,13 @@ def _drive(
     if driver.ready is not None:
         versions = {"torch": driver.ready.torch, "intra_op_threads": driver.ready.threads}
         write_json(folder.environment, {**environment, **versions, "torch_load_s": driver.ready.load_s})
-    return _conclude(folder, ran=True)
+    return replace(_conclude(folder, ran=True), made=profiler.made, notes=tuple(profiler.notes))
 
 
 def _conclude(folder: RunFolder, ran: bool) -> Result:
-    summary = summary_of(folder)
-    write_json(folder.summary, summary)
-    return Result(folder, summary, ran)
+    data = read(folder)
+    write_json(folder.summary, data.summary)
+    return Result(folder, data, ran)
 
 
 def _check_machine() -> None:
@@ -225,14 +232,6 @@ def _memory_folder() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", "the run folder is damaged") from error
-    return data
-
-
 def _open_log(folder: RunFolder) -> log.EventLog | None:
     """The run's log, to write to; None where another controller writes it."""
     try:
@@ -241,13 +240,6 @@ def _open_log(folder: RunFolder) -> log.EventLog | None:
         return None
     except OSError as error:
         raise unwritable(folder.events, error) from error
-
-
-def _is_live(folder: RunFolder) -> bool:
-    events = _open_log(folder)
-    if events is not None:
-        events.close()
-    return events is None
 
 
 def _unfinished(plan: Plan, folder: RunFolder) -> dict[str, Before]:
@@ -272,11 +264,3 @@ def _unfinished(plan: Plan, folder: RunFolder) -> dict[str, Before]:
             attempts = max([started.get(name, 0), *(end.attempt for end in ends)])
             unfinished[name] = Before(attempts, failures, out_of_memory=memory > 0)
     return unfinished
-
-
-def _shown(folder: RunFolder) -> str:
-    """The folder as the user would name it: from here where it lies below."""
-    try:
-        return str(folder.path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(folder.path)

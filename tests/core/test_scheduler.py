@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ecoshare.core.commands import KillJob, OpenLane, SetShares, StartJob
+from ecoshare.core.commands import KillJob, OpenLane, ProfileJob, SetShares, StartJob
 from ecoshare.core.events import (
     SCHEMA,
     Before,
@@ -40,8 +42,8 @@ def drive(
 
 
 def job(name: str, **spec) -> tuple[JobSpec, Script]:
-    script = {key: spec.pop(key) for key in ("arrival_s", "attempts", "refused") if key in spec}
-    return JobSpec(name, "class", **spec), Script(**script)
+    script = {key: spec.pop(key) for key in ("arrival_s", "attempts", "refused", "profile") if key in spec}
+    return JobSpec(name, spec.pop("job_class", "class"), **spec), Script(**script)
 
 
 def starts(driver: VirtualDriver) -> list[str]:
@@ -238,12 +240,54 @@ def test_an_illegal_event_tells_the_jobs_history() -> None:
         core.jobs["a"].move(JobState.RUNNING, 2.0, "a defect")
 
 
+LONG = ((20.0, Outcome.COMPLETED),)
+
+
+def windows(driver: VirtualDriver) -> list[str]:
+    return [each.job for _, commands in driver.log for each in commands if isinstance(each, ProfileJob)]
+
+
+def test_the_first_job_of_a_class_is_measured_once_it_is_warm() -> None:
+    jobs = [job(name, attempts=LONG, job_class=name[0]) for name in ("a1", "a2", "b1")]
+    driver = drive("fair", *jobs, config={"profile": True})
+    assert windows(driver) == ["a1", "b1"], "one of a class is enough"
+    began = {
+        each.job: event.at_s for event, commands in driver.log for each in commands if isinstance(each, ProfileJob)
+    }
+    assert began["a1"] >= 1.0, "the first iterations are not typical"
+    assert began["b1"] >= began["a1"] + 0.7, "two windows on one device would measure each other"
+    assert not windows(drive("fair", *jobs)), "nobody asked for it"
+
+
+def test_a_class_that_is_known_or_ends_soon_is_not_measured() -> None:
+    known = job("known", attempts=LONG, job_class="k", profiled=True)
+    brief = job("brief", attempts=LONG, job_class="s", iterations=30)
+    assert not windows(drive("fair", known, brief, config={"profile": True}))
+
+
+def test_a_window_that_fails_is_tried_with_another_job_but_not_for_ever() -> None:
+    jobs = [job(name, attempts=LONG, profile="the job ended in its window") for name in "abc"]
+    driver = drive("fair", *jobs, config={"profile": True})
+    assert len(windows(driver)) == 2
+
+
+def test_what_was_measured_decides_how_many_fit() -> None:
+    need = MemoryDemand(GIB, GIB)
+    jobs = [job(f"j{number}", attempts=LONG, profile=need) for number in range(9)]
+    driver = drive("fair", *jobs, config={"profile": True, "places_per_lane": 6})
+    late = [event.at_s for event, commands in driver.log for each in commands if isinstance(each, StartJob)]
+    caps = [each.cap_bytes for _, commands in driver.log for each in commands if isinstance(each, StartJob)]
+    assert caps[:6] == [8 * GIB // 6] * 6, "an equal share before anything is known"
+    assert caps[6:] == [2 * GIB + GIB // 2] * 3, "what was measured, and an allowance beyond it"
+    assert late[6] > 19.0, "a lane of six places is full with six"
+
+
 JOBS = st.lists(
     st.tuples(
         st.builds(
             JobSpec,
             name=st.just("?"),
-            job_class=st.just("c"),
+            job_class=st.sampled_from("cd"),
             gpus=st.sampled_from([1, 1, 1, 2]),
             priority=st.integers(0, 3),
             iterations=st.none() | st.integers(1, 100),
@@ -259,6 +303,9 @@ JOBS = st.lists(
                 max_size=3,
             ).map(tuple),
             refused=st.sampled_from([0, 0, 0, 1]),
+            profile=st.none()
+            | st.just("the job ended in its window")
+            | st.builds(MemoryDemand, st.integers(0, 9 * GIB), st.integers(0, 4 * GIB)),
         ),
     ),
     max_size=12,
@@ -272,20 +319,21 @@ JOBS = st.lists(
     lanes=st.integers(1, 3),
     places=st.integers(1, 4),
     shared=st.booleans(),
+    profile=st.booleans(),
     nodes=st.lists(st.sampled_from("xy"), min_size=1, max_size=4),
     stop_s=st.none() | st.floats(0, 10),
 )
 def test_whatever_happens_every_job_ends_and_no_lane_is_overfull(
-    policy, jobs, lanes, places, shared, nodes, stop_s
+    policy, jobs, lanes, places, shared, profile, nodes, stop_s
 ) -> None:
     named = {}
     for number, (spec, script) in enumerate(jobs):
         named[f"j{number}"] = (
-            JobSpec(f"j{number}", spec.job_class, spec.gpus, spec.priority, spec.iterations, spec.retries, spec.memory),
+            replace(spec, name=f"j{number}"),
             script,
         )
     devices = tuple(Device(f"d{number}", node, 8 * GIB) for number, node in enumerate(nodes))
-    config = Config(policy, lanes, places, shared)
+    config = Config(policy, lanes, places, shared, profile)
     driver = VirtualDriver(config, devices, named, stop_s=stop_s).run()
     assert all(state.ended for state in driver.states().values())
     assert len(driver.states()) == len(named)

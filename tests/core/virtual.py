@@ -9,33 +9,45 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from ecoshare.core.commands import Command, KillJob, OpenLane, SetShares, StartJob
+from ecoshare.core.commands import Command, KillJob, OpenLane, ProfileJob, SetShares, StartJob
 from ecoshare.core.events import (
     SCHEMA,
     Config,
     Device,
     Done,
     Event,
+    IterationsDone,
     JobArrived,
     JobExited,
     JobSpec,
     Outcome,
+    Profiled,
     Refused,
     RunOpened,
     StopRequested,
     Usage,
 )
+from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 
 
 @dataclass
 class Script:
-    """What a job does: for each attempt how long it runs and how it ends; the last repeats."""
+    """What a job does: for each attempt how long it runs and how it ends; the last repeats.
+
+    Attributes:
+        profile: What a window of measuring it gives, or why it gives nothing.
+    """
 
     arrival_s: float = 0.0
     attempts: tuple[tuple[float, Outcome], ...] = ((1.0, Outcome.COMPLETED),)
     refused: int = 0
+    profile: MemoryDemand | str | None = None
+
+
+TELLS_EVERY_S = 0.5
+WINDOW_S = 0.7
 
 
 @dataclass
@@ -55,6 +67,7 @@ class VirtualDriver:
         self._events: list[tuple[float, int, Callable[..., Event], Callable[[], bool]]] = []
         self._attempt: dict[str, int] = {}
         self._refusals: dict[str, int] = {}
+        self._windows: dict[str, tuple[str, set[str]]] = {}  # by job: its class, and its devices
 
     def run(self) -> VirtualDriver:
         """Until nothing happens any more."""
@@ -92,6 +105,8 @@ class VirtualDriver:
                 attempt = self._attempt.get(command.job)
                 if attempt is not None:  # else its start is refused, and there is nothing to end
                     self._exit(command.job, attempt, 0.01, Outcome.STOPPED)
+            case ProfileJob():
+                self._open_window(command)
             case SetShares():
                 assert {share.job for share in command.shares} <= set(self.jobs)
 
@@ -101,10 +116,42 @@ class VirtualDriver:
             self._refusals[command.job] += 1
             self._at(self.now_s + 0.01, partial(Refused, command=command.id, error="no such interpreter"))
             return
+        busy = {device for _, devices in self._windows.values() for device in devices}
+        assert not busy & {self.core.lanes[lane].device.name for lane in command.lanes}, "started into a window"
         self._at(self.now_s + 0.01, partial(Done, command=command.id))
         self._attempt[command.job] = command.attempt
+        if self.config.profile:
+            self._tell_progress(command.job, command.attempt, TELLS_EVERY_S)
         length_s, outcome = script.attempts[min(command.attempt, len(script.attempts)) - 1]
         self._exit(command.job, command.attempt, 0.02 + length_s, outcome)
+
+    def _tell_progress(self, name: str, attempt: int, after_s: float) -> None:
+        """A job that runs tells of its progress, for as long as it runs."""
+
+        def wanted() -> bool:
+            return self._attempt.get(name) == attempt and self.core.jobs[name].state is JobState.RUNNING
+
+        def make(at_s: float) -> Any:
+            self._tell_progress(name, attempt, after_s + TELLS_EVERY_S)
+            return IterationsDone(at_s, name, Usage(iterations=int(20 * after_s), held_s=after_s))
+
+        self._at(self.now_s + TELLS_EVERY_S, make, wanted)
+
+    def _open_window(self, command: ProfileJob) -> None:
+        spec, script = self.jobs[command.job]
+        devices = {lane.device.name for lane in self.core.jobs[command.job].lanes}
+        assert self.core.jobs[command.job].state is JobState.RUNNING
+        for other_class, others in self._windows.values():
+            assert not devices & others and other_class != spec.job_class, "two windows at once"
+        self._windows[command.job] = spec.job_class, devices
+
+        def make(at_s: float) -> Any:
+            del self._windows[command.job]
+            if isinstance(script.profile, str):
+                return Profiled(at_s, command.id, None, script.profile)
+            return Profiled(at_s, command.id, script.profile)
+
+        self._at(self.now_s + WINDOW_S, make)
 
     def _exit(self, name: str, attempt: int, after_s: float, outcome: Outcome) -> None:
         """The attempt ends once, by the first cause."""

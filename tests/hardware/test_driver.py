@@ -84,8 +84,7 @@ def test_ecoshare_sees_the_gpus(driver: FakeDriver) -> None:
     assert (second.uuid, second.compute_mode, second.mig) == (driver.gpu(1).uuid, "default", False)
     assert second.free_bytes == presets.A4000.memory_bytes - presets.A4000.reserved_bytes - 2 * GIB
     opened = nvml.OpenGpu(second.uuid)
-    assert opened.process_bytes(101) == 2 * GIB
-    assert opened.process_bytes(102) is None
+    assert opened.processes() == {101: 2 * GIB}
     assert opened.state().memory_bytes == second.memory_bytes - second.free_bytes
     opened.close()
 

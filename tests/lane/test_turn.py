@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.table import NO_RANK, NOBODY, LaneTable, Seat
+from ecoshare.lane.table import ANYBODY, NO_RANK, NOBODY, Ask, LaneTable, Seat
 from ecoshare.lane.turn import Turn
 
 
@@ -289,3 +289,57 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
     other.write_bytes(bytes(1 << 16))
     with pytest.raises(ValueError, match="not a lane table"):
         LaneTable(other)
+
+
+def test_a_reserved_turn_goes_to_its_slot_alone_and_to_all_again_after(table: LaneTable, fork) -> None:
+    pids = [fork(slot, iterate(100_000, each_s=0.0005)) for slot in range(3)]
+    until(lambda: all(table.slots[slot].iterations > 20 for slot in range(3)))
+    table.reserve(1)
+    until(lambda: table.header.holder == 1)
+    others = [table.slots[slot].iterations for slot in (0, 2)]
+    own = table.slots[1].iterations
+    until(lambda: table.slots[1].iterations > own + 200)
+    assert [table.slots[slot].iterations for slot in (0, 2)] == others, "another job ran in the window"
+    table.reserve(ANYBODY)
+    until(lambda: all(table.slots[slot].iterations > others[0] + 50 for slot in (0, 2)))
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_lane_that_is_reserved_for_nobody_stands_still_and_goes_on(table: LaneTable, fork) -> None:
+    pid = fork(0, iterate(400, each_s=0.001))
+    until(lambda: table.slots[0].iterations > 10)
+    table.reserve(NOBODY)
+    until(lambda: table.header.holder == NOBODY and table.slots[0].seat == Seat.WAITING)
+    done = table.slots[0].iterations
+    newcomer = fork(1, iterate(10))
+    until(lambda: table.slots[1].seat == Seat.WAITING)
+    time.sleep(0.05)
+    assert (table.slots[0].iterations, table.slots[1].iterations) == (done, 0)
+    table.reserve(ANYBODY)
+    succeed(pid, newcomer)
+    assert (table.slots[0].iterations, table.slots[1].iterations) == (400, 10)
+
+
+def test_a_reservation_ends_with_the_job_that_it_was_for(table: LaneTable, fork) -> None:
+    holder = fork(0, hold_until_killed)
+    until(lambda: table.header.holder == 0)
+    table.reserve(0)
+    waiting = fork(1, iterate(10))
+    until(lambda: table.slots[1].seat == Seat.WAITING)
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    table.free(0)
+    succeed(waiting)
+
+
+def test_a_job_stays_until_it_was_looked_at_but_not_for_ever(table: LaneTable) -> None:
+    table.seat(0)
+    turn = Turn(table, 0)
+    turn.answer(Ask.OBSERVED)
+    began_s = time.monotonic()
+    turn.stay(0.05)
+    assert 0.05 <= time.monotonic() - began_s < 1.0 and turn.asked == Ask.NOTHING
+    turn.answer(Ask.FLUSH)
+    turn.stay(5.0)
+    assert turn.asked == Ask.FLUSH, "what the controller asks meanwhile was lost"

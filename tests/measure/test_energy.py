@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.measure.energy import Rate, account
-from ecoshare.measure.samples import Progress, Sample, Session, decode, encode
+from ecoshare.measure.samples import Idle, Progress, Sample, Session, decode, encode
 
 SESSION = Session(0.0, "cuda:0", "nvml", "measured", "gpu", "a counter", 0.1, 40.0)
 RATES = {"a": Rate(2.0, 0.5, 0.03), "b": Rate(7.0, 1.0, 0.0)}
@@ -119,3 +119,24 @@ def test_a_class_without_a_profile_counts_by_its_time_with_the_turn() -> None:
     result = account([SESSION, Sample(0.0, 0.0), Sample(1.0, 100.0, jobs=jobs)], RATES.get)
     assert result.jobs["a"].value_j == pytest.approx(40.0)
     assert result.jobs["new"].value_j == pytest.approx(20.0)
+
+
+def test_what_ended_in_a_line_that_is_passed_over_is_not_lost() -> None:
+    """`a` is told for the last time 50 ms after a sample, which is too soon for the counter to have moved."""
+    lines = [
+        SESSION,
+        Sample(0.0, 0.0, jobs={"a#1": progress(0, 10, 1.0), "b#1": progress(0, 0, 0.0)}),
+        Sample(0.05, 0.0, jobs={"a#1": progress(0, 20, 1.02), "b#1": progress(0, 5, 0.02)}),
+        Sample(1.0, 130.0, jobs={"b#1": progress(0, 10, 0.9)}),
+    ]
+    result = account(lines, RATES.get)
+    assert {job: round(energy.value_j, 6) for job, energy in result.jobs.items()} == {"a": 20.0, "b": 70.0}
+
+
+def test_the_idle_power_that_was_watched_counts_for_the_whole_session() -> None:
+    first, then = Sample(0.0, 0.0), Sample(1.0, 130.0, jobs={"a#1": progress(0, 10)})
+    lines = [SESSION, first, then, Idle(2.0, 70.0, 1.0)]
+    assert account(lines, RATES.get).idle_j == 70.0
+    later = replace(SESSION, at_s=10.0)
+    result = account([*lines, later, replace(first, at_s=10.0), replace(then, at_s=11.0)], RATES.get)
+    assert [interval.idle_j for interval in result.intervals] == [70.0, 40.0], "another session, another machine maybe"

@@ -49,8 +49,10 @@ def job_file(folder: Path, *jobs: dict[str, Any]) -> Path:
 
 
 def command(path: Path, *options: str) -> list[str]:
-    """The command line that runs a job file with its run folder beside it."""
-    return [*ECOSHARE, "run", str(path), "--device", "cpu", "--runs", str(path.parent / "runs"), "--json", *options]
+    """The command line that runs a job file with its run folder beside it; with profiles only where options say so."""
+    line = [*ECOSHARE, "run", str(path), "--device", "cpu", "--runs", str(path.parent / "runs"), "--json", *options]
+    line.append("--no-report")
+    return line if "--profiles" in options else [*line, "--no-profiles"]
 
 
 def run(folder: Path, *jobs: dict[str, Any], options: tuple[str, ...] = (), **environment: str) -> Finished:

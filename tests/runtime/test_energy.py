@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ecoshare.hardware import devices
 from ecoshare.measure import model
-from ecoshare.measure.samples import Sample, Session, read
+from ecoshare.measure.samples import Progress, Sample, Session, read
 from ecoshare.runtime.sampler import Sampler
 from tests.runtime.running import run, slow_steps
 
@@ -27,9 +27,14 @@ def test_the_joules_of_a_run_add_up_and_cover_it(tmp_path: Path) -> None:
     assert isinstance(session, Session) and all(isinstance(sample, Sample) for sample in samples)
     assert samples[0].at_s < 1.0, "what was spent before the first sample is nobody's"
     assert samples[-1].at_s >= max(job["finish_s"] for job in summary["jobs"])
-    last = samples[-1]
-    assert isinstance(last, Sample)
-    assert {key: each.iterations for key, each in last.jobs.items()} == {"long#1": 80, "short#1": 20}
+    last: dict[str, Progress] = {}
+    for sample in samples:
+        assert isinstance(sample, Sample)
+        last.update(sample.jobs)
+    assert {key: each.iterations for key, each in last.items()} == {"long#1": 80, "short#1": 20}
+    ended_s = done.job("short")["finish_s"]
+    told = [sample for sample in samples if isinstance(sample, Sample) and sample.at_s > ended_s]
+    assert sum("short#1" in sample.jobs for sample in told) == 1, "what has ended is told once, or lines grow for ever"
 
 
 def test_a_line_that_a_killed_session_cut_off_does_not_spoil_the_next(tmp_path: Path) -> None:
@@ -37,7 +42,7 @@ def test_a_line_that_a_killed_session_cut_off_does_not_spoil_the_next(tmp_path: 
     session = {"session": {"at_s": 0.0, "device": "cpu", "meter": "model", "source": "modelled", "scope": "cpu"}}
     session["session"] |= {"about": "", "period_s": 0.0, "idle_w": None}
     path.write_text(json.dumps(session) + '\n{"at_s": 1.0, "ener')
-    sampler = Sampler(path, devices.processors(), model.processors(1), dict)
+    sampler = Sampler(path, devices.processors(), model.processors(1), lambda _on_device: {})
     assert asyncio.run(sampler.begin(lambda: 2.0))
     first, second, sample = read(path)
     assert isinstance(first, Session) and isinstance(second, Session) and isinstance(sample, Sample)

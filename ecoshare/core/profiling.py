@@ -1,0 +1,69 @@
+"""Which job is measured in a window of its own run, and what was learned of its class."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ecoshare.core.events import Profiled
+from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.records import Job, Lane
+from ecoshare.core.states import JobState
+
+WARM_UP_ITERATIONS, WARM_UP_S = 10, 1.0
+"""Done and held by a job before it is measured: its first iterations allocate, choose kernels and fill caches."""
+
+SHORTEST_REST_S = 10.0
+"""A job that will be over sooner is not worth a window: it would end inside it."""
+
+MOST_WINDOWS = 2
+"""Tries for a class in one run: a second job of it may succeed where the first has ended in its window."""
+
+
+class Profiling:
+    """The windows of a run: one at a time on a device, one at a time for a class.
+
+    Attributes:
+        memory: By class, what was measured in this run.
+    """
+
+    def __init__(self) -> None:
+        self.memory: dict[str, MemoryDemand] = {}
+        self._windows: dict[int, Job] = {}
+        self._devices: dict[str, int] = {}
+        self._classes: set[str] = set()  # known, or in a window now
+        self._tries: Counter[str] = Counter()
+
+    def wants(self, job: Job) -> bool:
+        """Whether a window for this job should begin now."""
+        usage, rest_s = job.usage, job.remaining_s
+        return (
+            job.state is JobState.RUNNING
+            and not job.spec.profiled
+            and job.spec.gpus == 1
+            and job.spec.job_class not in self._classes
+            and self._tries[job.spec.job_class] < MOST_WINDOWS
+            and usage.iterations + usage.eval_iterations >= WARM_UP_ITERATIONS
+            and usage.held_s >= WARM_UP_S
+            and (rest_s is None or rest_s >= SHORTEST_REST_S)
+            and not any(self.occupies(lane) for lane in job.lanes)
+        )
+
+    def begin(self, command: int, job: Job) -> None:
+        """A window for this job begins with this command."""
+        self._windows[command] = job
+        self._classes.add(job.spec.job_class)
+        self._tries[job.spec.job_class] += 1
+        self._devices.update({lane.device.name: command for lane in job.lanes})
+
+    def ended(self, event: Profiled) -> None:
+        """A window is over: its device is free, and its class known unless it failed."""
+        name = self._windows.pop(event.command).spec.job_class
+        self._devices = {device: command for device, command in self._devices.items() if command != event.command}
+        if event.error:
+            self._classes.discard(name)
+        elif event.memory is not None:
+            self.memory[name] = event.memory
+
+    def occupies(self, lane: Lane) -> bool:
+        """Whether the lane's device belongs to a window now, so that nobody may be started there."""
+        return lane.device.name in self._devices

@@ -1,0 +1,270 @@
+"""Where profiles are kept: one readable file a class, in a folder that many runs share.
+
+::
+
+    profiles/
+      train-0123456789ab.json             a class; replaced at once, so that a reader sees all of it or the one before
+      .train-0123456789ab-x1y2z3.new      being written, or left by a writer that was killed
+      train-0123456789ab.json.corrupt     was no profile, and is set aside for its owner to look at
+
+There is no lock, which a stopped process could keep from all others: whoever writes last wins, and both had measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import BinaryIO
+
+from pydantic import BaseModel, StrictInt, ValidationError
+
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.measure.difference import options, shown
+from ecoshare.measure.profile import Origin, Profile
+
+SCHEMA_VERSION: int = Profile.model_fields["schema_version"].default
+
+STALE_S = 3600.0
+"""A file that has been in writing for so long has lost its writer."""
+
+_CLASS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+_EMPTY = hashlib.sha256(b"").hexdigest()
+_HINT = "choose another folder with --profiles"
+
+
+def default_folder() -> Path:
+    """`$ECOSHARE_PROFILES`, else `ecoshare/profiles` where the user's data are kept.
+
+    Raises:
+        UnfitEnvironment: The user has no home.
+    """
+    if own := os.environ.get("ECOSHARE_PROFILES"):
+        return Path(own)
+    data = Path(os.environ.get("XDG_DATA_HOME", ""))
+    try:
+        # As the XDG specification has it, a relative path there does not count.
+        return (data if data.is_absolute() else Path.home() / ".local" / "share") / "ecoshare" / "profiles"
+    except RuntimeError as error:
+        raise UnfitEnvironment("there is no home folder to keep profiles in", _HINT) from error
+
+
+class ProfileStore:
+    """The profiles in a folder, which need not exist yet.
+
+    Attributes:
+        notes: What is in the way of using some file, a line each, for the caller to show.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.notes: list[str] = []
+        self._folder_stamp: int | None = None
+        self._files: dict[str, tuple[tuple[int, ...], _Candidate | None]] = {}
+        self._related: dict[tuple[str, str], list[_Candidate]] = {}
+
+    def find(self, job_class: str) -> Profile | None:
+        """The profile of a class, always from the disk; None where there is none that this version can use."""
+        return self._read(self._path(job_class)) if _CLASS.fullmatch(job_class) else None
+
+    def save(self, profile: Profile) -> Path:
+        """Write or replace the profile of a class; its file.
+
+        One that a newer version of ecoshare wrote stays as it is, and `notes` say so.
+
+        Raises:
+            UnfitEnvironment: No room, or no permission.
+            ValueError: The name of the class cannot be that of a file here.
+        """
+        if not _CLASS.fullmatch(profile.job_class):
+            raise ValueError(f"not the name of a class: {profile.job_class!r}")
+        path = self._path(profile.job_class)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sweep(self.folder)
+            with contextlib.suppress(FileNotFoundError):
+                if (version := _schema_version(path.read_bytes())) > SCHEMA_VERSION:
+                    self._note_newer(path, version)
+                    return path
+            _replace(path, profile.model_dump_json(indent=2) + "\n")
+        except OSError as error:
+            raise UnfitEnvironment(f"cannot write {path}: {error.strerror or error}", _HINT) from error
+        self._folder_stamp = None  # two changes may fall into one tick of the file system's clock
+        return path
+
+    def nearest(self, origin: Origin) -> Profile | None:
+        """The profile whose class is most like `origin`, to begin a new class with.
+
+        That is one of the same script or given class; else one of a script of the same name that shares a source, as
+        when a project was copied. Among those, in this order: same device, same torch, most arguments alike, newest.
+        """
+        self._refresh()
+        groups = [self._related.get(key, []) for key in _keys(origin)]
+        digests = set(origin.sources.values()) - {_EMPTY}  # every project has an empty `__init__.py`
+        candidates = [each for group in groups for each in group] or [
+            each
+            for each in self._related.get(("name", Path(origin.script).name), [])
+            if digests & set(each.origin.sources.values())
+        ]
+        arguments = set(options(origin.args).items())
+
+        def likeness(each: _Candidate) -> tuple[bool, bool, int, str, str]:
+            there = each.origin
+            same_device, same_torch = there.device_model == origin.device_model, there.torch == origin.torch
+            return same_device, same_torch, len(arguments & each.arguments), each.made_utc, each.job_class
+
+        while candidates:
+            best = max(candidates, key=likeness)
+            if (profile := self.find(best.job_class)) is not None:
+                return profile
+            candidates = [each for each in candidates if each is not best]  # went away since
+        return None
+
+    def _path(self, job_class: str) -> Path:
+        return self.folder / f"{job_class}.json"
+
+    def _refresh(self) -> None:
+        """Read the origins of the files that are new or other than they were; mostly one look at the folder's time."""
+        try:
+            stamp = self.folder.stat().st_mtime_ns
+            if stamp == self._folder_stamp:
+                return
+            found = {path: path.stat() for path in self.folder.glob("[!.]*.json")}
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                self._note(f"{self.folder} cannot be read: {error.strerror or error}")
+            return
+        files: dict[str, tuple[tuple[int, ...], _Candidate | None]] = {}
+        related: dict[tuple[str, str], list[_Candidate]] = defaultdict(list)
+        for path, status in found.items():
+            file_stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            known_stamp, candidate = self._files.get(path.name, (None, None))
+            if file_stamp != known_stamp:
+                profile = self._read(path)
+                candidate = _Candidate.of(profile) if profile is not None else None
+            files[path.name] = file_stamp, candidate
+            if candidate is not None:
+                for key in [*_keys(candidate.origin), ("name", Path(candidate.origin.script).name)]:
+                    related[key].append(candidate)
+        self._folder_stamp, self._files, self._related = stamp, files, related
+
+    def _read(self, path: Path) -> Profile | None:
+        try:
+            with path.open("rb") as file:
+                data = file.read()
+                try:
+                    profile = Profile.model_validate_json(data)
+                    if profile.job_class == path.stem:
+                        return profile
+                    problem = f"it is that of {shown(profile.job_class)}"
+                except ValidationError as error:
+                    if (version := _schema_version(data)) > SCHEMA_VERSION:
+                        self._note_newer(path, version)
+                        return None
+                    first = error.errors(include_input=False)[0]
+                    problem = ": ".join([*(str(part) for part in first["loc"][:3]), first["msg"]])
+                self._reject(path, file, problem)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self._note(f"{path} cannot be used: {error.strerror or error}")
+        return None
+
+    def _reject(self, path: Path, file: BinaryIO, problem: str) -> None:
+        what = f"{path} is not a profile of its class ({problem})"
+        try:
+            if aside := _set_aside(path, file):
+                self._note(f"{what}; it was renamed to {aside.name}")
+        except OSError as error:
+            self._note(f"{what}, and cannot be renamed: {error.strerror or error}")
+
+    def _note_newer(self, path: Path, version: int) -> None:
+        self._note(f"{path} is of a newer version of ecoshare (schema {version}), and is neither used nor replaced")
+
+    def _note(self, line: str) -> None:
+        if line not in self.notes:
+            self.notes.append(line)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """What is remembered of a file, to rank it without reading it again."""
+
+    job_class: str
+    origin: Origin
+    arguments: frozenset[tuple[str, str]]
+    made_utc: str
+
+    @classmethod
+    def of(cls, profile: Profile) -> _Candidate:
+        arguments = frozenset(options(profile.origin.args).items())
+        return cls(profile.job_class, profile.origin, arguments, profile.made_utc)
+
+
+def _keys(origin: Origin) -> Iterator[tuple[str, str]]:
+    """Under what a profile is found as one of the same script or given class."""
+    # Modules of one name in two projects are two; those that are installed have no sources here.
+    if Path(origin.script).is_absolute() or not origin.sources:
+        yield "script", origin.script
+    if origin.given is not None:
+        yield "given", origin.given
+
+
+def _schema_version(data: bytes) -> int:
+    """What a file says of itself; 0 where it says nothing."""
+    try:
+        return _Header.model_validate_json(data).schema_version
+    except ValidationError:
+        return 0
+
+
+class _Header(BaseModel):
+    schema_version: StrictInt
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write `text` beside `path`, under a name that no other thread, process or machine has, and rename."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".new", dir=path.parent)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123, since a Path opens no descriptor
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what writers left that were killed."""
+    for path in folder.glob(".*.new"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > STALE_S:
+                path.unlink()
+
+
+def _set_aside(path: Path, file: BinaryIO) -> Path | None:
+    """Rename `path`, of which `file` is open; None where somebody else did, or has saved a new one by now."""
+    for number in count(1):
+        aside = path.with_name(f"{path.name}.corrupt" + (f"-{number}" if number > 1 else ""))
+        with contextlib.suppress(FileExistsError):
+            aside.touch(mode=0o600, exist_ok=False)  # of two who come at once each has a name of its own
+            break
+    try:
+        path.replace(aside)
+    except FileNotFoundError:
+        aside.unlink()
+        return None
+    if os.path.samestat(aside.stat(), os.fstat(file.fileno())):
+        return aside
+    aside.replace(path)  # a good one, taken by mistake; if a third is there by now, either will do
+    return None

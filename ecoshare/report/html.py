@@ -1,0 +1,259 @@
+"""A run as one HTML file that opens anywhere, offline, and asks nobody for anything: its policy forbids it.
+
+What is not known is said to be not known, and no joules stand without the word that tells how they are known.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from importlib.resources import files
+from typing import Any
+from xml.etree import ElementTree
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from ecoshare.jobs.quantities import format_duration, format_energy, format_size
+from ecoshare.measure.meter import ATTRIBUTED, MEASURED
+from ecoshare.report import charts
+from ecoshare.report.rundata import RunData
+
+NOT_KNOWN = "not known"
+_SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
+_COLOURS = {charts.INK: "currentColor", charts.GRID: "var(--grid)", charts.GROUND: "var(--ground)"}
+_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+_DECIMALS = re.compile(r"-?\d+\.\d{3,}")
+_STATES = ("completed", "failed", "cancelled", "running", "queued", "arriving")
+_MACHINE = {
+    "ecoshare": "ecoshare",
+    "torch": "torch",
+    "python": "Python",
+    "platform": "system",
+    "intra_op_threads": "threads of an operation",
+    "mps": "MPS",
+}
+"""What of environment.json is shown. It also holds what is nobody's business."""
+
+
+def html(data: RunData) -> str:
+    """The report."""
+    shown = []
+    for chart in _charts(data):
+        shown.append({"key": chart.key, "title": chart.title, "caption": chart.caption, "svg": _svg(chart)})
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string((files("ecoshare.report") / "report.html.j2").read_text(encoding="utf-8"))
+    summary = data.summary
+    return template.render(
+        summary=summary,
+        opened=_opened(data),
+        energy_words=energy_words(data),
+        figures=_figures(summary),
+        charts=shown,
+        columns=list(_row(summary["jobs"][0])) if summary["jobs"] else [],
+        rows=[_row(job) for job in summary["jobs"]],
+        errors=[(job["name"], job["error"]) for job in summary["jobs"] if job["error"]],
+        settings=[_plain(each) for each in summary["settings"]],
+        machine=_machine(data),
+        not_known=NOT_KNOWN,
+    )
+
+
+def energy_words(data: RunData) -> list[str]:
+    """What the joules of a report are, in sentences: their source, their meter, their resolution, their gaps."""
+    energy, session = data.summary["energy"], data.account.session
+    if energy is None:
+        reasons = f": {'; '.join(data.account.faults)}" if data.account.faults else ""
+        return [f"The energy of this run is {NOT_KNOWN}{reasons}."]
+    scope = {"gpu": "GPU", "cpu": "processors"}.get(energy["scope"], energy["scope"])
+    source = energy["source"]
+    words = [f"The joules of the {scope} were {source}: {energy['about']}."]
+    if source == MEASURED:
+        words.append(
+            f"Joules of single jobs are {ATTRIBUTED}: a device has one counter, so what was measured beyond idle is "
+            "split by the work that each job did. They are estimates."
+        )
+    else:
+        words.append("Those of single jobs are modelled too. A model compares runs on one machine at best.")
+    if session is None:
+        words.append(f"How often the meter updates is {NOT_KNOWN}.")
+    elif session.period_s:
+        words.append(f"The meter ({session.meter}) updates every {format_duration(session.period_s)}.")
+    else:
+        words.append(f"The meter ({session.meter}) gives a new value at every reading.")
+    covered = f"{_percent(energy['covered'])} of the time is covered"
+    rest = f"; for the rest joules are {NOT_KNOWN} ({'; '.join(data.account.faults) or 'no reason given'})"
+    words.append(covered + ("." if energy["covered"] >= 1.0 else rest + "."))
+    if energy["standard_error_j"] is not None:
+        words.append("The standard error is that of the meter's resolution in time; its calibration is not in it.")
+    return words
+
+
+def _charts(data: RunData) -> list[charts.Chart]:
+    with charts.settings("report"):
+        return charts.charts(data)
+
+
+def _svg(chart: charts.Chart) -> Markup | None:
+    """The chart as an element of the page, in the reader's colours, its ids its own; None where there is none."""
+    if chart.figure is None:
+        return None
+    text = io.StringIO()
+    with charts.settings(chart.key):
+        chart.figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    root = ElementTree.fromstring(text.getvalue())
+    for child in list(root):
+        if child.tag == f"{_SVG}metadata":
+            root.remove(child)
+    for parent in root.iter():
+        for child in list(parent):
+            if child.tag == f"{_SVG}style" or (child.tag == f"{_SVG}defs" and child.find(f"{_SVG}style") is not None):
+                parent.remove(child)  # it would hold for the whole page
+    for element in root.iter():
+        _settle(element, chart)
+    for name in ("width", "height", "version"):
+        root.attrib.pop(name, None)
+    root.set("role", "img")
+    root.set("aria-label", f"{chart.title}. {chart.alt}")
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _settle(element: ElementTree.Element, chart: charts.Chart) -> None:
+    """Fit an element into a page that holds other charts."""
+    element.tag = element.tag.removeprefix(_SVG)
+    tip = chart.tips.get(element.get("id", ""))
+    for name, value in list(element.attrib.items()):
+        if name.startswith(_XLINK):
+            del element.attrib[name]
+            name = name.removeprefix(_XLINK)
+        if name == "id":
+            value = f"{chart.key}-{value}"
+        elif name == "href":
+            value = value.replace("#", f"#{chart.key}-", 1)
+        elif name == "d":
+            value = _DECIMALS.sub(
+                lambda number: f"{float(number[0]):.2f}", value
+            )  # a hundredth of a pixel; half the size
+        else:
+            value = _REFERENCE.sub(rf"url(#{chart.key}-\1)", value)
+            for marker, colour in _COLOURS.items():
+                value = value.replace(marker, colour)
+        if value.startswith(("currentColor", "var(")):  # an attribute takes no variable, a style does
+            element.attrib.pop(name, None)
+            name, value = "style", f"{element.get('style', '')};{name}:{value}".lstrip(";")
+        element.set(name, value)
+    if tip is not None:
+        title = ElementTree.Element("title")
+        title.text = tip
+        element.insert(0, title)
+
+
+def _figures(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Name, value and remark of the key figures."""
+    states = [job["state"] for job in summary["jobs"]]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in _STATES if state in states)
+    completed = states.count("completed")
+    energy, idle_j = summary["energy"], summary["idle_energy_j"]
+    source = energy["source"] if energy is not None else ""
+    part = ATTRIBUTED if source == MEASURED else source
+    figures = [
+        ("makespan", _duration(summary["makespan_s"]), "first arrival to last finish"),
+        ("mean JCT", _duration(summary["mean_jct_s"]), f"of the {completed} completed"),
+        ("energy", _energy(energy), ""),
+        ("idle part", NOT_KNOWN if idle_j is None else f"{format_energy(idle_j)} {part}", _share(idle_j, energy)),
+        ("jobs", str(len(states)), counts),
+    ]
+    if summary["search_energy_j"] is not None:
+        figures.append(("search", f"{format_energy(summary['search_energy_j'])} {source}", "spent on finding settings"))
+    if (baseline := summary["baseline"]) is not None:
+        figures.append(("baseline", _plain(baseline), ""))
+    return figures
+
+
+def _share(idle_j: float | None, energy: dict[str, Any] | None) -> str:
+    return (
+        f"{_percent(idle_j / energy['value_j'])} of it" if idle_j is not None and energy and energy["value_j"] else ""
+    )
+
+
+def _row(job: dict[str, Any]) -> dict[str, str]:
+    """A job's cells by column."""
+    per_iteration_j = job["energy_per_iteration_j"]
+    source = job["energy"]["source"] if job["energy"] is not None else ""
+    return {
+        "job": job["name"],
+        "class": job["class"],
+        "state": job["state"],
+        "exit code": _known(job["exit_code"]),
+        "attempts": _known(job["attempts"]),
+        "lanes": ", ".join(map(str, job["lanes"])) or "none",
+        "iterations": _known(job["iterations"]),
+        "of evaluation": _known(job["eval_iterations"]),
+        "arrival": _duration(job["arrival_s"]),
+        "start": _duration(job["start_s"]),
+        "finish": _duration(job["finish_s"]),
+        "JCT": _duration(job["jct_s"]),
+        "queued": _duration(job["queue_s"]),
+        "slowdown": _ratio(job["slowdown"]),
+        "slowdown limit": {None: "none, or " + NOT_KNOWN, True: "kept", False: "broken"}[job["slowdown_limit_met"]],
+        "interference": _ratio(job["interference"]),
+        "stretch": _ratio(job["stretch"]),
+        "held the turn": _duration(job["held_s"]),
+        "hand-overs": _known(job["handovers"]),
+        "longest wait": _duration(job["longest_wait_s"]),
+        "peak memory": NOT_KNOWN if job["peak_memory_bytes"] is None else format_size(job["peak_memory_bytes"]),
+        "energy": _energy(job["energy"]),
+        "per iteration": NOT_KNOWN if per_iteration_j is None else f"{format_energy(per_iteration_j)} {source}",
+    }
+
+
+def _machine(data: RunData) -> list[tuple[str, str]]:
+    found = []
+    for device in data.summary["devices"]:
+        parts = [str(device[name]) for name in ("model", "driver") if device.get(name)]
+        if device.get("memory_bytes"):
+            parts.append(f"{format_size(device['memory_bytes'])} for jobs")
+        if device.get("cores"):
+            parts.append(f"{device['cores']} cores")
+        if device.get("power_limit_w"):
+            parts.append(f"power limit {device['power_limit_w']:.0f} W")
+        found.append((device["name"], ", ".join(parts) or NOT_KNOWN))
+    return found + [(word, _known(data.environment.get(name))) for name, word in _MACHINE.items()]
+
+
+def _opened(data: RunData) -> str:
+    at_s = data.environment.get("opened_unix_s")
+    return NOT_KNOWN if at_s is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_s))
+
+
+def _energy(value: dict[str, Any] | None) -> str:
+    if value is None:
+        return NOT_KNOWN
+    error_j = value["standard_error_j"]
+    error = f" ± {format_energy(error_j)}" if error_j else ""
+    return f"{format_energy(value['value_j'])}{error} {value['source']}"
+
+
+def _duration(value_s: float | None) -> str:
+    return NOT_KNOWN if value_s is None else format_duration(value_s)
+
+
+def _ratio(value: float | None) -> str:
+    return NOT_KNOWN if value is None else f"{value:.2f}"
+
+
+def _known(value: Any) -> str:
+    return NOT_KNOWN if value is None else str(value)
+
+
+def _percent(part: float) -> str:
+    """A part in per cent, never rounded up to the whole."""
+    return "100 %" if part >= 1.0 else f"{min(100 * part, 99.9):.3g} %"
+
+
+def _plain(value: Any) -> str:
+    """Fields of something whose kind this version does not know."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_plain(each)}" for name, each in value.items())
+    return _known(value)

@@ -1,0 +1,80 @@
+"""What the windows of a run cost, in which job classes were measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ecoshare.core.commands import Command, ProfileJob
+from ecoshare.core.events import Event, Profiled
+from ecoshare.measure.energy import Account
+from ecoshare.measure.profile import Profile
+
+
+def windows(
+    entries: Iterable[Event | Command],
+    classes: Mapping[str, str],
+    profiles: Mapping[str, Profile],
+    account: Account,
+) -> list[dict[str, Any]]:
+    """The windows that are over, in order, as plain data.
+
+    `lost_s` and `cost_j` are what a window took beyond the work that its job did in it: idle watching, recorded
+    iterations, waiting for the others to wait. Null where the window came to nothing or there is no meter.
+
+    Args:
+        classes: Of every job, by its name.
+        profiles: Made in this run or known before, by class.
+    """
+    found = []
+    asked: dict[int, tuple[str, float]] = {}
+    at_s = 0.0
+    for entry in entries:
+        if not isinstance(entry, Command):
+            at_s = entry.at_s
+        if isinstance(entry, ProfileJob):
+            asked[entry.id] = entry.job, at_s
+        elif isinstance(entry, Profiled) and entry.command in asked:
+            job, from_s = asked.pop(entry.command)
+            found.append(_window(job, classes[job], from_s, entry, profiles, account))
+    return found
+
+
+def _window(
+    job: str, job_class: str, from_s: float, ended: Profiled, profiles: Mapping[str, Profile], account: Account
+) -> dict[str, Any]:
+    made = profiles.get(job_class) if not ended.error else None
+    lost_s = cost_j = None
+    if made is not None:
+        lost_s = max(0.0, ended.at_s - from_s - made.window.productive_s)
+        spent_j = _spent_j(account, from_s, ended.at_s)
+        if made.energy is not None and spent_j is not None:
+            cost_j = max(0.0, spent_j - made.energy.power_w * made.window.productive_s)
+    return {
+        "job": job,
+        "class": job_class,
+        "from_s": from_s,
+        "to_s": ended.at_s,
+        "paused_jobs": made.window.paused_jobs if made is not None else None,
+        "lost_s": lost_s,
+        "cost_j": cost_j,
+        "error": ended.error or None,
+    }
+
+
+def search_energy_j(found: list[dict[str, Any]]) -> float | None:
+    """Joules that all windows cost; null where not one of them is known."""
+    known = [window["cost_j"] for window in found if window["cost_j"] is not None]
+    return math.fsum(known) if known or not found else None
+
+
+def _spent_j(account: Account, from_s: float, to_s: float) -> float | None:
+    """Of the device in a time: intervals at its ends count in part. None where the meter failed meanwhile."""
+    spent_j = covered_s = 0.0
+    for each in account.intervals:
+        inside_s = min(each.to_s, to_s) - max(each.from_s, from_s)
+        if inside_s > 0.0 and each.energy_j is not None:
+            spent_j += each.energy_j * inside_s / (each.to_s - each.from_s)
+            covered_s += inside_s
+    return spent_j if covered_s > 0.99 * (to_s - from_s) else None

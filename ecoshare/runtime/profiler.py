@@ -1,0 +1,83 @@
+"""Turns what windows measured into profiles, and keeps them: in the user's store, and in the run's folder."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from dataclasses import dataclass, field
+
+import ecoshare
+from ecoshare.core.memory import MemoryDemand
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.hardware.devices import DeviceInfo
+from ecoshare.lane.messages import Ready
+from ecoshare.measure.profile import Machine, Profile
+from ecoshare.measure.profiles import ProfileStore
+from ecoshare.measure.samples import attempt_key
+from ecoshare.runtime.folder import RunFolder
+from ecoshare.runtime.plan import PlannedJob
+from ecoshare.runtime.profiling import Meter, demand, profile
+from ecoshare.runtime.sampler import Sampler
+from ecoshare.runtime.window import Limits, Measured
+
+
+@dataclass(slots=True)
+class Profiler:
+    """Keeps the profiles of one run.
+
+    Attributes:
+        store: Of the user.
+        limits: How long windows last.
+        stops_the_run: The run was for the profile alone.
+        made: By this run, by class.
+        notes: What the user should know, a line each.
+    """
+
+    device: DeviceInfo
+    folder: RunFolder
+    store: ProfileStore
+    limits: Limits
+    stops_the_run: bool = False
+    made: dict[str, Profile] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def keep(
+        self, job: PlannedJob, attempt: int, measured: Measured, ready: Ready | None, sampler: Sampler | None
+    ) -> MemoryDemand | None:
+        """Make and save the profile of a job's class; returns what such jobs need of memory, if that is known.
+
+        A store that cannot be written costs the profile of later runs, not this run.
+        """
+        meter = None
+        if sampler is not None and sampler.session is not None and measured.samples:
+            meter = Meter(sampler.session, sampler.idle_w)
+        made = profile(
+            job.job_class,
+            self._machine(ready),
+            measured,
+            meter,
+            attempt_key(job.spec.name, attempt),
+            sampler.power_limit_w() if sampler is not None else None,
+        )
+        self.made[made.job_class] = made
+        own = ProfileStore(self.folder.profiles)
+        for store in (own, self.store):
+            try:
+                store.save(made)
+            except UnfitEnvironment as error:
+                self.notes.append(f"the profile of {made.job_class} is not kept: {error}")
+        return demand(made)
+
+    def _machine(self, ready: Ready | None) -> Machine:
+        device = self.device
+        return Machine(
+            device=device.name,
+            kind=device.kind,
+            uuid=device.uuid,
+            driver=device.driver,
+            cores=device.cores,
+            intra_op_threads=ready.threads if ready is not None else None,
+            python=sys.version.split()[0],
+            platform=platform.platform(),
+            ecoshare=ecoshare.__version__,
+        )

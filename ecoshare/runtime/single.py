@@ -1,0 +1,109 @@
+"""A run of one script for the sake of its profile."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from ecoshare.errors import Interrupted, JobFailed, UsageError
+from ecoshare.hardware.devices import DeviceInfo
+from ecoshare.jobs.load import LoadedJobs
+from ecoshare.jobs.schema import Job
+from ecoshare.measure.profile import Profile
+from ecoshare.measure.profiles import ProfileStore
+from ecoshare.report.progress import Progress
+from ecoshare.runtime import plan as planning
+from ecoshare.runtime import session
+from ecoshare.runtime.window import Limits
+
+STEADY = Limits(shortest_s=5.0, longest_s=30.0, steady=0.01)
+"""Nobody waits, so there is more time for it than in a run."""
+
+
+def profile_script(
+    script: Path,
+    args: list[str],
+    device: DeviceInfo,
+    store: ProfileStore,
+    runs: Path,
+    progress: Progress,
+    say: Callable[[str], None],
+    iterations: int | None = None,
+) -> tuple[Profile, session.Result]:
+    """Run a script as it stands until its figures are steady, and stop it then; its profile is saved.
+
+    Args:
+        say: Shows a note to the user.
+        iterations: Measure so many instead, after the warm-up.
+
+    Raises:
+        UsageError: There is no such script.
+        JobFailed: It ended before it was measured.
+        Interrupted: The user stopped it before.
+    """
+    loaded = _one_job(script, args)
+    plan = planning.make(loaded, device, policy="fair", places=1, store=store)
+    for note in plan.notes:
+        say(note)
+    # What is known of the class is to be measured anew.
+    plan = plan.without_profiles()
+    limits = STEADY if iterations is None else Limits(iterations=iterations)
+    result = session.start(plan, loaded.text, runs, progress, limits, only_profile=True)
+    made = result.made.get(plan.jobs[0].spec.job_class)
+    if made is None:
+        raise _why_not(script, result)
+    return made, result
+
+
+def saved_profile(named: str, store: ProfileStore) -> Profile:
+    """A profile by its file, or by the name of its class in the store.
+
+    Raises:
+        UsageError: There is none, or it cannot be read.
+    """
+    path = Path(named)
+    if not path.is_file():
+        if (found := store.find(named)) is None:
+            raise UsageError(f"{named}: no such profile", f"profiles are kept in {store.folder}")
+        return found
+    try:
+        return Profile.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{named} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise UsageError(f"{named} is not a profile: {place}: {first['msg']}") from error
+
+
+def _one_job(script: Path, args: list[str]) -> LoadedJobs:
+    if not script.is_file():
+        raise UsageError(f"{script}: no such script", "`ecoshare profile model.py -- its arguments`")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", script.stem).lstrip(".-") or "script"
+    fields = {"name": name, "script": str(script.absolute()), "args": args, "cwd": str(Path.cwd())}
+    text = yaml.safe_dump({"version": 1, "jobs": [fields]}, sort_keys=False)
+    return LoadedJobs(script, hashlib.sha256(text.encode()).hexdigest(), text, (Job.model_validate(fields),))
+
+
+def _why_not(script: Path, result: session.Result) -> JobFailed | Interrupted:
+    (job,) = result.data.summary["jobs"]
+    log = f"what it said is in {result.data.summary['run']}/jobs/{job['name']}/stderr.log"
+    if job["state"] == "failed":
+        return JobFailed(f"{script} failed before it was measured: {job['error']}", log)
+    if job["state"] == "cancelled":
+        return Interrupted(f"{script} was stopped before it was measured")
+    done = job["iterations"] + job["eval_iterations"]
+    if not done:
+        return JobFailed(
+            f"{script} ended, and no iteration was seen",
+            "an optimizer's step ends one, and so does inference with a module; else call ecoshare.iteration()",
+        )
+    return JobFailed(
+        f"{script} ended after {done} iterations, before it was measured",
+        "let it run for longer: the first iterations are dropped, and some seconds after them are measured",
+    )

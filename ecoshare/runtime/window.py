@@ -1,0 +1,290 @@
+"""A window of a job's own run in which it is measured, alone on its device.
+
+::
+
+    others   ══════╗ they wait, at a boundary                                       ╔══════
+    the job  ══╗   ║        ╔ 5 iterations ═══╗╔ 3 ╗╔════ seconds of iterations ═══╗║══════
+               ╚═══ idle ═══╝ its memory      ╚╝   ╚╝ times and joules             ╚╝
+                   watched once a run, where    again warm
+                   a meter can tell
+
+The memory comes first: what observing it has cost decides how long the rest must be for the whole to be cheap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ecoshare.core.events import Usage
+from ecoshare.lane import trace
+from ecoshare.lane.memory import memory_path
+from ecoshare.lane.table import ANYBODY, NOBODY, Ask, LaneTable, Seat
+from ecoshare.measure.meter import MEASURED, MeterFault, Reading, between
+from ecoshare.measure.samples import Idle, Sample
+from ecoshare.measure.times import relative_error
+from ecoshare.runtime.sampler import Sampler
+
+_LOOK_S = 0.005
+_OTHERS_WITHIN_S = 15.0
+"""For the others to reach a boundary."""
+
+_IDLE_SETTLES_S, _IDLE_S, _IDLE_PERIODS = 1.0, 2.0, 20
+"""Of an idle device: until its clocks have come down, and how long it is watched at least, in time and in updates."""
+
+_OBSERVED_WITHIN_S = 120.0
+_AGAIN_WARM = 3
+"""Iterations after an observation that do not count: the allocator's cache was emptied."""
+
+_FEWEST_ITERATIONS, _FEWEST_PERIODS = 10, 30
+"""Measured at least: iterations, and updates of the energy counter (each end is off by a part of one)."""
+
+_TAKE_EVERY_S = 0.5
+
+
+class WindowFailed(Exception):
+    """Nothing was measured; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a window lasts.
+
+    Attributes:
+        shortest_s: Measured at least.
+        longest_s: Measured at most, unless fewer than a few iterations were done by then.
+        steady: Relative standard error of the mean iteration time at which the figures count as settled.
+        overhead: Most that observing the memory may have added to the window's iterations, as a part of their time.
+        iterations: Measure so many, whatever the time; None to go by the rest.
+    """
+
+    shortest_s: float = 3.0
+    longest_s: float = 12.0
+    steady: float = 0.02
+    overhead: float = 0.025
+    iterations: int | None = None
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(slots=True)
+class Measured:
+    """What a window saw.
+
+    Attributes:
+        before: What the job had done when it began.
+        memory: Result of the `MemoryObserver`; None where it never came.
+        device_bytes: Memory of the job's process on its GPU, with the allocator's cache emptied.
+        observed_s: Time of the observed iterations; `observed` is their number.
+        samples: Taken while times and joules were measured, the first at its beginning, the last at its end.
+        marks: The job's trace since the beginning of the window.
+        paused_jobs: How many others waited.
+        began_s: Of the window; `ended_s` likewise.
+        steady: Whether the iteration time had settled.
+    """
+
+    before: Usage
+    began_s: float
+    memory: dict[str, Any] | None = None
+    device_bytes: int | None = None
+    observed_s: float = 0.0
+    observed: int = 0
+    samples: list[Sample] = field(default_factory=list)
+    marks: list[trace.Mark] = field(default_factory=list)
+    paused_jobs: int = 0
+    ended_s: float = 0.0
+    steady: bool = False
+
+
+@dataclass(slots=True)
+class Window:
+    """Measures one job.
+
+    Attributes:
+        tables: Of all lanes of the device, by number.
+        place: Lane and slot of the job.
+        folder: Of the job.
+        key: Of its attempt, in samples.
+        usage: What the job has done so far; None once it has ended.
+        now_s: Seconds since the run was opened.
+    """
+
+    tables: dict[int, LaneTable]
+    place: tuple[int, int]
+    folder: Path
+    attempt: int
+    key: str
+    sampler: Sampler
+    limits: Limits
+    now_s: Callable[[], float]
+    usage: Callable[[], Usage | None]
+
+    async def measure(self) -> Measured:
+        """Make the others wait, measure, and let everybody run again.
+
+        Raises:
+            WindowFailed: The job ended meanwhile, the others cannot be made to wait, or no iteration was seen.
+        """
+        result = Measured(self._usage(), self.now_s())
+        skip_bytes = self._trace_bytes()
+        try:
+            await self._alone(result)
+            await self._observe(result)
+            await self._after(_AGAIN_WARM)
+            await self._time(result, skip_bytes)
+        finally:
+            self._slot.ask = Ask.NOTHING
+            for table in self.tables.values():
+                table.reserve(ANYBODY)
+            result.ended_s = self.now_s()
+        return result
+
+    @property
+    def _slot(self) -> Any:
+        lane, slot = self.place
+        return self.tables[lane].slots[slot]
+
+    def _usage(self) -> Usage:
+        usage = self.usage()
+        if usage is None:
+            raise WindowFailed("the job ended in its window")
+        return usage
+
+    def _trace_bytes(self) -> int:
+        try:
+            size = trace.trace_path(self.folder, self.attempt).stat().st_size
+        except OSError:
+            return 0
+        return size - size % trace.MARK_BYTES
+
+    async def _alone(self, result: Measured) -> None:
+        """Let the job alone have its turn; before that, once a run, nobody, to watch the idle device."""
+        own, slot = self.place
+        for number, table in self.tables.items():
+            holder = table.header.holder
+            if number != own and holder != NOBODY and not table.slots[holder].last_s:
+                raise WindowFailed("a job beside it that has no iterations cannot be made to wait")
+        session = self.sampler.session
+        watch = session is not None and session.source == MEASURED and not self.sampler.idle_watched
+        for number, table in self.tables.items():
+            table.reserve(slot if number == own and not watch else NOBODY)
+        others = [
+            (table, index)
+            for number, table in self.tables.items()
+            for index in range(table.header.used)
+            if (number, index) != self.place and table.slots[index].seat != Seat.EMPTY
+        ]
+        result.paused_jobs = len(others)
+        held = [*others, (self.tables[own], slot)] if watch else others
+        await self._until(
+            lambda: not any(table.slots[index].seat == Seat.HOLDING for table, index in held),
+            _OTHERS_WITHIN_S,
+            "a job beside it does not reach the end of an iteration",
+        )
+        if watch:
+            await self._watch_idle()
+            self.tables[own].reserve(slot)
+
+    async def _watch_idle(self) -> None:
+        session = self.sampler.session
+        assert session is not None
+        await asyncio.sleep(_IDLE_SETTLES_S)
+        first = await self.sampler.take(self.now_s)
+        await asyncio.sleep(max(_IDLE_S, _IDLE_PERIODS * session.period_s))
+        last = await self.sampler.take(self.now_s)
+        if first is None or last is None or first.energy_j is None or last.energy_j is None:
+            return
+        try:
+            spent = between(Reading(first.at_s, first.energy_j), Reading(last.at_s, last.energy_j), session.period_s)
+        except MeterFault:
+            return
+        wall_s = last.at_s - first.at_s
+        self.sampler.tell_idle(Idle(last.at_s, spent.value_j / wall_s, spent.standard_error_j / wall_s))
+
+    async def _observe(self, result: Measured) -> None:
+        began, began_s = self._done(), time.monotonic()
+        self._slot.ask = Ask.OBSERVE
+        await self._until(
+            lambda: self._slot.ask == Ask.OBSERVED, _OBSERVED_WITHIN_S, "no iteration of the job was seen to its end"
+        )
+        result.observed, result.observed_s = self._done() - began, time.monotonic() - began_s
+        sample = await self.sampler.take(self.now_s)
+        if sample is not None and self.key in sample.jobs:
+            result.device_bytes = sample.jobs[self.key].memory_bytes
+        self._slot.ask = Ask.NOTHING
+        try:
+            result.memory = json.loads(memory_path(self.folder, self.attempt).read_text())
+        except (OSError, ValueError):
+            result.memory = None
+
+    async def _time(self, result: Measured, skip_bytes: int) -> None:
+        limits, session = self.limits, self.sampler.session
+        period_s = session.period_s if session is not None else 0.0
+        began_s, began = self.now_s(), self._done()
+        await self._take(result)
+        while True:
+            await asyncio.sleep(_TAKE_EVERY_S if limits.iterations is None else min(_TAKE_EVERY_S, limits.shortest_s))
+            count, wall_s = self._done() - began, self.now_s() - began_s
+            await self._flush()
+            await self._take(result)
+            result.marks = trace.read(trace.trace_path(self.folder, self.attempt), skip_bytes)
+            times = durations(result.marks, began_s, self.now_s(), trace.Kind.TRAIN) or durations(
+                result.marks, began_s, self.now_s(), trace.Kind.EVAL
+            )
+            error = relative_error(times)
+            result.steady = error is not None and error <= limits.steady
+            if limits.iterations is not None:
+                if count >= limits.iterations:
+                    return
+                continue
+            mean_s = wall_s / count if count else math.inf
+            extra_s = max(0.0, result.observed_s - result.observed * mean_s) if count else 0.0
+            shortest_s = max(limits.shortest_s, _FEWEST_PERIODS * period_s, extra_s / limits.overhead)
+            if count >= _FEWEST_ITERATIONS and wall_s >= shortest_s and (result.steady or wall_s >= limits.longest_s):
+                return
+            if wall_s >= 5 * limits.longest_s and count:
+                return
+
+    async def _take(self, result: Measured) -> None:
+        if (sample := await self.sampler.take(self.now_s)) is not None:
+            result.samples.append(sample)
+
+    async def _flush(self) -> None:
+        self._slot.ask = Ask.FLUSH
+        await self._until(
+            lambda: self._slot.ask == Ask.NOTHING, _OBSERVED_WITHIN_S, "no iteration of the job was seen to its end"
+        )
+
+    async def _after(self, iterations: int) -> None:
+        began = self._done()
+        await self._until(
+            lambda: self._done() - began >= iterations, _OBSERVED_WITHIN_S, "no iteration of the job was seen"
+        )
+
+    def _done(self) -> int:
+        usage = self._usage()
+        return usage.iterations + usage.eval_iterations
+
+    async def _until(self, reached: Callable[[], bool], within_s: float, otherwise: str) -> None:
+        end_s = time.monotonic() + within_s
+        while not reached():
+            self._usage()
+            if time.monotonic() > end_s:
+                raise WindowFailed(otherwise)
+            await asyncio.sleep(_LOOK_S)
+
+
+def durations(marks: list[trace.Mark], from_s: float, to_s: float, kind: trace.Kind) -> list[float]:
+    """Wall times of the iterations of one kind that lie between two moments, in order."""
+    return [
+        each.to_s - each.from_s
+        for each in trace.iterations(marks)
+        if each.kind is kind and each.from_s >= from_s and each.to_s <= to_s
+    ]

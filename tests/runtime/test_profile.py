@@ -1,0 +1,242 @@
+"""Profiles of real scripts: `ecoshare profile`, and windows in runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ecoshare.core.commands import ProfileJob, StartJob
+from ecoshare.core.events import Profiled
+from ecoshare.lane import trace
+from ecoshare.measure.profile import Profile
+from ecoshare.runtime import log
+from tests.runtime.running import ECOSHARE, SCRIPTS, Finished, alone, command, job_file, run, slow_steps
+
+SLOW = SCRIPTS / "slow_steps.py"
+
+
+def profile(folder: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*ECOSHARE, "profile", "--device", "cpu", "--runs", "runs", "--profiles", "profiles", *args],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def saved(folder: Path) -> dict[str, Profile]:
+    files = sorted((folder / "profiles").glob("*.json"))
+    return {path.stem: Profile.model_validate_json(path.read_bytes()) for path in files}
+
+
+def test_a_script_is_measured_as_it_stands_and_stopped(tmp_path: Path) -> None:
+    done = profile(tmp_path, str(SLOW), "--iterations", "40", "--json", "--", "--steps", "100000", "--done", "done")
+    assert done.returncode == 0, done.stderr
+    made = Profile.model_validate_json(done.stdout)
+    assert saved(tmp_path) == {made.job_class: made}
+    assert not (tmp_path / "done").exists(), "the script ran on to its end"
+    assert made.train is not None and made.eval is None
+    assert 40 <= made.train.count < 120
+    assert made.train.median_s <= made.train.p95_s
+    # The script prints a line each step: what it took by that is what was measured.
+    assert made.window.warm_up_iterations >= 10 and made.window.warm_up_s >= 1.0
+    memory = made.memory
+    parameters = (128 * 4 + 4) * 4
+    assert memory.parts["parameters"] == memory.parts["gradients"] == parameters
+    assert memory.model_bytes is not None and memory.persistent_bytes is not None
+    assert memory.model_bytes == pytest.approx(2 * parameters + 2 * 128 * 128 * 4, abs=4096), "x and features stay"
+    assert memory.persistent_bytes > memory.model_bytes + (20 << 20), "torch itself stays too"
+    assert memory.ephemeral_bytes is not None and 128 * 128 * 4 <= memory.ephemeral_bytes < 1 << 20
+    assert max(level for _, level in memory.timeline) == memory.peak_bytes
+    assert made.energy is not None and made.energy.source in ("measured", "modelled")
+    assert made.energy.per_iteration_j is not None
+    joules = made.energy.power_w * made.train.mean_s
+    assert made.energy.per_iteration_j == pytest.approx(joules, rel=0.25)
+    assert made.use.busy is not None and made.use.busy < 0.9, "one thread of two or more"
+    assert (tmp_path / "profiles" / f"{made.job_class}.svg").read_text().startswith("<?xml")
+    assert made.origin.args == ("--steps", "100000", "--done", "done")
+
+
+def test_a_saved_profile_is_shown_and_compared(tmp_path: Path) -> None:
+    args = [str(SLOW), "--iterations", "20", "--"]
+    first = profile(tmp_path, *args, "--steps", "100000")
+    assert first.returncode == 0, first.stderr
+    (name,) = saved(tmp_path)
+    assert "P, kept while it waits" in first.stdout
+    shown = profile(tmp_path, f"profiles/{name}.json")
+    assert shown.returncode == 0 and name in shown.stdout
+    second = profile(tmp_path, "--compare", name, *args, "--steps", "200000")
+    assert second.returncode == 0, second.stderr
+    assert name in second.stdout and "200000" in second.stdout
+    assert "has no profile: other arguments: --steps 200000 (was 100000)" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "what"),
+    [
+        (("nowhere.py",), 2, "nowhere.py: no such script"),
+        (("broken.json",), 2, "broken.json is not a profile: "),
+        (("none.json",), 2, "none.json: no such profile"),
+        (("quick.py", "--compare", "unknown"), 2, "unknown: no such profile"),
+        (("quick.py", "--iterations", "0"), 2, "greater than or equal to 1"),
+        (("quick.py", "--device", "tpu"), 2, "expected cpu, cuda"),
+        (("raises.py",), 1, "failed before it was measured: exit code 1: ValueError: on purpose"),
+        (("quick.py",), 1, "quick.py ended, and no iteration was seen"),
+        (("few.py",), 1, "few.py ended after 3 iterations, before it was measured"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_in_a_line(tmp_path: Path, args: tuple[str, ...], code: int, what: str) -> None:
+    (tmp_path / "broken.json").write_text('{"schema_version": 1}')
+    (tmp_path / "quick.py").write_text("print('hello')\n")
+    (tmp_path / "raises.py").write_text("raise ValueError('on purpose')\n")
+    (tmp_path / "few.py").write_text("import ecoshare\nimport torch\nfor _ in range(3):\n    ecoshare.iteration()\n")
+    done = profile(tmp_path, *args)
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert what in done.stderr
+
+
+def test_ctrl_c_ends_a_measurement_at_once_and_keeps_nothing(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*ECOSHARE, "profile", str(SLOW), "--device", "cpu", "--profiles", "profiles", "--", "--steps", "100000"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "it is warm" in line:
+            break
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    began_s = time.monotonic()
+    assert process.wait(timeout=20) == 130
+    assert time.monotonic() - began_s < 5.0
+    with process.stderr:
+        assert "was stopped before it was measured" in process.stderr.read()
+    assert not saved(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    """Two lanes: two jobs of one class side by side, measured as they run."""
+    folder = tmp_path_factory.mktemp("shared")
+    (folder / "slow_steps.py").write_bytes(SLOW.read_bytes())
+    jobs = [{**slow_steps(name, 500, 20), "script": "slow_steps.py"} for name in ("first", "second")]
+    yield run(folder, *jobs, options=("--lanes", "2", "--profiles", str(folder / "profiles")))
+
+
+def entries(done: Finished, kind: type[Any]) -> list[Any]:
+    return [entry for entry in log.read(done.folder / "events.jsonl") if isinstance(entry, kind)]
+
+
+@pytest.mark.slow
+def test_the_first_job_of_a_class_is_measured_in_its_run_while_the_others_wait(shared: Finished) -> None:
+    assert shared.code == 0, shared.stderr
+    (asked,) = entries(shared, ProfileJob)
+    (done,) = entries(shared, Profiled)
+    assert not done.error
+    (made,) = saved(shared.folder.parents[1]).values()
+    assert made.window.paused_jobs == 1 and made.window.measured_s >= 3.0
+    assert made.window.overhead is not None and made.window.overhead < 0.2
+    assert (shared.folder / "profiles" / f"{made.job_class}.json").exists(), "a run holds what it was decided by"
+    began_s = done.at_s - made.window.total_s
+    (other,) = {"first", "second"} - {asked.job}
+    marks = {
+        name: [mark.at_s for mark in trace.read(trace.trace_path(shared.folder / "jobs" / name, 1)) if mark.kind == 2]
+        for name in ("first", "second")
+    }
+    inside = {name: sum(began_s + 0.2 < at_s < done.at_s - 0.1 for at_s in each) for name, each in marks.items()}
+    assert inside[asked.job] > 20 and inside[other] == 0, "another lane ran in the window"
+    assert all(len(each) == 500 for each in marks.values())
+
+
+@pytest.mark.slow
+def test_measuring_changes_no_bit(shared: Finished) -> None:
+    _, expected = alone(SLOW, ("--steps", "500", "--ms", "20"), SCRIPTS)
+    for name in ("first", "second"):
+        assert shared.log(name) == expected
+
+
+@pytest.mark.slow
+def test_a_run_with_a_window_replays_to_the_same_decisions(shared: Finished) -> None:
+    steps = list(log.replay(log.read(shared.folder / "events.jsonl")))
+    assert all(logged == now for _, logged, now in steps)
+    assert any(isinstance(each, ProfileJob) for _, logged, _ in steps for each in logged)
+
+
+@pytest.mark.slow
+def test_the_next_run_knows_the_class_and_a_changed_script_is_another(shared: Finished, tmp_path: Path) -> None:
+    known = shared.folder.parents[1] / "profiles"
+    (made,) = saved(shared.folder.parents[1]).values()
+    script = shared.folder.parents[1] / "slow_steps.py"
+    job = {**slow_steps("again", 500, 20), "script": str(script)}
+    again = run(tmp_path, job, options=("--profiles", str(known), "--memory", "4 GiB"))
+    assert again.code == 0 and not entries(again, ProfileJob)
+    assert made.memory.persistent_bytes is not None and made.memory.ephemeral_bytes is not None
+    need = made.memory.persistent_bytes + made.memory.ephemeral_bytes
+    (start,) = entries(again, StartJob)
+    assert start.cap_bytes == need + (256 << 20), "what was measured and an allowance"
+    script.write_bytes(SLOW.read_bytes() + b"\n# changed\n")
+    done = subprocess.run(
+        [*command(job_file(tmp_path, job), "--profiles", str(known)), "--dry-run"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "has no profile: slow_steps.py has changed since profile" in done.stderr
+
+
+VICTIM = """
+import os
+import time
+from pathlib import Path
+
+import torch
+
+Path("pid").write_text(str(os.getpid()))
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    optimizer.zero_grad()
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    time.sleep(0.01)
+"""
+
+
+def test_a_job_that_is_killed_in_its_window_holds_nobody_up(tmp_path: Path) -> None:
+    (tmp_path / "victim.py").write_text(VICTIM)
+    path = job_file(tmp_path, {"name": "victim", "script": "victim.py"}, slow_steps("other", 60, arrival="2 s"))
+    process = subprocess.Popen(
+        command(path, "--lanes", "2", "--profiles", str(tmp_path / "profiles")),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None and process.stdout is not None
+    for line in process.stderr:
+        if "victim: the first of its class" in line:
+            break
+    time.sleep(1.0)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    killed_s = time.monotonic()
+    for line in process.stderr:
+        if "no profile" in line:
+            break
+    assert time.monotonic() - killed_s < 3.0
+    stdout, _ = process.communicate(timeout=60)
+    summary = json.loads(stdout)
+    assert process.returncode == 1
+    assert {job["name"]: job["state"] for job in summary["jobs"]} == {"victim": "failed", "other": "completed"}
