@@ -96,6 +96,9 @@ def visible_gpus() -> list[nvml.Gpu]:
 
     `CUDA_VISIBLE_DEVICES` takes numbers and (beginnings of) UUIDs; as in CUDA, what follows a name that fits nothing is
     invisible. Numbers follow the bus order, which is the driver's (`CUDA_DEVICE_ORDER=PCI_BUS_ID`).
+
+    Raises:
+        UnfitEnvironment: A MIG instance is named there: a part of a GPU has no counter and no clocks of its own.
     """
     found = nvml.gpus()
     names = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -103,6 +106,11 @@ def visible_gpus() -> list[nvml.Gpu]:
         return found
     visible: list[nvml.Gpu] = []
     for name in names.split(","):
+        if name.strip().startswith("MIG-"):
+            raise UnfitEnvironment(
+                f"CUDA_VISIBLE_DEVICES names a MIG instance ({name.strip()}), and ecoshare shares whole GPUs",
+                "name the GPU, or use `--device cpu` without it",
+            )
         fits = [gpu for gpu in found if name.strip() == str(gpu.index) or _starts(gpu.uuid, name.strip())]
         if len(fits) != 1:
             break

@@ -59,7 +59,8 @@ class Account:
     Attributes:
         session: The meter; of a run that was resumed, the last. Its idle power is the one watched, where it was.
         energy: Of the device over all intervals that are known; None where there is none.
-        idle_j: Part of it that no work caused.
+        idle_j: Part of it that no work caused; where the session's idle power is not known, only what was spent while
+            nobody worked, and the rest is with the jobs.
         jobs: By job: attributed (or modelled) joules beyond idle.
         covered: Part of the time between first and last sample whose joules are known, 0 to 1.
         intervals: In order of time.

@@ -161,14 +161,21 @@ def _figures(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("makespan", _duration(summary["makespan_s"]), "first arrival to last finish"),
         ("mean JCT", _duration(summary["mean_jct_s"]), f"of the {completed} completed"),
         ("energy", _energy(energy), ""),
-        ("idle part", NOT_KNOWN if idle_j is None else f"{format_energy(idle_j)} {part}", _share(idle_j, energy)),
+        ("idle part", NOT_KNOWN if idle_j is None else f"{format_energy(idle_j)} {part}", _idle_caption(summary)),
         ("jobs", str(len(states)), counts),
     ]
-    if summary["search_energy_j"] is not None:
-        figures.append(("search", f"{format_energy(summary['search_energy_j'])} {source}", "spent on finding settings"))
+    if summary["search_energy_j"]:
+        cost = f"{format_energy(summary['search_energy_j'])} {source}"
+        figures.append(("search", cost, f"spent on measuring job classes in {len(summary['windows'])} windows"))
     if (baseline := summary["baseline"]) is not None:
         figures.append(("baseline", _plain(baseline), ""))
     return figures
+
+
+def _idle_caption(summary: dict[str, Any]) -> str:
+    if summary["energy"] is not None and summary["idle_power_w"] is None:
+        return "while nobody worked; what the device draws at rest is not known"
+    return _share(summary["idle_energy_j"], summary["energy"])
 
 
 def _share(idle_j: float | None, energy: dict[str, Any] | None) -> str:

@@ -92,6 +92,7 @@ def summarise(
         "mean_jct_s": sum(jcts_s) / len(jcts_s) if jcts_s else None,
         "energy": _device_energy(energy),
         "idle_energy_j": energy.idle_j,
+        "idle_power_w": energy.session.idle_w if energy.session is not None else None,
         "search_energy_j": search_energy_j(measured) if energy.energy is not None else None,
         "jobs": jobs,
         "windows": measured,

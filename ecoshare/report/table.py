@@ -54,6 +54,8 @@ def totals(summary: dict[str, Any]) -> str:
     parts = [f"makespan {_duration(summary['makespan_s'])}", f"mean JCT {_duration(summary['mean_jct_s'])}{of}"]
     if summary["energy"] is not None:
         idle = format_energy(summary["idle_energy_j"])
+        if summary["idle_power_w"] is None:
+            idle += " (the draw at rest is not known: the jobs' part has it)"
         parts.append(f"energy {energy(summary['energy'])} of which idle {idle} ({summary['energy']['about']})")
     else:
         parts.append("energy not known")

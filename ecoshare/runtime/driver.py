@@ -144,7 +144,9 @@ class Driver:
             with self._signals():
                 await self._guard.start()
                 self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
-                self._sampler = Sampler(self.folder.samples, self.plan.device, self.power, self._progress_of_jobs)
+                self._sampler = Sampler(
+                    self.folder.samples, self.plan.device, self.power, self._progress_of_jobs, self.plan.idle_w
+                )
                 async with asyncio.TaskGroup() as tasks:
                     self._tasks = tasks
                     beside = (

@@ -21,6 +21,7 @@ from ecoshare.jobs.schema import Job
 from ecoshare.lane.messages import Launch
 from ecoshare.lane.table import SLOTS
 from ecoshare.measure.difference import why_new
+from ecoshare.measure.meter import MEASURED
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.runtime.jobclass import JobClass, JobClasses
@@ -169,6 +170,19 @@ class Plan:
             "notes": list(self.notes),
             "jobs": [job.as_dict() for job in self.jobs],
         }
+
+    def idle_w(self, meter: str) -> float | None:
+        """What this meter showed of this device at rest, by the newest profile that tells; None without one."""
+        told = [
+            profile
+            for profile in self.known.values()
+            if profile.energy is not None
+            and (profile.energy.meter, profile.energy.source) == (meter, MEASURED)
+            and (profile.origin.device_model, profile.machine.uuid) == (self.device.model, self.device.uuid)
+            and profile.energy.idle_w is not None
+        ]
+        newest = max(told, key=lambda profile: profile.made_utc, default=None)
+        return newest.energy.idle_w if newest is not None and newest.energy is not None else None
 
     def without_profiles(self) -> Plan:
         """The same as if nothing were known of any class."""

@@ -19,7 +19,7 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware import nvml
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.measure import samples
-from ecoshare.measure.meter import Meter, MeterFault
+from ecoshare.measure.meter import MEASURED, Meter, MeterFault, MeterInfo
 from ecoshare.measure.model import PowerModel
 from ecoshare.measure.modelled import ModelMeter
 from ecoshare.measure.nvml_meter import NvmlMeter
@@ -48,6 +48,7 @@ class Sampler:
         device: DeviceInfo,
         model: PowerModel | None,
         jobs: Callable[[Mapping[int, int]], dict[str, Progress]],
+        known_idle_w: Callable[[str], float | None] = lambda _meter: None,
     ) -> None:
         """A sampler that has not begun.
 
@@ -56,9 +57,11 @@ class Sampler:
             model: Of the device's power, for want of a meter; None where there is not even that.
             jobs: What every attempt under way has done so far, and once more those that have ended since it was
                 called last. Takes the GPU's memory by process, as far as the driver tells.
+            known_idle_w: By the name of a meter: what it showed of this device at rest in an earlier run.
         """
         self.session: Session | None = None
-        self.idle_w = model.idle_w if model is not None else None
+        self.idle_w: float | None = None
+        self._known_idle_w = known_idle_w
         self.idle_watched = False
         self._path, self._device, self._model, self._jobs = path, device, model, jobs
         self._gpu: nvml.OpenGpu | None = None
@@ -86,11 +89,11 @@ class Sampler:
         if self._meter is None:
             return False
         info, self._period_s = self._meter.info, self._meter.info.period_s
-        idle_w = self._model.idle_w if self._model is not None else None
+        self.idle_w = self._idle_w(info)
         if self._path.exists():  # of a session that was killed
             drop_torn_line(self._path)
         self.session = Session(
-            now_s(), self._device.name, info.name, info.source, info.scope, info.about, info.period_s, idle_w
+            now_s(), self._device.name, info.name, info.source, info.scope, info.about, info.period_s, self.idle_w
         )
         self._write(self.session)
         await self.take(now_s)
@@ -151,6 +154,17 @@ class Sampler:
             return None
         scope = "cpu" if self._device.kind == "cpu" else "gpu"
         return ModelMeter(self._model, scope, lambda: self._gone_s + sum(map(self._busy_s, self._done.values())), why)
+
+    def _idle_w(self, info: MeterInfo) -> float | None:
+        """What the device draws at rest until that is watched; None where nobody knows.
+
+        A GPU's model begins with what its driver said of the idle board. That of processors is of other machines: it
+        goes with its own joules, and not with those of a counter.
+        """
+        known_w = self._known_idle_w(info.name)
+        if known_w is not None or self._model is None:
+            return known_w
+        return None if info.source == MEASURED and self._device.kind == "cpu" else self._model.idle_w
 
     def _grown(self, key: str, progress: Progress) -> Progress:
         """Never less processor time than was seen before: a job that has ended may not have waited for its children."""

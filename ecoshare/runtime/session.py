@@ -112,6 +112,11 @@ def resume(run: Path, progress: Progress) -> Result:
             "a changed file is another run: start it without --resume",
         )
     device = devices.find(before["device"]["name"])
+    if device.uuid != before["device"]["uuid"]:
+        raise UsageError(
+            f"{run} ran on {before['device']['uuid']}, and {device.name} is {device.uuid} now",
+            "set CUDA_VISIBLE_DEVICES as it was",
+        )
     plan = planning.make(
         loaded,
         device,

@@ -6,23 +6,27 @@ from typing import Any
 
 import pytest
 
-from ecoshare.core.commands import StartJob
+from ecoshare.core.commands import ProfileJob, StartJob
 from ecoshare.core.events import (
     Config,
     Device,
     Done,
+    IterationsDone,
     JobArrived,
     JobExited,
     JobSpec,
     Outcome,
+    Profiled,
     RunOpened,
     StopRequested,
     Usage,
 )
 from ecoshare.measure.energy import Account, Rate, account
+from ecoshare.measure.profile import Times
 from ecoshare.measure.samples import Progress, Sample, Session
 from ecoshare.report import export
 from ecoshare.report.summary import slowdown, summarise
+from tests.report.profiles import PROFILE
 
 OPENED = RunOpened(0.0, 1, Config("fair"), (Device("cpu", "local", 1 << 30),))
 USED = Usage(iterations=11, held_s=2.0, waited_s=5.0, span_s=10.0, cpu_s=4.0)
@@ -74,6 +78,46 @@ def test_joules_add_up_and_say_how_they_are_known(source: str, of_the_job: str) 
     assert job["energy"]["value_j"] == pytest.approx(60.0)
     assert job["energy_per_iteration_j"] == pytest.approx(60.0 / 11)
     assert (job["energy"]["standard_error_j"] is None) == (source == "modelled"), "a model has no standard error"
+
+
+def test_a_window_costs_what_was_spent_in_it_beyond_the_work_done_there() -> None:
+    """A window of 6 s at 70 W, of which 4 s are work that takes 90 W: 420 J less 360 J, and 2 s."""
+    window = PROFILE.window.model_copy(update={"productive_s": 4.0, "total_s": 6.0})
+    energy = PROFILE.energy.model_copy(update={"power_w": 90.0})
+    profile = PROFILE.model_copy(update={"job_class": "c", "window": window, "energy": energy})
+    session = Session(0.0, "cuda:0", "a meter", "measured", "gpu", "about it", 0.1, 40.0)
+    lines = [session, *(Sample(at_s, 70.0 * at_s) for at_s in range(0, 21, 2))]
+    entries = [
+        *story("a", Outcome.COMPLETED)[:4],
+        IterationsDone(5.0, "a", USED),
+        ProfileJob(7, "a", 1),
+        Profiled(11.0, 7, None),
+        IterationsDone(12.0, "a", USED),
+        ProfileJob(8, "a", 1),
+        Profiled(13.0, 8, None, "the job ended in its window"),
+    ]
+    summary = summarise(plan(a=None), entries, account(lines, lambda _job: None), "r", profiles={"c": profile})
+    first, second = summary["windows"]
+    assert (first["from_s"], first["to_s"], first["error"]) == (5.0, 11.0, None)
+    assert (first["lost_s"], first["cost_j"]) == (pytest.approx(2.0), pytest.approx(60.0))
+    assert (second["error"], second["cost_j"]) == ("the job ended in its window", None)
+    assert summary["search_energy_j"] == pytest.approx(60.0)
+
+
+def test_without_windows_nothing_was_searched_and_without_a_meter_nobody_knows() -> None:
+    assert summarise(plan(a=None), [OPENED], energy_of("measured"), "r")["search_energy_j"] == 0.0
+    assert summarise(plan(a=None), [OPENED], Account(), "r")["search_energy_j"] is None
+
+
+def test_a_profile_tells_what_a_job_takes_alone() -> None:
+    """11 iterations in 10 s, 5 of them waiting; alone each takes 0.25 s, so the 10 between the ends take 2.5 s."""
+    times = Times(count=100, mean_s=0.25, standard_error_s=None, median_s=0.25, p95_s=0.25)
+    profile = PROFILE.model_copy(update={"job_class": "c", "train": times, "eval": None})
+    two_lanes = {**plan(a=None), "lanes": 2}
+    job = summarise(two_lanes, story("a", Outcome.COMPLETED), Account(), "r", profiles={"c": profile})["jobs"][0]
+    assert (job["interference"], job["slowdown"]) == (pytest.approx(2.0), pytest.approx(4.0))
+    job = summarise(two_lanes, story("a", Outcome.COMPLETED), Account(), "r")["jobs"][0]
+    assert job["interference"] is job["slowdown"] is None
 
 
 @pytest.mark.parametrize(("limit", "met"), [(None, None), (2.5, True), (1.5, False)])
