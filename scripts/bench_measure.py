@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""How right the split of joules among jobs is, on a driver whose power is not additive in the jobs.
+"""How right the split of joules among jobs is, and what measuring costs the jobs.
 
-The truth is the Shapley value of that driver's own model: each subset of the jobs is run on it, in virtual time, with
-the same work. The method knows what each job takes alone at full speed, and what the device spent on all of them.
+The split is judged on a driver whose power is not additive in the jobs. The truth is the Shapley value of that driver's
+own model: each subset of the jobs is run on it, in virtual time, with the same work. The method knows what each job
+takes alone at full speed, and what the device spent on all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarking import ROOT, Figure, main, median, percentile
+import overhead
+from benchmarking import ROOT, Figure, main, median, percentile, say
 
 sys.path.insert(0, str(ROOT))
 
@@ -25,6 +27,8 @@ from ecoshare.measure.attribution import Work, split
 from tests.driver import FakeDriver, presets
 
 WINDOW_S = 10.0
+EXAMPLES = {name: ["--epochs", "100000"] for name in ("mlp", "cnn", "vae")}
+EXAMPLES |= {name: ["--steps", "1000000"] for name in ("gan", "transformer")}
 WANTED = {"ours": ("<= 0.05", "<= 0.15")}
 
 Load = tuple[float, float]  # of the multiprocessors and of the memory, each 0 to 1
@@ -109,6 +113,9 @@ def measure(options: argparse.Namespace) -> list[Figure]:
         wanted = WANTED.get(name, ("", ""))
         figures.append(Figure(f"error of {name}, median", median(whole), "", wanted[0]))
         figures.append(Figure(f"error of {name}, p95", percentile(whole, 0.95), "", wanted[1]))
+    say("what measuring costs: no other work should be on this machine now")
+    figures += overhead.meters(*((6, 2.0) if options.quick else (40, 3.0)))
+    figures += overhead.windows({"cnn": EXAMPLES["cnn"]} if options.quick else EXAMPLES)
     return figures
 
 

@@ -7,7 +7,9 @@ ends it.
 * the same losses alone and shared (deterministic algorithms on), in one lane and in two;
 * what a hand-over costs with the device drained;
 * the example mix one after the other, in one lane, in two lanes with MPS and without;
-* a job that runs out of memory beside a healthy one.
+* a job that runs out of memory beside a healthy one;
+* profiles: P, T and context against the allocator and nvidia-smi, joules an iteration over three windows, idle power,
+  and what is attributed to two jobs side by side against what they take alone (gpu_profiles.py).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gpu_profiles
 from benchmarking import ROOT, Figure, main, say
 
 EXAMPLES = ROOT / "examples"
@@ -93,8 +96,8 @@ def measure(options: argparse.Namespace) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
         folder = Path(name)
         ways = {
-            "one lane": ("--lanes", "1", "--jobs-per-lane", "6"),
-            "two lanes": ("--lanes", "2", "--jobs-per-lane", "3"),
+            "one lane": ("--lanes", "1", "--jobs-per-lane", "6", "--no-profiles"),
+            "two lanes": ("--lanes", "2", "--jobs-per-lane", "3", "--no-profiles"),
         }
         for way, lanes in ways.items():
             summary, run, wall_s = share(folder / way.replace(" ", "-"), examples(), *lanes)
@@ -108,6 +111,7 @@ def measure(options: argparse.Namespace) -> list[Figure]:
             figures.append(Figure(f"hand-overs, {way}", handed, ""))
         figures += _without_mps(folder)
         figures += _out_of_memory(folder, printed)
+        figures += gpu_profiles.check(folder, share)
     say("done")
     return figures
 
@@ -118,7 +122,7 @@ def _without_mps(folder: Path) -> list[Figure]:
     hidden = [each for each in path.split(":") if not (Path(each) / "nvidia-cuda-mps-control").exists()]
     os.environ["PATH"] = ":".join(hidden)
     try:
-        _, _, wall_s = share(folder / "slices", examples(), "--lanes", "2", "--jobs-per-lane", "3")
+        _, _, wall_s = share(folder / "slices", examples(), "--lanes", "2", "--jobs-per-lane", "3", "--no-profiles")
     finally:
         os.environ["PATH"] = path
     return [Figure("shared, two lanes without MPS", wall_s, "s")]
@@ -129,7 +133,7 @@ def _out_of_memory(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
     script.write_text(HUNGRY)
     healthy = next(job for job in examples() if job["name"] == "vae")
     summary, run, _ = share(
-        folder / "hungry", [{"name": "hungry", "script": str(script)}, healthy], "--memory", "8 GiB"
+        folder / "hungry", [{"name": "hungry", "script": str(script)}, healthy], "--memory", "8 GiB", "--no-profiles"
     )
     states = {job["name"]: job["state"] for job in summary["jobs"]}
     same = (run / "jobs/vae/stdout.log").read_bytes() == printed["vae"]
