@@ -37,6 +37,8 @@ STALE_S = 3600.0
 """A file that has been in writing for so long has lost its writer."""
 
 _CLASS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+_INNERMOST_LIST = re.compile(r"\[\n\s+([^\[\]{}]*?)\n\s+\]")
+_LINE_BREAK = re.compile(r"\s*\n\s*")
 _EMPTY = hashlib.sha256(b"").hexdigest()
 _HINT = "choose another folder with --profiles"
 
@@ -94,7 +96,7 @@ class ProfileStore:
                 if (version := _schema_version(path.read_bytes())) > SCHEMA_VERSION:
                     self._note_newer(path, version)
                     return path
-            _replace(path, profile.model_dump_json(indent=2) + "\n")
+            _replace(path, _readable(profile))
         except OSError as error:
             raise UnfitEnvironment(f"cannot write {path}: {error.strerror or error}", _HINT) from error
         self._folder_stamp = None  # two changes may fall into one tick of the file system's clock
@@ -228,6 +230,12 @@ def _schema_version(data: bytes) -> int:
 
 class _Header(BaseModel):
     schema_version: StrictInt
+
+
+def _readable(profile: Profile) -> str:
+    """JSON with a line for each value, and for each pair of the timeline: no string has a line break as it is."""
+    text = profile.model_dump_json(indent=2) + "\n"
+    return _INNERMOST_LIST.sub(lambda found: f"[{_LINE_BREAK.sub(' ', found[1])}]", text)
 
 
 def _replace(path: Path, text: str) -> None:

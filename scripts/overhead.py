@@ -1,0 +1,131 @@
+"""What measuring costs the jobs that are measured. Part of bench_measure.py.
+
+Meters: the controller, who reads them, is stopped and let go on every few seconds while two jobs train in one lane; the
+jobs need it for nothing meanwhile, so their rates with it and without it compare. That counts all that a controller
+does beside reading meters, and so is more than the meters cost.
+
+Windows: a script is run until its class has been measured and some seconds longer. What its iterations took inside the
+window is set against their number times the mean of those around it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean
+
+from benchmarking import ROOT, Figure, median, say
+
+sys.path.insert(0, str(ROOT))
+
+from ecoshare.core.commands import ProfileJob
+from ecoshare.core.events import Profiled
+from ecoshare.lane import trace
+from ecoshare.lane.table import LaneTable
+from ecoshare.runtime import log
+
+JOB = ROOT / "scripts" / "turns_job.py"
+AROUND_S = 6.0
+
+
+@contextmanager
+def _run(jobs: list[dict[str, object]], *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """A run under way, and its folder; it is stopped at the end."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": jobs}))
+        line = [sys.executable, "-m", "ecoshare", "run", str(folder / "jobs.yaml"), "--device", "cpu", "--no-report"]
+        process = subprocess.Popen(
+            [*line, "--runs", str(folder / "runs"), *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            yield process, folder / "runs" / "latest"
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=60)
+
+
+def _table(folder: Path, jobs: int) -> LaneTable:
+    """The table of lane 0, once all jobs are iterating."""
+    end_s = time.monotonic() + 60.0
+    while time.monotonic() < end_s:
+        time.sleep(0.1)
+        try:
+            table = LaneTable(Path(json.loads((folder / "environment.json").read_text())["shared"]) / "lane0")
+        except (OSError, KeyError, ValueError):
+            continue
+        if sum(slot.iterations > 20 for slot in table.slots) == jobs:
+            return table
+    raise SystemExit("the run does not go on")
+
+
+def meters(pairs: int, each_s: float) -> list[Figure]:
+    """Rate of iterations with the controller stopped, over the rate with it at work, less one."""
+    jobs: list[dict[str, object]] = [{"name": f"j{n}", "script": str(JOB), "args": ["--layers", "4"]} for n in range(2)]
+    ratios = []
+    with _run(jobs, "--no-profiles") as (process, folder):
+        table = _table(folder, len(jobs))
+
+        def rate() -> float:
+            began, began_s = sum(slot.iterations for slot in table.slots), time.monotonic()
+            time.sleep(each_s)
+            return (sum(slot.iterations for slot in table.slots) - began) / (time.monotonic() - began_s)
+
+        for pair in range(pairs):
+            rates = {}
+            for stopped in (pair % 2 == 0, pair % 2 == 1):  # who goes first changes: the machine drifts
+                process.send_signal(signal.SIGSTOP if stopped else signal.SIGCONT)
+                rates[stopped] = rate()
+            process.send_signal(signal.SIGCONT)
+            ratios.append(rates[True] / rates[False] - 1.0)
+            say(f"meters: pair {pair + 1} of {pairs}: {100 * ratios[-1]:+.2f} %")
+    spread = sorted(ratios)[len(ratios) // 4], sorted(ratios)[3 * len(ratios) // 4]
+    note = f"{pairs} pairs of {each_s:.0f} s, quartiles {spread[0]:+.3f} to {spread[1]:+.3f}"
+    return [Figure("controller with its meters over none", median(ratios), "", "<= 0.005", note)]
+
+
+def windows(scripts: dict[str, list[str]]) -> list[Figure]:
+    """What being measured adds to the time of a script's iterations, over the whole window."""
+    return [Figure(f"profiling window of {name}", _window(name, args), "", "<= 0.03") for name, args in scripts.items()]
+
+
+def _window(name: str, args: list[str]) -> float | None:
+    job = {"name": name, "script": str(ROOT / "examples" / f"{name}.py"), "args": args}
+    with tempfile.TemporaryDirectory() as store, _run([job], "--profiles", store) as (_, folder):
+        end_s = time.monotonic() + 90.0
+        while not (found := [each for each in _entries(folder) if isinstance(each, Profiled)]):
+            if time.monotonic() > end_s:
+                return None
+            time.sleep(0.2)
+        time.sleep(AROUND_S)
+        entries = _entries(folder)
+        ended = found[0]
+        if ended.error:
+            say(f"{name}: {ended.error}")
+            return None
+        place = next(index for index, each in enumerate(entries) if isinstance(each, ProfileJob))
+        began_s = next(each.at_s for each in reversed(entries[:place]) if hasattr(each, "at_s"))
+        marks = trace.read(trace.trace_path(folder / "jobs" / name, 1))
+        each = [one for one in trace.iterations(marks) if one.kind is trace.Kind.TRAIN]
+        inside = [one.to_s - one.from_s for one in each if one.from_s >= began_s and one.to_s <= ended.at_s]
+        around = [
+            one.to_s - one.from_s
+            for one in each
+            if began_s - AROUND_S / 2 < one.from_s < began_s or ended.at_s < one.from_s < ended.at_s + AROUND_S / 2
+        ]
+        overhead = sum(inside) / (len(inside) * fmean(around)) - 1.0
+        say(f"{name}: {len(inside)} iterations inside, {len(around)} around: {100 * overhead:+.2f} %")
+        return overhead
+
+
+def _entries(folder: Path) -> list[object]:
+    path = folder / "events.jsonl"
+    return list(log.read(path)) if path.exists() else []
