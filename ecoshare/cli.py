@@ -206,6 +206,7 @@ def profile(
     if saved:
         made = saved_profile(str(script), store)
     else:
+        store.make()
         errors = Console(stderr=True, highlight=False)
         made, result = profile_script(
             script,

@@ -77,6 +77,19 @@ class ProfileStore:
         """The profile of a class, always from the disk; None where there is none that this version can use."""
         return self._read(self._path(job_class)) if _CLASS.fullmatch(job_class) else None
 
+    def make(self) -> None:
+        """Make the folder, so that a measurement is not begun whose result cannot be kept.
+
+        Raises:
+            UnfitEnvironment: It cannot be made, or not be written to.
+        """
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise UnfitEnvironment(f"cannot write to {self.folder}: {error.strerror or error}", _HINT) from error
+
     def save(self, profile: Profile) -> Path:
         """Write or replace the profile of a class; its file.
 
