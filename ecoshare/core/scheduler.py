@@ -148,7 +148,7 @@ class Scheduler:
             lane.move(LaneState.CLOSED, event.at_s, event.error)
             for job in [job for job in self._waiting if self._never_fits(job)]:
                 self._end(job, JobState.FAILED, event.at_s, event.error)
-            return []
+            return self._fill(event.at_s)
         job = self._starting.pop(event.command)
         job.command = None
         self._leave(job)
@@ -241,10 +241,10 @@ class Scheduler:
         return commands
 
     def _fill(self, at_s: float) -> list[Command]:
-        """Start every waiting job that has a place now."""
+        """Start every waiting job that has a place now; not before the last lane is there: the first would get all."""
         commands: list[Command] = []
         touched: dict[int, Lane] = {}
-        while not self.stopping and (found := self._first_that_fits()) is not None:
+        while not self.stopping and not self._opening and (found := self._first_that_fits()) is not None:
             job, lanes, demand = found
             self._waiting.remove(job)
             job.lanes, job.demand = lanes, demand

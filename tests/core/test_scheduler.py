@@ -56,6 +56,12 @@ def test_a_lane_is_opened_for_each_share_of_each_device() -> None:
     assert [lane.budget_bytes for lane in opened] == [4 * GIB, 4 * GIB]
 
 
+def test_lanes_that_open_one_after_the_other_are_filled_evenly() -> None:
+    driver = drive("fair", *(job(f"j{number}") for number in range(4)), config={"lanes_per_device": 2})
+    placed = [each.lanes for _, commands in driver.log for each in commands if isinstance(each, StartJob)]
+    assert placed == [(0,), (1,), (0,), (1,)]
+
+
 def test_fifo_runs_one_after_the_other_in_order_of_arrival() -> None:
     driver = drive("fifo", job("b", arrival_s=0.0), job("a", arrival_s=0.1), job("c", arrival_s=0.2))
     assert starts(driver) == ["b", "a", "c"]

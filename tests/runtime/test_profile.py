@@ -148,6 +148,7 @@ def test_the_first_job_of_a_class_is_measured_in_its_run_while_the_others_wait(s
     (asked,) = entries(shared, ProfileJob)
     (done,) = entries(shared, Profiled)
     assert not done.error
+    assert {each.lanes for each in entries(shared, StartJob)} == {(0,), (1,)}
     (made,) = saved(shared.folder.parents[1]).values()
     assert made.window.paused_jobs == 1 and made.window.measured_s >= 3.0
     assert made.window.overhead is not None and made.window.overhead < 0.2
