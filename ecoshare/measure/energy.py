@@ -1,8 +1,8 @@
 """Accounts for a run's joules: from its samples to what the device, idleness and each job spent.
 
 For every interval between two samples: device = idle + sum over jobs, exactly. An interval whose joules are not known
-(the meter failed, went back, or stood still while a job was busy) adds to nobody; how much of the time is covered is
-told beside the total.
+(the meter failed, or went back) adds to nobody; how much of the time is covered is told beside the total. A counter
+that stands still while a job is busy shows no zero: the interval goes on until it moves again, and then has all of it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from ecoshare.measure.attribution import Work, idle_part_j, split
 from ecoshare.measure.meter import Energy, MeterFault, Reading, between
 from ecoshare.measure.samples import Idle, Line, Progress, Sample, Session, job_of
+
+_STALE = "the energy counter stood still while a job was busy"
 
 _BUSY_S = 0.05
 """Time with the turn in an interval from which on a job counts as busy: a counter that stands still then is stale."""
@@ -42,6 +44,8 @@ class Interval:
     Attributes:
         energy_j: None where it is not known; `fault` says why.
         jobs_j: By job, joules of their own.
+        iterations: By job, of both kinds.
+        stale: The counter stood still while a job was busy.
     """
 
     from_s: float
@@ -49,7 +53,9 @@ class Interval:
     energy_j: float | None
     idle_j: float
     jobs_j: dict[str, float]
+    iterations: dict[str, int]
     fault: str = ""
+    stale: bool = False
 
 
 @dataclass(slots=True)
@@ -62,6 +68,8 @@ class Account:
         idle_j: Part of it that no work caused; where the session's idle power is not known, only what was spent while
             nobody worked, and the rest is with the jobs.
         jobs: By job: attributed (or modelled) joules beyond idle.
+        iterations: By job: of both kinds, in the time whose joules are known.
+        peak_bytes: By job: the largest memory that any sample has of it.
         covered: Part of the time between first and last sample whose joules are known, 0 to 1.
         intervals: In order of time.
         faults: Why the rest is not known, each reason once.
@@ -71,6 +79,8 @@ class Account:
     energy: Energy | None = None
     idle_j: float | None = None
     jobs: dict[str, Energy] = field(default_factory=dict)
+    iterations: dict[str, int] = field(default_factory=dict)
+    peak_bytes: dict[str, int] = field(default_factory=dict)
     covered: float = 0.0
     intervals: list[Interval] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
@@ -86,23 +96,39 @@ def account(lines: Iterable[Line], rates: Callable[[str], Rate | None]) -> Accou
     """
     result = Account()
     before: Sample | None = None
-    ended: dict[str, Progress] = {}
+    stale: Interval | None = None
+    passed: dict[str, Progress] = {}  # what ended in a line that was passed over is in no later one
     for line in _with_idle(list(lines)):
         if isinstance(line, Session):
-            result.session, before = line, None
-        elif result.session is None:
+            result.intervals += [stale] if stale is not None else []
+            result.session, before, stale, passed = line, None, None, {}
+            continue
+        if result.session is None:
             raise ValueError(f"a sample at {line.at_s} s, and no session before it")
-        elif before is None:
+        _note_peaks(line, result.peak_bytes)
+        if before is None:
             before = line
-        elif line.at_s - before.at_s > result.session.period_s:
-            # What ended in a line that was passed over is in no later one.
-            whole = replace(line, jobs={**ended, **line.jobs})
-            result.intervals.append(_interval(before, whole, result.session, rates))
-            before, ended = line, {}
-        else:  # there is no new number; the next line has it all
-            ended.update(line.jobs)
+            continue
+        passed |= line.jobs
+        if line.at_s - before.at_s <= result.session.period_s:
+            continue  # there is no new number; the next line has it all
+        interval = _interval(before, replace(line, jobs=passed), result.session, rates)
+        if interval.stale:
+            stale = interval
+            continue
+        if stale is not None and not interval.fault:
+            interval = replace(interval, fault=f"{stale.fault}, and told it later")
+        result.intervals.append(interval)
+        before, stale, passed = line, None, {}
+    result.intervals += [stale] if stale is not None else []
     _add_up(result, rates)
     return result
+
+
+def _note_peaks(line: Sample, peaks: dict[str, int]) -> None:
+    for key, progress in line.jobs.items():
+        if progress.memory_bytes is not None:
+            peaks[job_of(key)] = max(peaks.get(job_of(key), 0), progress.memory_bytes)
 
 
 def _with_idle(lines: list[Line]) -> Iterator[Session | Sample]:
@@ -124,9 +150,11 @@ def _with_idle(lines: list[Line]) -> Iterator[Session | Sample]:
 def _interval(first: Sample, last: Sample, session: Session, rates: Callable[[str], Rate | None]) -> Interval:
     done = {key: _difference(first.jobs.get(key), progress) for key, progress in last.jobs.items()}
     try:
-        value_j = _spent_j(first, last, session, done)
+        value_j = _spent_j(first, last, session)
     except MeterFault as fault:
-        return Interval(first.at_s, last.at_s, None, 0.0, {}, str(fault))
+        return Interval(first.at_s, last.at_s, None, 0.0, {}, {}, str(fault))
+    if value_j == 0.0 and any(progress.held_s > _BUSY_S for progress in done.values()):
+        return Interval(first.at_s, last.at_s, None, 0.0, {}, {}, _STALE, stale=True)
     wall_s = last.at_s - first.at_s
     idle_j = idle_part_j(value_j, session.idle_w or 0.0, wall_s)
     works = _works(done, value_j - idle_j, session, rates)
@@ -136,16 +164,16 @@ def _interval(first: Sample, last: Sample, session: Session, rates: Callable[[st
     jobs_j: dict[str, float] = {}
     for work, share_j in zip(works, shares, strict=True):
         jobs_j[work.job] = jobs_j.get(work.job, 0.0) + share_j
-    return Interval(first.at_s, last.at_s, value_j, idle_j, jobs_j)
+    iterations: dict[str, int] = {}
+    for key, each in done.items():
+        iterations[job_of(key)] = iterations.get(job_of(key), 0) + each.iterations + each.eval_iterations
+    return Interval(first.at_s, last.at_s, value_j, idle_j, jobs_j, iterations)
 
 
-def _spent_j(first: Sample, last: Sample, session: Session, done: dict[str, Progress]) -> float:
+def _spent_j(first: Sample, last: Sample, session: Session) -> float:
     if last.energy_j is None or first.energy_j is None:
         raise MeterFault(last.fault or first.fault or "the meter gave no number")
-    energy = between(Reading(first.at_s, first.energy_j), Reading(last.at_s, last.energy_j), session.period_s)
-    if energy.value_j == 0.0 and any(progress.held_s > _BUSY_S for progress in done.values()):
-        raise MeterFault("the energy counter stood still while a job was busy")
-    return energy.value_j
+    return between(Reading(first.at_s, first.energy_j), Reading(last.at_s, last.energy_j), session.period_s).value_j
 
 
 def _difference(first: Progress | None, last: Progress) -> Progress:
@@ -197,6 +225,7 @@ def _add_up(result: Account, rates: Callable[[str], Rate | None]) -> None:
     result.idle_j = math.fsum(interval.idle_j for interval in known)
     result.covered = known_s / total_s
     for job in dict.fromkeys(job for interval in known for job in interval.jobs_j):
+        result.iterations[job] = sum(interval.iterations.get(job, 0) for interval in known)
         job_j = math.fsum(interval.jobs_j.get(job, 0.0) for interval in known)
         rate = rates(job)
         relative = math.hypot(error_j / value_j if value_j else 0.0, rate.relative_error if rate is not None else 0.0)

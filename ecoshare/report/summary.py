@@ -43,7 +43,6 @@ class _JobStory:
     last: JobExited | None = None
     refusal: str | None = None
     usage: Usage = field(default_factory=Usage)
-    all_iterations: int = 0
     errors: list[str] = field(default_factory=list)
 
 
@@ -130,7 +129,6 @@ def _read(entries: Iterable[Event | Command], stories: dict[str, _JobStory]) -> 
             case JobExited():
                 story = stories[entry.job]
                 story.last, story.finish_s, story.usage = entry, entry.at_s, entry.usage
-                story.all_iterations += entry.usage.iterations + entry.usage.eval_iterations
             case StopRequested():
                 stopped = True
     return stopped
@@ -147,6 +145,7 @@ def _job(
     usage, last = story.usage, story.last
     jct_s = story.finish_s - story.arrival_s if story.finish_s is not None and story.arrival_s is not None else None
     own = _job_energy(job["name"], energy)
+    counted = energy.iterations.get(job["name"], 0)
     alone_s = _alone_s(usage, profile)
     slower = slowdown(usage, plan["lanes"])
     if slower is None:
@@ -175,9 +174,9 @@ def _job(
         "held_s": usage.held_s if last is not None else None,
         "handovers": usage.handovers if last is not None else None,
         "longest_wait_s": usage.longest_wait_s if last is not None else None,
-        "peak_memory_bytes": usage.peak_bytes or None,
+        "peak_memory_bytes": usage.peak_bytes or energy.peak_bytes.get(job["name"]),
         "energy": own,
-        "energy_per_iteration_j": own["value_j"] / story.all_iterations if own and story.all_iterations else None,
+        "energy_per_iteration_j": own["value_j"] / counted if own and counted else None,
         "error": _error(story) if state != "completed" else None,
     }
 

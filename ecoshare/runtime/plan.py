@@ -297,7 +297,8 @@ def _plan(job: Job, job_class: JobClass, profile: Profile | None) -> PlannedJob:
         iterations=job.iterations,
         retries=job.retries,
         memory=demand(profile) if profile is not None else None,
-        profiled=profile is not None,
+        # One without joules was made while the meter failed: it serves until a window does better.
+        profiled=profile is not None and profile.energy is not None,
     )
     return PlannedJob(spec, job.arrival_s, job, job_class)
 

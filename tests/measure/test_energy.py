@@ -85,11 +85,12 @@ def test_an_interval_shorter_than_the_counters_period_is_joined_to_the_next() ->
 
 def test_a_counter_that_stands_still_while_a_job_works_is_no_zero() -> None:
     lines = [SESSION, Sample(0.0, 0.0), Sample(1.0, 0.0, jobs={"a#1": progress(0, 10)}), Sample(2.0, 50.0)]
-    result = account(lines, RATES.get)
-    assert result.intervals[0].energy_j is None
-    assert "stood still" in result.faults[0]
-    assert result.covered == 0.5
-    assert result.energy is not None and result.energy.value_j == 50.0
+    (interval,) = account(lines, RATES.get).intervals
+    assert (interval.from_s, interval.to_s, interval.energy_j) == (0.0, 2.0, 50.0), "what it catches up is of both"
+    never = account(lines[:-1], RATES.get)
+    assert never.energy is None and never.intervals[0].energy_j is None
+    assert never.faults == ["the energy counter stood still while a job was busy"]
+    assert "told it later" in account(lines, RATES.get).faults[0]
 
 
 def test_a_counter_that_went_back_costs_its_interval_alone() -> None:

@@ -1,0 +1,91 @@
+"""Counts bytes as torch's caching allocator does: what is freed stays reserved until the cache is emptied.
+
+Without addresses there are no fragments: all that is free can be used again, or given back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+BLOCK_BYTES, SEGMENT_BYTES = 512, 2 << 20
+"""What is handed out, and what is asked of the device, in multiples of these."""
+
+
+@dataclass(slots=True)
+class Level:
+    """A size with its peak since the last reset."""
+
+    current: int = 0
+    peak: int = 0
+
+    def set(self, size_bytes: int) -> None:
+        """It is so much now."""
+        self.current = size_bytes
+        self.peak = max(self.peak, size_bytes)
+
+
+@dataclass(slots=True)
+class CachingAllocator:
+    """The allocator of one process on one device.
+
+    Attributes:
+        reserves: Called with what is reserved, whenever that has changed.
+        out_of_memory: Makes the error for who asks for more than the cap.
+        cap_bytes: Most that may be reserved.
+        history: What was done, in torch's form; None while nobody records it.
+    """
+
+    reserves: Callable[[int], None]
+    out_of_memory: Callable[[str], Exception]
+    cap_bytes: int
+    allocated: Level = field(default_factory=Level)
+    reserved: Level = field(default_factory=Level)
+    history: list[dict[str, Any]] | None = None
+
+    def allocate(self, size_bytes: int) -> None:
+        """Hand memory out."""
+        needed_bytes = self.allocated.current + rounded(size_bytes, BLOCK_BYTES)
+        if needed_bytes > self.reserved.current:
+            if rounded(needed_bytes, SEGMENT_BYTES) > self.cap_bytes:
+                raise self.out_of_memory(f"{needed_bytes} bytes are more than the {self.cap_bytes} allowed")
+            self._reserve(needed_bytes)
+        self.allocated.set(needed_bytes)
+        self._remember("alloc", size_bytes)
+
+    def free(self, size_bytes: int) -> None:
+        """Take back what was handed out for so many bytes."""
+        self.allocated.set(self.allocated.current - rounded(size_bytes, BLOCK_BYTES))
+        assert self.allocated.current >= 0, "more is freed than was allocated"
+        self._remember("free_requested", size_bytes)
+
+    def empty_cache(self) -> None:
+        """Give what nobody uses back to the device."""
+        self._reserve(self.allocated.current)
+
+    def reset_peaks(self) -> None:
+        """From now on peaks count anew."""
+        for level in (self.allocated, self.reserved):
+            level.peak = level.current
+
+    def statistics(self) -> dict[str, int]:
+        """Of torch's statistics those of sizes."""
+        levels = {"allocated_bytes": self.allocated, "reserved_bytes": self.reserved}
+        return {
+            f"{name}.all.{what}": getattr(level, what) for name, level in levels.items() for what in ("current", "peak")
+        }
+
+    def _reserve(self, size_bytes: int) -> None:
+        self.reserved.set(rounded(size_bytes, SEGMENT_BYTES))
+        self.reserves(self.reserved.current)
+
+    def _remember(self, action: str, size_bytes: int) -> None:
+        if self.history is not None:
+            self.history.append({"action": action, "size": size_bytes, "time_us": int(time.time() * 1e6)})
+
+
+def rounded(size_bytes: int, unit_bytes: int) -> int:
+    """The next multiple."""
+    return -(-size_bytes // unit_bytes) * unit_bytes

@@ -1,0 +1,161 @@
+"""Stands in for CUDA in a job's process, where torch was built without it, and loads a fake driver's GPU with its work.
+
+::
+
+    script ──work(0.02 s)──► queue ──► a thread: the device ──Pretend──► the fake driver's GPU
+       │    returns at once               ▲                 on with the first of the queue, off when it is empty
+       └──synchronize, Event.synchronize──┘ wait for it
+
+Only what ecoshare asks of `torch.cuda` is replaced, so tensors stay on the processor and `is_available()` is false. The
+calls that wait for CUDA's first use are made by torch itself.
+
+In a script that runs as a job::
+
+    gpu = StandIn(compute=0.8, memory=0.3, context_bytes=300 << 20)
+    gpu.allocate(1 << 30)
+    gpu.work(0.02)
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+
+from tests.driver.caching import CachingAllocator
+from tests.driver.pretend import Pretend
+from tests.driver.state import State
+
+
+class StandIn:
+    """The one GPU that `CUDA_VISIBLE_DEVICES` names by its UUID. Make one in a process."""
+
+    def __init__(self, compute: float, memory: float, context_bytes: int) -> None:
+        """Replaces the functions; nothing is on the GPU before the first use.
+
+        Args:
+            compute: Part of the GPU's arithmetic that its work uses while it runs, 0 to 1.
+            memory: Part of its memory bandwidth.
+            context_bytes: Memory of the process beside what its allocator reserves.
+        """
+        page = State(os.environ["FAKE_NVML_STATE"]).read()
+        uuids = [gpu.uuid.decode() for gpu in page.gpu[: page.gpus]]
+        index = uuids.index(os.environ["CUDA_VISIBLE_DEVICES"])
+        self._total_bytes = int(page.gpu[index].memory_bytes)
+        self._compute, self._memory, self._context_bytes = compute, memory, context_bytes
+        self._pretend = Pretend(gpu=index)
+        self._allocator = CachingAllocator(self._reserves, torch.OutOfMemoryError, self._total_bytes)
+        self._changed = threading.Condition()
+        self._queue: collections.deque[tuple[float, float]] = collections.deque()  # (asked for at, takes), seconds
+        self._asked = self._done = 0
+        self._runs = False
+        self._replace()
+
+    def allocate(self, size_bytes: int) -> None:
+        """Memory for a tensor, as it were."""
+        self._begin()
+        self._allocator.allocate(size_bytes)
+
+    def free(self, size_bytes: int) -> None:
+        """The end of that tensor."""
+        self._allocator.free(size_bytes)
+
+    def work(self, seconds: float) -> None:
+        """Let the device be busy for so long, once it has done what it was asked before."""
+        self._begin()
+        with self._changed:
+            self._queue.append((time.monotonic(), seconds))
+            self._asked += 1
+            self._changed.notify_all()
+
+    def _begin(self) -> None:
+        """As in torch: whoever is first to use CUDA initialises it, and makes the calls that wait for that."""
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            return
+        with (
+            mock.patch.multiple(torch._C, create=True, _cuda_getDeviceCount=lambda: 0, _cuda_init=lambda: None),
+            mock.patch.object(torch.cuda, "_cudart", self),
+        ):
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+        self._tell()
+        threading.Thread(target=self._be_the_device, daemon=True).start()
+
+    def _be_the_device(self) -> None:
+        free_s = 0.0
+        with self._changed:
+            while True:
+                self._changed.wait_for(lambda: bool(self._queue))
+                self._runs = True
+                self._tell()
+                while self._queue:
+                    asked_s, takes_s = self._queue[0]
+                    free_s = max(free_s, asked_s) + takes_s
+                    while (rest_s := free_s - time.monotonic()) > 0.0:
+                        self._changed.wait(rest_s)
+                    self._queue.popleft()
+                    self._done += 1
+                    self._changed.notify_all()
+                self._runs = False
+                self._tell()
+
+    def _tell(self) -> None:
+        """What the driver sees of this process."""
+        parts = (self._compute, self._memory) if self._runs else (0.0, 0.0)
+        self._pretend.load(None, *parts, used_bytes=self._context_bytes + self._allocator.reserved.current)
+
+    def _reserves(self, _size_bytes: int) -> None:
+        with self._changed:
+            self._tell()
+
+    def _wait_for(self, count: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._done >= count)
+
+    def _limit(self, fraction: float) -> None:
+        self._allocator.cap_bytes = int(fraction * self._total_bytes)
+
+    def _record(self, what: str | None, **_how: Any) -> None:
+        self._allocator.history = None if what is None else []
+
+    def _replace(self) -> None:
+        gpu, allocator = self, self._allocator
+
+        class Event:
+            """A mark in the one stream that there is."""
+
+            def __init__(self, blocking: bool = False) -> None:
+                self._place = 0
+
+            def record(self) -> None:
+                self._place = gpu._asked
+
+            def synchronize(self) -> None:
+                gpu._wait_for(self._place)
+
+        replaced: dict[Any, dict[str, Any]] = {
+            torch.cuda: {
+                "Event": Event,
+                "current_device": lambda: 0,
+                "empty_cache": allocator.empty_cache,
+                "get_device_properties": lambda _device: SimpleNamespace(total_memory=self._total_bytes),
+                "is_current_stream_capturing": lambda: False,
+                "memory_stats": lambda _device: allocator.statistics(),
+                "reset_peak_memory_stats": lambda _device: allocator.reset_peaks(),
+                "set_per_process_memory_fraction": self._limit,
+                "synchronize": lambda _device=None: self._wait_for(self._asked),
+            },
+            torch.cuda.memory: {
+                "_record_memory_history": self._record,
+                "_snapshot": lambda: {"device_traces": [allocator.history]},
+            },
+            torch._C: {"_cuda_isHistoryEnabled": lambda: allocator.history is not None},
+        }
+        for module, functions in replaced.items():
+            for name, function in functions.items():
+                setattr(module, name, function)

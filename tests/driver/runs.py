@@ -1,0 +1,152 @@
+"""Runs of real command lines on fake GPUs, and what is true of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ecoshare.hardware import nvml
+from ecoshare.measure.energy import Interval
+from ecoshare.measure.profile import Profile
+from ecoshare.measure.samples import Line, Sample, read
+from ecoshare.report import reading
+from ecoshare.runtime.folder import RunFolder
+from tests.driver import FakeDriver, presets
+from tests.driver.training import SCRIPT, Training
+from tests.runtime.running import ECOSHARE, Finished, command, job_file
+
+
+@dataclass(frozen=True)
+class OnGpu:
+    """A run that is over.
+
+    Attributes:
+        counted_j: What its GPU has spent by the driver's own counter, from before the run to after it.
+        wall_s: Between these two readings.
+    """
+
+    done: Finished
+    driver: FakeDriver
+    counted_j: float
+    wall_s: float
+
+    @property
+    def lines(self) -> list[Line]:
+        """What its meter said."""
+        return list(read(self.done.folder / "samples.jsonl"))
+
+    @property
+    def samples(self) -> list[Sample]:
+        """Without the rest."""
+        return samples(self.done.folder)
+
+    @property
+    def intervals(self) -> list[Interval]:
+        """Of its account of the joules."""
+        return reading.read(RunFolder.open(self.done.folder)).account.intervals
+
+    def profile(self, training: Training) -> Profile:
+        """The profile of a training's class, as the run used or made it."""
+        (path,) = (self.done.folder / "profiles").glob(f"{training.name}-*.json")
+        return Profile.model_validate_json(path.read_bytes())
+
+
+def two_gpus(folder: Path) -> FakeDriver:
+    """A driver whose second GPU is the one to use, so that an index that stands for another's would show."""
+    (folder / "trains.py").write_text(SCRIPT)
+    return FakeDriver(folder, [presets.A4000, presets.H200])
+
+
+def run_on_gpu(
+    folder: Path,
+    driver: FakeDriver,
+    *jobs: dict[str, Any],
+    options: tuple[str, ...] = (),
+    meanwhile: Callable[[Path], None] | None = None,
+) -> OnGpu:
+    """Run jobs on the second GPU, the only one that is visible; faults are mended afterwards.
+
+    Args:
+        meanwhile: Called when the run has begun, with the run's folder.
+    """
+    path = job_file(folder, *jobs)
+    before_j, began_s = counter_j(driver), time.monotonic()
+    with subprocess.Popen(
+        command(path, "--device", "cuda:0", "--control", "off", *options),
+        env={**os.environ, **driver.environment, "CUDA_VISIBLE_DEVICES": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            if meanwhile is not None:
+                meanwhile(folder / "runs" / "latest")
+            stdout, stderr = process.communicate()
+        except BaseException:
+            process.terminate()
+            raise
+    driver.mend()
+    assert process.returncode == 0, stderr
+    done = Finished(process.returncode, stdout, stderr, folder / "runs" / "latest")
+    return OnGpu(done, driver, counter_j(driver) - before_j, time.monotonic() - began_s)
+
+
+def profile_on_gpu(folder: Path, driver: FakeDriver, training: Training, *options: str) -> tuple[str, Profile]:
+    """What `ecoshare profile` prints of a training on the second GPU, and the profile."""
+    line = [*ECOSHARE, "profile", "trains.py", "--device", "cuda:1", "--runs", "runs", "--profiles", "profiles"]
+    done = subprocess.run(
+        [*line, *options, "--", *training.args(100_000)],
+        cwd=folder,
+        env={**os.environ, **driver.environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = (folder / "profiles").glob("*.json")
+    return done.stdout, Profile.model_validate_json(path.read_bytes())
+
+
+def samples(folder: Path) -> list[Sample]:
+    """Those of a run so far; none where it has not begun."""
+    return [line for line in read(folder / "samples.jsonl") if isinstance(line, Sample)]
+
+
+def at_work(folder: Path) -> bool:
+    """Whether a job of a run has begun with its iterations, and the energy counter moves."""
+    last = samples(folder)[-2:]
+    values_j = [sample.energy_j for sample in last if any(each.iterations for each in sample.jobs.values())]
+    return len(values_j) == 2 and None not in values_j and values_j[0] != values_j[1]
+
+
+def drawn_w(folder: Path, compute: float | None, memory: float = 0.0) -> float:
+    """What the fake H200 draws with one process of this load on it; for None with no process."""
+    with FakeDriver(folder, [presets.H200], virtual=True) as driver:
+        if compute is not None:
+            driver.gpu(0).load(1, compute=compute, memory=memory)
+        before_j = counter_j(driver, 0)
+        driver.advance(1000.0)
+        return (counter_j(driver, 0) - before_j) / 1000.0
+
+
+def counter_j(driver: FakeDriver, index: int = 1) -> float:
+    """The energy counter of a GPU."""
+    with driver:
+        gpu = nvml.OpenGpu(driver.gpu(index).uuid)
+        energy_j = gpu.energy_j()
+        gpu.close()
+    return energy_j
+
+
+def wait_for(reached: Callable[[], bool], within_s: float = 30.0) -> None:
+    """Until something is the case."""
+    end_s = time.monotonic() + within_s
+    while not reached():
+        assert time.monotonic() < end_s, f"not reached within {within_s} s"
+        time.sleep(0.02)

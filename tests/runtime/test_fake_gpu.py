@@ -1,0 +1,255 @@
+"""Whole runs on a fake GPU: everything that a run on a GPU goes through, except CUDA.
+
+The driver is ours (tests/driver), and so is what stands for `torch.cuda` in the jobs' processes. Command line,
+controller, warm server, hooks, NVML bindings and zeus are the real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ecoshare.core.commands import ProfileJob
+from ecoshare.measure.profile import Profile
+from ecoshare.measure.samples import Idle, Session
+from ecoshare.runtime import log
+from tests.driver import COMPILER, FakeDriver, Fault, faults, presets
+from tests.driver.runs import OnGpu, at_work, drawn_w, profile_on_gpu, run_on_gpu, samples, two_gpus, wait_for
+from tests.driver.training import COMPUTES, CONTEXT_BYTES, SCRIPT, STREAMS, WAITS, Training
+from tests.runtime.running import Finished
+
+pytestmark = [
+    pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler"),
+    pytest.mark.slow,
+]
+
+H200 = presets.H200
+TOP_CLOCK_MHZ = H200.clocks_mhz[3201][0]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> OnGpu:
+    """Two jobs of unknown classes take turns in one lane."""
+    folder = tmp_path_factory.mktemp("shared")
+    options = ("--profiles", str(folder / "profiles"))
+    return run_on_gpu(folder, two_gpus(folder), COMPUTES.job(230), STREAMS.job(175), options=options)
+
+
+@pytest.fixture(scope="module")
+def known(shared: OnGpu, tmp_path_factory: pytest.TempPathFactory) -> OnGpu:
+    """Two jobs of the same classes on the same GPU, later."""
+    folder = tmp_path_factory.mktemp("known")
+    (folder / "trains.py").write_text(SCRIPT)
+    options = ("--profiles", str(shared.done.folder.parents[1] / "profiles"))
+    return run_on_gpu(folder, shared.driver, COMPUTES.job(100), STREAMS.job(70), options=options)
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> tuple[FakeDriver, str, Profile]:
+    """`ecoshare profile` where the driver does not tell which processes are on the GPU."""
+    folder = tmp_path_factory.mktemp("hidden")
+    driver = two_gpus(folder)
+    driver.fault(Fault.NO_PERMISSION, functions="nvmlDeviceGetComputeRunningProcesses*")
+    return driver, *profile_on_gpu(folder, driver, WAITS, "--iterations", "80")
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> OnGpu:
+    """A job meanwhile the energy counter fails, later stands still, and later the GPU is lost for good."""
+    folder = tmp_path_factory.mktemp("faulty")
+    driver, over = two_gpus(folder), folder / "over"
+
+    def meanwhile(run: Path) -> None:
+        wait_for(lambda: at_work(run))
+        driver.gpu(1).fault(Fault.UNKNOWN, functions=faults.ENERGY)
+        wait_for(lambda: bool(samples(run)[-1].fault))
+        driver.mend()
+        wait_for(lambda: at_work(run))
+        driver.gpu(1).fault(Fault.COUNTER_STALE)
+        wait_for(lambda: samples(run)[-1].energy_j == samples(run)[-2].energy_j)
+        driver.mend()
+        wait_for(lambda: at_work(run))
+        driver.gpu(1).fault(Fault.GPU_LOST)
+        wait_for(lambda: bool(samples(run)[-1].fault))
+        over.touch()
+
+    return run_on_gpu(folder, driver, COMPUTES.job(100_000, "--until", str(over)), meanwhile=meanwhile)
+
+
+@pytest.fixture(scope="module")
+def watts(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., float]:
+    """What the fake GPU draws with one process of this load on it; with no process for None."""
+    return lambda compute, memory=0.0: drawn_w(tmp_path_factory.mktemp("watts"), compute, memory)
+
+
+def active_j(training: Training, done: Finished, watts: Callable[..., float]) -> float:
+    """What a job has really spent beyond the idle GPU."""
+    busy_s = done.job(training.name)["iterations"] * training.ms / 1000
+    return float(busy_s * (watts(training.compute, training.memory) - watts(0.0)))
+
+
+def test_the_gpu_is_found_by_its_uuid(shared: OnGpu) -> None:
+    (device,) = shared.done.summary["devices"]
+    assert (device["name"], device["uuid"]) == ("cuda:0", shared.driver.gpu(1).uuid)
+    assert device["model"] == H200.name
+    assert [job["state"] for job in shared.done.summary["jobs"]] == ["completed", "completed"]
+
+
+def test_the_joules_of_a_run_are_those_of_its_gpu(shared: OnGpu, watts: Callable[..., float]) -> None:
+    """A reading of another GPU, a sample that is lost, or joules that are counted twice would show here."""
+    summary = shared.done.summary
+    energy = summary["energy"]
+    assert (energy["source"], energy["scope"], energy["meter"]) == ("measured", "gpu", "nvml")
+    assert energy["covered"] == 1.0 and not energy["faults"]
+    jobs_j = [job["energy"]["value_j"] for job in summary["jobs"]]
+    assert summary["idle_energy_j"] + sum(jobs_j) == pytest.approx(energy["value_j"], rel=1e-9)
+    # Before the first sample and after the last there is no process on the GPU.
+    outside_s = shared.wall_s - (shared.samples[-1].at_s - shared.samples[0].at_s)
+    truth_j = shared.counted_j - outside_s * watts(None)
+    assert energy["value_j"] == pytest.approx(truth_j, abs=3 * energy["standard_error_j"])
+
+
+def test_the_idle_gpu_is_watched_with_the_contexts_on_it(shared: OnGpu, watts: Callable[..., float]) -> None:
+    """Watched before the jobs have stopped, or without their contexts, it would be far off."""
+    (idle,) = (line for line in shared.lines if isinstance(line, Idle))
+    assert watts(0.0) > watts(None) + 30.0
+    assert idle.power_w == pytest.approx(watts(0.0), abs=3 * idle.standard_error_w)
+    for training in (COMPUTES, STREAMS):
+        energy = shared.profile(training).energy
+        assert energy is not None and energy.idle_w == idle.power_w
+
+
+def test_samples_have_what_the_driver_tells(shared: OnGpu, watts: Callable[..., float]) -> None:
+    session, *_ = shared.lines
+    assert isinstance(session, Session) and 0.08 < session.period_s < 0.12, "that of the fake is 0.1 s"
+    for sample in shared.samples:
+        told = (sample.power_w, sample.temperature_c, sample.busy, sample.memory_busy, sample.memory_bytes)
+        assert None not in (sample.energy_j, *told)
+        assert sample.memory_clock_mhz == 3201
+    running = [sample for sample in shared.samples if any(each.memory_bytes for each in sample.jobs.values())]
+    assert {sample.gpu_clock_mhz for sample in running} == {TOP_CLOCK_MHZ}
+    assert max(sample.power_w or 0.0 for sample in running) <= watts(STREAMS.compute, STREAMS.memory) + 1.0, (
+        "two jobs were on the GPU at once"
+    )
+
+
+@pytest.mark.parametrize(("training", "bound_by"), [(COMPUTES, "compute"), (STREAMS, "memory")])
+def test_a_profile_is_that_of_the_job_alone(
+    shared: OnGpu, watts: Callable[..., float], training: Training, bound_by: str
+) -> None:
+    """Were the other one not made to wait and drained, its work would be in these figures."""
+    made = shared.profile(training)
+    memory, energy = made.memory, made.energy
+    assert made.window.paused_jobs == 1
+    assert memory.context_bytes == CONTEXT_BYTES and not memory.note
+    assert memory.persistent_bytes == training.kept_bytes + CONTEXT_BYTES
+    assert memory.ephemeral_bytes == training.work_bytes == max(level for _, level in memory.timeline)
+    assert made.train is not None and made.train.mean_s == pytest.approx(training.ms / 1000, rel=0.02)
+    assert energy is not None and energy.source == "measured" and energy.relative_error is not None
+    assert 0.0 < energy.relative_error < 0.02
+    alone_w = watts(training.compute, training.memory)
+    assert energy.power_w == pytest.approx(alone_w, rel=3 * energy.relative_error)
+    beyond_idle_j = (alone_w - watts(0.0)) * training.ms / 1000
+    assert energy.active_per_iteration_j == pytest.approx(beyond_idle_j, rel=4 * energy.relative_error)
+    assert (made.use.busy, made.use.memory_busy) == pytest.approx((training.compute, training.memory))
+    assert made.use.bound_by == bound_by
+    setting = made.setting
+    assert (setting.gpu_clock_mhz, setting.memory_clock_mhz) == (TOP_CLOCK_MHZ, 3201)
+    assert setting.power_limit_w == H200.limits_w[1]
+
+
+@pytest.mark.parametrize("which", ["shared", "known"])
+def test_each_job_gets_the_joules_of_its_own_work(
+    which: str, request: pytest.FixtureRequest, watts: Callable[..., float]
+) -> None:
+    """With the idle power of a GPU without contexts, or with work that goes on after a hand-over, it would not."""
+    run: OnGpu = request.getfixturevalue(which)
+    # The second in which the contexts come up counts as idle with them on the GPU.
+    beginning_j = watts(0.0) - watts(None)
+    for training in (COMPUTES, STREAMS):
+        energy = run.done.job(training.name)["energy"]
+        assert energy["source"] == "attributed"
+        allowed_j = 3 * energy["standard_error_j"] + beginning_j
+        assert energy["value_j"] == pytest.approx(active_j(training, run.done, watts), abs=allowed_j)
+
+
+def test_the_next_run_measures_nothing_again(known: OnGpu) -> None:
+    entries = log.read(known.done.folder / "events.jsonl")
+    assert not [entry for entry in entries if isinstance(entry, ProfileJob)]
+    assert not [line for line in known.lines if isinstance(line, Idle)]
+
+
+def test_the_next_run_splits_joules_by_the_profiles(known: OnGpu, watts: Callable[..., float]) -> None:
+    """By time with the turn alone, the job with less power would get too much."""
+    truth_j = {each.name: active_j(each, known.done, watts) for each in (COMPUTES, STREAMS)}
+    jobs = [known.done.job(name) for name in truth_j]
+    share = jobs[0]["energy"]["value_j"] / sum(job["energy"]["value_j"] for job in jobs)
+    truth = truth_j[COMPUTES.name] / sum(truth_j.values())
+    by_time = jobs[0]["held_s"] / sum(job["held_s"] for job in jobs)
+    assert abs(share - truth) < 0.035 < abs(by_time - truth)
+
+
+def test_profile_prints_measured_joules_with_their_error(
+    hidden: tuple[FakeDriver, str, Profile], watts: Callable[..., float]
+) -> None:
+    _, printed, made = hidden
+    energy = made.energy
+    assert energy is not None and energy.source == "measured" and energy.relative_error is not None
+    assert energy.power_w == pytest.approx(watts(WAITS.compute, WAITS.memory), rel=3 * energy.relative_error)
+    (line,) = (line for line in printed.splitlines() if line.strip().startswith("training iteration  "))
+    assert " J ± " in line and "% measured" in line
+    assert made.use.bound_by == "host", "the GPU is idle for most of the time"
+
+
+def test_memory_that_the_driver_hides_is_left_out_and_said_to_be(hidden: tuple[FakeDriver, str, Profile]) -> None:
+    """A context of 0 bytes would look like a measured one."""
+    _, _, made = hidden
+    assert made.memory.context_bytes is None
+    assert made.memory.persistent_bytes == WAITS.kept_bytes
+    assert "P is without context" in made.memory.note
+
+
+def test_no_fault_of_the_meter_ends_a_run(faulty: OnGpu) -> None:
+    job = faulty.done.job(COMPUTES.name)
+    assert (job["state"], job["exit_code"]) == ("completed", 0)
+
+
+def test_every_fault_is_told(faulty: OnGpu) -> None:
+    energy = faulty.done.summary["energy"]
+    assert 0.0 < energy["covered"] < 1.0
+    for told in ("Unknown Error", "stood still while a job was busy", "lost"):
+        assert any(told in fault for fault in energy["faults"]), energy["faults"]
+
+
+def test_what_a_fault_hides_is_unknown_and_never_zero(faulty: OnGpu) -> None:
+    summary = faulty.done.summary
+    assert summary["energy"]["value_j"] > 0.0 and summary["idle_energy_j"] > 0.0
+    assert summary["jobs"][0]["energy"]["value_j"] > 0.0
+    assert all(sample.energy_j is None for sample in faulty.samples if sample.fault)
+    (lost, *_) = (sample for sample in faulty.samples if "lost" in sample.fault)
+    assert (lost.power_w, lost.gpu_clock_mhz, lost.memory_bytes, lost.busy) == (None,) * 4
+    assert [each.memory_bytes for each in lost.jobs.values()] == [None]
+    hidden = [interval for interval in faulty.intervals if interval.energy_j is None]
+    assert all(interval.fault and not interval.jobs_j for interval in hidden) and len(hidden) >= 4
+    assert all(interval.energy_j != 0.0 for interval in faulty.intervals)
+
+
+def test_no_interval_has_more_joules_than_the_gpu_can_spend(faulty: OnGpu, watts: Callable[..., float]) -> None:
+    most_w = watts(COMPUTES.compute, COMPUTES.memory)
+    for interval in faulty.intervals:
+        # Two updates of the counter more than fit, at most.
+        assert (interval.energy_j or 0.0) <= most_w * (interval.to_s - interval.from_s + 0.2)
+
+
+def test_joules_an_iteration_do_not_shrink_with_what_is_known(faulty: OnGpu, watts: Callable[..., float]) -> None:
+    per_iteration_j = faulty.done.job(COMPUTES.name)["energy_per_iteration_j"]
+    truth_j = (watts(COMPUTES.compute, COMPUTES.memory) - watts(None)) * COMPUTES.ms / 1000
+    assert per_iteration_j is None or per_iteration_j == pytest.approx(truth_j, rel=0.1)
+
+
+def test_nothing_is_set(shared: OnGpu, known: OnGpu, hidden: tuple[FakeDriver, str, Profile], faulty: OnGpu) -> None:
+    """Not even a setter that fails may be called, nor one that sets what is set already."""
+    for driver in (shared.driver, known.driver, hidden[0], faulty.driver):
+        assert driver.setter_calls() == []
