@@ -28,7 +28,7 @@ from typing import Any
 import ecoshare
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.iterations import Boundary
-from ecoshare.lane.memory import MemoryObserver, memory_path
+from ecoshare.lane.memory.observer import MemoryObserver, memory_path
 from ecoshare.lane.messages import Launch
 from ecoshare.lane.table import Ask, LaneTable
 from ecoshare.lane.trace import Tracer, trace_path

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ecoshare.jobs.quantities import BYTES_BY_UNIT, SECONDS_BY_UNIT, format_duration, format_size
-from ecoshare.lane.memory_timeline import Point
+from ecoshare.lane.memory.timeline import Point
 from ecoshare.measure.profile import Profile
 from ecoshare.report.units import printable
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from ecoshare.core.events import Usage
 from ecoshare.lane import trace
-from ecoshare.lane.memory import memory_path
+from ecoshare.lane.memory.observer import memory_path
 from ecoshare.lane.table import ANYBODY, NOBODY, Ask, LaneTable, Seat
 from ecoshare.measure.meter import MEASURED, MeterFault, Reading, between
 from ecoshare.measure.samples import Idle, Sample

@@ -19,9 +19,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.lane import memory_cpu
-from ecoshare.lane.memory import MemoryObserver
-from ecoshare.lane.memory_timeline import levels, reduce
+from ecoshare.lane.memory import cpu as cpu_memory
+from ecoshare.lane.memory.observer import MemoryObserver
+from ecoshare.lane.memory.timeline import levels, reduce
 
 _SCRIPTS = Path(__file__).parent / "memory_scripts"
 _FLOAT_BYTES = 4
@@ -269,7 +269,7 @@ def test_everything_is_put_back_and_nothing_is_kept() -> None:
     after = (_log_level(), torch.autograd.profiler._enable_profiler, torch.autograd.profiler._prepare_profiler)
     assert after == before
     assert not torch._C._autograd._profiler_enabled()
-    assert memory_cpu._recorders == []
+    assert cpu_memory._recorders == []
     assert json.loads(json.dumps(result)) == result
     del model
     assert held() is None
@@ -314,7 +314,7 @@ def test_boundaries_of_other_threads_end_nothing_and_do_not_go_on_for_ever() -> 
 
 def test_a_leak_that_a_graph_holds_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script that adds losses up with their graphs has ever more nodes: the walk looks at so many and says so."""
-    monkeypatch.setattr("ecoshare.lane.memory_walk._MOST_NODES", 50)
+    monkeypatch.setattr("ecoshare.lane.memory.walk._MOST_NODES", 50)
     observer, total = MemoryObserver("cpu"), torch.ones((), requires_grad=True)
     for _ in range(100):
         total = total * 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ecoshare.lane.memory_timeline import Point
+from ecoshare.lane.memory.timeline import Point
 from ecoshare.measure.profile import (
     IterationEnergy,
     Machine,

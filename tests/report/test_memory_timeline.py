@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.lane.memory_timeline import Point
+from ecoshare.lane.memory.timeline import Point
 from ecoshare.report.memory_timeline import BLOCKS, columns, svg, terminal
 from tests.report.profiles import MIB, NOTHING_KNOWN, TIMELINE, timed
 

@@ -15,7 +15,7 @@ import torch
 import torch._dynamo  # an optimizer's first step would, in each of the processes
 
 from ecoshare.lane.hooks import Hooks
-from ecoshare.lane.memory import MemoryObserver
+from ecoshare.lane.memory.observer import MemoryObserver
 
 _WARM = 2
 """Boundaries before the observation begins: an optimizer makes its state in its first step."""

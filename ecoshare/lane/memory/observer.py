@@ -30,11 +30,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ecoshare.lane.memory_cpu import CpuMemory
-from ecoshare.lane.memory_cuda import CudaMemory
-from ecoshare.lane.memory_recording import DeviceMemory, Recording
-from ecoshare.lane.memory_timeline import Point, levels, reduce
-from ecoshare.lane.memory_walk import PARTS, Walk, walk
+from ecoshare.lane.memory.cpu import CpuMemory
+from ecoshare.lane.memory.cuda import CudaMemory
+from ecoshare.lane.memory.recording import DeviceMemory, Recording
+from ecoshare.lane.memory.timeline import Point, levels, reduce
+from ecoshare.lane.memory.walk import PARTS, Walk, walk
 
 _PLAIN, _PRIMING = 1, 2
 """The numbers of the iterations that do not count: one as it is, and one that is recorded for its blocks only."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ecoshare.lane.memory_recording import Recording, Standing, Swap
+from ecoshare.lane.memory.recording import Recording, Standing, Swap
 
 _BLOCK_BYTES = 512
 _MOST_ENTRIES = 200_000

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ecoshare.lane.memory_recording import Recording, Standing, Swap
+from ecoshare.lane.memory.recording import Recording, Standing, Swap
 
 _ERROR_LEVEL = 2
 """Of torch's C++ log. Below it is a warning for each thousandth block that was allocated before the recording."""
