@@ -114,8 +114,8 @@ def measure(options: argparse.Namespace) -> list[Figure]:
         figures.append(Figure(f"error of {name}, median", median(whole), "", wanted[0]))
         figures.append(Figure(f"error of {name}, p95", percentile(whole, 0.95), "", wanted[1]))
     say("what measuring costs: no other work should be on this machine now")
-    figures += overhead.meters(*((6, 2.0) if options.quick else (40, 3.0)))
-    figures += overhead.windows({"cnn": EXAMPLES["cnn"]} if options.quick else EXAMPLES)
+    figures += overhead.meters(*((5, 2.0) if options.quick else (80, 2.0)))
+    figures += overhead.windows({"cnn": EXAMPLES["cnn"]} if options.quick else EXAMPLES, 1 if options.quick else 5)
     return figures
 
 

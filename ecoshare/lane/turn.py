@@ -234,4 +234,6 @@ class Turn:
     def _stop(self) -> None:
         """End as the user's script would on SIGTERM, here where nothing is half done."""
         self._slot.stop = 2
+        if self._trace is not None:
+            self._trace.flush()
         os.kill(os.getpid(), signal.SIGTERM)

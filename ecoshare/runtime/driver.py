@@ -388,6 +388,7 @@ class Driver:
             limits=self.profiler.limits,
             now_s=self.now_s,
             usage=usage,
+            on_gpu=self.plan.device.kind != "cpu",
         )
         return await window.measure()
 

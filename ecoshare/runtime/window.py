@@ -114,6 +114,7 @@ class Window:
         key: Of its attempt, in samples.
         usage: What the job has done so far; None once it has ended.
         now_s: Seconds since the run was opened.
+        on_gpu: Whether the job's memory is that of a GPU.
     """
 
     tables: dict[int, LaneTable]
@@ -125,6 +126,7 @@ class Window:
     limits: Limits
     now_s: Callable[[], float]
     usage: Callable[[], Usage | None]
+    on_gpu: bool
 
     async def measure(self) -> Measured:
         """Make the others wait, measure, and let everybody run again.
@@ -214,11 +216,12 @@ class Window:
         await self._until(
             lambda: self._slot.ask == Ask.OBSERVED, _OBSERVED_WITHIN_S, "no iteration of the job was seen to its end"
         )
-        result.observed, result.observed_s = self._done() - began, time.monotonic() - began_s
-        sample = await self.sampler.take(self.now_s)
-        if sample is not None and self.key in sample.jobs:
-            result.device_bytes = sample.jobs[self.key].memory_bytes
+        if self.on_gpu:  # while the job stays where it is, its cache emptied
+            sample = await self.sampler.take(self.now_s)
+            if sample is not None and self.key in sample.jobs:
+                result.device_bytes = sample.jobs[self.key].memory_bytes
         self._slot.ask = Ask.NOTHING
+        result.observed, result.observed_s = self._done() - began, time.monotonic() - began_s
         try:
             result.memory = json.loads(memory_path(self.folder, self.attempt).read_text())
         except (OSError, ValueError):
