@@ -41,11 +41,21 @@ class Figure:
         return self.value <= float(bound) if sign == "<=" else self.value >= float(bound)
 
 
-def main(name: str, about: str | None, measure: Callable[[argparse.Namespace], list[Figure]]) -> None:
-    """Run a benchmark from the command line and print its figures."""
+def main(
+    name: str,
+    about: str | None,
+    measure: Callable[[argparse.Namespace], list[Figure]],
+    more: Callable[[argparse.ArgumentParser], None] = lambda _parser: None,
+) -> None:
+    """Run a benchmark from the command line and print its figures.
+
+    Args:
+        more: Adds options of its own.
+    """
     parser = argparse.ArgumentParser(prog=f"scripts/bench_{name}.py", description=(about or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a part of it, under 50 s on 2 cores")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, and nothing else")
+    more(parser)
     options = parser.parse_args()
     figures = measure(options)
     if options.json:

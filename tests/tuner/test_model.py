@@ -1,0 +1,79 @@
+"""Beliefs: the samples are those of the Gaussian process, and evidence chooses its form."""
+
+from __future__ import annotations
+
+import torch
+
+from tuner import Knob, Prior, Role, Space, Status, Trial
+from tuner.model import Hypothesis, ResponseModel, hypotheses
+
+SPACE = Space.product(Knob("core", tuple(float(mhz) for mhz in range(500, 1500, 100)), Role.CORE_CLOCK))
+LOGS = torch.from_numpy(SPACE.numbers[:, 0] / 1000.0).log()
+
+
+def straight(slope_sd: float = 0.3, seed: int = 0) -> Prior:
+    """Responses that are proportional to the logarithm of the clock, with a slope of about -1 for the time."""
+    draw = torch.Generator().manual_seed(seed)
+    slopes = torch.randn(300, 2, 1, dtype=torch.double, generator=draw) * slope_sd
+    slopes[:, 1] -= 1.0
+    return Prior.of_samples(("power_w", "time_s"), slopes * LOGS, (5.0, 5.0))
+
+
+def trial(core: float, power_w: float, time_s: float, status: Status = Status.MEASURED) -> Trial:
+    return Trial({"core": core}, {"power_w": power_w, "time_s": time_s}, status)
+
+
+def test_the_samples_have_the_moments_of_the_conditioned_process() -> None:
+    prior, form = straight(), Hypothesis(True, 0.05, 0.02, 1.0)
+    model = ResponseModel(SPACE, prior, [form], seed=1, samples=20_000)
+    trials = [trial(1400.0, 200.0, 0.1), trial(900.0, 130.0, 0.15)]
+    logs, _ = model.condition(trials)
+    observable, setting = torch.tensor([0, 1, 0, 1]), torch.tensor([9, 9, 4, 4])
+    values = torch.tensor([200.0, 0.1, 130.0, 0.15], dtype=torch.double).log()
+    cross = model._cross(form, observable, setting)
+    inverse = torch.linalg.inv(cross[:, observable, setting] + 0.02**2 * torch.eye(4, dtype=torch.double))
+    gain = cross.reshape(4, -1).T @ inverse
+    mean = prior.mean.reshape(-1) + gain @ (values - prior.mean[observable, setting])
+    everything = model._cross(form, torch.arange(2).repeat_interleave(10), torch.arange(10).repeat(2)).reshape(20, 20)
+    spread = (everything - gain @ cross.reshape(4, -1)).diagonal().sqrt()
+    assert torch.allclose(logs.mean(dim=0).reshape(-1), mean, atol=0.01)
+    assert torch.allclose(logs.std(dim=0).reshape(-1), spread, rtol=0.05, atol=0.002)
+
+
+def weight_of_structure(trials: list[Trial]) -> float:
+    """Part of the samples that come from hypotheses in which the prior holds."""
+    model = ResponseModel(SPACE, straight(0.05), hypotheses(), seed=0)
+    observable = torch.tensor([o for _ in trials for o in (0, 1)])
+    setting = torch.tensor([SPACE.index(each.setting) for each in trials for _ in (0, 1)])
+    values = torch.tensor([value for each in trials for value in each.observed.values()], dtype=torch.double).log()
+    fits = [model._fit(form, observable, setting, values) for form in model._forms]
+    evidence = torch.tensor(
+        [fit.log_evidence + torch.tensor(form.weight).log() for fit, form in zip(fits, model._forms, strict=True)]
+    )
+    shares = torch.softmax(evidence, dim=0)
+    return float(sum(share for share, form in zip(shares, model._forms, strict=True) if form.structured))
+
+
+def test_a_prior_that_misleads_is_switched_off_by_evidence() -> None:
+    as_expected = [trial(core, 200.0, 100.0 / core) for core in (1400.0, 1100.0, 800.0, 500.0)]
+    against = [trial(core, 200.0, core / 5000.0) for core in (1400.0, 1100.0, 800.0, 500.0)]
+    assert weight_of_structure(as_expected) > 0.95
+    assert weight_of_structure(against) < 0.05
+
+
+def test_a_trial_that_was_stopped_early_bounds_the_time_from_below() -> None:
+    model = ResponseModel(SPACE, straight(), [Hypothesis(True, 0.03, 0.01, 1.0)], seed=0)
+    first = trial(1400.0, 200.0, 0.1)
+    logs, weights = model.condition([first, trial(500.0, 90.0, 0.3, Status.CENSORED)])
+    place = SPACE.index({"core": 500.0})
+    assert float(logs[:, 1, place].exp()[weights > 0].min()) >= 0.3
+    plain, even = model.condition([first])
+    assert float(weights @ logs[:, 1, place]) > float(even @ plain[:, 1, place])
+
+
+def test_contaminated_and_failed_trials_teach_nothing() -> None:
+    model = ResponseModel(SPACE, straight(), hypotheses(), seed=0)
+    first = trial(1400.0, 200.0, 0.1)
+    known, _ = model.condition([first])
+    more = [trial(700.0, 5.0, 9.0, Status.CONTAMINATED), Trial({"core": 600.0}, {}, Status.FAILED)]
+    assert torch.equal(known, model.condition([first, *more])[0])

@@ -1,0 +1,179 @@
+"""A physical model of a GPU's time and power, with random coefficients: sample responses for the prior.
+
+For job j at core clock f and memory clock m (1 at their largest), and work size b (1 at the default)::
+
+    device_j = (g_j + b) ((c_j / f)^p + (d_j / m)^p)^(1/p)         c compute, d memory traffic, p how far they overlap
+    step_j   = (h_j^q + device_j^q)^(1/q)                          h launches and input, which no clock changes
+    time_j   = step_j / b                                          for a fixed amount of work
+    power    = leak(V) + refresh m + clock f V^2 (1 - gate (1 - busy)) + sum_j (compute_j V^2 + traffic_j) b / step_j
+    busy     = mean_j min(1, device_j / step_j)
+    V        = max(floor, 1 - slope (1 - f))                       voltage
+    f        = the largest clock whose power keeps the power limit, at most the one that is set
+
+All coefficients are drawn from wide distributions: what any GPU and workload might be, and nothing of a particular one.
+Forms after Guerreiro et al., "GPGPU Power Modeling for Multi-Domain Voltage-Frequency Scaling", HPCA 2018 (power), and
+the roofline with overlap, Williams et al., CACM 2009 (time).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tuner.objective import POWER
+from tuner.prior import Prior
+from tuner.space import Role, Setting, Space
+
+SAMPLES = 1500
+_CLOCKS = np.linspace(0.1, 1.0, 46)
+"""Core clocks among which a power limit chooses."""
+
+_UNKNOWN_SCALE_SD, _KNOWN_SCALE_SD = 5.0, 0.1
+
+Array = NDArray[np.float64]
+
+
+def grey_box(space: Space, times: Sequence[str], default: Setting, seed: int = 0, samples: int = SAMPLES) -> Prior:
+    """The prior that the physical model gives for power and the time of each job.
+
+    Args:
+        times: Names of the jobs' times; the prior's observables are the power and these.
+    """
+    is_absolute = space.column(Role.POWER_LIMIT) is not None
+    scale_sd = [_KNOWN_SCALE_SD if is_absolute else _UNKNOWN_SCALE_SD] + [_UNKNOWN_SCALE_SD] * len(times)
+    drawn = responses(space, len(times), default, seed, samples)
+    return Prior.of_samples((POWER, *times), torch.from_numpy(drawn), scale_sd)
+
+
+def responses(space: Space, jobs: int, default: Setting, seed: int, samples: int) -> Array:
+    """Sample responses: logarithms of power and each job's time, (samples, 1 + jobs, n_settings).
+
+    Times are ratios to those at the default; so is power, but in watts where there is a power limit to compare it with.
+    """
+    draw = np.random.default_rng(seed)
+    grid = _Grid(space, default)
+    drawn: Array = _responses(grid, jobs, draw, samples)
+    at = space.index(default)
+    drawn[:, 1:] -= drawn[:, 1:, [at]]
+    if grid.limit is None:
+        drawn[:, 0] -= drawn[:, 0, [at]]
+    return drawn + _other_knobs(space, at, draw, samples, 1 + jobs)
+
+
+class _Grid:
+    """The space in the model's units: clocks over their largest, work over that of the default.
+
+    Attributes:
+        clocks: Ascending; those of the settings are among them.
+        clock: (n,) place in `clocks` of what each setting asks for.
+        limit: (n,) watts, or None.
+        rest: (n_rest, 2) memory clock and work size, each combination once.
+        place: (n,) of each setting's in `rest`.
+    """
+
+    def __init__(self, space: Space, default: Setting) -> None:
+        ones = np.ones(len(space))
+        core, memory = space.column(Role.CORE_CLOCK), space.column(Role.MEMORY_CLOCK)
+        core = core / core.max() if core is not None else ones
+        memory = memory / memory.max() if memory is not None else ones
+        work = space.column(Role.WORK_SIZE)
+        work = work / work[space.index(default)] if work is not None else ones
+        self.clocks = np.unique(np.concatenate([_CLOCKS, core]))
+        self.clock = np.searchsorted(self.clocks, core)
+        self.limit = space.column(Role.POWER_LIMIT)
+        self.rest, self.place = np.unique(np.stack([memory, work], axis=1), axis=0, return_inverse=True)
+
+
+def _responses(grid: _Grid, jobs: int, draw: np.random.Generator, samples: int) -> Array:
+    """Logarithms of power and times, (samples, 1 + jobs, n_settings)."""
+
+    def uniform(low: float, high: float) -> Array:
+        return draw.uniform(low, high, (samples, 1, 1))
+
+    def lognormal(median: float, sigma: float) -> Array:
+        return np.exp(draw.normal(np.log(median), sigma, (samples, 1, 1)))
+
+    f = grid.clocks[None, None, :]  # (1, 1, n_clocks)
+    m, b = grid.rest[:, 0][None, :, None], grid.rest[:, 1][None, :, None]  # (1, n_rest, 1)
+    voltage = np.maximum(uniform(0.55, 1.0), 1.0 - uniform(0.15, 0.8) * (1.0 - f))
+    leak, clock, refresh, gate = uniform(0.05, 0.4), lognormal(0.25, 0.7), lognormal(0.15, 0.8), uniform(0.0, 1.0)
+    power = leak * (0.5 + 0.5 * voltage) + refresh * m
+    saturated = leak + clock + refresh
+    busy = np.zeros_like(power)
+    times = []
+    for _ in range(jobs):
+        compute, traffic = draw.beta(0.5, 0.5, (samples, 1, 1)), draw.beta(0.4, 0.6, (samples, 1, 1))
+        most = np.maximum(compute, traffic)
+        compute, traffic = compute / most, traffic / most
+        overlap, hiding = np.exp(uniform(0.0, np.log(10.0))), np.exp(uniform(0.0, np.log(8.0)))
+        alone = ((compute / f) ** overlap + (traffic / m) ** overlap) ** (1.0 / overlap)
+        drift = np.exp(_drift(np.log2(grid.rest[:, 1]), draw, samples))[:, :, None]
+        device = (lognormal(0.06, 1.2) + b * drift) * alone / (compute**overlap + traffic**overlap) ** (1.0 / overlap)
+        host = lognormal(0.08, 1.6)
+        step = (host**hiding + device**hiding) ** (1.0 / hiding)
+        times.append(step / b)
+        rate = b * drift / step / jobs
+        arithmetic, transfer = lognormal(0.5, 0.8) * compute, lognormal(0.3, 0.9) * traffic
+        power = power + rate * (arithmetic * voltage**2 + transfer)
+        saturated = saturated + (arithmetic + transfer) / jobs
+        busy = busy + np.minimum(1.0, device / step) / jobs
+    power = power + clock * f * voltage**2 * (1.0 - gate * (1.0 - busy))
+    if grid.limit is None:
+        shape = (samples, len(grid.rest), len(grid.clocks))
+        picked = [np.broadcast_to(each, shape)[:, grid.place, grid.clock] for each in (power, *times)]
+        logs: Array = np.log(np.stack(picked, axis=1))
+        return logs
+    # Boards are made for what they draw when they are busy all the time.
+    watts = power / saturated * lognormal(1.0, 0.35) * grid.limit.max()
+    limited: Array = np.log(np.stack(_under_limit(grid, watts, times), axis=1))
+    return limited
+
+
+def _under_limit(grid: _Grid, watts: Array, times: list[Array]) -> list[Array]:
+    """Power and times at the clocks that the limits let through."""
+    assert grid.limit is not None
+    found = [np.empty((len(watts), len(grid.place))) for _ in range(1 + len(times))]
+    for setting, (place, top) in enumerate(zip(grid.place, grid.clock, strict=True)):
+        curve, limit = watts[:, place, : top + 1], grid.limit[setting]
+        # Power rises with the clock, so those that fit come first.
+        fits = np.clip((curve <= limit).sum(axis=1), 1, top + 1)
+        low, high = fits - 1, np.minimum(fits, top)
+        rows = np.arange(len(watts))
+        below, above = curve[rows, low], curve[rows, high]
+        part = np.where(above > below, np.clip((limit - below) / np.maximum(above - below, 1e-12), 0.0, 1.0), 0.0)
+        for out, values in zip(found, (watts, *times), strict=True):
+            curve_of = np.broadcast_to(values, watts.shape)[:, place, :]
+            out[:, setting] = (1.0 - part) * curve_of[rows, low] + part * curve_of[rows, high]
+    return found
+
+
+def _drift(log_work: Array, draw: np.random.Generator, samples: int) -> Array:  # (samples, n_rest)
+    """How the device's work for one unit changes with the size of a step: smoothly, by some percent a doubling."""
+    points, where = np.unique(log_work, return_inverse=True)
+    walk = np.exp(-np.abs(points[:, None] - points[None]) / 6.0)
+    smooth = draw.standard_normal((samples, len(points))) @ np.linalg.cholesky(walk + 1e-9 * np.eye(len(points))).T
+    drift = 0.12 * smooth + draw.normal(0.0, 0.05, (samples, 1)) * points
+    zero = int(np.argmin(np.abs(points)))
+    moved: Array = (drift - drift[:, [zero]])[:, where]
+    return moved
+
+
+def _other_knobs(space: Space, default: int, draw: np.random.Generator, samples: int, observables: int) -> Array:
+    """Knobs of which nothing is known: a slope and a bend of any sign, small as a rule."""
+    effect = np.zeros((samples, observables, len(space)))
+    for place, knob in enumerate(space.knobs):
+        if knob.role is not Role.OTHER:
+            continue
+        logs = np.log(space.numbers[:, place])
+        z = (logs - logs.min()) / max(float(np.ptp(logs)), 1e-12)
+        shape = (samples, observables, 1)
+        size = np.exp(draw.normal(np.log(0.08), 1.0, shape))
+        curve = (
+            draw.standard_normal(shape) * z + 2.0 * draw.standard_normal(shape) * (z - draw.uniform(0, 1, shape)) ** 2
+        )
+        effect += size * curve
+    relative: Array = effect - effect[:, :, [default]]
+    return relative

@@ -1,0 +1,218 @@
+"""The optimizer: asks for a setting to try, is told what came of it, and knows the best so far."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tuner.model import ResponseModel, hypotheses
+from tuner.objective import Limit, Objective, Observed
+from tuner.prior import Prior
+from tuner.space import Setting, Space
+from tuner.trials import Status, Trial
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best setting of those measured.
+
+    Attributes:
+        objective: Its objective, as believed after all trials.
+        feasible: Probability that it keeps every limit.
+    """
+
+    setting: Setting
+    objective: float
+    feasible: float
+
+
+class ConstrainedTuner:
+    """Minimises an objective over a discrete space under limits, in few trials and with few violations.
+
+    1. The first trial is the default setting: limits and objective are relative to it.
+    2. `tell` conditions the model (`model.py`) on all trials.
+    3. `ask` gives the setting with the largest expected improvement times probability of feasibility, over the whole
+       space: improvement and feasibility are looked at in joint samples of all settings, so the noise of the best so
+       far and of the default are in it (Letham et al., "Constrained Bayesian Optimization with Noisy Experiments",
+       2019, with samples in place of quadrature).
+
+    Equal seeds and trials give equal answers. One thread is used, since training jobs run beside it.
+
+    Example:
+        >>> from tuner import ConstrainedTuner, Knob, Limit, Role, Space, energy
+        >>> space = Space.product(Knob("gpu_clock", (900.0, 1200.0, 1500.0), Role.CORE_CLOCK))
+        >>> default = {"gpu_clock": 1500.0}
+        >>> tuner = ConstrainedTuner(space, energy({"time_s": 250.0}), [Limit("time_s", 1.1)], default)
+        >>> tuner.ask()
+        {'gpu_clock': 1500.0}
+        >>> tuner.tell(default, {"power_w": 250.0, "time_s": 0.100})
+        >>> tuner.tell({"gpu_clock": 1200.0}, {"power_w": 190.0, "time_s": 0.104})
+        >>> tuner.best().setting
+        {'gpu_clock': 1200.0}
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        objective: Objective,
+        limits: Sequence[Limit],
+        default: Setting,
+        prior: Prior | None = None,
+        seed: int = 0,
+        plain: bool = False,
+    ) -> None:
+        """A tuner that has seen no trial.
+
+        Args:
+            prior: Of the observables; by default the physical model's, for the times that the limits name.
+            plain: Whether to do without any prior: for comparison.
+
+        Raises:
+            ValueError: The default is not in the space, or a limit is on something that the prior does not know.
+        """
+        with _one_thread():
+            self.space, self.default, self.limits = space, dict(default), tuple(limits)
+            self.trials: list[Trial] = []
+            self._objective, self._seed = objective, seed
+            try:
+                self._at = space.index(default)
+            except KeyError:
+                raise ValueError(f"the default {dict(default)} is not in the space") from None
+            if prior is None:
+                from tuner.physics import grey_box
+
+                prior = grey_box(space, sorted({limit.observable for limit in limits}), default, seed)
+            unknown = {limit.observable for limit in limits} - set(prior.observables)
+            if unknown:
+                raise ValueError(f"the prior knows nothing of {', '.join(sorted(unknown))}")
+            self._model = ResponseModel(space, prior, hypotheses(plain), seed)
+            self._look()
+
+    def ask(self) -> Setting:
+        """The setting to try next: the default first.
+
+        Raises:
+            RuntimeError: Every setting has failed.
+        """
+        if not any(trial.status is Status.MEASURED and self._place(trial) == self._at for trial in self.trials):
+            return dict(self.default)
+        if not bool(self._open.any()):
+            raise RuntimeError("every setting has failed")
+        return dict(self.space.settings[int(self._score.argmax())])
+
+    def tell(self, setting: Setting, observed: Mapping[str, float], status: Status = Status.MEASURED) -> None:
+        """What came of a trial.
+
+        Args:
+            observed: By the names of the prior's observables; others are kept and not used.
+
+        Raises:
+            ValueError: The setting is not in the space, or a number is not positive.
+        """
+        if any(not math.isfinite(value) or value <= 0.0 for value in observed.values()):
+            raise ValueError(f"observables are positive numbers: {dict(observed)}")
+        try:
+            self.space.index(setting)
+        except KeyError:
+            raise ValueError(f"{dict(setting)} is not in the space") from None
+        self.trials.append(Trial(dict(setting), dict(observed), status))
+        with _one_thread():
+            self._look()
+
+    def best(self) -> Best | None:
+        """The best of the settings measured that keep the limits more likely than not; None where none does."""
+        told = sorted({self._place(trial) for trial in self.trials if trial.status is Status.MEASURED})
+        kept = [place for place in told if self._feasible[place] >= 0.5]
+        if not kept:
+            return None
+        place = min(kept, key=lambda each: (float(self._mean[each]), each))
+        return Best(dict(self.space.settings[place]), math.exp(self._mean[place]), float(self._feasible[place]))
+
+    @property
+    def expected_gain(self) -> float:
+        """What the next trial is expected to improve, as a part of the best objective so far."""
+        return float(self._gain.max())
+
+    def save(self, path: Path) -> None:
+        """Write the trials, beside `path` and renamed."""
+        data = {
+            "schema_version": SCHEMA_VERSION,
+            "default": self.default,
+            "trials": [trial.as_dict() for trial in self.trials],
+        }
+        beside = path.with_name(path.name + ".new")
+        beside.write_text(json.dumps(data, indent=1) + "\n")
+        beside.replace(path)
+
+    def load(self, path: Path) -> None:
+        """Be told what another tuner of the same space has saved.
+
+        Raises:
+            ValueError: It is no such file, or of another space.
+        """
+        data = json.loads(path.read_text())
+        if data.get("schema_version") != SCHEMA_VERSION or data["default"] != self.default:
+            raise ValueError(f"{path} holds no trials of this space")
+        for each in data["trials"]:
+            trial = Trial.from_dict(each)
+            self.tell(trial.setting, trial.observed, trial.status)
+
+    def _place(self, trial: Trial) -> int:
+        return self.space.index(trial.setting)
+
+    def _look(self) -> None:
+        """Look at every setting anew: after each trial, so that `ask` costs nothing."""
+        logs, weights = self._model.condition(self.trials)
+        now: Observed = {name: logs[:, o].exp() for o, name in enumerate(self._model.observables)}
+        default = {name: values[:, [self._at]] for name, values in now.items()}
+        objective = self._objective(now, default).log()  # (S, n)
+        kept = torch.ones_like(objective, dtype=torch.bool)
+        for limit in self.limits:
+            kept &= limit.excess(now, default) <= 0.0
+        told = sorted({self._place(trial) for trial in self.trials if trial.status is Status.MEASURED})
+        best = self._best_so_far(objective, kept, told)
+        gain = (best - objective).clamp_min(0.0) * kept
+        self._feasible = weights @ kept.double()
+        self._mean = weights @ objective
+        self._gain = weights @ gain
+        self._open = torch.ones(len(self.space), dtype=torch.bool)
+        for trial in self.trials:
+            if trial.status in (Status.FAILED, Status.CENSORED):
+                self._open[self._place(trial)] = False
+        self._score = self._scores(objective, weights)
+
+    def _best_so_far(self, objective: Tensor, kept: Tensor, told: list[int]) -> Tensor:  # (S, 1)
+        """In each sample the best of the settings measured that keep the limits there."""
+        if not told:
+            return objective[:, [self._at]]
+        values = torch.where(kept[:, told], objective[:, told], torch.inf).amin(dim=1, keepdim=True)
+        # Where nothing measured keeps the limits, anything that does is an improvement; how large does not matter.
+        return torch.where(values.isfinite(), values, objective.amax(dim=1, keepdim=True))
+
+    def _scores(self, objective: Tensor, weights: Tensor) -> Tensor:  # (n,)
+        """Expected gain; where no sample shows any, what is likeliest to show some."""
+        gain = torch.where(self._open, self._gain, -torch.inf)
+        if float(gain.max()) > 0.0:
+            return gain
+        spread = (weights @ (objective - self._mean).square()).sqrt()
+        return torch.where(self._open, self._feasible * spread - 10.0, -torch.inf)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.set_num_threads(before)
