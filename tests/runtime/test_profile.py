@@ -69,6 +69,7 @@ def test_a_script_is_measured_as_it_stands_and_stopped(tmp_path: Path) -> None:
     assert made.origin.args == ("--steps", "100000", "--done", "done")
 
 
+@pytest.mark.slow
 def test_a_saved_profile_is_shown_and_compared(tmp_path: Path) -> None:
     args = [str(SLOW), "--iterations", "20", "--"]
     first = profile(tmp_path, *args, "--steps", "100000")
@@ -218,6 +219,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_job_that_is_killed_in_its_window_holds_nobody_up(tmp_path: Path) -> None:
     (tmp_path / "victim.py").write_text(VICTIM)
     path = job_file(tmp_path, {"name": "victim", "script": "victim.py"}, slow_steps("other", 60, arrival="2 s"))
