@@ -10,6 +10,9 @@ For job j at core clock f and memory clock m (1 at their largest), and work size
     V        = max(floor, 1 - slope (1 - f))                       voltage
     f        = the largest clock whose power keeps the power limit, at most the one that is set
 
+A step has phases of different power, and the limit holds in each: a part of its time draws less than the rest, so the
+limit is felt before the mean power reaches it.
+
 All coefficients are drawn from wide distributions: what any GPU and workload might be, and nothing of a particular one.
 Forms after Guerreiro et al., "GPGPU Power Modeling for Multi-Domain Voltage-Frequency Scaling", HPCA 2018 (power), and
 the roofline with overlap, Williams et al., CACM 2009 (time).
@@ -128,7 +131,13 @@ def _responses(grid: _Grid, jobs: int, draw: np.random.Generator, samples: int) 
         return logs
     # Boards are made for what they draw when they are busy all the time.
     watts = power / saturated * lognormal(1.0, 0.35) * grid.limit.max()
-    limited: Array = np.log(np.stack(_under_limit(grid, watts, times), axis=1))
+    share, milder = draw.uniform(0.0, 0.6, (samples, 1)), draw.uniform(0.3, 1.0, (samples, 1, 1))
+    busy_phase, mild_phase = _under_limit(grid, watts, times), _under_limit(grid, milder * watts, times)
+    took = [(1.0 - share) * one + share * other for one, other in zip(busy_phase[1:], mild_phase[1:], strict=True)]
+    # A phase that slows down takes a larger part of the time; which job's does not matter for the mean of the power.
+    mild_s = share * sum(mild_phase[1:]) / sum(took)
+    power = (1.0 - mild_s) * busy_phase[0] + mild_s * mild_phase[0]
+    limited: Array = np.log(np.stack([power, *took], axis=1))
     return limited
 
 
