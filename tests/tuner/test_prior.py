@@ -66,17 +66,19 @@ def test_a_lower_clock_is_never_faster_and_never_draws_more(seed: int, jobs: int
 
 @given(st.integers(0, 10_000))
 def test_a_power_limit_costs_time_only_where_it_binds(seed: int) -> None:
-    """And never lets more through than it says, unless even the lowest clock draws more."""
+    """It may bind in the hungrier phase of a step while the mean is below it, but not far below."""
     space = Space.product(LIMIT, BATCH)
     drawn = responses(space, 1, {"limit": 250.0, "batch": 64.0}, seed, 8)
     for batch in BATCH.values:
         places = [space.index({"limit": limit, "batch": batch}) for limit in LIMIT.values]
         power, time = np.exp(drawn[:, 0, places]), drawn[:, 1, places]
-        assert (np.diff(power, axis=1) >= -1e-6).all() and (np.diff(time, axis=1) <= 1e-9).all()
-        free = power[:, :-1] < np.array(LIMIT.values[:-1]) * 0.999
+        # The mean of the power may fall as the limit rises: the phase that draws more is over sooner.
+        assert (np.diff(time, axis=1) <= 1e-9).all()
+        free = power[:, :-1] < np.array(LIMIT.values[:-1]) * 0.5
         slower = time[:, :-1] > time[:, [-1]] + 1e-6
-        least = power[:, [0]] >= LIMIT.values[0] * 0.999
-        assert not (free & slower & ~least).any()
+        assert not (free & slower).any()
+        least = power[:, [0]] > LIMIT.values[0] * 0.999  # that is the lowest clock's
+        assert not ((power > np.array(LIMIT.values) * 1.001) & ~least).any()
 
 
 def test_a_fixed_amount_of_work_does_not_take_longer_in_larger_steps_than_in_much_smaller_ones_as_a_rule() -> None:
