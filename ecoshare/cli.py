@@ -165,6 +165,8 @@ def run(
             _print_plan(plan.as_dict(), as_json)
             return
         result = session.start(plan, loaded.text, runs, _progress(errors))
+    for note in result.notes:
+        _note(note)
     summary = result.data.summary
     if as_json:
         print(json.dumps(summary, indent=2), flush=True)
@@ -181,7 +183,8 @@ def profile(
     script: Annotated[Path, typer.Argument(metavar="MODEL.PY", help="A script; or a saved profile, to show it.")],
     args: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments of the script.")] = None,
     iterations: Annotated[
-        int | None, typer.Option(min=1, help="Measure so many after the warm-up, instead of until it is steady.")
+        int | None,
+        typer.Option(min=1, help="Measure at least so many after the warm-up, instead of until it is steady."),
     ] = None,
     compare: Annotated[str | None, typer.Option(metavar="PROFILE", help="Another one to show beside it.")] = None,
     device: DeviceOption = None,

@@ -15,8 +15,9 @@ WARM_UP_ITERATIONS, WARM_UP_S = 10, 1.0
 SHORTEST_REST_S = 10.0
 """A job that will be over sooner is not worth a window: it would end inside it."""
 
-MOST_WINDOWS = 2
-"""Tries for a class in one run: a second job of it may succeed where the first has ended in its window."""
+MOST_WINDOWS, PAUSE_S = 3, 30.0
+"""Tries for a class in one run, and how long a failed one is left behind before the next, times the tries so far: what
+was in the way (a neighbour that loads its data) has to go away first."""
 
 
 class Profiling:
@@ -32,8 +33,9 @@ class Profiling:
         self._devices: dict[str, int] = {}
         self._classes: set[str] = set()  # known, or in a window now
         self._tries: Counter[str] = Counter()
+        self._not_before_s: dict[str, float] = {}
 
-    def wants(self, job: Job) -> bool:
+    def wants(self, job: Job, at_s: float) -> bool:
         """Whether a window for this job should begin now."""
         usage, rest_s = job.usage, job.remaining_s
         return (
@@ -42,6 +44,7 @@ class Profiling:
             and job.spec.gpus == 1
             and job.spec.job_class not in self._classes
             and self._tries[job.spec.job_class] < MOST_WINDOWS
+            and at_s >= self._not_before_s.get(job.spec.job_class, 0.0)
             and usage.iterations + usage.eval_iterations >= WARM_UP_ITERATIONS
             and usage.held_s >= WARM_UP_S
             and (rest_s is None or rest_s >= SHORTEST_REST_S)
@@ -61,6 +64,7 @@ class Profiling:
         self._devices = {device: command for device, command in self._devices.items() if command != event.command}
         if event.error:
             self._classes.discard(name)
+            self._not_before_s[name] = event.at_s + PAUSE_S * self._tries[name]
         elif event.memory is not None:
             self.memory[name] = event.memory
 

@@ -167,7 +167,7 @@ class Scheduler:
         job = self.jobs[event.job]
         job.usage = event.usage
         commands = [command for lane in job.lanes for command in self._shares(lane)]
-        if self._config.profile and not self.stopping and self._profiling.wants(job):
+        if self._config.profile and not self.stopping and self._profiling.wants(job, event.at_s):
             command = next(self._ids)
             self._profiling.begin(command, job)
             commands.append(ProfileJob(command, job.spec.name, job.attempt))

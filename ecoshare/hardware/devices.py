@@ -48,6 +48,11 @@ class DeviceInfo:
         return asdict(self)
 
     @property
+    def described(self) -> str:
+        """What times and joules are those of: of processors, how many of them a run may use counts too."""
+        return f"{self.model}, {self.cores} cores" if self.kind == "cpu" else self.model
+
+    @property
     def environment(self) -> dict[str, str | None]:
         """What makes this device, and no other, visible to a job."""
         return {"CUDA_VISIBLE_DEVICES": self.uuid or ""}

@@ -115,6 +115,9 @@ class Job:
             turn.answer(Ask.NOTHING)
         elif self._observer is None and turn.asked == Ask.OBSERVE:
             self._observer = MemoryObserver(self._launch.device)
+        if self._observer is not None and turn.asked != Ask.OBSERVE:  # the window is over
+            self._observer.result()
+            self._observer = None
         if self._observer is not None and self._observer.boundary():
             self._observer.write(memory_path(Path(self._launch.folder), self._launch.attempt))
             self._observer = None

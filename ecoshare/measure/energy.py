@@ -16,6 +16,7 @@ from ecoshare.measure.attribution import Work, idle_part_j, split
 from ecoshare.measure.meter import Energy, MeterFault, Reading, between
 from ecoshare.measure.samples import Idle, Line, Progress, Sample, Session, job_of
 
+_NOTHING_S = 1e-9
 _STALE = "the energy counter stood still while a job was busy"
 
 _BUSY_S = 0.05
@@ -204,9 +205,9 @@ def _works(
     }
     known_s = sum(spent_s[key] for key in known)
     watts, whole_s = sum(alone_j.values()), known_s
-    if watts <= 0.0 or known_s <= 0.0:
+    if watts <= 0.0 or known_s <= _NOTHING_S:
         watts, whole_s, alone_j = active_j, sum(spent_s.values()), {}
-    watts = watts / whole_s if whole_s > 0.0 else 0.0
+    watts = watts / whole_s if whole_s > _NOTHING_S else 0.0
     return [Work(job_of(key), each.lane, alone_j.get(key, watts * spent_s[key])) for key, each in done.items()]
 
 

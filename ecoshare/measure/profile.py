@@ -187,7 +187,8 @@ class Profile(_Part):
         made_utc: ISO 8601.
         train: Times of training iterations; null where none were seen.
         eval: Of inference iterations.
-        energy: Null where there is no meter at all.
+        energy: Null where there is no meter at all, or it failed.
+        meter_failed: There is one, and it failed: the class is worth another window.
         steady: Whether the figures had settled when the window ended.
     """
 
@@ -202,6 +203,7 @@ class Profile(_Part):
     eval: Times | None
     use: Use
     energy: IterationEnergy | None
+    meter_failed: bool = False
     window: Window
     steady: bool
     notes: tuple[str, ...] = ()

@@ -78,7 +78,7 @@ def summarise(
     finishes = [story.finish_s for story in stories.values() if story.finish_s is not None]
     arrivals = [story.arrival_s for story in stories.values() if story.arrival_s is not None]
     makespan_s = max(finishes) - min(arrivals) if finishes and arrivals else None
-    jcts_s = [job["jct_s"] for job in jobs if job["state"] == "completed"]
+    jcts_s = [job["jct_s"] for job in jobs if job["state"] == "completed" and job["jct_s"] is not None]
     return {
         "schema_version": SCHEMA_VERSION,
         "run": run,

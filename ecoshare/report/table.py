@@ -65,7 +65,8 @@ def totals(summary: dict[str, Any]) -> str:
 def measured(summary: dict[str, Any]) -> str:
     """What measuring new classes cost, in one line."""
     made = [window for window in summary["windows"] if window["error"] is None]
-    lost_s = sum(window["lost_s"] for window in made if window["lost_s"] is not None)
+    known = [window["lost_s"] for window in made if window["lost_s"] is not None]
+    lost_s = sum(known) if known else None
     spent = summary["search_energy_j"]
     source = summary["energy"]["source"] if summary["energy"] is not None else ""
     cost = f" and {format_energy(spent)} {source}" if spent is not None else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ecoshare.core.commands import Command, ProfileJob
-from ecoshare.core.events import Event, Profiled
+from ecoshare.core.events import Event, Profiled, RunOpened
 from ecoshare.measure.energy import Account
 from ecoshare.measure.profile import Profile
 
@@ -18,7 +18,7 @@ def windows(
     profiles: Mapping[str, Profile],
     account: Account,
 ) -> list[dict[str, Any]]:
-    """The windows that are over, in order, as plain data.
+    """The windows, in order, as plain data; those that were cut off with the run, or with the job at its end, too.
 
     `lost_s` and `cost_j` are what a window took beyond the work that its job did in it: idle watching, recorded
     iterations, waiting for the others to wait. Null where the window came to nothing or there is no meter.
@@ -33,12 +33,33 @@ def windows(
     for entry in entries:
         if not isinstance(entry, Command):
             at_s = entry.at_s
+        if isinstance(entry, RunOpened):  # resumed: commands are counted anew
+            found += _cut_off(asked, classes)
         if isinstance(entry, ProfileJob):
             asked[entry.id] = entry.job, at_s
         elif isinstance(entry, Profiled) and entry.command in asked:
             job, from_s = asked.pop(entry.command)
             found.append(_window(job, classes[job], from_s, entry, profiles, account))
-    return found
+    return found + _cut_off(asked, classes)
+
+
+def _cut_off(asked: dict[int, tuple[str, float]], classes: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Windows that nobody told the end of; they are forgotten."""
+    rest = [
+        {
+            "job": job,
+            "class": classes[job],
+            "from_s": from_s,
+            "to_s": None,
+            "paused_jobs": None,
+            "lost_s": None,
+            "cost_j": None,
+            "error": "the run ended, or still goes on, in this window",
+        }
+        for job, from_s in asked.values()
+    ]
+    asked.clear()
+    return rest
 
 
 def _window(

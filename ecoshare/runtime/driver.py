@@ -364,6 +364,10 @@ class Driver:
             memory = self.profiler.keep(self._jobs[command.job], command.attempt, measured, self.ready, self._sampler)
         except WindowFailed as failed:
             error = str(failed)
+        except (OSError, UnfitEnvironment):
+            raise
+        except Exception as defect:  # no run ends for a measurement
+            error = f"no profile could be made: {defect!r}"
         self._tell(partial(Profiled, command=command.id, memory=memory, error=error))
         if self.profiler.stops_the_run:
             self._tell(partial(StopRequested, at_once=False))

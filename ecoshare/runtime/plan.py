@@ -178,7 +178,7 @@ class Plan:
             for profile in self.known.values()
             if profile.energy is not None
             and (profile.energy.meter, profile.energy.source) == (meter, MEASURED)
-            and (profile.origin.device_model, profile.machine.uuid) == (self.device.model, self.device.uuid)
+            and (profile.origin.device_model, profile.machine.uuid) == (self.device.described, self.device.uuid)
             and profile.energy.idle_w is not None
         ]
         newest = max(told, key=lambda profile: profile.made_utc, default=None)
@@ -234,7 +234,7 @@ def make(
         )
     chosen, note = OBJECTIVES[objective]
     notes = [note] if note and policy is None else []
-    classes = JobClasses(device.model)
+    classes = JobClasses(device.described)
     planned = [(job, classes.of(job)) for job in loaded.jobs]
     known = _known({job_class.name: job_class for _, job_class in planned}, store, notes)
     jobs = tuple(_plan(job, job_class, known.get(job_class.name)) for job, job_class in planned)
@@ -288,6 +288,11 @@ def _known(classes: dict[str, JobClass], store: ProfileStore | None, notes: list
     return known
 
 
+def _is_whole(profile: Profile) -> bool:
+    """Whether another window would tell no more. One that lacks something serves until then."""
+    return not profile.meter_failed and (profile.train is not None or profile.eval is not None)
+
+
 def _plan(job: Job, job_class: JobClass, profile: Profile | None) -> PlannedJob:
     spec = JobSpec(
         name=job.name,
@@ -297,8 +302,7 @@ def _plan(job: Job, job_class: JobClass, profile: Profile | None) -> PlannedJob:
         iterations=job.iterations,
         retries=job.retries,
         memory=demand(profile) if profile is not None else None,
-        # One without joules was made while the meter failed: it serves until a window does better.
-        profiled=profile is not None and profile.energy is not None,
+        profiled=profile is not None and _is_whole(profile),
     )
     return PlannedJob(spec, job.arrival_s, job, job_class)
 

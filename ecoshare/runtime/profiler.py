@@ -47,6 +47,9 @@ class Profiler:
         """Make and save the profile of a job's class; returns what such jobs need of memory, if that is known.
 
         A store that cannot be written costs the profile of later runs, not this run.
+
+        Raises:
+            UnfitEnvironment: The run's own folder cannot be written.
         """
         meter = None
         if sampler is not None and sampler.session is not None and measured.samples:
@@ -60,12 +63,14 @@ class Profiler:
             sampler.power_limit_w() if sampler is not None else None,
         )
         self.made[made.job_class] = made
-        own = ProfileStore(self.folder.profiles)
-        for store in (own, self.store):
-            try:
-                store.save(made)
-            except UnfitEnvironment as error:
-                self.notes.append(f"the profile of {made.job_class} is not kept: {error}")
+        ProfileStore(self.folder.profiles).save(made)
+        if made.meter_failed and self.store.find(made.job_class) is not None:
+            self.notes.append(f"the meter failed: the profile of {made.job_class} stays as it was")
+            return demand(made)
+        try:
+            self.store.save(made)
+        except UnfitEnvironment as error:
+            self.notes.append(f"the profile of {made.job_class} is not kept: {error}")
         return demand(made)
 
     def _machine(self, ready: Ready | None) -> Machine:

@@ -64,13 +64,14 @@ def profile(
     train = times(durations(measured.marks, from_s, to_s, Kind.TRAIN))
     evaluation = times(durations(measured.marks, from_s, to_s, Kind.EVAL))
     notes: list[str] = []
-    energy = None
+    energy, meter_failed = None, False
     if meter is None:
         notes.append("no joules: this machine has no energy meter and no model")
     else:
         try:
             energy = _energy(measured, meter)
         except MeterFault as fault:
+            meter_failed = True
             notes.append(f"no joules: {fault}")
     if train is None and evaluation is None:
         notes.append("no iteration times: fewer than two iterations ended in the window")
@@ -93,6 +94,7 @@ def profile(
         eval=evaluation,
         use=_use(machine, measured, key),
         energy=energy,
+        meter_failed=meter_failed,
         window=Window(
             warm_up_iterations=measured.before.iterations + measured.before.eval_iterations,
             warm_up_s=measured.before.held_s,
@@ -117,8 +119,7 @@ def demand(known: Profile) -> MemoryDemand | None:
 
 def _span(measured: Measured) -> tuple[float, float]:
     if not measured.samples:
-        ends = [mark.at_s for mark in measured.marks]
-        return (ends[0], ends[-1]) if ends else (measured.began_s, measured.began_s)
+        return measured.timed_from_s, measured.timed_to_s
     return measured.samples[0].at_s, measured.samples[-1].at_s
 
 

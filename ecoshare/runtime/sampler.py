@@ -108,16 +108,19 @@ class Sampler:
         await self.take(now_s)
 
     async def take(self, now_s: Callable[[], float]) -> Sample | None:
-        """One sample; None where there is no meter."""
+        """One sample; None where there is no meter. Who is cancelled here cuts off no sample: it is finished."""
         if self._meter is None:
             return None
+        return await asyncio.shield(asyncio.ensure_future(self._take(self._meter, now_s)))
+
+    async def _take(self, meter: Meter, now_s: Callable[[], float]) -> Sample:
         async with self._one_at_a_time:
             on_device = await asyncio.to_thread(self._gpu.processes) if self._gpu is not None else {}
             self._taken_s = now_s()
             done = {key: self._grown(key, each) for key, each in self._jobs(on_device).items()}
             self._gone_s += sum(self._busy_s(self._done[key]) for key in self._done.keys() - done.keys())
             self._done = done
-            sample = await asyncio.to_thread(self._sample, self._meter, done, now_s)
+            sample = await asyncio.to_thread(self._sample, meter, done, now_s)
             self._write(sample)
         return sample
 
@@ -167,9 +170,17 @@ class Sampler:
         return None if info.source == MEASURED and self._device.kind == "cpu" else self._model.idle_w
 
     def _grown(self, key: str, progress: Progress) -> Progress:
-        """Never less processor time than was seen before: a job that has ended may not have waited for its children."""
+        """Never less than was seen before: the end of a job may be told with what was known of it a second ago, and
+        without the processor time of children that it did not wait for."""
         before = self._done.get(key)
-        return progress._replace(cpu_s=max(progress.cpu_s, before.cpu_s)) if before is not None else progress
+        if before is None:
+            return progress
+        return progress._replace(
+            held_s=max(progress.held_s, before.held_s),
+            iterations=max(progress.iterations, before.iterations),
+            eval_iterations=max(progress.eval_iterations, before.eval_iterations),
+            cpu_s=max(progress.cpu_s, before.cpu_s),
+        )
 
     def _busy_s(self, progress: Progress) -> float:
         """What a model's joules grow with: processor time, or time of a GPU held."""

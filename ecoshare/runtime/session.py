@@ -87,9 +87,7 @@ def start(
     write_json(folder.environment, environment)
     write_text(folder.job_file, masked(job_text))
     write_json(folder.plan, plan.as_dict())
-    own = ProfileStore(folder.profiles)
-    for profile in plan.known.values():
-        own.save(profile)
+    _keep_profiles(plan, folder)
     return _drive(plan, folder, events, environment, progress, limits, only_profile)
 
 
@@ -139,9 +137,19 @@ def resume(run: Path, progress: Progress) -> Result:
     if not unfinished:
         events.close()
         return _conclude(folder, ran=False)
+    # Scripts may have been changed or measured since: the jobs that are left run as they are now.
+    write_json(folder.plan, plan.as_dict())
+    _keep_profiles(plan, folder)
     # A token of its own: what may still be sweeping up after the dead session must not find this one's processes.
     environment["token"] = secrets.token_hex(8)
     return _drive(plan.remaining(unfinished), folder, events, environment, progress)
+
+
+def _keep_profiles(plan: Plan, folder: RunFolder) -> None:
+    """Copies of the profiles that the run goes by, so that its account can be made again."""
+    own = ProfileStore(folder.profiles)
+    for profile in plan.known.values():
+        own.save(profile)
 
 
 def _drive(

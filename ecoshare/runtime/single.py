@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from ecoshare.measure.profiles import ProfileStore
 from ecoshare.report.progress import Progress
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import session
-from ecoshare.runtime.window import Limits
+from ecoshare.runtime.window import ENDED_IN_WINDOW, Limits
 
 STEADY = Limits(shortest_s=5.0, longest_s=30.0, steady=0.01)
 """Nobody waits, so there is more time for it than in a run."""
@@ -82,10 +83,12 @@ def saved_profile(named: str, store: ProfileStore) -> Profile:
 
 
 def _one_job(script: Path, args: list[str]) -> LoadedJobs:
+    if script.is_dir():
+        raise UsageError(f"{script} is a folder", "`ecoshare profile model.py -- its arguments`")
     if not script.is_file():
         raise UsageError(f"{script}: no such script", "`ecoshare profile model.py -- its arguments`")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", script.stem).lstrip(".-") or "script"
-    fields = {"name": name, "script": str(script.absolute()), "args": args, "cwd": str(Path.cwd())}
+    fields = {"name": name, "script": os.path.normpath(script.absolute()), "args": args, "cwd": str(Path.cwd())}
     text = yaml.safe_dump({"version": 1, "jobs": [fields]}, sort_keys=False)
     return LoadedJobs(script, hashlib.sha256(text.encode()).hexdigest(), text, (Job.model_validate(fields),))
 
@@ -95,6 +98,10 @@ def _why_not(script: Path, result: session.Result) -> JobFailed | Interrupted:
     log = f"what it said is in {result.data.summary['run']}/jobs/{job['name']}/stderr.log"
     if job["state"] == "failed":
         return JobFailed(f"{script} failed before it was measured: {job['error']}", log)
+    ended = [window for window in result.data.summary["windows"] if window["to_s"] is not None]
+    failed = [window["error"] for window in ended if window["error"]]
+    if failed and failed[-1] != ENDED_IN_WINDOW:
+        return JobFailed(f"{script} could not be measured: {failed[-1]}")
     if job["state"] == "cancelled":
         return Interrupted(f"{script} was stopped before it was measured")
     done = job["iterations"] + job["eval_iterations"]

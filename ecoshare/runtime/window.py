@@ -48,6 +48,9 @@ _FEWEST_ITERATIONS, _FEWEST_PERIODS = 10, 30
 _TAKE_EVERY_S = 0.5
 
 
+ENDED_IN_WINDOW = "the job ended in its window"
+
+
 class WindowFailed(Exception):
     """Nothing was measured; the message says why."""
 
@@ -83,7 +86,8 @@ class Measured:
         memory: Result of the `MemoryObserver`; None where it never came.
         device_bytes: Memory of the job's process on its GPU, with the allocator's cache emptied.
         observed_s: Time of the observed iterations; `observed` is their number.
-        samples: Taken while times and joules were measured, the first at its beginning, the last at its end.
+        timed_from_s: When times and joules began to be measured; `timed_to_s` likewise.
+        samples: Taken meanwhile, the first at its beginning, the last at its end.
         marks: The job's trace since the beginning of the window.
         paused_jobs: How many others waited.
         began_s: Of the window; `ended_s` likewise.
@@ -96,6 +100,8 @@ class Measured:
     device_bytes: int | None = None
     observed_s: float = 0.0
     observed: int = 0
+    timed_from_s: float = 0.0
+    timed_to_s: float = 0.0
     samples: list[Sample] = field(default_factory=list)
     marks: list[trace.Mark] = field(default_factory=list)
     paused_jobs: int = 0
@@ -135,6 +141,9 @@ class Window:
             WindowFailed: The job ended meanwhile, the others cannot be made to wait, or no iteration was seen.
         """
         result = Measured(self._usage(), self.now_s())
+        iteration_s = _iteration_s(result.before)
+        if iteration_s > self.limits.longest_s:
+            raise WindowFailed(f"an iteration takes {iteration_s:.0f} s, which is too long for the others to wait")
         skip_bytes = self._trace_bytes()
         try:
             await self._alone(result)
@@ -156,7 +165,7 @@ class Window:
     def _usage(self) -> Usage:
         usage = self.usage()
         if usage is None:
-            raise WindowFailed("the job ended in its window")
+            raise WindowFailed(ENDED_IN_WINDOW)
         return usage
 
     def _trace_bytes(self) -> int:
@@ -186,7 +195,11 @@ class Window:
         result.paused_jobs = len(others)
         held = [*others, (self.tables[own], slot)] if watch else others
         await self._until(
-            lambda: not any(table.slots[index].seat == Seat.HOLDING for table, index in held),
+            lambda: (
+                not any(
+                    table.slots[index].seat == Seat.HOLDING or table.header.holder == index for table, index in held
+                )
+            ),
             _OTHERS_WITHIN_S,
             "a job beside it does not reach the end of an iteration",
         )
@@ -201,6 +214,7 @@ class Window:
         first = await self.sampler.take(self.now_s)
         await asyncio.sleep(max(_IDLE_S, _IDLE_PERIODS * session.period_s))
         last = await self.sampler.take(self.now_s)
+        self._usage()  # a stop lets the jobs run meanwhile
         if first is None or last is None or first.energy_j is None or last.energy_j is None:
             return
         try:
@@ -213,10 +227,11 @@ class Window:
     async def _observe(self, result: Measured) -> None:
         began, began_s = self._done(), time.monotonic()
         self._slot.ask = Ask.OBSERVE
+        # A job that has answered and was not looked at in time takes its answer back.
         await self._until(
-            lambda: self._slot.ask == Ask.OBSERVED, _OBSERVED_WITHIN_S, "no iteration of the job was seen to its end"
+            lambda: self._slot.ask != Ask.OBSERVE, _OBSERVED_WITHIN_S, "no iteration of the job was seen to its end"
         )
-        if self.on_gpu:  # while the job stays where it is, its cache emptied
+        if self.on_gpu and self._slot.ask == Ask.OBSERVED:  # while the job stays where it is, its cache emptied
             sample = await self.sampler.take(self.now_s)
             if sample is not None and self.key in sample.jobs:
                 result.device_bytes = sample.jobs[self.key].memory_bytes
@@ -231,12 +246,16 @@ class Window:
         limits, session = self.limits, self.sampler.session
         period_s = session.period_s if session is not None else 0.0
         began_s, began = self.now_s(), self._done()
+        result.timed_from_s = began_s
         await self._take(result)
+        while limits.iterations is not None and self._done() - began < limits.iterations:
+            await asyncio.sleep(_LOOK_S)
         while True:
-            await asyncio.sleep(_TAKE_EVERY_S if limits.iterations is None else min(_TAKE_EVERY_S, limits.shortest_s))
+            await asyncio.sleep(_TAKE_EVERY_S if limits.iterations is None else 0.0)
             count, wall_s = self._done() - began, self.now_s() - began_s
             await self._flush()
             await self._take(result)
+            result.timed_to_s = self.now_s()
             result.marks = trace.read(trace.trace_path(self.folder, self.attempt), skip_bytes)
             times = durations(result.marks, began_s, self.now_s(), trace.Kind.TRAIN) or durations(
                 result.marks, began_s, self.now_s(), trace.Kind.EVAL
@@ -282,6 +301,12 @@ class Window:
             if time.monotonic() > end_s:
                 raise WindowFailed(otherwise)
             await asyncio.sleep(_LOOK_S)
+
+
+def _iteration_s(usage: Usage) -> float:
+    """Mean time of an iteration so far, without waits for the turn."""
+    done = usage.iterations + usage.eval_iterations
+    return (usage.span_s - usage.waited_s) / (done - 1) if done > 1 else 0.0
 
 
 def durations(marks: list[trace.Mark], from_s: float, to_s: float, kind: trace.Kind) -> list[float]:

@@ -272,9 +272,12 @@ def test_a_class_that_is_known_or_ends_soon_is_not_measured() -> None:
 
 
 def test_a_window_that_fails_is_tried_with_another_job_but_not_for_ever() -> None:
-    jobs = [job(name, attempts=LONG, profile="the job ended in its window") for name in "abc"]
+    longer = ((200.0, Outcome.COMPLETED),)
+    jobs = [job(name, attempts=longer, profile="the job ended in its window") for name in "abc"]
     driver = drive("fair", *jobs, config={"profile": True})
-    assert len(windows(driver)) == 2
+    began = [event.at_s for event, commands in driver.log for each in commands if isinstance(each, ProfileJob)]
+    assert len(began) == 3
+    assert began[1] - began[0] > 30.0 and began[2] - began[1] > 60.0, "what is in the way has to go away first"
 
 
 def test_what_was_measured_decides_how_many_fit() -> None:

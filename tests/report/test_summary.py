@@ -147,3 +147,17 @@ def test_a_table_for_spreadsheets_has_no_formulas() -> None:
     header, row = export.table(summary).splitlines()
     assert header.split(",") == list(export.COLUMNS)
     assert row.endswith("'=HYPERLINK(1)")
+
+
+def test_a_window_that_was_cut_off_is_told_too() -> None:
+    entries = [*story("a", Outcome.COMPLETED)[:4], ProfileJob(7, "a", 1), OPENED, ProfileJob(7, "a", 2)]
+    windows = summarise(plan(a=None), entries, energy_of("measured"), "r")["windows"]
+    assert [(each["to_s"], each["cost_j"]) for each in windows] == [(None, None)] * 2
+    assert all("in this window" in each["error"] for each in windows)
+
+
+def test_a_job_whose_arrival_was_lost_with_the_log_costs_only_its_jct() -> None:
+    ended = story("a", Outcome.COMPLETED)[-1]
+    summary = summarise(plan(a=None), [OPENED, ended], Account(), "r")
+    assert summary["jobs"][0]["state"] == "completed"
+    assert summary["jobs"][0]["jct_s"] is None and summary["mean_jct_s"] is None
