@@ -118,15 +118,7 @@ class ConstrainedTuner:
         Raises:
             ValueError: The setting is not in the space, or a number is not positive.
         """
-        if any(not math.isfinite(value) or value <= 0.0 for value in observed.values()):
-            raise ValueError(f"observables are positive numbers: {dict(observed)}")
-        try:
-            self.space.index(setting)
-        except KeyError:
-            raise ValueError(f"{dict(setting)} is not in the space") from None
-        self.trials.append(Trial(dict(setting), dict(observed), status))
-        with _one_thread():
-            self._look()
+        self._tell([Trial(dict(setting), dict(observed), status)])
 
     def best(self) -> Best | None:
         """The best of the settings measured that keep the limits more likely than not; None where none does."""
@@ -162,9 +154,20 @@ class ConstrainedTuner:
         data = json.loads(path.read_text())
         if data.get("schema_version") != SCHEMA_VERSION or data["default"] != self.default:
             raise ValueError(f"{path} holds no trials of this space")
-        for each in data["trials"]:
-            trial = Trial.from_dict(each)
-            self.tell(trial.setting, trial.observed, trial.status)
+        self._tell([Trial.from_dict(each) for each in data["trials"]])
+
+    def _tell(self, trials: Sequence[Trial]) -> None:
+        """Take note of trials, and look at every setting anew once."""
+        for trial in trials:
+            if any(not math.isfinite(value) or value <= 0.0 for value in trial.observed.values()):
+                raise ValueError(f"observables are positive numbers: {dict(trial.observed)}")
+            try:
+                self.space.index(trial.setting)
+            except KeyError:
+                raise ValueError(f"{dict(trial.setting)} is not in the space") from None
+        self.trials += trials
+        with _one_thread():
+            self._look()
 
     def _place(self, trial: Trial) -> int:
         return self.space.index(trial.setting)
@@ -204,7 +207,7 @@ class ConstrainedTuner:
         if float(gain.max()) > 0.0:
             return gain
         spread = (weights @ (objective - self._mean).square()).sqrt()
-        return torch.where(self._open, self._feasible * spread - 10.0, -torch.inf)
+        return torch.where(self._open, self._feasible * spread, -torch.inf)
 
 
 @contextmanager

@@ -89,12 +89,29 @@ class Expendable:
             self._shown = Silent()
 
 
-class PlainProgress:
-    """A line for each start and end, and one with the state of things every ten seconds."""
+class _Lines:
+    """What is shown as lines, each with its time.
+
+    Attributes:
+        _said_s: When the state of things was said last.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._said_s = 0.0
+
+    def close(self) -> None:
+        """Nothing is left to say."""
+
+    def _say(self, at_s: float, text: str) -> None:
+        self._console.print(f"{at_s:8.1f} s  {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+class PlainProgress(_Lines):
+    """A line for each start and end, and one with the state of things every ten seconds."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
         self._windows: dict[int, tuple[str, float]] = {}
 
     def event(self, event: Event, commands: list[Command]) -> None:
@@ -128,20 +145,13 @@ class PlainProgress:
             if running:
                 self._say(view.at_s, " | ".join(running[:_MOST_ROWS]))
 
-    def close(self) -> None:
-        """Nothing is left to say."""
 
-    def _say(self, at_s: float, text: str) -> None:
-        self._console.print(f"{at_s:8.1f} s  {text}", markup=False, highlight=False, soft_wrap=True)
-
-
-class MeasuringProgress:
+class MeasuringProgress(_Lines):
     """What a run for the sake of a profile is at: a line for each stage."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        super().__init__(console)
         self._measured = False
-        self._said_s = 0.0
 
     def event(self, event: Event, commands: list[Command]) -> None:
         """Say which stage has begun."""
@@ -163,12 +173,6 @@ class MeasuringProgress:
         if view.at_s - self._said_s >= _PLAIN_EVERY_S and not self._measured:
             self._said_s = view.at_s
             self._say(view.at_s, ", ".join(f"{_progress(job)} iterations" for job in view.jobs))
-
-    def close(self) -> None:
-        """Nothing is left to say."""
-
-    def _say(self, at_s: float, text: str) -> None:
-        self._console.print(f"{at_s:8.1f} s  {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 class LiveProgress:

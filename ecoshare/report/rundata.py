@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ecoshare.core.commands import Command, OpenLane, StartJob
 from ecoshare.core.events import Done, Event, IterationsDone, JobExited, Outcome, Refused, RunOpened
-from ecoshare.lane.trace import Kind, Mark
+from ecoshare.lane.trace import Iteration, Kind, Mark
 from ecoshare.measure.energy import Account
 from ecoshare.measure.samples import Line
 
@@ -56,14 +56,6 @@ class Attempt:
     def completed(self) -> bool:
         """Whether it did what it was started for."""
         return self.outcome is Outcome.COMPLETED
-
-
-class Iteration(NamedTuple):
-    """An iteration of an attempt, inside a turn."""
-
-    kind: Kind
-    from_s: float
-    to_s: float
 
 
 class Turn(NamedTuple):
