@@ -151,7 +151,7 @@ def _with_idle(lines: list[Line]) -> Iterator[Session | Sample]:
 def _interval(first: Sample, last: Sample, session: Session, rates: Callable[[str], Rate | None]) -> Interval:
     done = {key: _difference(first.jobs.get(key), progress) for key, progress in last.jobs.items()}
     try:
-        value_j = _spent_j(first, last, session)
+        value_j = spent(first, last, session.period_s).value_j
     except MeterFault as fault:
         return Interval(first.at_s, last.at_s, None, 0.0, {}, {}, str(fault))
     if value_j == 0.0 and any(progress.held_s > _BUSY_S for progress in done.values()):
@@ -171,10 +171,15 @@ def _interval(first: Sample, last: Sample, session: Session, rates: Callable[[st
     return Interval(first.at_s, last.at_s, value_j, idle_j, jobs_j, iterations)
 
 
-def _spent_j(first: Sample, last: Sample, session: Session) -> float:
+def spent(first: Sample, last: Sample, period_s: float) -> Energy:
+    """What a device spent between two samples of one session.
+
+    Raises:
+        MeterFault: One of them has no number, or `between` finds fault with them.
+    """
     if last.energy_j is None or first.energy_j is None:
         raise MeterFault(last.fault or first.fault or "the meter gave no number")
-    return between(Reading(first.at_s, first.energy_j), Reading(last.at_s, last.energy_j), session.period_s).value_j
+    return between(Reading(first.at_s, first.energy_j), Reading(last.at_s, last.energy_j), period_s)
 
 
 def _difference(first: Progress | None, last: Progress) -> Progress:

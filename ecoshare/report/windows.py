@@ -45,19 +45,8 @@ def windows(
 
 def _cut_off(asked: dict[int, tuple[str, float]], classes: Mapping[str, str]) -> list[dict[str, Any]]:
     """Windows that nobody told the end of; they are forgotten."""
-    rest = [
-        {
-            "job": job,
-            "class": classes[job],
-            "from_s": from_s,
-            "to_s": None,
-            "paused_jobs": None,
-            "lost_s": None,
-            "cost_j": None,
-            "error": "the run ended, or still goes on, in this window",
-        }
-        for job, from_s in asked.values()
-    ]
+    why = "the run ended, or still goes on, in this window"
+    rest = [_plain(job, classes[job], from_s, error=why) for job, from_s in asked.values()]
     asked.clear()
     return rest
 
@@ -72,15 +61,30 @@ def _window(
         spent_j = _spent_j(account, from_s, ended.at_s)
         if made.energy is not None and spent_j is not None:
             cost_j = max(0.0, spent_j - made.energy.power_w * made.window.productive_s)
+    paused = made.window.paused_jobs if made is not None else None
+    return _plain(job, job_class, from_s, ended.at_s, paused, lost_s, cost_j, ended.error or None)
+
+
+def _plain(
+    job: str,
+    job_class: str,
+    from_s: float,
+    to_s: float | None = None,
+    paused_jobs: int | None = None,
+    lost_s: float | None = None,
+    cost_j: float | None = None,
+    error: str | None = None,
+) -> dict[str, Any]:
+    """A window as the summary has it."""
     return {
         "job": job,
         "class": job_class,
         "from_s": from_s,
-        "to_s": ended.at_s,
-        "paused_jobs": made.window.paused_jobs if made is not None else None,
+        "to_s": to_s,
+        "paused_jobs": paused_jobs,
         "lost_s": lost_s,
         "cost_j": cost_j,
-        "error": ended.error or None,
+        "error": error,
     }
 
 

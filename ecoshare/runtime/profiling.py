@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any, Literal
+from typing import Literal
 
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.lane.trace import Kind, Mark, iterations
-from ecoshare.measure.meter import MEASURED, Energy, MeterFault, Reading, between
+from ecoshare.measure.energy import spent
+from ecoshare.measure.meter import MEASURED, MeterFault
 from ecoshare.measure.profile import (
     IterationEnergy,
     Machine,
@@ -173,12 +174,10 @@ def _energy(measured: Measured, meter: Meter) -> IterationEnergy:
     """
     session, idle_w = meter.session, meter.idle_w
     first, last = measured.samples[0], measured.samples[-1]
-    if first.energy_j is None or last.energy_j is None:
-        raise MeterFault(last.fault or first.fault or "the meter gave no number")
-    spent = between(Reading(first.at_s, first.energy_j), Reading(last.at_s, last.energy_j), session.period_s)
-    if spent.value_j <= 0.0:
+    energy = spent(first, last, session.period_s)
+    if energy.value_j <= 0.0:
         raise MeterFault("the energy counter stood still while the job ran")
-    power_w = spent.value_j / (last.at_s - first.at_s)
+    power_w = energy.value_j / (last.at_s - first.at_s)
     active_w = max(0.0, power_w - idle_w) if idle_w is not None else None
     train_s = _seconds_each(measured.marks, first.at_s, last.at_s, Kind.TRAIN)
     eval_s = _seconds_each(measured.marks, first.at_s, last.at_s, Kind.EVAL)
@@ -187,7 +186,7 @@ def _energy(measured: Measured, meter: Meter) -> IterationEnergy:
         per_eval_iteration_j=_product(power_w, eval_s),
         active_per_iteration_j=_product(active_w, train_s),
         active_per_eval_iteration_j=_product(active_w, eval_s),
-        relative_error=_relative_error(spent) if session.source == MEASURED else None,
+        relative_error=energy.standard_error_j / energy.value_j if session.source == MEASURED else None,
         power_w=power_w,
         idle_w=idle_w,
         idle_share=min(1.0, idle_w / power_w) if idle_w is not None else None,
@@ -196,10 +195,6 @@ def _energy(measured: Measured, meter: Meter) -> IterationEnergy:
         meter=session.meter,
         about=session.about,
     )
-
-
-def _relative_error(spent: Energy) -> float:
-    return spent.standard_error_j / spent.value_j
 
 
 def _seconds_each(marks: list[Mark], from_s: float, to_s: float, kind: Kind) -> float | None:
@@ -255,6 +250,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _typical(values: Iterable[float | None]) -> Any:
+def _typical(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None

@@ -26,7 +26,8 @@ from ecoshare.core.events import Usage
 from ecoshare.lane import trace
 from ecoshare.lane.memory.observer import memory_path
 from ecoshare.lane.table import ANYBODY, NOBODY, Ask, LaneTable, Seat
-from ecoshare.measure.meter import MEASURED, MeterFault, Reading, between
+from ecoshare.measure.energy import spent
+from ecoshare.measure.meter import MEASURED, MeterFault
 from ecoshare.measure.samples import Idle, Sample
 from ecoshare.measure.times import relative_error
 from ecoshare.runtime.sampler import Sampler
@@ -215,14 +216,13 @@ class Window:
         await asyncio.sleep(max(_IDLE_S, _IDLE_PERIODS * session.period_s))
         last = await self.sampler.take(self.now_s)
         self._usage()  # a stop lets the jobs run meanwhile
-        if first is None or last is None or first.energy_j is None or last.energy_j is None:
-            return
+        assert first is not None and last is not None, "there is a session, so there is a meter"
         try:
-            spent = between(Reading(first.at_s, first.energy_j), Reading(last.at_s, last.energy_j), session.period_s)
+            energy = spent(first, last, session.period_s)
         except MeterFault:
             return
         wall_s = last.at_s - first.at_s
-        self.sampler.tell_idle(Idle(last.at_s, spent.value_j / wall_s, spent.standard_error_j / wall_s))
+        self.sampler.tell_idle(Idle(last.at_s, energy.value_j / wall_s, energy.standard_error_j / wall_s))
 
     async def _observe(self, result: Measured) -> None:
         began, began_s = self._done(), time.monotonic()
@@ -263,9 +263,7 @@ class Window:
             error = relative_error(times)
             result.steady = error is not None and error <= limits.steady
             if limits.iterations is not None:
-                if count >= limits.iterations:
-                    return
-                continue
+                return
             mean_s = wall_s / count if count else math.inf
             extra_s = max(0.0, result.observed_s - result.observed * mean_s) if count else 0.0
             shortest_s = max(limits.shortest_s, _FEWEST_PERIODS * period_s, extra_s / limits.overhead)
