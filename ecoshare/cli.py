@@ -25,6 +25,7 @@ from ecoshare.errors import (
     InvalidJobFile,
     JobFailed,
     LimitNotMet,
+    NotRestored,
     UnfitEnvironment,
     UsageError,
 )
@@ -256,6 +257,154 @@ def init(
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
     Console(stderr=True, soft_wrap=True).print(
         f"wrote {path}: name your scripts in it, then `ecoshare run {path}`", markup=False
+    )
+
+
+@app.command()
+def devices(as_json: JsonOption = False) -> None:
+    """Show each device's knobs: ranges, present values, and whether this user may set them. Sets nothing."""
+    from ecoshare.hardware.state import StateFolder
+    from ecoshare.hardware.survey import survey
+    from ecoshare.report.devices import print_devices
+
+    found = survey(StateFolder.of_this_user())
+    if as_json:
+        print(json.dumps([device.as_dict() for device in found], indent=2))
+    else:
+        print_devices(found, Console(highlight=False))
+
+
+@app.command()
+def restore(
+    force: Annotated[
+        bool, typer.Option("--force", help="Put back also what somebody else has set since the run died.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Put back clocks and power that a run has left, where both it and its guard were killed."""
+    from ecoshare.hardware.journal import UntrustedJournal
+    from ecoshare.hardware.restore import Busy, Foreign, Outcome, mend
+    from ecoshare.hardware.state import StateFolder
+    from ecoshare.report.devices import print_restored
+
+    state = StateFolder.of_this_user()
+    done, troubles = [], []
+    for path in state.all_journals():
+        try:
+            done += mend(path, state, foreign=Foreign.OVERWRITE if force else Foreign.ASK)
+        except UntrustedJournal as error:
+            troubles.append(str(error))
+        except Busy as error:
+            troubles.append(f"{path.stem}: {error} is still at work, and will put it back itself")
+    if as_json:
+        print(json.dumps([each.as_dict() for each in done], indent=2))
+    elif done:
+        print_restored(done, Console(highlight=False))
+    elif not troubles:
+        print(f"nothing to restore: no run has left anything in {state.journals}")
+    foreign = [each for each in done if each.outcome is Outcome.FOREIGN]
+    failed = [each.words for each in done if each.outcome is Outcome.FAILED] + troubles
+    if failed:
+        raise NotRestored(failed[0] + (f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""))
+    if foreign:
+        raise NotRestored(
+            "somebody else has set it since: nothing was overwritten", "`ecoshare restore --force` puts ours back"
+        )
+
+
+@app.command()
+def tune(
+    jobs: JobFileArgument = None,
+    replay: Annotated[
+        Path | None, typer.Option(metavar="TABLE.CSV", help="Search in a measured table instead of on a device.")
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART=COLUMN[:UNIT],...",
+            help="What the table's columns are. Knobs: core_clock (MHz, GHz), memory_clock, power_limit (W, mW), "
+            "work_size (such as a batch size; times are then those of a fixed amount of work), other (any number of "
+            "them). Measured: power (W, mW), time (s, ms, us; one for each job). "
+            "Such as power_limit=limit:W,work_size=batch,time=epoch_s,power=watts",
+        ),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE,...", help="The table's rows to use, such as network=resnet50."),
+    ] = None,
+    default: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KNOB=NUMBER,...",
+            help="The default setting, such as power_limit=300,batch=256, by the names of the columns; clocks and "
+            "power limits that are not named are at their largest.",
+        ),
+    ] = None,
+    objective: Annotated[str, typer.Option(help="energy, edp, jct or makespan.")] = "energy",
+    tuning_limit: Annotated[
+        float, typer.Option(help="Most that an iteration may take, over the same at the default setting.")
+    ] = 1.1,
+    budget: Annotated[int, typer.Option(min=1, help="Most trials.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Of the search and the noise; equal ones give equal searches.")] = 0,
+    noise: Annotated[
+        float, typer.Option(min=0.0, max=0.5, help="Put on each number of the table: 0.02 is 2 percent.")
+    ] = 0.02,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw energy against slowdown: .svg, .html or .png.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the clocks and the power limit that save most within a limit on the slowdown."""
+    if replay is None:
+        if columns or where or default:
+            raise UsageError("--columns, --where and --default describe a table: name it with --replay TABLE.csv")
+        _tune_live(jobs)
+        return
+    if jobs is not None:
+        raise UsageError(f"{jobs} and --replay {replay}: give one or the other")
+    from ecoshare.advise.columns import EXAMPLE
+    from ecoshare.advise.table_file import read
+    from ecoshare.report.tuning_picture import check_picture
+
+    if not columns:
+        raise UsageError(f"what are the columns of {replay}?", f"such as --columns {EXAMPLE}; `ecoshare tune --help`")
+    if plot is not None:
+        check_picture(plot)
+    table = read(replay, columns, where or [])
+    at = table.default(default or [])
+
+    from ecoshare.advise.replay import Replay  # torch takes seconds, and most mistakes are found before
+    from ecoshare.measure.tuned import TrialRecord
+    from ecoshare.report.tuning import TrialLines, knobs_of, print_result, replayed
+    from ecoshare.report.tuning_picture import draw, ground_of
+
+    try:
+        searching = Replay(table, at, objective, tuning_limit, budget, seed, noise)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    lines = TrialLines(knobs_of(searching), Console(stderr=as_json, highlight=False), achieved=False)
+    lines.heading()
+    for trial in searching.trials():
+        lines.line(TrialRecord.model_validate(trial.as_dict()))
+    verdict = searching.verdict()
+    tuned = replayed(searching, verdict)
+    if as_json:
+        print(json.dumps({**tuned.model_dump(mode="json"), "replay": verdict.as_dict()}, indent=2), flush=True)
+    else:
+        print_result(tuned, searching.ending, Console(highlight=False), verdict)
+    if plot is not None:
+        draw(plot, tuned, searching.words(where or []), ground_of(searching, verdict))
+        if not as_json:
+            print(f"plot: {plot}", flush=True)
+
+
+def _tune_live(jobs: Path | None) -> None:
+    """Tune the packing of a job file while it runs."""
+    if jobs is None:
+        raise UsageError("give --replay TABLE.csv", "docs/tuning.md has an example")
+    raise UsageError(
+        f"tuning {jobs} on a device is not there yet: only measured tables can be searched",
+        "--replay TABLE.csv; docs/tuning.md has an example",
     )
 
 

@@ -8,6 +8,7 @@
      ├─ InvalidJobFile       3   one `Mistake` a line, each with file, line and column
      ├─ UnfitEnvironment     4   this machine lacks what was asked for
      ├─ LimitNotMet          5   a limit in the job file was broken
+     ├─ NotRestored          6   clocks or power could not be put back
      └─ Interrupted          130 the user pressed Ctrl-C
 
 The command line prints the message, then the hint, and leaves with the exit code. Anything else that reaches
@@ -95,6 +96,12 @@ class LimitNotMet(EcoshareError):
     """A limit that the job file sets was broken."""
 
     exit_code = 5
+
+
+class NotRestored(EcoshareError):
+    """A device's settings are not what they were before."""
+
+    exit_code = 6
 
 
 class Interrupted(EcoshareError):

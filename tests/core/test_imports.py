@@ -19,7 +19,7 @@ ALLOWED = {
     "core": {"ecoshare.core", "sortedcontainers"},
     "jobs": {"ecoshare.jobs", "ecoshare.errors", "pydantic", "yaml"},
     "lane": {"ecoshare.lane", "ecoshare.core.turns", "ecoshare", "torch", "numpy"},
-    "hardware": {"ecoshare.hardware", "ecoshare.errors", "pynvml", "zeus"},
+    "hardware": {"ecoshare.hardware", "ecoshare.errors", "pynvml", "zeus", "httpx"},
     "measure": {"ecoshare.measure", "ecoshare.hardware", "ecoshare.errors", "pydantic", "zeus"},
 }
 """What the files of a layer may import beside the standard library. The drivers and the reports may import all."""

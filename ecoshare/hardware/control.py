@@ -1,0 +1,261 @@
+"""Sets one device's knobs, for one run, and puts them back.
+
+::
+
+    claim ──► lock the device, mend what a dead run left
+    apply ──► for each knob that changes:  journal ──► set ──► read back
+    restore ► put back what was before ──► no journal, no lock
+
+A knob that cannot be set is dropped with one line, and the others go on. The guard does what `restore` does when this
+process is killed: it knows the journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.hardware import journal
+from ecoshare.hardware import restore as restoring
+from ecoshare.hardware.journal import Journal, UntrustedJournal
+from ecoshare.hardware.knob import Cause, Knob, KnobFault, Knobs, KnobSpec, Reading
+from ecoshare.hardware.restore import Outcome, Restored, in_words, same
+from ecoshare.hardware.state import DeviceLock, StateFolder, holder
+
+Value = float | str
+Setting = Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What came of a setting.
+
+    Attributes:
+        refused: Knobs that did not take their value, and why.
+    """
+
+    setting: dict[str, Value]
+    refused: dict[str, KnobFault] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Held:
+    """A knob that we may set.
+
+    Attributes:
+        before: What it was found with; None for a lock, and before it was looked at.
+        now: What we have set it to; None where it is as it was.
+    """
+
+    knob: Knob
+    before: Reading | None
+    now: Reading | None = None
+
+
+class Control:
+    """One device, claimed."""
+
+    def __init__(
+        self,
+        device: str,
+        kind: str,
+        model: str,
+        state: StateFolder,
+        assume_unlocked: bool = False,
+        find: Callable[[], Knobs] | None = None,
+    ) -> None:
+        """Claim a device; nothing is set.
+
+        Args:
+            device: Its key: a GPU's UUID.
+            kind: `gpu` or `cpu`.
+            assume_unlocked: Whether to lock clocks without looking whether somebody else has.
+            find: Its knobs, where they are not those of this machine. They are looked for when what a dead run has left
+                is put back: no limit of its may pass for the one that was found.
+
+        Raises:
+            UnfitEnvironment: It is not there, somebody else has it, or what a dead run left there cannot be mended.
+        """
+        self._find = find or partial(restoring.open_knobs, kind, device)
+        self.device, self.model = device, model
+        self.notes: list[str] = []
+        self.dropped: dict[str, KnobFault] = {}
+        self._assume_unlocked = assume_unlocked
+        self._path = state.journal(device)
+        self._lock = _claim(state, device, model)
+        self._mutex = threading.Lock()  # a setting that is being applied ends before anything is put back
+        self._journal: Journal | None = None
+        self._closed = False
+        self._new = Journal.new(device, kind, model)
+        try:
+            self._mend()
+            self._knobs = self._find()
+        except BaseException:
+            self._lock.release()
+            raise
+        try:
+            choices = [knob for knob in self._knobs.knobs if len(knob.spec.values) + len(knob.spec.special) > 1]
+            self._held = {knob.spec.name: _Held(knob, knob.read()) for knob in choices}
+        except KnobFault as fault:
+            self._release()
+            raise UnfitEnvironment(f"{model}: {fault}", fault.remedy) from fault
+
+    @property
+    def specs(self) -> tuple[KnobSpec, ...]:
+        """The knobs that can still be set."""
+        return tuple(held.knob.spec for held in self._held.values())
+
+    @property
+    def default(self) -> dict[str, Value]:
+        """The setting that the device was found with."""
+        return {spec.name: spec.default for spec in self.specs}
+
+    def allows(self, setting: Setting) -> bool:
+        """Whether the values of a setting go together."""
+        return self._knobs.allows(setting)
+
+    def apply(self, setting: Setting) -> Applied:
+        """Set every knob that is named; others stay as they are.
+
+        A knob that refuses its value for good (no permission, not supported, somebody else's) is dropped: put back
+        where that is possible, and never touched again.
+
+        Raises:
+            UnfitEnvironment: The journal cannot be written: nothing was set.
+        """
+        with self._mutex:
+            if self._closed:
+                raise RuntimeError("the device has been given back")
+            taken: dict[str, Value] = {}
+            refused: dict[str, KnobFault] = {}
+            for name, value in setting.items():
+                held = self._held.get(name)
+                if held is None:
+                    refused[name] = self.dropped.get(name) or KnobFault(Cause.NOT_SUPPORTED, f"there is no {name}")
+                    continue
+                try:
+                    self._set(held, value)
+                    taken[name] = value
+                except KnobFault as fault:
+                    refused[name] = fault
+                    if fault.cause not in (Cause.REFUSED, Cause.UNTOLD):
+                        self._drop(name, fault)
+            return Applied(taken, refused)
+
+    def restore(self) -> list[Restored]:
+        """Put everything back and give the device up; what could not be put back is `FAILED` there.
+
+        The journal of what failed stays, for `ecoshare restore`. Called again it does nothing.
+        """
+        with self._mutex:
+            if self._closed:
+                return []
+            self._closed = True
+            try:
+                if self._journal is None:
+                    return []
+                return restoring.put_back(self._journal, self._path, self._find)
+            finally:
+                self._release()
+
+    def _set(self, held: _Held, value: Value) -> None:
+        """Journal, set, read back.
+
+        Raises:
+            KnobFault: The knob is not set to this.
+        """
+        spec = held.knob.spec
+        wanted = held.before if value == spec.default else (float(value),) * len(held.before or (0.0,))
+        if wanted == (held.now if held.now is not None else held.before):
+            return
+        if isinstance(value, str) and value not in spec.special:
+            raise KnobFault(Cause.REFUSED, f"{spec.name} is no {value!r}")
+        if not isinstance(value, str) and value not in spec.values:
+            raise KnobFault(Cause.REFUSED, f"{spec.name} cannot be {value:g} {spec.unit}")
+        if held.before is None and held.now is None and not self._assume_unlocked:
+            self._knobs.looks_unlocked()
+            self._assume_unlocked = True  # from now on whatever is locked was locked by us
+        self._still_ours(held)
+        now = held.now if held.now is not None else held.before
+        self._note(spec.name, held.before, tuple(each for each in (now, wanted) if each is not None))
+        held.knob.write(wanted)
+        shown = held.knob.read()
+        if shown is not None and wanted is not None and not same(shown, wanted):
+            if now is not None and same(shown, now):
+                raise KnobFault(
+                    Cause.IGNORED,
+                    f"{spec.name}: the device takes {in_words(wanted, spec.unit)} without an error and still shows "
+                    f"{in_words(shown, spec.unit)}",
+                )
+            self._note(spec.name, held.before, (wanted, shown))  # rounded, or capped by another limit
+        held.now = None if wanted == held.before else shown if shown is not None else wanted
+
+    def _still_ours(self, held: _Held) -> None:
+        """Somebody else's change is not overwritten.
+
+        Raises:
+            KnobFault: There is one.
+        """
+        shown, ours = held.knob.read(), held.now if held.now is not None else held.before
+        if shown is not None and ours is not None and not same(shown, ours):
+            spec = held.knob.spec
+            raise KnobFault(
+                Cause.CHANGED,
+                f"{spec.name} is {in_words(shown, spec.unit)} now, and ecoshare has not set that: it is left alone",
+            )
+
+    def _drop(self, name: str, fault: KnobFault) -> None:
+        held = self._held.pop(name)
+        self.dropped[name] = fault
+        touched = self._journal is not None and name in self._journal.knobs
+        if touched and fault.cause is not Cause.CHANGED:
+            with contextlib.suppress(KnobFault):  # the journal knows it still, and `restore` tries again
+                held.knob.write(held.before)
+
+    def _note(self, knob: str, before: Reading | None, ours: tuple[Reading, ...]) -> None:
+        self._journal = (self._journal or self._new).noting(knob, before, ours)
+        try:
+            self._journal.write(self._path)
+        except OSError as error:
+            raise UnfitEnvironment(
+                f"cannot write {self._path} ({error.strerror}), and nothing is set without it",
+                "ECOSHARE_STATE names another folder",
+            ) from error
+
+    def _mend(self) -> None:
+        try:
+            left = journal.read(self._path)
+        except UntrustedJournal as error:
+            raise UnfitEnvironment(f"what a run before this one has set is not known: {error}", _LOOK) from error
+        if left is None:
+            return
+        done = restoring.put_back(left, self._path, self._find)
+        owner = f"process {left.owner.pid} of {left.owner.user} ({left.owner.command}, {left.made_utc})"
+        if failed := [each for each in done if each.outcome is Outcome.FAILED]:
+            raise UnfitEnvironment(f"{failed[0].words}; it was set by {owner}", failed[0].remedy or _LOOK)
+        self.notes += [f"{each.words}: left by {owner}" for each in done if each.outcome is not Outcome.UNTOUCHED]
+
+    def _release(self) -> None:
+        self._knobs.close()
+        self._lock.release()
+
+
+_LOOK = "`ecoshare devices` shows it; remove the journal once the device is as it should be"
+
+
+def _claim(state: StateFolder, device: str, model: str) -> DeviceLock:
+    path = state.lock(device)
+    try:
+        return DeviceLock(path)
+    except BlockingIOError:
+        raise UnfitEnvironment(
+            f"{model} is being set by {holder(path)}", "`--control off` shares it without setting anything"
+        ) from None
+    except OSError as error:
+        raise UnfitEnvironment(
+            f"cannot write {path}: {error.strerror}", "ECOSHARE_STATE names another folder"
+        ) from error

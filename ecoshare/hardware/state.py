@@ -1,0 +1,123 @@
+"""Where it is kept what was changed on a device, and who may change it now.
+
+::
+
+    /var/lib/ecoshare/GPU-….json        journals of root; of everybody else in ~/.local/state/ecoshare
+    /run/lock/ecoshare-GPU-….lock       held (flock) by the one process that may set this device, whoever it belongs to
+
+Neither is in a run folder: the next run, whatever its folder, must find them. `ECOSHARE_STATE` names one
+folder for both.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pwd
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOTS = Path("/var/lib/ecoshare")
+_LOCKS = Path("/run/lock")
+
+
+@dataclass(frozen=True, slots=True)
+class StateFolder:
+    """The two places of a user's journals and everybody's locks."""
+
+    journals: Path
+    locks: Path
+
+    @classmethod
+    def of_this_user(cls) -> StateFolder:
+        """The folders that count for this process."""
+        if given := os.environ.get("ECOSHARE_STATE"):
+            return cls(Path(given), Path(given))
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        journals = _ROOTS if os.geteuid() == 0 else Path(base) / "ecoshare"
+        return cls(journals, _LOCKS if os.access(_LOCKS, os.W_OK) else journals)
+
+    def journal(self, device: str) -> Path:
+        """The journal of the device with this key."""
+        return self.journals / f"{_plain(device)}.json"
+
+    def all_journals(self) -> Iterator[Path]:
+        """Those that are there."""
+        yield from sorted(self.journals.glob("*.json"))
+
+    def lock(self, device: str) -> Path:
+        """The lock of the device with this key."""
+        return self.locks / f"ecoshare-{_plain(device)}.lock"
+
+
+class DeviceLock:
+    """The right to set one device. It ends with the process that holds it, however that ends."""
+
+    def __init__(self, path: Path) -> None:
+        """Take it.
+
+        Raises:
+            BlockingIOError: Somebody else has it; `holder` tells who.
+            OSError: It cannot be made.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:  # another user's lock file can be read and locked, not written
+            self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            self._file = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            os.fchmod(self._file, 0o644)  # whatever the umask: others must be able to lock it, too
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def release(self) -> None:
+        """Give it up. The file stays: removing it could part two who hold locks on different files of one name."""
+        os.close(self._file)
+
+
+def in_use(path: Path) -> str | None:
+    """Who has a lock, as `holder` says it; None where nobody has. Makes no file."""
+    if not path.exists():
+        return None
+    try:
+        DeviceLock(path).release()
+    except BlockingIOError:
+        return holder(path)
+    except OSError:
+        return None
+    return None
+
+
+def holder(path: Path) -> str:
+    """Who has a lock: `ann's process 4711 (ecoshare run jobs.yaml)`, as far as it can be told."""
+    try:
+        inode = path.stat().st_ino
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()
+            if "FLOCK" in fields and fields[-3].rpartition(":")[2] == str(inode) and "->" not in fields:
+                return _described(int(fields[-4]))
+    except (OSError, ValueError, IndexError):
+        pass
+    return "another process"
+
+
+def _described(pid: int) -> str:
+    folder = Path(f"/proc/{pid}")
+    user_id = folder.stat().st_uid
+    try:
+        user = pwd.getpwuid(user_id).pw_name
+    except KeyError:
+        user = f"user {user_id}"
+    words = [word.decode(errors="replace") for word in (folder / "cmdline").read_bytes().split(b"\0") if word]
+    short = [Path(word).name if place < 2 else word for place, word in enumerate(words)]
+    if len(short) > 1 and re.fullmatch(r"python[\d.]*", short[0]):
+        short = short[1:]
+    return f"{user}'s process {pid} ({' '.join(short)[:120]})"
+
+
+def _plain(device: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", device)

@@ -1,0 +1,54 @@
+"""Sets a fake GPU again and again, with a guard, until its stdin is closed or it is killed.
+
+Prints the guard's process number whenever there is a new guard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from ecoshare.hardware.control import Control
+from ecoshare.hardware.state import StateFolder
+from ecoshare.runtime.guard import Guard
+
+
+async def main(uuid: str, seed: int) -> None:
+    """Claim, set a few times, put back, and again, until stdin is closed."""
+    draw = random.Random(seed)
+    told = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), told.set()), daemon=True).start()
+    guard = Guard(f"setter-{seed}", Path(tempfile.mkdtemp(dir=sys.argv[3])), uuid)
+    await guard.start()
+    keeping = asyncio.create_task(guard.keep())
+    showing = asyncio.create_task(show(guard))
+    while not told.is_set():
+        control = await asyncio.to_thread(Control, uuid, "gpu", "GPU", StateFolder.of_this_user(), True)
+        specs = control.specs
+        for _ in range(draw.randint(1, 4)):
+            setting = {spec.name: draw.choice([*spec.values, *spec.special]) for spec in specs}
+            applied = await asyncio.to_thread(control.apply, setting)
+            assert not applied.refused, applied
+        restored = await asyncio.to_thread(control.restore)
+        assert all(each.outcome.value != "not put back" for each in restored), restored
+    keeping.cancel()
+    showing.cancel()
+    await guard.dismiss()
+
+
+async def show(guard: Guard) -> None:
+    """Tell of every guard."""
+    shown = None
+    while True:
+        if guard.pid != shown:
+            shown = guard.pid
+            print(shown, flush=True)
+        await asyncio.sleep(0.002)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
