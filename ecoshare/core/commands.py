@@ -1,12 +1,15 @@
 """What the core asks of its driver, in the imperative.
 
-Every command has an id, unique in the run; the driver answers `OpenLane` and `StartJob` with `Done` or `Refused`.
-`SetShares` takes effect at once, `KillJob` is answered by the `JobExited` of its job, and `ProfileJob` by `Profiled`.
+Every command has an id, unique in the run; the driver answers `OpenLane`, `StartJob` and `ApplySetting` with `Done` or
+`Refused`. `SetShares` takes effect at once, `KillJob` is answered by the `JobExited` of its job, `ProfileJob` by
+`Profiled`, `MeasureTrial` by `TrialMeasured`, and `Ask` by `Advised`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from ecoshare.core.events import Packing, Setting, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +81,44 @@ class ProfileJob:
     attempt: int
 
 
-Command = OpenLane | StartJob | SetShares | KillJob | ProfileJob
+@dataclass(frozen=True, slots=True)
+class ApplySetting:
+    """Set a device's knobs; those that are not named go back to what they were found with."""
+
+    id: int
+    device: str
+    setting: Setting
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureTrial:
+    """Let the jobs of a device run at the setting that it has, and measure power and their times.
+
+    Attributes:
+        jobs: All that run there.
+    """
+
+    id: int
+    device: str
+    jobs: tuple[str, ...]
+    setting: Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to an adviser, which may take its time.
+
+    Attributes:
+        adviser: `tuner`.
+        packing: That is searched.
+        trial: What came of its last answer; None for the first question of a search.
+    """
+
+    id: int
+    adviser: str
+    device: str
+    packing: Packing
+    trial: Trial | None
+
+
+Command = OpenLane | StartJob | SetShares | KillJob | ProfileJob | ApplySetting | MeasureTrial | Ask

@@ -6,7 +6,7 @@ fed to a fresh core they give the same commands.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from ecoshare.core.memory import MemoryDemand
@@ -30,6 +30,59 @@ class Device:
     memory_bytes: int
 
 
+Setting = tuple[tuple[str, float | str], ...]
+"""A value for each knob that is named, sorted; empty for the default: as the device was found."""
+
+Packing = tuple[tuple[str, ...], ...]
+"""The job classes of each lane of a device that has any; sorted, and the lanes too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The setting that is best for a packing, from an earlier run."""
+
+    packing: Packing
+    setting: Setting
+
+
+class TrialStatus(Enum):
+    """How far a trial can be believed."""
+
+    MEASURED = "measured"
+    CENSORED = "censored"
+    """Stopped early, since a job was clearly too slow: its times are at least what they say."""
+    CONTAMINATED = "contaminated"
+    """Something else than the setting decided it."""
+    FAILED = "failed"
+    """The setting could not be applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of running a packing at a setting for a while.
+
+    Attributes:
+        power_w: Mean of the device; None where there is no meter.
+        joules: Spent by the device.
+        times_s: By job: seconds an iteration while it holds its turn.
+        shares: By job: part of the time during which it held its turn.
+        achieved: By knob: mean of what was seen; knobs that cannot be read are left out.
+        throttles: What took clock away meanwhile, in words.
+    """
+
+    setting: Setting
+    status: TrialStatus
+    power_w: float | None = None
+    joules: float | None = None
+    duration_s: float = 0.0
+    times_s: dict[str, float] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)
+    achieved: dict[str, float] = field(default_factory=dict)
+    throttles: tuple[str, ...] = ()
+    temperature_c: float | None = None
+    note: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """What was decided for a run before it began.
@@ -41,6 +94,7 @@ class Config:
         shared_context: Whether the jobs of a device share one context (MPS), so that an unclean death of one may
             have corrupted its neighbours.
         profile: Whether a job of a class without a profile is measured in a window of its own run.
+        search: Whether the best setting of a packing is searched where it is not known.
     """
 
     policy: str
@@ -48,6 +102,7 @@ class Config:
     places_per_lane: int = 4
     shared_context: bool = False
     profile: bool = False
+    search: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +199,7 @@ class RunOpened:
     config: Config
     devices: tuple[Device, ...]
     seed: int = 0
+    tuned: tuple[Tuned, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +270,32 @@ class Profiled:
 
 
 @dataclass(frozen=True, slots=True)
+class Advised:
+    """An adviser has answered an `Ask`.
+
+    Attributes:
+        setting: To be tried next; when the search is over, the best one, and the default where nothing is feasible.
+        over: Whether the search is.
+        note: Why it is, in words.
+    """
+
+    at_s: float
+    command: int
+    setting: Setting
+    over: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialMeasured:
+    """A `MeasureTrial` is over."""
+
+    at_s: float
+    command: int
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """The user wants the run to end: at the next boundaries, or at once."""
 
@@ -221,4 +303,15 @@ class StopRequested:
     at_once: bool
 
 
-Event = RunOpened | JobArrived | Done | Refused | IterationsDone | JobExited | Profiled | StopRequested
+Event = (
+    RunOpened
+    | JobArrived
+    | Done
+    | Refused
+    | IterationsDone
+    | JobExited
+    | Profiled
+    | Advised
+    | TrialMeasured
+    | StopRequested
+)

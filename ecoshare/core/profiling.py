@@ -51,6 +51,14 @@ class Profiling:
             and not any(self.occupies(lane) for lane in job.lanes)
         )
 
+    def settled(self, job: Job) -> bool:
+        """Whether a running job is warm, and will not be measured any more."""
+        usage, name = job.usage, job.spec.job_class
+        warm = usage.iterations + usage.eval_iterations >= WARM_UP_ITERATIONS and usage.held_s >= WARM_UP_S
+        measured = name in self._classes and all(each.spec.job_class != name for each in self._windows.values())
+        given_up = self._tries[name] >= MOST_WINDOWS or job.spec.gpus > 1
+        return warm and (job.spec.profiled or measured or given_up)
+
     def begin(self, command: int, job: Job) -> None:
         """A window for this job begins with this command."""
         self._windows[command] = job

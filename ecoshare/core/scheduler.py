@@ -9,6 +9,7 @@
     JobExited      ──►   end, or wait again                  ──►   StartJob, SetShares
     IterationsDone ──►   ranks inside the lane               ──►   SetShares, ProfileJob
     Profiled       ──►   what jobs of that class need
+    Advised, ...   ──►   settings of the packings            ──►   ApplySetting, MeasureTrial, Ask
     StopRequested  ──►   nothing new; end what runs          ──►   KillJob
 
 Deterministic: equal events give equal commands, so a run's log replays to the same decisions. No event costs a
@@ -23,6 +24,7 @@ from itertools import count
 
 from ecoshare.core.commands import Command, KillJob, OpenLane, ProfileJob, SetShares, Share, StartJob
 from ecoshare.core.events import (
+    Advised,
     Device,
     Done,
     Event,
@@ -34,6 +36,7 @@ from ecoshare.core.events import (
     Refused,
     RunOpened,
     StopRequested,
+    TrialMeasured,
     Usage,
 )
 from ecoshare.core.memory import MemoryDemand, cap_bytes
@@ -41,6 +44,7 @@ from ecoshare.core.policies import POLICIES
 from ecoshare.core.profiling import Profiling
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState, LaneState
+from ecoshare.core.tuning import Tuning
 from ecoshare.core.waiting import WaitingJobs
 
 MOST_LOSSES = 3
@@ -65,6 +69,7 @@ class Scheduler:
         """A scheduler that knows nothing; the first event must be `RunOpened`."""
         self.jobs: dict[str, Job] = {}
         self.lanes: dict[int, Lane] = {}
+        self._devices: dict[str, list[Lane]] = {}
         self.stopping = False
         self._live = 0
         self._ids = count(1)
@@ -98,7 +103,9 @@ class Scheduler:
                 return self._exited(event)
             case Profiled():
                 self._profiling.ended(event)
-                return self._fill(event.at_s)
+                return self._fill(event.at_s) + self._settings()
+            case TrialMeasured() | Advised():
+                return self._tuned(event)
             case StopRequested():
                 return self._stop(event)
 
@@ -106,6 +113,8 @@ class Scheduler:
         self._config = event.config
         self._policy = POLICIES[event.config.policy]()
         self._waiting = WaitingJobs(self._policy.order)
+        known = {each.packing: each.setting for each in event.tuned}
+        self._tuning = Tuning(known, event.config.search, lambda: next(self._ids))
         return [self._open_lane(device) for device in event.devices for _ in range(event.config.lanes_per_device)]
 
     def _open_lane(self, device: Device) -> OpenLane:
@@ -117,6 +126,7 @@ class Scheduler:
             command=next(self._ids),
         )
         self.lanes[lane.number] = self._opening[lane.command] = lane
+        self._devices.setdefault(device.name, []).append(lane)
         return OpenLane(lane.command, lane.number, device.name, lane.budget_bytes)
 
     def _arrive(self, event: JobArrived) -> list[Command]:
@@ -136,11 +146,14 @@ class Scheduler:
         if (lane := self._opening.pop(event.command, None)) is not None:
             lane.move(LaneState.OPEN, event.at_s, "opened")
             return self._fill(event.at_s)
+        if self._tuning.owns(event.command):
+            return self._tuned(event)
         job = self._starting.pop(event.command, None)
         if job is not None:
             job.command = None
             if job.state is JobState.STARTING:
                 job.move(JobState.RUNNING, event.at_s, "started")
+                return self._settings(*self._devices_of(job))
         return []
 
     def _refused(self, event: Refused) -> list[Command]:
@@ -149,6 +162,8 @@ class Scheduler:
             for job in [job for job in self._waiting if self._never_fits(job)]:
                 self._end(job, JobState.FAILED, event.at_s, event.error)
             return self._fill(event.at_s)
+        if self._tuning.owns(event.command):
+            return self._tuned(event)
         job = self._starting.pop(event.command)
         job.command = None
         self._leave(job)
@@ -167,15 +182,18 @@ class Scheduler:
         job = self.jobs[event.job]
         job.usage = event.usage
         commands = [command for lane in job.lanes for command in self._shares(lane)]
-        if self._config.profile and not self.stopping and self._profiling.wants(job, event.at_s):
+        at_default = all(self._tuning.at_default(lane) for lane in job.lanes)
+        if self._config.profile and not self.stopping and at_default and self._profiling.wants(job, event.at_s):
             command = next(self._ids)
             self._profiling.begin(command, job)
             commands.append(ProfileJob(command, job.spec.name, job.attempt))
-        return commands
+            return commands
+        return commands + self._settings(*self._devices_of(job))
 
     def _exited(self, event: JobExited) -> list[Command]:
         job = self.jobs[event.job]
         job.usage = event.usage
+        devices = self._devices_of(job)
         if job.command is not None:  # the word of its start was lost with its supervisor
             del self._starting[job.command]
             job.command = None
@@ -192,7 +210,7 @@ class Scheduler:
         suspects: list[Command] = []
         if event.outcome is Outcome.CRASHED and self._config.shared_context:
             suspects = self._restart_neighbours(job, event)
-        return suspects + self._fill(event.at_s)
+        return suspects + self._fill(event.at_s) + self._settings(*devices)
 
     def _again(self, job: Job, outcome: Outcome) -> bool:
         """Whether an attempt that ended like this is followed by another; keeps the counts."""
@@ -335,6 +353,36 @@ class Scheduler:
 
     def _largest_lane(self) -> int:
         return max((lane.budget_bytes for lane in self.lanes.values()), default=0)
+
+    def _tuned(self, event: Done | Refused | TrialMeasured | Advised) -> list[Command]:
+        """A command of the tuning has been answered."""
+        device = self._tuning.device_of(event.command)
+        if self.stopping:
+            return []
+        return self._tuning.answered(event, self._devices[device]) + self._settings(device)
+
+    def _settings(self, *devices: str) -> list[Command]:
+        """What follows from the packings of these devices, or of all."""
+        if self.stopping or not self._tuning.active:
+            return []
+        commands: list[Command] = []
+        for name in devices or self._devices:
+            ready = self._config.search and self._is_ready(name)
+            commands += self._tuning.look(name, self._devices[name], ready)
+        return commands
+
+    def _is_ready(self, device: str) -> bool:
+        """Whether nobody is about to come or to be measured there: a packing that is searched should last."""
+        if self._starting or len(self._waiting):
+            return False
+        lanes = self._devices[device]
+        return not any(self._profiling.occupies(lane) for lane in lanes) and all(
+            self._profiling.settled(job) for lane in lanes for job in lane.jobs.values()
+        )
+
+    @staticmethod
+    def _devices_of(job: Job) -> tuple[str, ...]:
+        return tuple(lane.device.name for lane in job.lanes)
 
     def _shares(self, lane: Lane) -> list[Command]:
         """`SetShares` where the order of the lane's jobs has changed; ranks are sent as small whole numbers."""

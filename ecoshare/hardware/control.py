@@ -22,7 +22,7 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware import journal
 from ecoshare.hardware import restore as restoring
 from ecoshare.hardware.journal import Journal, UntrustedJournal
-from ecoshare.hardware.knob import Cause, Knob, KnobFault, Knobs, KnobSpec, Reading
+from ecoshare.hardware.knob import Access, Cause, Clocks, Knob, KnobFault, Knobs, KnobSpec, Reading
 from ecoshare.hardware.restore import Outcome, Restored, in_words, same
 from ecoshare.hardware.state import DeviceLock, StateFolder, holder
 
@@ -105,6 +105,16 @@ class Control:
             raise UnfitEnvironment(f"{model}: {fault}", fault.remedy) from fault
 
     @property
+    def access(self) -> Access:
+        """Whether this user may set it."""
+        return self._knobs.access
+
+    @property
+    def missing(self) -> Mapping[str, str]:
+        """Knobs that the device lacks, and why."""
+        return self._knobs.missing
+
+    @property
     def specs(self) -> tuple[KnobSpec, ...]:
         """The knobs that can still be set."""
         return tuple(held.knob.spec for held in self._held.values())
@@ -117,6 +127,22 @@ class Control:
     def allows(self, setting: Setting) -> bool:
         """Whether the values of a setting go together."""
         return self._knobs.allows(setting)
+
+    def readings(self) -> dict[str, float]:
+        """What knobs that can be read back are set to now, over all places; nothing of one that does not answer."""
+        found: dict[str, float] = {}
+        with self._mutex:
+            for name, held in self._held.items() if not self._closed else ():
+                with contextlib.suppress(KnobFault):
+                    shown = held.knob.read()
+                    if shown:
+                        found[name] = sum(shown) / len(shown)
+        return found
+
+    def clocks(self) -> Clocks | None:
+        """What the device's clocks do now."""
+        with self._mutex:
+            return None if self._closed else self._knobs.clocks()
 
     def apply(self, setting: Setting) -> Applied:
         """Set every knob that is named; others stay as they are.
@@ -169,13 +195,12 @@ class Control:
             KnobFault: The knob is not set to this.
         """
         spec = held.knob.spec
+        if not spec.takes(value):
+            words = repr(value) if isinstance(value, str) else f"{value:g} {spec.unit}"
+            raise KnobFault(Cause.REFUSED, f"{spec.name} cannot be {words}")
         wanted = held.before if value == spec.default else (float(value),) * len(held.before or (0.0,))
         if wanted == (held.now if held.now is not None else held.before):
             return
-        if isinstance(value, str) and value not in spec.special:
-            raise KnobFault(Cause.REFUSED, f"{spec.name} is no {value!r}")
-        if not isinstance(value, str) and value not in spec.values:
-            raise KnobFault(Cause.REFUSED, f"{spec.name} cannot be {value:g} {spec.unit}")
         if held.before is None and held.now is None and not self._assume_unlocked:
             self._knobs.looks_unlocked()
             self._assume_unlocked = True  # from now on whatever is locked was locked by us

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoshare.hardware.knob import Access, Cause, Knob, KnobFault, KnobSpec, Reading
+from ecoshare.hardware.knob import Access, Cause, Clocks, Knob, KnobFault, KnobSpec, Reading
 
 CPU_FREQUENCY, CPU_POWER_LIMIT = "cpu_frequency", "cpu_power_limit"
 NAMES = (CPU_FREQUENCY, CPU_POWER_LIMIT)
@@ -88,6 +88,10 @@ class CpuKnobs:
         """Every combination can be set."""
         return True
 
+    def clocks(self) -> Clocks | None:
+        """What processors reach now differs from core to core, and says little of a cap."""
+        return None
+
     def looks_unlocked(self) -> None:
         """Caps can be read: nothing has to be guessed."""
 
@@ -125,7 +129,7 @@ def _power(sysfs: Path) -> _FileKnob:
 
 
 def _spec(name: str, unit: str, values: list[float]) -> KnobSpec:
-    return KnobSpec(name, unit, tuple(values))
+    return KnobSpec(name, unit, tuple(values), between=True)
 
 
 def _number(path: Path) -> float:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.hardware.knob import UNLOCKED, Access, Cause, Knob, KnobFault, KnobSpec, Reading
+from ecoshare.hardware.knob import UNLOCKED, Access, Cause, Clocks, Knob, KnobFault, KnobSpec, Reading
 
 POWER_LIMIT, GPU_CLOCK, MEMORY_CLOCK = "power_limit", "gpu_clock", "memory_clock"
 NAMES = (GPU_CLOCK, MEMORY_CLOCK, POWER_LIMIT)
@@ -42,19 +41,6 @@ _REMEDIES = {
     Cause.UNREACHABLE: "see whether zeusd runs; `ecoshare restore` puts back what was set through it",
     Cause.LOST: "see `nvidia-smi` and `dmesg`; a GPU that fell off the bus needs a restart of the machine",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """What a GPU's clocks do at one moment.
-
-    Attributes:
-        throttles: What takes clock away now, in words.
-    """
-
-    gpu_mhz: float | None
-    memory_mhz: float | None
-    throttles: tuple[str, ...]
 
 
 class GpuKnobs:
@@ -104,6 +90,7 @@ class GpuKnobs:
             gpu_mhz=self._told(lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
             memory_mhz=self._told(lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
             throttles=tuple(words for bit, words in _THROTTLES.items() if bits & bit),
+            temperature_c=self._told(lambda: float(self._gpu.get_gpu_temperature())),
         )
 
     def allows(self, setting: Mapping[str, float | str]) -> bool:
@@ -216,7 +203,7 @@ class _PowerLimit:
         # Whole watts: what an administrator would write, too.
         inner = {round((lowest_mw + place * step) / 1000) * 1000 for place in range(_LIMITS - 1)}
         limits_mw = sorted({max(lowest_mw, each) for each in inner if each < found_mw} | {found_mw})
-        self.spec = KnobSpec(POWER_LIMIT, "W", tuple(each / 1000 for each in limits_mw))
+        self.spec = KnobSpec(POWER_LIMIT, "W", tuple(each / 1000 for each in limits_mw), between=True)
 
     def read(self) -> Reading | None:
         with typed():

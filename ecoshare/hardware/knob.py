@@ -62,17 +62,25 @@ class KnobSpec:
         unit: Of its values: `W` or `MHz`.
         values: That may be set, ascending; never above what was found, since whoever set a limit had a reason.
         special: Values that are no number, with the number that each is most like.
+        between: Whether values between these can be set, too.
     """
 
     name: str
     unit: str
     values: tuple[float, ...]
     special: dict[str, float] = field(default_factory=dict)
+    between: bool = False
 
     @property
     def default(self) -> float | str:
         """The value that it was found with."""
         return next(iter(self.special), self.values[-1])
+
+    def takes(self, value: float | str) -> bool:
+        """Whether it can be set to this."""
+        if isinstance(value, str):
+            return value in self.special
+        return value in self.values or (self.between and self.values[0] <= value <= self.values[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,20 @@ class Access:
     allowed: bool
     how: str
     remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """What a device's clocks do at one moment; None where it does not say.
+
+    Attributes:
+        throttles: What takes clock away now, in words.
+    """
+
+    gpu_mhz: float | None
+    memory_mhz: float | None
+    throttles: tuple[str, ...]
+    temperature_c: float | None = None
 
 
 class Knob(Protocol):
@@ -133,6 +155,10 @@ class Knobs(Protocol):
 
     def allows(self, setting: Mapping[str, float | str]) -> bool:
         """Whether the values of a setting go together."""
+        ...
+
+    def clocks(self) -> Clocks | None:
+        """What the clocks do now; None where nothing tells."""
         ...
 
     def looks_unlocked(self) -> None:

@@ -9,9 +9,20 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from ecoshare.core.commands import Command, KillJob, OpenLane, ProfileJob, SetShares, StartJob
+from ecoshare.core.commands import (
+    ApplySetting,
+    Ask,
+    Command,
+    KillJob,
+    MeasureTrial,
+    OpenLane,
+    ProfileJob,
+    SetShares,
+    StartJob,
+)
 from ecoshare.core.events import (
     SCHEMA,
+    Advised,
     Config,
     Device,
     Done,
@@ -24,7 +35,12 @@ from ecoshare.core.events import (
     Profiled,
     Refused,
     RunOpened,
+    Setting,
     StopRequested,
+    Trial,
+    TrialMeasured,
+    TrialStatus,
+    Tuned,
     Usage,
 )
 from ecoshare.core.memory import MemoryDemand
@@ -58,6 +74,10 @@ class VirtualDriver:
     devices: tuple[Device, ...]
     jobs: dict[str, tuple[JobSpec, Script]]
     stop_s: float | None = None
+    tuned: tuple[Tuned, ...] = ()
+    advises: Callable[[Ask], tuple[Setting, bool]] | None = None
+    refuses: frozenset[Setting] = frozenset()
+    settings: dict[str, Setting] = field(default_factory=dict)
     core: Scheduler = field(default_factory=Scheduler)
     log: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
     now_s: float = 0.0
@@ -71,7 +91,7 @@ class VirtualDriver:
 
     def run(self) -> VirtualDriver:
         """Until nothing happens any more."""
-        self._at(0.0, partial(RunOpened, schema=SCHEMA, config=self.config, devices=self.devices))
+        self._at(0.0, partial(RunOpened, schema=SCHEMA, config=self.config, devices=self.devices, tuned=self.tuned))
         for spec, script in self.jobs.values():
             self._at(script.arrival_s, partial(JobArrived, job=spec))
         if self.stop_s is not None:
@@ -107,6 +127,12 @@ class VirtualDriver:
                     self._exit(command.job, attempt, 0.01, Outcome.STOPPED)
             case ProfileJob():
                 self._open_window(command)
+            case ApplySetting():
+                self._apply(command)
+            case MeasureTrial():
+                self._measure(command)
+            case Ask():
+                self._ask(command)
             case SetShares():
                 assert {share.job for share in command.shares} <= set(self.jobs)
 
@@ -140,6 +166,7 @@ class VirtualDriver:
     def _open_window(self, command: ProfileJob) -> None:
         spec, script = self.jobs[command.job]
         devices = {lane.device.name for lane in self.core.jobs[command.job].lanes}
+        assert not any(self.settings.get(device) for device in devices), "measured alone at another than the default"
         assert self.core.jobs[command.job].state is JobState.RUNNING
         for other_class, others in self._windows.values():
             assert not devices & others and other_class != spec.job_class, "two windows at once"
@@ -152,6 +179,36 @@ class VirtualDriver:
             return Profiled(at_s, command.id, script.profile)
 
         self._at(self.now_s + WINDOW_S, make)
+
+    def _apply(self, command: ApplySetting) -> None:
+        def make(at_s: float) -> Any:
+            if command.setting in self.refuses:
+                return Refused(at_s, command.id, "value refused")
+            self.settings[command.device] = command.setting
+            return Done(at_s, command.id)
+
+        self._at(self.now_s + 0.05, make)
+
+    def _measure(self, command: MeasureTrial) -> None:
+        """A trial is of the setting that is in force, and of all jobs that run."""
+        assert self.settings.get(command.device, ()) == command.setting
+        running = {
+            name
+            for lane in self.core.lanes.values()
+            for name, job in lane.jobs.items()
+            if lane.device.name == command.device and job.state is JobState.RUNNING
+        }
+        assert set(command.jobs) == running and running
+        times_s = dict.fromkeys(command.jobs, 0.1)
+        trial = Trial(
+            command.setting, TrialStatus.MEASURED, power_w=100.0, joules=40.0, duration_s=0.4, times_s=times_s
+        )
+        self._at(self.now_s + 0.4, partial(TrialMeasured, command=command.id, trial=trial))
+
+    def _ask(self, command: Ask) -> None:
+        assert self.advises is not None, "nobody is there to be asked"
+        setting, over = self.advises(command)
+        self._at(self.now_s + 0.1, partial(Advised, command=command.id, setting=setting, over=over))
 
     def _exit(self, name: str, attempt: int, after_s: float, outcome: Outcome) -> None:
         """The attempt ends once, by the first cause."""

@@ -228,6 +228,14 @@ def test_a_limit_left_at_its_lowest_is_put_back(found: FakeDriver, state: StateF
     control.restore()
 
 
+def test_a_limit_between_those_offered_can_be_set_and_a_clock_cannot(found: FakeDriver, state: StateFolder) -> None:
+    """A setting that was found when another limit was in force keeps its meaning."""
+    control = claim(found, state)
+    applied = control.apply({POWER_LIMIT: 301.5, GPU_CLOCK: 1201.0})
+    assert applied.setting == {POWER_LIMIT: 301.5} and applied.refused[GPU_CLOCK].cause is Cause.REFUSED
+    control.restore()
+
+
 def die_after_setting(driver: FakeDriver, state: StateFolder, limit_w: float = 280.0) -> None:
     """A process sets a limit and a clock, and is killed."""
     code = f"""

@@ -78,9 +78,9 @@ def test_files_that_cannot_be_written_are_no_permission(tmp_path: Path) -> None:
     control.restore()
 
 
-def test_a_value_between_those_offered_is_refused(tmp_path: Path) -> None:
+def test_a_value_below_the_lowest_is_refused(tmp_path: Path) -> None:
     control = claim_processors(processors(tmp_path / "sys"), state_in(tmp_path))
-    assert control.apply({CPU_FREQUENCY: 1234.5}).refused[CPU_FREQUENCY].cause is Cause.REFUSED
+    assert control.apply({CPU_FREQUENCY: 700.0}).refused[CPU_FREQUENCY].cause is Cause.REFUSED
     assert [spec.name for spec in control.specs] == [CPU_FREQUENCY, CPU_POWER_LIMIT], "the knob itself is fine"
     assert control.restore() == []
 

@@ -1,0 +1,197 @@
+"""Which setting each device has, which it should have, and the search for one that is not known.
+
+::
+
+               a packing with a known setting, or none
+        ┌──────────────── APPLYING ◄────────────────┐
+        ▼                                           │
+      IDLE ── a packing to search, warm ──► ASKING ─┴─► (over: the best is known)
+                                              ▲  │
+                        trial, or void        │  └─► APPLYING ──► MEASURING ─┐
+                                              └──────────────────────────────┘
+
+The tuner itself is an adviser: slow, heavy, and asked through the driver. A packing that changes while a trial is under
+way voids that trial; nothing is told of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ecoshare.core.commands import ApplySetting, Ask, Command, MeasureTrial
+from ecoshare.core.events import Advised, Done, Packing, Refused, Setting, Trial, TrialMeasured, TrialStatus
+from ecoshare.core.records import Job, Lane
+from ecoshare.core.states import JobState
+
+DEFAULT: Setting = ()
+"""The setting that a device was found with."""
+
+
+class Phase(Enum):
+    """What a device waits for."""
+
+    IDLE = "idle"
+    APPLYING = "applying"
+    ASKING = "asking"
+    MEASURING = "measuring"
+
+
+_MOVES = {
+    Phase.IDLE: {Phase.APPLYING, Phase.ASKING},
+    Phase.APPLYING: {Phase.IDLE, Phase.MEASURING, Phase.ASKING},
+    Phase.ASKING: {Phase.IDLE, Phase.APPLYING, Phase.MEASURING},
+    Phase.MEASURING: {Phase.IDLE, Phase.ASKING},
+}
+
+
+@dataclass(slots=True)
+class _Device:
+    """One device.
+
+    Attributes:
+        setting: In force.
+        wanted: That the command under way applies.
+        packing: Of the search under way; None where there is none.
+        stuck: A setting that was refused; it is not tried again for the same packing.
+    """
+
+    name: str
+    phase: Phase = Phase.IDLE
+    setting: Setting = DEFAULT
+    wanted: Setting = DEFAULT
+    command: int = 0
+    packing: Packing | None = None
+    stuck: tuple[Packing, Setting] | None = None
+    history: list[str] = field(default_factory=list)
+
+    def move(self, to: Phase, command: int = 0) -> None:
+        self.history.append(to.value)
+        if to not in _MOVES[self.phase]:
+            raise RuntimeError(f"{self.name} cannot go from {self.phase.value} to {to.value}: {self.history[-12:]}")
+        self.phase, self.command = to, command
+
+
+class Tuning:
+    """The settings of all devices.
+
+    Attributes:
+        known: Settings by packing: found in earlier runs, or in this one.
+    """
+
+    def __init__(self, known: dict[Packing, Setting], search: bool, ids: Callable[[], int]) -> None:
+        """Nothing is set.
+
+        Args:
+            search: Whether packings without a known setting are searched.
+            ids: Gives the next command's id.
+        """
+        self.known, self._search, self._ids = known, search, ids
+        self._devices: dict[str, _Device] = {}
+        self._commands: dict[int, _Device] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether any device's setting may ever change."""
+        return self._search or bool(self.known) or bool(self._devices)
+
+    def at_default(self, lane: Lane) -> bool:
+        """Whether a lane's device is as it was found, and nobody is about to change that."""
+        device = self._devices.get(lane.device.name)
+        return device is None or (device.phase is Phase.IDLE and device.setting == DEFAULT)
+
+    def look(self, name: str, lanes: Iterable[Lane], ready: bool) -> list[Command]:
+        """What follows from the packing of a device as it is now.
+
+        Args:
+            lanes: All of the device.
+            ready: Whether its jobs are warm and known, so that a search may begin.
+        """
+        device = self._devices.setdefault(name, _Device(name))
+        if device.phase is not Phase.IDLE:
+            return []
+        packing = packing_of(lanes)
+        if self._search and packing and packing not in self.known and ready:
+            device.packing = packing
+            return [self._ask(device, None)]
+        wanted = self.known.get(packing, DEFAULT)
+        if wanted == device.setting or device.stuck == (packing, wanted):
+            return []
+        device.packing = None
+        return [self._apply(device, wanted)]
+
+    def owns(self, command: int) -> bool:
+        """Whether a command is one of these, unanswered."""
+        return command in self._commands
+
+    def answered(self, event: Done | Refused | TrialMeasured | Advised, lanes: Sequence[Lane]) -> list[Command]:
+        """One of these commands has its answer.
+
+        Args:
+            lanes: All of the command's device.
+        """
+        device = self._commands.pop(event.command)
+        now = packing_of(lanes)
+        match event:
+            case Done():
+                device.setting = device.wanted
+                return self._measure(device, lanes) if device.packing == now else self._rest(device)
+            case Refused() if device.packing == now:
+                return [self._ask(device, Trial(device.wanted, TrialStatus.FAILED, note=event.error))]
+            case Refused():
+                device.stuck = (now, device.wanted)
+                return self._rest(device)
+            case TrialMeasured():
+                return [self._ask(device, event.trial)] if device.packing == now else self._rest(device)
+            case Advised():
+                return self._advised(device, event, lanes)
+
+    def _advised(self, device: _Device, event: Advised, lanes: Sequence[Lane]) -> list[Command]:
+        assert device.packing is not None, "who asked had a packing"
+        if event.over:
+            self.known[device.packing] = event.setting
+        if event.over or device.packing != packing_of(lanes):
+            return self._rest(device)
+        if event.setting == device.setting:
+            return self._measure(device, lanes)
+        return [self._apply(device, event.setting)]
+
+    def device_of(self, command: int) -> str:
+        """The device that an unanswered command is about."""
+        return self._commands[command].name
+
+    @staticmethod
+    def _rest(device: _Device) -> list[Command]:
+        device.packing = None
+        device.move(Phase.IDLE)
+        return []
+
+    def _ask(self, device: _Device, trial: Trial | None) -> Ask:
+        assert device.packing is not None, "a search is of a packing"
+        command = self._begin(device, Phase.ASKING)
+        return Ask(command, "tuner", device.name, device.packing, trial)
+
+    def _apply(self, device: _Device, setting: Setting) -> ApplySetting:
+        device.wanted = setting
+        return ApplySetting(self._begin(device, Phase.APPLYING), device.name, setting)
+
+    def _measure(self, device: _Device, lanes: Sequence[Lane]) -> list[Command]:
+        jobs = tuple(sorted(job.spec.name for lane in lanes for job in _running(lane)))
+        return [MeasureTrial(self._begin(device, Phase.MEASURING), device.name, jobs, device.setting)]
+
+    def _begin(self, device: _Device, phase: Phase) -> int:
+        command = self._ids()
+        device.move(phase, command)
+        self._commands[command] = device
+        return command
+
+
+def packing_of(lanes: Iterable[Lane]) -> Packing:
+    """The classes of the jobs that run, lane by lane; the same for every order of lanes and jobs."""
+    classes = [tuple(sorted(job.spec.job_class for job in _running(lane))) for lane in lanes]
+    return tuple(sorted(each for each in classes if each))
+
+
+def _running(lane: Lane) -> list[Job]:
+    return [job for job in lane.jobs.values() if job.state is JobState.RUNNING]

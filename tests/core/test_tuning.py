@@ -1,0 +1,200 @@
+"""Settings of packings: known ones are applied, unknown ones searched, and a trial is of what really runs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ecoshare.core.commands import ApplySetting, Ask, Command, MeasureTrial, ProfileJob
+from ecoshare.core.events import (
+    Advised,
+    Config,
+    Device,
+    JobExited,
+    JobSpec,
+    Outcome,
+    Setting,
+    TrialMeasured,
+    TrialStatus,
+    Tuned,
+)
+from ecoshare.core.memory import MemoryDemand
+from tests.core.virtual import Script, VirtualDriver
+
+GIB = 1 << 30
+GPU = Device("cuda:0", "here", 8 * GIB)
+SLOW: Setting = (("gpu_clock", 1200.0),)
+SLOWER: Setting = (("gpu_clock", 900.0), ("power_limit", 300.0))
+
+
+def job(name: str, job_class: str, length_s: float, arrival_s: float = 0.0, known: bool = True) -> tuple:  # type: ignore[type-arg]
+    spec = JobSpec(name, job_class, memory=MemoryDemand(GIB), profiled=known)
+    return spec, Script(arrival_s, ((length_s, Outcome.COMPLETED),), profile=MemoryDemand(GIB))
+
+
+def drive(
+    *jobs: tuple, search: bool = False, lanes: int = 1, devices: tuple[Device, ...] = (GPU,), **options
+) -> VirtualDriver:  # type: ignore[type-arg,no-untyped-def]
+    config = Config("fair", lanes_per_device=lanes, profile=True, search=search)
+    return VirtualDriver(config, devices, {spec.name: (spec, script) for spec, script in jobs}, **options).run()
+
+
+def commands(driver: VirtualDriver, kind: type[Command]) -> list:  # type: ignore[type-arg]
+    return [each for _, commands in driver.log for each in commands if isinstance(each, kind)]
+
+
+def applied(driver: VirtualDriver) -> list[Setting]:
+    return [each.setting for each in commands(driver, ApplySetting)]
+
+
+class Scripted:
+    """An adviser that proposes settings one after the other, and ends with the last but one."""
+
+    def __init__(self, *proposals: Setting) -> None:
+        self.asked: list[Ask] = []
+        self._proposals = proposals
+
+    def __call__(self, ask: Ask) -> tuple[Setting, bool]:
+        self.asked.append(ask)
+        own = [each for each in self.asked if each.packing == ask.packing]
+        if len(own) <= len(self._proposals):
+            return self._proposals[len(own) - 1], False
+        return self._proposals[-2] if len(self._proposals) > 1 else (), True
+
+
+def test_a_run_that_knows_no_setting_sets_none() -> None:
+    driver = drive(job("a", "a", 5.0), job("b", "b", 5.0))
+    assert not applied(driver) and not commands(driver, Ask)
+
+
+def test_a_known_packing_gets_its_setting_and_others_the_default() -> None:
+    driver = drive(
+        job("a", "a", 9.0),
+        job("b", "b", 3.0, arrival_s=2.0),
+        tuned=(Tuned((("a", "b"),), SLOW),),
+    )
+    assert applied(driver) == [SLOW, ()], "while both run, and not before and after"
+
+
+def test_lanes_and_jobs_have_no_order_in_a_packing() -> None:
+    known = (Tuned((("a",), ("b",)), SLOW),)
+    for names in (("a", "b"), ("b", "a")):
+        assert applied(drive(*(job(name, name, 5.0) for name in names), lanes=2, tuned=known))[0] == SLOW
+    assert not applied(drive(job("a", "a", 5.0), job("b", "b", 5.0), lanes=1, tuned=known)), (
+        "one lane is another packing"
+    )
+
+
+def test_a_search_begins_with_the_default_and_ends_with_the_best() -> None:
+    adviser = Scripted((), SLOW, SLOWER)
+    driver = drive(job("a", "a", 20.0), job("b", "b", 20.0), search=True, advises=adviser)
+    trials = [each.setting for each in commands(driver, MeasureTrial) if len(each.jobs) == 2]
+    assert trials == [(), SLOW, SLOWER]
+    told = [None if ask.trial is None else ask.trial.setting for ask in adviser.asked if len(ask.packing[0]) == 2]
+    assert told == [None, (), SLOW, SLOWER]
+    assert applied(driver)[:3] == [SLOW, SLOWER, SLOW], "the best one, once it is over"
+
+
+def test_jobs_are_measured_alone_before_their_packing_is_searched() -> None:
+    adviser = Scripted((), SLOW)
+    driver = drive(job("a", "a", 30.0, known=False), job("b", "b", 30.0, known=False), search=True, advises=adviser)
+    order = [type(each).__name__ for _, some in driver.log for each in some if isinstance(each, ProfileJob | Ask)]
+    assert order[:3] == ["ProfileJob", "ProfileJob", "Ask"]
+
+
+def test_a_setting_that_is_refused_is_a_failed_trial() -> None:
+    adviser = Scripted((), SLOWER, SLOW)
+    driver = drive(job("a", "a", 20.0), search=True, advises=adviser, refuses=frozenset({SLOWER}))
+    failed = [ask.trial for ask in adviser.asked if ask.trial is not None and ask.trial.status is TrialStatus.FAILED]
+    assert [each.setting for each in failed] == [SLOWER] and failed[0].note == "value refused"
+    assert [each.setting for each in commands(driver, MeasureTrial)] == [(), SLOW]
+
+
+def test_a_known_setting_that_is_refused_is_not_tried_again_and_again() -> None:
+    driver = drive(job("a", "a", 20.0), tuned=(Tuned((("a",),), SLOW),), refuses=frozenset({SLOW}))
+    assert applied(driver) == [SLOW]
+
+
+def test_a_packing_that_changes_voids_its_trial() -> None:
+    adviser = Scripted((), SLOW, SLOWER)
+    driver = drive(job("a", "a", 30.0), job("b", "b", 2.5), search=True, advises=adviser)
+    (ended_s,) = [event.at_s for event, _ in driver.log if isinstance(event, JobExited) and event.job == "b"]
+    begun = {each.id: each for each in commands(driver, MeasureTrial)}
+    cut = [
+        event
+        for event, _ in driver.log
+        if isinstance(event, TrialMeasured) and event.at_s > ended_s and "b" in begun[event.command].jobs
+    ]
+    assert len(cut) == 1, "b ends in a trial"
+    late = [ask for event, some in driver.log if event.at_s > ended_s for ask in some if isinstance(ask, Ask)]
+    assert late[0].packing == (("a",),) and late[0].trial is None, "nothing of it is told, and another search begins"
+    assert all(ask.packing == (("a",),) for ask in late)
+
+
+def test_a_stopped_run_asks_for_nothing_more() -> None:
+    adviser = Scripted((), SLOW, SLOWER)
+    driver = drive(job("a", "a", 30.0), search=True, advises=adviser, stop_s=2.0)
+    after = [each for event, some in driver.log if event.at_s >= 2.0 for each in some]
+    assert not [each for each in after if isinstance(each, ApplySetting | Ask | MeasureTrial)]
+
+
+def test_every_device_has_its_own_setting() -> None:
+    devices = (GPU, Device("cuda:1", "here", 8 * GIB))
+    driver = drive(job("a", "a", 5.0), job("b", "b", 5.0), devices=devices, tuned=(Tuned((("b",),), SLOW),))
+    (first, *_) = commands(driver, ApplySetting)
+    where = (
+        next(lane.device.name for lane in driver.core.jobs["b"].lanes or []) if driver.core.jobs["b"].lanes else None
+    )
+    assert first.setting == SLOW and (where is None or first.device == where)
+    assert {each.device for each in commands(driver, ApplySetting)} == {first.device}
+
+
+proposals = st.lists(st.sampled_from([(), SLOW, SLOWER]), min_size=1, max_size=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.floats(0.1, 12.0), st.floats(0.0, 8.0), st.booleans()),
+        min_size=1,
+        max_size=6,
+    ),
+    proposals,
+    st.booleans(),
+    st.integers(1, 2),
+    st.sets(st.sampled_from([SLOW, SLOWER]), max_size=1),
+    st.none() | st.floats(0.0, 15.0),
+)
+def test_whatever_comes_and_goes_trials_are_of_what_runs(  # type: ignore[no-untyped-def]
+    some, proposed, search, lanes, refused, stop_s
+) -> None:
+    """The virtual driver checks every trial and window against what is in force; every job ends."""
+    jobs = [
+        job(f"{place}{name}", name, length, arrival, known) for place, (name, length, arrival, known) in enumerate(some)
+    ]
+    driver = drive(
+        *jobs,
+        search=search,
+        lanes=lanes,
+        tuned=(Tuned((("a",),), SLOW), Tuned((("a", "b"),), SLOWER)),
+        advises=Scripted(*proposed),
+        refuses=frozenset(refused),
+        stop_s=stop_s,
+    )
+    assert all(state.ended for state in driver.states().values())
+    answered = {event.command for event, _ in driver.log if isinstance(event, Advised | TrialMeasured)}
+    assert {each.id for each in commands(driver, Ask)} | {
+        each.id for each in commands(driver, MeasureTrial)
+    } == answered
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_runs_give_equal_commands(seed: int) -> None:
+    logs = [
+        drive(
+            job("a", "a", 12.0, 0.1 * seed), job("b", "b", 3.0, known=False), search=True, advises=Scripted((), SLOW)
+        ).log
+        for _ in range(3)
+    ]
+    assert logs[0] == logs[1] == logs[2]
