@@ -25,7 +25,6 @@ from ecoshare.errors import (
     InvalidJobFile,
     JobFailed,
     LimitNotMet,
-    NotRestored,
     UnfitEnvironment,
     UsageError,
 )
@@ -108,7 +107,7 @@ def run(
     jobs_per_lane: Annotated[int | None, typer.Option(help="Most jobs that hold memory in one lane at once.")] = None,
     memory: Annotated[str | None, typer.Option(help="Most memory for all jobs, such as '8 GiB'.")] = None,
     control: Annotated[
-        Control, typer.Option(help="Whether clocks and power may be set (nothing sets them yet).")
+        Control, typer.Option(help="Whether settings that `ecoshare tune` has found may be set; off sets nothing.")
     ] = Control.AUTO,
     runs: RunsOption = Path("runs"),
     profiles: ProfilesOption = None,
@@ -131,6 +130,7 @@ def run(
     from ecoshare.report.table import print_summary
     from ecoshare.runtime import plan as planning
     from ecoshare.runtime import session
+    from ecoshare.tuning_cli import check_restored
 
     errors = Console(stderr=True, highlight=False)
     if resume is not None:
@@ -159,6 +159,7 @@ def run(
             places=jobs_per_lane if jobs_per_lane is not None else planning.PLACES,
             memory_bytes=memory_bytes,
             store=None if no_profiles else ProfileStore(profiles or default_folder()),
+            control=control is Control.AUTO,
         )
         for note in plan.notes:
             _note(note)
@@ -176,6 +177,7 @@ def run(
     # Last, since it takes a second or two, and nobody should wait for the table.
     if not no_report and ending.draw(result.folder, result.data, _note) and not as_json:
         print(f"report: {summary['run']}/{result.folder.report.name}", flush=True)
+    check_restored(result.unrestored)
     _judge(summary)
 
 
@@ -263,15 +265,9 @@ def init(
 @app.command()
 def devices(as_json: JsonOption = False) -> None:
     """Show each device's knobs: ranges, present values, and whether this user may set them. Sets nothing."""
-    from ecoshare.hardware.state import StateFolder
-    from ecoshare.hardware.survey import survey
-    from ecoshare.report.devices import print_devices
+    from ecoshare.tuning_cli import show_devices
 
-    found = survey(StateFolder.of_this_user())
-    if as_json:
-        print(json.dumps([device.as_dict() for device in found], indent=2))
-    else:
-        print_devices(found, Console(highlight=False))
+    show_devices(as_json)
 
 
 @app.command()
@@ -282,39 +278,27 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Put back clocks and power that a run has left, where both it and its guard were killed."""
-    from ecoshare.hardware.journal import UntrustedJournal
-    from ecoshare.hardware.restore import Busy, Foreign, Outcome, mend
-    from ecoshare.hardware.state import StateFolder
-    from ecoshare.report.devices import print_restored
+    from ecoshare.tuning_cli import restore_all
 
-    state = StateFolder.of_this_user()
-    done, troubles = [], []
-    for path in state.all_journals():
-        try:
-            done += mend(path, state, foreign=Foreign.OVERWRITE if force else Foreign.ASK)
-        except UntrustedJournal as error:
-            troubles.append(str(error))
-        except Busy as error:
-            troubles.append(f"{path.stem}: {error} is still at work, and will put it back itself")
-    if as_json:
-        print(json.dumps([each.as_dict() for each in done], indent=2))
-    elif done:
-        print_restored(done, Console(highlight=False))
-    elif not troubles:
-        print(f"nothing to restore: no run has left anything in {state.journals}")
-    foreign = [each for each in done if each.outcome is Outcome.FOREIGN]
-    failed = [each.words for each in done if each.outcome is Outcome.FAILED] + troubles
-    if failed:
-        raise NotRestored(failed[0] + (f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""))
-    if foreign:
-        raise NotRestored(
-            "somebody else has set it since: nothing was overwritten", "`ecoshare restore --force` puts ours back"
-        )
+    restore_all(force, as_json)
 
 
 @app.command()
 def tune(
-    jobs: JobFileArgument = None,
+    jobs: Annotated[
+        Path | None, typer.Argument(metavar="JOBS.YAML|MODEL.PY", help="Jobs that share the device, or one script.")
+    ] = None,
+    args: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments of the script.")] = None,
+    device: DeviceOption = None,
+    lanes: Annotated[int, typer.Option(min=1, help="Lanes of the packing, as in `ecoshare run`.")] = 1,
+    knobs: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Those to set, such as gpu_clock,power_limit; by default all.")
+    ] = None,
+    assume_unlocked: Annotated[
+        bool, typer.Option("--assume-unlocked", help="Lock clocks also where it cannot be seen that nobody else has.")
+    ] = False,
+    profiles: ProfilesOption = None,
+    runs: RunsOption = Path("runs"),
     replay: Annotated[
         Path | None, typer.Option(metavar="TABLE.CSV", help="Search in a measured table instead of on a device.")
     ] = None,
@@ -325,7 +309,7 @@ def tune(
             help="What the table's columns are. Knobs: core_clock (MHz, GHz), memory_clock, power_limit (W, mW), "
             "work_size (such as a batch size; times are then those of a fixed amount of work), other (any number of "
             "them). Measured: power (W, mW), time (s, ms, us; one for each job). "
-            "Such as power_limit=limit:W,work_size=batch,time=epoch_s,power=watts",
+            "Such as 'power_limit=limit:W, work_size=batch, time=epoch_s, power=watts'.",
         ),
     ] = None,
     where: Annotated[
@@ -336,7 +320,7 @@ def tune(
         list[str] | None,
         typer.Option(
             metavar="KNOB=NUMBER,...",
-            help="The default setting, such as power_limit=300,batch=256, by the names of the columns; clocks and "
+            help="The default setting by the names of the columns, such as 'limit=300, batch=256'; clocks and "
             "power limits that are not named are at their largest.",
         ),
     ] = None,
@@ -358,7 +342,16 @@ def tune(
     if replay is None:
         if columns or where or default:
             raise UsageError("--columns, --where and --default describe a table: name it with --replay TABLE.csv")
-        _tune_live(jobs)
+        if jobs is None:
+            raise UsageError("give a job file or a script, or --replay TABLE.csv", "docs/tuning.md has examples")
+        from ecoshare.advise.advice import Goal
+        from ecoshare.hardware.devices import find
+        from ecoshare.runtime.tune import Tune
+        from ecoshare.tuning_cli import knob_names, tune_live
+
+        goal = Goal(objective, tuning_limit, budget, seed)
+        asked = Tune(jobs, args or [], find(device), goal, lanes, knob_names(knobs), assume_unlocked)
+        tune_live(asked, profiles, runs, plot, as_json, _note)
         return
     if jobs is not None:
         raise UsageError(f"{jobs} and --replay {replay}: give one or the other")
@@ -396,16 +389,6 @@ def tune(
         draw(plot, tuned, searching.words(where or []), ground_of(searching, verdict))
         if not as_json:
             print(f"plot: {plot}", flush=True)
-
-
-def _tune_live(jobs: Path | None) -> None:
-    """Tune the packing of a job file while it runs."""
-    if jobs is None:
-        raise UsageError("give --replay TABLE.csv", "docs/tuning.md has an example")
-    raise UsageError(
-        f"tuning {jobs} on a device is not there yet: only measured tables can be searched",
-        "--replay TABLE.csv; docs/tuning.md has an example",
-    )
 
 
 @app.command()

@@ -5,7 +5,7 @@
     EcoshareError            exit code 1
      ├─ JobFailed            1   a job ended without success
      ├─ UsageError           2   the command line asks for what cannot be
-     ├─ InvalidJobFile       3   one `Mistake` a line, each with file, line and column
+     ├─ InvalidJobFile       3   of a job file or a table: one `Mistake` a line, each with file, line and column
      ├─ UnfitEnvironment     4   this machine lacks what was asked for
      ├─ LimitNotMet          5   a limit in the job file was broken
      ├─ NotRestored          6   clocks or power could not be put back

@@ -13,6 +13,7 @@ What is modelled is what is measured (power, time of each job), never the object
 of them, so that changing one loses no trial.
 """
 
+from tuner.embedding import EmbeddedSpace, bucketised, embedded
 from tuner.objective import Limit, edp, energy, time
 from tuner.prior import Prior
 from tuner.space import Knob, Role, Setting, Space
@@ -21,6 +22,7 @@ from tuner.tuner import ConstrainedTuner
 
 __all__ = [
     "ConstrainedTuner",
+    "EmbeddedSpace",
     "Knob",
     "Limit",
     "Prior",
@@ -29,7 +31,9 @@ __all__ = [
     "Space",
     "Status",
     "Trial",
+    "bucketised",
     "edp",
+    "embedded",
     "energy",
     "time",
 ]

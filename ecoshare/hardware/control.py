@@ -42,6 +42,10 @@ class Applied:
     refused: dict[str, KnobFault] = field(default_factory=dict)
 
 
+_NOTHING_SET = (Cause.NO_PERMISSION, Cause.NOT_SUPPORTED, Cause.REFUSED)
+"""What the device says when it has changed nothing; anything else may mean that it has."""
+
+
 @dataclass(slots=True)
 class _Held:
     """A knob that we may set.
@@ -207,7 +211,12 @@ class Control:
         self._still_ours(held)
         now = held.now if held.now is not None else held.before
         self._note(spec.name, held.before, tuple(each for each in (now, wanted) if each is not None))
-        held.knob.write(wanted)
+        try:
+            held.knob.write(wanted)
+        except KnobFault as fault:
+            if fault.cause in _NOTHING_SET and held.now is None and len(held.before or (0.0,)) == 1:
+                self._forget(spec.name)
+            raise
         shown = held.knob.read()
         if shown is not None and wanted is not None and not same(shown, wanted):
             if now is not None and same(shown, now):
@@ -250,6 +259,16 @@ class Control:
                 f"cannot write {self._path} ({error.strerror}), and nothing is set without it",
                 "ECOSHARE_STATE names another folder",
             ) from error
+
+    def _forget(self, knob: str) -> None:
+        """A knob that was refused the first time has nothing to be put back, and nobody could."""
+        assert self._journal is not None
+        self._journal = self._journal.without(knob)
+        if self._journal.knobs:
+            self._journal.write(self._path)
+        else:
+            self._journal = None
+            journal.remove(self._path)
 
     def _mend(self) -> None:
         try:

@@ -92,6 +92,10 @@ class Journal:
         before = self.knobs[knob].before if knob in self.knobs else before
         return replace(self, knobs={**self.knobs, knob: Entry(before, ours)})
 
+    def without(self, knob: str) -> Journal:
+        """The same for a knob that was never set after all."""
+        return replace(self, knobs={name: entry for name, entry in self.knobs.items() if name != knob})
+
     def write(self, path: Path) -> None:
         """Put it on the disk: when this returns, a power failure does not lose it.
 

@@ -111,3 +111,20 @@ def iterations(marks: Iterable[Mark]) -> Iterator[Iteration]:
     ends = (mark for mark in marks if mark.kind in (Kind.TRAIN, Kind.EVAL))
     for earlier, later in pairwise(ends):
         yield Iteration(later.kind, earlier.at_s, later.at_s)
+
+
+def held(marks: Iterable[Mark]) -> Iterator[tuple[Iteration, float]]:
+    """Each iteration with the part of its time, seconds, during which the job had its turn."""
+    last: Mark | None = None
+    away_from_s: float | None = None
+    away_s = 0.0
+    for mark in marks:
+        match mark.kind:
+            case Kind.TURN_ENDS:
+                away_from_s = mark.at_s
+            case Kind.TURN_BEGINS if away_from_s is not None:
+                away_s, away_from_s = away_s + mark.at_s - away_from_s, None
+            case Kind.TRAIN | Kind.EVAL:
+                if last is not None:
+                    yield Iteration(mark.kind, last.at_s, mark.at_s), mark.at_s - last.at_s - away_s
+                last, away_s = mark, 0.0

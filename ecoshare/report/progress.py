@@ -146,6 +146,13 @@ class PlainProgress(_Lines):
                 self._say(view.at_s, " | ".join(running[:_MOST_ROWS]))
 
 
+class StagesProgress(PlainProgress):
+    """A line for each start, end and window; what comes between is shown by others."""
+
+    def show(self, view: RunView) -> None:
+        """Nothing."""
+
+
 class MeasuringProgress(_Lines):
     """What a run for the sake of a profile is at: a line for each stage."""
 

@@ -26,6 +26,7 @@ from ecoshare.core.events import (
 from ecoshare.measure.energy import Account
 from ecoshare.measure.meter import ATTRIBUTED, MEASURED
 from ecoshare.measure.profile import Profile
+from ecoshare.report.settings import settings
 from ecoshare.report.windows import search_energy_j, windows
 
 SCHEMA_VERSION = 1
@@ -95,7 +96,7 @@ def summarise(
         "search_energy_j": search_energy_j(measured) if energy.energy is not None else None,
         "jobs": jobs,
         "windows": measured,
-        "settings": [],
+        "settings": settings(entries),
         "baseline": None,
         "notes": plan["notes"],
     }

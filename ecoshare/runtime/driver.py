@@ -23,9 +23,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ecoshare.core.commands import Command, KillJob, OpenLane, ProfileJob, SetShares, StartJob
+from ecoshare.core.commands import (
+    ApplySetting,
+    Ask,
+    Command,
+    KillJob,
+    MeasureTrial,
+    OpenLane,
+    ProfileJob,
+    SetShares,
+    StartJob,
+)
 from ecoshare.core.events import (
     Done,
     Event,
@@ -33,7 +43,6 @@ from ecoshare.core.events import (
     JobArrived,
     JobExited,
     Outcome,
-    Profiled,
     Refused,
     RunOpened,
     StopRequested,
@@ -55,11 +64,15 @@ from ecoshare.runtime.folder import RunFolder, unwritable
 from ecoshare.runtime.footprint import Footprints
 from ecoshare.runtime.guard import Guard
 from ecoshare.runtime.log import EventLog
+from ecoshare.runtime.measuring import Measuring
 from ecoshare.runtime.plan import Plan, PlannedJob
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.sampler import Sampler
+from ecoshare.runtime.settings import Settings
 from ecoshare.runtime.supervisor import Supervisor
-from ecoshare.runtime.window import Measured, Window, WindowFailed
+
+if TYPE_CHECKING:
+    from ecoshare.advise.adviser import TunerAdviser
 
 _PROGRESS_S = 1.0
 _PROGRESS_SHARE = 0.01
@@ -97,6 +110,9 @@ class Driver:
         after_jobs: Called when no job is left.
         profiler: Makes profiles of what windows measure, and keeps them.
         power: Model of the device's power, for want of a meter.
+        settings: Of the device, which was claimed; None where nothing may be set.
+        adviser: Searches settings; None where none is searched.
+        only_tune: The run is for one search alone.
         core: Decides.
         processes: Attempts under way, by job name.
     """
@@ -111,19 +127,22 @@ class Driver:
     after_jobs: Callable[[], None]
     profiler: Profiler
     power: PowerModel | None = None
+    settings: Settings | None = None
+    adviser: TunerAdviser | None = None
+    only_tune: bool = False
     core: Scheduler = field(default_factory=Scheduler)
     tables: dict[int, LaneTable] = field(default_factory=dict)
     processes: dict[str, _Process] = field(default_factory=dict)
     ready: Ready | None = None
     _ended: dict[str, samples.Progress] = field(default_factory=dict)
     _footprints: Footprints = field(default_factory=Footprints)
-    _windows: set[asyncio.Task[None]] = field(default_factory=set)
     _queue: asyncio.Queue[Callable[..., Event]] = field(default_factory=asyncio.Queue)
     _jobs: dict[str, PlannedJob] = field(default_factory=dict)
     _commands: dict[int, str] = field(default_factory=dict)
     _to_arrive: int = 0
     _stops: int = 0
     _sampler: Sampler | None = None
+    _measuring: Measuring | None = None
     _supervisor: Supervisor | None = None
     _guard: Guard | None = None
     _tasks: asyncio.TaskGroup | None = None
@@ -139,7 +158,7 @@ class Driver:
             UnfitEnvironment: The run cannot go on: the disk is full, torch cannot be loaded. Nothing of it is left.
         """
         self._jobs = {job.spec.name: job for job in self.plan.jobs}
-        self._guard = Guard(self.token, self.shared)
+        self._guard = Guard(self.token, self.shared, self.settings.control.device if self.settings is not None else "")
         try:
             with self._signals():
                 await self._guard.start()
@@ -147,6 +166,7 @@ class Driver:
                 self._sampler = Sampler(
                     self.folder.samples, self.plan.device, self.power, self._progress_of_jobs, self.plan.idle_w
                 )
+                self._measuring = self._measurer(self._sampler)
                 async with asyncio.TaskGroup() as tasks:
                     self._tasks = tasks
                     beside = (
@@ -160,7 +180,7 @@ class Driver:
                     self._tell(partial(RunOpened, **self.plan.opening()))
                     self._schedule_arrivals()
                     await self._decide()
-                    for task in (*running, *self._windows):
+                    for task in (*running, *self._measuring.tasks):
                         task.cancel()
                 await self._sampler.finish(self.now_s)
         except* OSError as errors:
@@ -274,6 +294,8 @@ class Driver:
                 usage=usage,
             )
         )
+        if self.only_tune and not self.core.stopping:
+            self._tell(partial(StopRequested, at_once=False))  # the packing that was to be tuned is no more
 
     async def _tell_progress(self) -> None:
         while True:
@@ -327,6 +349,24 @@ class Driver:
             reason=job.history[-1][1].partition(": ")[2] if job.state is JobState.FAILED else "",
         )
 
+    def _measurer(self, sampler: Sampler) -> Measuring:
+        return Measuring(
+            plan=self.plan,
+            folder=self.folder,
+            tables=self.tables,
+            attempts=self.processes,
+            sampler=sampler,
+            profiler=self.profiler,
+            usage=self.usage,
+            now_s=self.now_s,
+            stopping=lambda: self.core.stopping,
+            ready=lambda: self.ready,
+            tell=self._tell,
+            settings=self.settings,
+            adviser=self.adviser,
+            then_stop=self.only_tune,
+        )
+
     def usage(self, name: str) -> Usage:
         """What a job under way has used so far, read from its lane's table."""
         lane, index = self.processes[name].places[0]
@@ -347,54 +387,6 @@ class Driver:
             memory_bytes = self._footprints.bytes(key, family, on_device if self.plan.device.kind != "cpu" else None)
             done[key] = _progress(lane, replace(usage, cpu_s=spent_s), memory_bytes)
         return done
-
-    # Windows of measuring
-
-    def _profile_job(self, command: ProfileJob) -> None:
-        assert self._tasks is not None
-        task = self._tasks.create_task(self._profile(command))
-        self._windows.add(task)
-        task.add_done_callback(self._windows.discard)
-
-    async def _profile(self, command: ProfileJob) -> None:
-        """Measure a job in a window of its run; the core is told, whatever comes of it."""
-        memory, error = None, ""
-        try:
-            measured = await self._measure(command)
-            memory = self.profiler.keep(self._jobs[command.job], command.attempt, measured, self.ready, self._sampler)
-        except WindowFailed as failed:
-            error = str(failed)
-        except (OSError, UnfitEnvironment):
-            raise
-        except Exception as defect:  # no run ends for a measurement
-            error = f"no profile could be made: {defect!r}"
-        self._tell(partial(Profiled, command=command.id, memory=memory, error=error))
-        if self.profiler.stops_the_run:
-            self._tell(partial(StopRequested, at_once=False))
-
-    async def _measure(self, command: ProfileJob) -> Measured:
-        process = self.processes.get(command.job)
-        if process is None or process.attempt != command.attempt:
-            raise WindowFailed("the job ended before its window")
-        assert self._sampler is not None
-
-        def usage() -> Usage | None:
-            here = self.processes.get(command.job) is process and not self.core.stopping
-            return self.usage(command.job) if here else None
-
-        window = Window(
-            tables=self.tables,
-            place=process.places[0],
-            folder=self.folder.job(command.job),
-            attempt=command.attempt,
-            key=samples.attempt_key(command.job, command.attempt),
-            sampler=self._sampler,
-            limits=self.profiler.limits,
-            now_s=self.now_s,
-            usage=usage,
-            on_gpu=self.plan.device.kind != "cpu",
-        )
-        return await window.measure()
 
     @contextlib.contextmanager
     def _signals(self) -> Any:
@@ -429,8 +421,9 @@ class Driver:
                 self._start_job(command)
             case SetShares():
                 self._set_shares(command)
-            case ProfileJob():
-                self._profile_job(command)
+            case ProfileJob() | ApplySetting() | MeasureTrial() | Ask():
+                assert self._measuring is not None and self._tasks is not None
+                self._measuring.start(command, self._tasks)
             case KillJob():
                 self._send(Stop(command.job, command.attempt, command.at_once, command.reason, GRACE_S))
 
@@ -473,7 +466,9 @@ class Driver:
         self._supervisor.send(message)
 
     async def _clear_up(self) -> None:
-        """End what is left, and tell the guard that nothing is."""
+        """Put the device back, end what is left, and tell the guard that nothing is."""
+        if self.settings is not None:
+            await asyncio.to_thread(self.settings.restore)
         if self._supervisor is not None:
             await self._supervisor.close()
         await asyncio.to_thread(self.after_jobs)

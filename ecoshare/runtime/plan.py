@@ -6,12 +6,13 @@ exist yet, is said in the plan's notes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ecoshare.advise.advice import Goal
 from ecoshare.core.commands import StartJob
-from ecoshare.core.events import SCHEMA, Before, Config, Device, JobSpec
+from ecoshare.core.events import SCHEMA, Before, Config, Device, JobSpec, Tuned
 from ecoshare.core.policies import POLICIES
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
@@ -24,6 +25,7 @@ from ecoshare.measure.difference import why_new
 from ecoshare.measure.meter import MEASURED
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
+from ecoshare.measure.tuned import TunedStore
 from ecoshare.runtime.jobclass import JobClass, JobClasses
 from ecoshare.runtime.profiling import demand
 
@@ -126,6 +128,9 @@ class Plan:
         mps: Whether jobs of parallel lanes share a context through MPS.
         profiles: Folder of profiles; None where classes without one are not to be measured.
         known: Profiles of classes of this run that were there before, by class.
+        control: Whether clocks and power may be set.
+        goal: Of a search for the best setting; None for none.
+        tuned: Settings that are known for packings of these classes.
         notes: What the user should know about these decisions, a line each.
     """
 
@@ -141,6 +146,9 @@ class Plan:
     mps: bool
     profiles: Path | None
     known: dict[str, Profile]
+    control: bool
+    goal: Goal | None
+    tuned: tuple[Tuned, ...]
     notes: tuple[str, ...]
     jobs: tuple[PlannedJob, ...]
 
@@ -148,8 +156,11 @@ class Plan:
         """Fields of the run's `RunOpened`."""
         return {
             "schema": SCHEMA,
-            "config": Config(self.policy, self.lanes, self.places, self.mps, self.profiles is not None),
+            "config": Config(
+                self.policy, self.lanes, self.places, self.mps, self.profiles is not None, self.goal is not None
+            ),
             "devices": (Device(self.device.name, "local", self.memory_bytes),),
+            "tuned": self.tuned,
         }
 
     def as_dict(self) -> dict[str, Any]:
@@ -167,6 +178,9 @@ class Plan:
             "mps": self.mps,
             "profiles": str(self.profiles) if self.profiles is not None else None,
             "known_classes": sorted(self.known),
+            "control": self.control,
+            "goal": asdict(self.goal) if self.goal is not None else None,
+            "tuned": [{"packing": each.packing, "setting": dict(each.setting)} for each in self.tuned],
             "notes": list(self.notes),
             "jobs": [job.as_dict() for job in self.jobs],
         }
@@ -208,11 +222,15 @@ def make(
     places: int = PLACES,
     memory_bytes: int | None = None,
     store: ProfileStore | None = None,
+    control: bool = False,
+    goal: Goal | None = None,
 ) -> Plan:
     """Decide how to run the jobs of a file on a device.
 
     Args:
         store: Profiles of job classes; None to use none and measure none.
+        control: Whether clocks and power may be set, where a setting is known for a packing of these jobs.
+        goal: Of the search for the best setting; None for no search.
 
     Raises:
         UsageError: No such objective or policy, or numbers out of range.
@@ -236,7 +254,8 @@ def make(
     notes = [note] if note and policy is None else []
     classes = JobClasses(device.described)
     planned = [(job, classes.of(job)) for job in loaded.jobs]
-    known = _known({job_class.name: job_class for _, job_class in planned}, store, notes)
+    names = {job_class.name: job_class for _, job_class in planned}
+    known = _known(names, store, notes)
     jobs = tuple(_plan(job, job_class, known.get(job_class.name)) for job, job_class in planned)
     for job in jobs:
         if job.spec.gpus > 1:
@@ -267,6 +286,9 @@ def make(
         mps=False,
         profiles=store.folder if store is not None else None,
         known=known,
+        control=control,
+        goal=goal,
+        tuned=_tuned(set(names), device, objective, store, notes) if control and goal is None else (),
         notes=tuple(notes),
         jobs=jobs,
     )
@@ -286,6 +308,26 @@ def _known(classes: dict[str, JobClass], store: ProfileStore | None, notes: list
     if len(reasons) > _MOST_REASONS:
         notes.append(f"{len(reasons) - _MOST_REASONS} more classes have no profile, and one of the same script has")
     return known
+
+
+def _tuned(
+    classes: set[str], device: DeviceInfo, objective: str, store: ProfileStore | None, notes: list[str]
+) -> tuple[Tuned, ...]:
+    """What earlier searches have found for packings of these classes."""
+    if store is None:
+        return ()
+    kept = TunedStore(store.folder)
+    found = kept.of(classes, device.described, objective)
+    notes += kept.notes
+    settings = [
+        Tuned(each.packing, tuple(sorted(item for item in each.best.items() if each.default.get(item[0]) != item[1])))
+        for each in found
+        if each.best is not None and each.best != each.default
+    ]
+    if settings:
+        words = "is a tuned setting" if len(settings) == 1 else f"are {len(settings)} tuned settings"
+        notes.append(f"there {words} for packings of these jobs: clocks and power are set (`--control off` sets none)")
+    return tuple(settings)
 
 
 def _is_whole(profile: Profile) -> bool:

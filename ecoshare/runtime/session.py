@@ -14,13 +14,14 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import ecoshare
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Before, Outcome
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware import devices, nvml
+from ecoshare.hardware.restore import Restored
 from ecoshare.jobs.load import load
 from ecoshare.jobs.mask import masked
 from ecoshare.lane import futex, records
@@ -37,7 +38,11 @@ from ecoshare.runtime.driver import Driver
 from ecoshare.runtime.folder import RunFolder, read_json, unwritable, write_json, write_text
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.profiler import Profiler
+from ecoshare.runtime.settings import Settings, claim
 from ecoshare.runtime.window import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from ecoshare.advise.adviser import TunerAdviser
 
 _SHARED_PREFIX = "ecoshare-"
 """Of the folder in memory that holds a run's lane tables and sockets."""
@@ -52,6 +57,7 @@ class Result:
         ran: Whether there was anything to run.
         made: Profiles that it made, by class.
         notes: What the user should know, a line each.
+        unrestored: Settings that could not be put back.
     """
 
     folder: RunFolder
@@ -59,6 +65,20 @@ class Result:
     ran: bool
     made: dict[str, Profile] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    unrestored: tuple[Restored, ...] = ()
+
+
+class Tuning(Protocol):
+    """What a run for the sake of a setting adds to a run."""
+
+    @property
+    def settings(self) -> Settings:
+        """Of the device, which was claimed."""
+        ...
+
+    def adviser(self, profiler: Profiler) -> TunerAdviser:
+        """The adviser of the run whose profiles are kept there."""
+        ...
 
 
 def start(
@@ -68,6 +88,7 @@ def start(
     progress: Progress,
     limits: Limits = DEFAULT_LIMITS,
     only_profile: bool = False,
+    tuning: Tuning | None = None,
 ) -> Result:
     """Run a plan in a new run folder under `runs`.
 
@@ -75,6 +96,7 @@ def start(
         job_text: The job file that the plan was made from; a copy without the values of `env:` is kept.
         limits: Of the windows in which jobs are measured.
         only_profile: Stop the run when a window is over.
+        tuning: Search the best setting of the packing, and stop the run then.
 
     Raises:
         UnfitEnvironment: This machine cannot run it, or ceased to.
@@ -88,7 +110,7 @@ def start(
     write_text(folder.job_file, masked(job_text))
     write_json(folder.plan, plan.as_dict())
     _keep_profiles(plan, folder)
-    return _drive(plan, folder, events, environment, progress, limits, only_profile)
+    return _drive(plan, folder, events, environment, progress, limits, only_profile, tuning)
 
 
 def resume(run: Path, progress: Progress) -> Result:
@@ -118,6 +140,7 @@ def resume(run: Path, progress: Progress) -> Result:
     plan = planning.make(
         loaded,
         device,
+        control=before.get("control", False),
         objective=before["objective"],
         policy=before["policy"],
         lanes=before["lanes"],
@@ -160,6 +183,7 @@ def _drive(
     progress: Progress,
     limits: Limits = DEFAULT_LIMITS,
     only_profile: bool = False,
+    tuning: Tuning | None = None,
 ) -> Result:
     with contextlib.ExitStack() as undo:
         undo.callback(events.close)
@@ -172,6 +196,11 @@ def _drive(
         write_json(folder.environment, environment)
         plan = replace(plan, mps=sharing.daemon is not None, environment={**plan.environment, **sharing.environment})
         profiler = Profiler(plan.device, folder, ProfileStore(plan.profiles or folder.profiles), limits, only_profile)
+        settings = tuning.settings if tuning is not None else _claimed(plan, profiler.notes)
+        if settings is not None:
+            undo.callback(settings.restore)  # where the run does not come to do it
+        elif plan.tuned:
+            plan = replace(plan, tuned=())
         driver = Driver(
             plan=plan,
             folder=folder,
@@ -183,6 +212,9 @@ def _drive(
             after_jobs=sharing.end,
             profiler=profiler,
             power=_power(environment),
+            settings=settings,
+            adviser=tuning.adviser(profiler) if tuning is not None else None,
+            only_tune=tuning is not None,
         )
         asyncio.run(driver.run())
         # The run is over, and what is left takes no time: a late Ctrl-C must not cost its result.
@@ -190,7 +222,24 @@ def _drive(
     if driver.ready is not None:
         versions = {"torch": driver.ready.torch, "intra_op_threads": driver.ready.threads}
         write_json(folder.environment, {**environment, **versions, "torch_load_s": driver.ready.load_s})
-    return replace(_conclude(folder, ran=True), made=profiler.made, notes=tuple(profiler.notes))
+    notes = (*profiler.notes, *(settings.notes if settings is not None else ()))
+    return replace(
+        _conclude(folder, ran=True),
+        made=profiler.made,
+        notes=notes,
+        unrestored=tuple(settings.unrestored) if settings is not None else (),
+    )
+
+
+def _claimed(plan: Plan, notes: list[str]) -> Settings | None:
+    """The device, where a setting is known for jobs of this run and may be set; else why not, once."""
+    if not plan.tuned:
+        return None
+    try:
+        return claim(plan.device, exact=False)
+    except UnfitEnvironment as error:
+        notes.append(f"tuned settings are not used: {error}" + (f" ({error.hint})" if error.hint else ""))
+        return None
 
 
 def _conclude(folder: RunFolder, ran: bool) -> Result:

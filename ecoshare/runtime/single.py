@@ -47,7 +47,7 @@ def profile_script(
         JobFailed: It ended before it was measured.
         Interrupted: The user stopped it before.
     """
-    loaded = _one_job(script, args)
+    loaded = one_job(script, args, "profile")
     plan = planning.make(loaded, device, policy="fair", places=1, store=store)
     for note in plan.notes:
         say(note)
@@ -82,11 +82,17 @@ def saved_profile(named: str, store: ProfileStore) -> Profile:
         raise UsageError(f"{named} is not a profile: {place}: {first['msg']}") from error
 
 
-def _one_job(script: Path, args: list[str]) -> LoadedJobs:
+def one_job(script: Path, args: list[str], command: str) -> LoadedJobs:
+    """A job file with one script, as it were.
+
+    Raises:
+        UsageError: There is no such script.
+    """
+    hint = f"`ecoshare {command} model.py -- its arguments`"
     if script.is_dir():
-        raise UsageError(f"{script} is a folder", "`ecoshare profile model.py -- its arguments`")
+        raise UsageError(f"{script} is a folder", hint)
     if not script.is_file():
-        raise UsageError(f"{script}: no such script", "`ecoshare profile model.py -- its arguments`")
+        raise UsageError(f"{script}: no such script", hint)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", script.stem).lstrip(".-") or "script"
     fields = {"name": name, "script": os.path.normpath(script.absolute()), "args": args, "cwd": str(Path.cwd())}
     text = yaml.safe_dump({"version": 1, "jobs": [fields]}, sort_keys=False)

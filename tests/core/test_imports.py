@@ -16,6 +16,7 @@ IMPURE = {"asyncio", "fcntl", "mmap", "multiprocessing", "os", "random", "select
 IMPURE |= {"subprocess", "tempfile", "threading", "time", "pathlib", "shutil", "io", "sys"}
 
 ALLOWED = {
+    "advise": {"ecoshare.advise", "ecoshare.core", "ecoshare.errors", "tuner", "numpy", "torch"},
     "core": {"ecoshare.core", "sortedcontainers"},
     "jobs": {"ecoshare.jobs", "ecoshare.errors", "pydantic", "yaml"},
     "lane": {"ecoshare.lane", "ecoshare.core.turns", "ecoshare", "torch", "numpy"},

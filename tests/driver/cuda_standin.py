@@ -36,13 +36,14 @@ from tests.driver.state import State
 class StandIn:
     """The one GPU that `CUDA_VISIBLE_DEVICES` names by its UUID. Make one in a process."""
 
-    def __init__(self, compute: float, memory: float, context_bytes: int) -> None:
+    def __init__(self, compute: float, memory: float, context_bytes: int, responds: bool = False) -> None:
         """Replaces the functions; nothing is on the GPU before the first use.
 
         Args:
             compute: Part of the GPU's arithmetic that its work uses while it runs, 0 to 1.
             memory: Part of its memory bandwidth.
             context_bytes: Memory of the process beside what its allocator reserves.
+            responds: Whether its arithmetic takes longer at lower clocks, as it would; else nothing depends on them.
         """
         page = State(os.environ["FAKE_NVML_STATE"]).read()
         uuids = [gpu.uuid.decode() for gpu in page.gpu[: page.gpus]]
@@ -50,6 +51,7 @@ class StandIn:
         self._total_bytes = int(page.gpu[index].memory_bytes)
         self._compute, self._memory, self._context_bytes = compute, memory, context_bytes
         self._pretend = Pretend(gpu=index)
+        self._clock = _Clock(uuids[index], compute / (compute + memory)) if responds else None
         self._allocator = CachingAllocator(self._reserves, torch.OutOfMemoryError, self._total_bytes)
         self._changed = threading.Condition()
         self._queue: collections.deque[tuple[float, float]] = collections.deque()  # (asked for at, takes), seconds
@@ -95,6 +97,8 @@ class StandIn:
                 self._tell()
                 while self._queue:
                     asked_s, takes_s = self._queue[0]
+                    if self._clock is not None:
+                        takes_s *= self._clock.stretch()
                     free_s = max(free_s, asked_s) + takes_s
                     while (rest_s := free_s - time.monotonic()) > 0.0:
                         self._changed.wait(rest_s)
@@ -159,3 +163,21 @@ class StandIn:
         for module, functions in replaced.items():
             for name, function in functions.items():
                 setattr(module, name, function)
+
+
+class _Clock:
+    """What the clock that the GPU has makes of the time of its work."""
+
+    def __init__(self, uuid: str, share: float) -> None:
+        """Of a GPU; `share` of the work's time goes with its clock."""
+        import pynvml
+
+        pynvml.nvmlInit()
+        self._nvml, self._share = pynvml, share
+        self._gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        self._highest_mhz = pynvml.nvmlDeviceGetMaxClockInfo(self._gpu, pynvml.NVML_CLOCK_SM)
+
+    def stretch(self) -> float:
+        """How many times longer the work takes than at the highest clock."""
+        now_mhz = self._nvml.nvmlDeviceGetClockInfo(self._gpu, self._nvml.NVML_CLOCK_SM)
+        return 1.0 - self._share + self._share * self._highest_mhz / now_mhz

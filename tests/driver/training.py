@@ -26,9 +26,10 @@ for name in ("steps", "ms", "kept", "work"):
 for name in ("compute", "memory"):
     parser.add_argument("--" + name, type=float)
 parser.add_argument("--until", type=Path)
+parser.add_argument("--responds", action="store_true")
 args = parser.parse_args()
 
-gpu = StandIn(args.compute, args.memory, {CONTEXT_BYTES})
+gpu = StandIn(args.compute, args.memory, {CONTEXT_BYTES}, args.responds)
 gpu.allocate(args.kept)
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

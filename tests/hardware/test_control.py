@@ -117,6 +117,8 @@ def test_a_knob_without_permission_is_dropped_and_the_others_go_on(found: FakeDr
     found.fault(Fault.NO_PERMISSION, functions=LIMIT_CALL)
     control = claim(found, state)
     applied = control.apply({GPU_CLOCK: 1200.0, POWER_LIMIT: some_limit_w(control)})
+    left = journal.read(state.journal(found.gpu(0).uuid))
+    assert left is not None and set(left.knobs) == {GPU_CLOCK}, "nothing of the limit is to be put back"
     fault = applied.refused[POWER_LIMIT]
     assert fault.cause is Cause.NO_PERMISSION and "ZEUSD_SOCK_PATH" in fault.remedy and "666" not in fault.remedy
     assert applied.setting == {GPU_CLOCK: 1200.0} and found.gpu(0).settings().gpu_clocks_mhz == (345, 1200)

@@ -1,0 +1,46 @@
+"""What an adviser is told and what it answers: light, so that a run without a search loads nothing for one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ecoshare.core.events import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A job class alone on its device at the default setting; None for what is not known."""
+
+    power_w: float | None
+    iteration_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do next.
+
+    Attributes:
+        setting: To be tried; the best one when the search is over, the default where nothing is feasible.
+        over: Whether it is.
+        note: Why, in words.
+    """
+
+    setting: Setting
+    over: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a search is for.
+
+    Attributes:
+        objective: `energy`, `edp`, `jct` or `makespan`.
+        tuning_limit: Most that a job's iterations may take, over the same at the default setting.
+        budget: Most trials.
+    """
+
+    objective: str
+    tuning_limit: float
+    budget: int
+    seed: int = 0

@@ -1,0 +1,175 @@
+"""Answers the core's questions to the tuner: what to try next for a packing, and when its search is over.
+
+The first trial of a packing is the default setting; how the jobs share their lanes' turns is known with it, and with
+that the search begins. Both drivers ask here, the live one and the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ecoshare.advise.advice import Advice, Alone, Goal
+from ecoshare.advise.search import Outcome, Search
+from ecoshare.advise.yardstick import Job, Measured
+from ecoshare.core.commands import Ask
+from ecoshare.core.events import Packing, Setting, Trial, TrialStatus
+from tuner import Prior, Space, Status
+
+_MOST_DEFAULTS = 3
+"""Tries to measure the default setting."""
+
+
+@dataclass(slots=True)
+class PackingSearch:
+    """The search of one packing.
+
+    Attributes:
+        search: None until the default setting was measured.
+        trials: What was measured, in order; with the search's own word on each, where it has one.
+    """
+
+    packing: Packing
+    search: Search | None = None
+    trials: list[tuple[Trial, Outcome | None]] = field(default_factory=list)
+    ending: str = ""
+
+    @property
+    def default_times_s(self) -> Mapping[str, float]:
+        """By job, at the default setting; empty before that was measured."""
+        if self.search is None:
+            return {}
+        return next(trial.times_s for trial, _ in self.trials if trial.status is TrialStatus.MEASURED)
+
+
+class TunerAdviser:
+    """Keeps a search for each packing that it was asked about.
+
+    Attributes:
+        searches: By packing.
+    """
+
+    def __init__(
+        self,
+        space: Callable[[], Space | None],
+        default: Callable[[], dict[str, float | str]],
+        alone: Callable[[str], Alone],
+        goal: Goal,
+        told: Callable[[Trial, Outcome | None], None] = lambda _trial, _outcome: None,
+        prior: Callable[[Space, Sequence[Job]], Prior | None] = lambda _space, _jobs: None,
+    ) -> None:
+        """An adviser that was asked nothing.
+
+        Args:
+            space: What can still be set; None where nothing can.
+            default: The setting that the device was found with, for the same knobs.
+            alone: By the name of a job: what is known of its class.
+            told: Called with every trial, and the search's word on it.
+            prior: Of a packing's observables; else the physical model's.
+        """
+        self.searches: dict[Packing, PackingSearch] = {}
+        self._space, self._default, self._alone, self._goal = space, default, alone, goal
+        self._tell, self._prior = told, prior
+
+    def answer(self, ask: Ask) -> Advice:
+        """The answer to a question of the core."""
+        own = self.searches.setdefault(ask.packing, PackingSearch(ask.packing))
+        if ask.trial is None:
+            return Advice(())
+        if own.search is None:
+            return self._default_told(own, ask.trial)
+        return self._told(own, own.search, ask.trial)
+
+    def _default_told(self, own: PackingSearch, trial: Trial) -> Advice:
+        if trial.status is not TrialStatus.MEASURED or trial.power_w is None:
+            self._note(own, trial, None)
+            if trial.status is not TrialStatus.FAILED and len(own.trials) < _MOST_DEFAULTS:
+                return Advice(())
+            words = trial.note or ", ".join(trial.throttles) or trial.status.value
+            return self._over(own, f"the default setting could not be measured: {words}")
+        space = self._space()
+        if space is None:
+            return self._over(own, "nothing can be set")
+        goal = self._goal
+        jobs = [self._job(name, trial) for name in sorted(trial.times_s)]
+        own.search = Search(
+            space,
+            self._default(),
+            jobs,
+            goal.objective,
+            goal.tuning_limit,
+            goal.budget,
+            goal.seed,
+            self._prior(space, jobs),
+        )
+        own.search.next()
+        self._note(own, trial, own.search.told(_measured(trial)))
+        return self._next(own, own.search)
+
+    def _told(self, own: PackingSearch, search: Search, trial: Trial) -> Advice:
+        told = search.told(
+            _measured(trial) if trial.status in (TrialStatus.MEASURED, TrialStatus.CENSORED) else None,
+            Status(trial.status.value),
+        )
+        self._note(own, trial, told)
+        left = self._space()
+        if left is None:
+            return self._over(own, "nothing can be set any more")
+        if len(left.knobs) < len(search.space.knobs):
+            own.search = search = self._without(own, search, left)
+        return self._next(own, search)
+
+    def _without(self, own: PackingSearch, search: Search, left: Space) -> Search:
+        """The same search with the knobs that are left: it keeps trials in which the others were at their default."""
+        default = self._default()
+        gone = {knob.name for knob in search.space.knobs} - default.keys()
+        again = Search(
+            left,
+            default,
+            search.yardstick.jobs,
+            self._goal.objective,
+            self._goal.tuning_limit,
+            max(1, self._goal.budget - len(own.trials) + 1),
+            self._goal.seed,
+        )
+        for trial in search.trials:
+            if trial.judged is not None and all(trial.requested[name] == search.default[name] for name in gone):
+                setting = {name: value for name, value in trial.requested.items() if name not in gone}
+                assert trial.power_w is not None
+                again.carry(setting, Measured(trial.power_w, trial.times_s))
+        return again
+
+    def _next(self, own: PackingSearch, search: Search) -> Advice:
+        setting = search.next()
+        if setting is not None:
+            return Advice(self._plain(setting, search))
+        assert search.ending is not None
+        return self._over(own, search.ending.value)
+
+    def _over(self, own: PackingSearch, why: str) -> Advice:
+        own.ending = why
+        best = own.search.best if own.search is not None else None
+        if own.search is None or best is None:
+            return Advice((), True, why)
+        return Advice(self._plain(best, own.search), True, why)
+
+    def _note(self, own: PackingSearch, trial: Trial, outcome: Outcome | None) -> None:
+        own.trials.append((trial, outcome))
+        self._tell(trial, outcome)
+
+    @staticmethod
+    def _plain(setting: Mapping[str, float | str], search: Search) -> Setting:
+        return () if dict(setting) == search.default else tuple(sorted(setting.items()))
+
+    def _job(self, name: str, default: Trial) -> Job:
+        """A job, by what is known of it alone; watts that nobody knows are those of the packing."""
+        known = self._alone(name)
+        assert default.power_w is not None
+        alone_w = known.power_w if known.power_w is not None else default.power_w
+        return Job(name, alone_w, known.iteration_s, max(1e-3, default.shares.get(name, 1.0)))
+
+
+def _measured(trial: Trial) -> Measured | None:
+    if trial.power_w is None or trial.power_w <= 0.0:
+        return None
+    return Measured(trial.power_w, trial.times_s)

@@ -1,0 +1,140 @@
+"""What the columns of a measured table are, as `--columns` says it: `power_limit=limit:W,time=epoch_s,power=watts`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+
+from ecoshare.errors import UsageError
+
+EXAMPLE = "power_limit=limit:W,work_size=batch,time=epoch_s,power=watts"
+
+
+class Part(Enum):
+    """What a column holds."""
+
+    CORE_CLOCK = "core_clock"
+    MEMORY_CLOCK = "memory_clock"
+    POWER_LIMIT = "power_limit"
+    WORK_SIZE = "work_size"
+    OTHER = "other"
+    TIME = "time"
+    POWER = "power"
+
+
+_ALIASES = {"gpu_clock": Part.CORE_CLOCK, "batch_size": Part.WORK_SIZE}
+_UNITS: dict[Part, dict[str, float]] = {
+    Part.CORE_CLOCK: {"MHz": 1.0, "GHz": 1000.0},
+    Part.MEMORY_CLOCK: {"MHz": 1.0, "GHz": 1000.0},
+    Part.POWER_LIMIT: {"W": 1.0, "mW": 1e-3},
+    Part.WORK_SIZE: {},
+    Part.OTHER: {},
+    Part.TIME: {"s": 1.0, "ms": 1e-3, "us": 1e-6},
+    Part.POWER: {"W": 1.0, "mW": 1e-3},
+}
+_MANY = (Part.OTHER, Part.TIME)
+_OBSERVED = (Part.TIME, Part.POWER)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that is used.
+
+    Attributes:
+        name: In the table's first line.
+        factor: What its numbers are multiplied by, to be MHz, watts or seconds.
+    """
+
+    part: Part
+    name: str
+    factor: float = 1.0
+
+    @property
+    def is_knob(self) -> bool:
+        """Whether it is a part of the setting; else it is what was measured at it."""
+        return self.part not in _OBSERVED
+
+    @property
+    def unit(self) -> str:
+        """Of its numbers once they are multiplied; empty where they have none."""
+        return next(iter(_UNITS[self.part]), "")
+
+
+def parse_columns(texts: Iterable[str], header: Sequence[str]) -> list[Column]:
+    """The columns that `--columns` names, in its order.
+
+    Raises:
+        UsageError: A part or column that is none, a column used twice, or one missing that a search needs.
+    """
+    columns = [_column(part, name, header) for part, name in pairs(texts, "--columns", "PART=COLUMN", EXAMPLE)]
+    for column in columns:
+        if column.part not in _MANY and sum(each.part is column.part for each in columns) > 1:
+            raise UsageError(f"--columns: {column.part.value} is there twice", "only time and other may be several")
+        if sum(each.name == column.name for each in columns) > 1:
+            raise UsageError(f"--columns: the column {column.name!r} is used twice")
+    for part in _OBSERVED:
+        if not any(column.part is part for column in columns):
+            raise UsageError(f"--columns names no {part.value}", f"add {part.value}=COLUMN; {_the_table_has(header)}")
+    if not any(column.is_knob for column in columns):
+        knobs = ", ".join(part.value for part in Part if part not in _OBSERVED)
+        raise UsageError("--columns names no knob", f"add one of {knobs}, such as power_limit=COLUMN")
+    return columns
+
+
+def pairs(texts: Iterable[str], option: str, form: str, example: str) -> list[tuple[str, str]]:
+    """The `A=B` of an option's values: several with commas between them, quoted as in CSV where they hold commas.
+
+    Raises:
+        UsageError: One is not of that form.
+    """
+    found = []
+    for text in texts:
+        for item in next(csv.reader([text], skipinitialspace=True), []):
+            left, equals, right = (each.strip() for each in item.partition("="))
+            if not (left and equals and right):
+                raise UsageError(f"{option}: expected {form}, got {item.strip()!r}", f"such as {option} {example}")
+            found.append((left, right))
+    return found
+
+
+def known(name: str, names: Iterable[str], option: str, what: str) -> str:
+    """`name`, which is one of `names`.
+
+    Raises:
+        UsageError: It is not.
+    """
+    choice = list(names)
+    if name in choice:
+        return name
+    folded = {each.lower(): each for each in choice}
+    close = get_close_matches(name.lower()[:200], folded, n=1)
+    remedy = f"did you mean {folded[close[0]]!r}?" if close else f"there is: {_listed(choice)}"
+    raise UsageError(f"{option}: {what} {name!r} is not there", remedy)
+
+
+def _column(part_name: str, name: str, header: Sequence[str]) -> Column:
+    parts: Mapping[str, Part] = {part.value: part for part in Part} | _ALIASES
+    if part_name not in parts and part_name in header and name.partition(":")[0] in parts:
+        raise UsageError(f"--columns: {part_name}={name} is the wrong way round", f"write {name}={part_name}")
+    part = parts[known(part_name, parts, "--columns", "the part")]
+    if name in header:
+        return Column(part, name)
+    bare, colon, unit = (each.strip() for each in name.rpartition(":"))
+    if not colon or (bare not in header and unit not in _UNITS[part]):
+        known(name, header, "--columns", "the column")
+    known(bare, header, "--columns", "the column")
+    if unit not in _UNITS[part]:
+        units = ", ".join(_UNITS[part]) or "no unit"
+        raise UsageError(f"--columns: {part.value}={name}: the unit {unit!r} is not known", f"it takes {units}")
+    return Column(part, bare, _UNITS[part][unit])
+
+
+def _the_table_has(header: Sequence[str]) -> str:
+    return f"the table has {_listed(header)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

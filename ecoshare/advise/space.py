@@ -1,0 +1,28 @@
+"""The settings of a device that a search looks at: few enough to look at all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tuner import Knob, Role, Space, bucketised
+
+ROLES = {
+    "gpu_clock": Role.CORE_CLOCK,
+    "memory_clock": Role.MEMORY_CLOCK,
+    "power_limit": Role.POWER_LIMIT,
+    "cpu_frequency": Role.CORE_CLOCK,
+    "cpu_power_limit": Role.POWER_LIMIT,
+}
+
+MOST_VALUES = 24
+"""Of one knob: neighbours among the hundred clocks of a GPU differ by less than what can be measured."""
+
+
+def space_of(knobs: Sequence[Knob], allows: Callable[[Mapping[str, float | str]], bool]) -> Space:
+    """All settings of the knobs whose values go together.
+
+    Args:
+        allows: Whether they do.
+    """
+    fewer = [bucketised(knob, MOST_VALUES) for knob in knobs]
+    return Space(fewer, [setting for setting in Space.product(*fewer).settings if allows(setting)])

@@ -1,0 +1,148 @@
+"""What measured numbers say of a setting of a packing: energy, interference, whether the tuning limit is kept.
+
+The formulas are those that the tuner minimises (`tuner/objective.py`), so what is shown and what is searched agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import tuner
+from tuner import Limit
+from tuner.objective import POWER, Objective, Observed
+
+OBJECTIVES = ("energy", "edp", "jct", "makespan")
+TUNING_LIMIT = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job of the packing.
+
+    Attributes:
+        alone_w: Watts of the device while it runs alone at the default setting.
+        alone_s: Seconds an iteration then; where not known, those at the default setting in the packing.
+        share: Part of the time during which it holds its lane's turn; its times are those while it holds it.
+    """
+
+    name: str
+    alone_w: float
+    alone_s: float | None = None
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a trial has measured.
+
+    Attributes:
+        times_s: Seconds an iteration by the name of the job.
+    """
+
+    power_w: float
+    times_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a setting is worth.
+
+    Attributes:
+        energy: E: joules spent per joule that the same work costs alone. Below 1 saves.
+        interference: Time of each job over that at the default setting.
+        objective: What is minimised.
+        feasible: Whether every job keeps the tuning limit.
+    """
+
+    energy: float
+    interference: dict[str, float]
+    objective: float
+    feasible: bool
+
+
+class Yardstick:
+    """Judges measured numbers of one packing under one objective.
+
+    Attributes:
+        objective: For the tuner; its observables are `power_w` and `observable(name)` of each job.
+        limits: For the tuner.
+    """
+
+    def __init__(self, jobs: Sequence[Job], objective: str, tuning_limit: float) -> None:
+        """A yardstick for the objective `energy`, `edp`, `jct` or `makespan`; the last two both minimise the times.
+
+        Raises:
+            ValueError: No job, two of one name, an objective that is none, a number that cannot be.
+        """
+        if not jobs or len({job.name for job in jobs}) != len(jobs):
+            raise ValueError("a packing has jobs, each with a name of its own")
+        if objective not in OBJECTIVES:
+            raise ValueError(f"objective {objective!r}: expected {', '.join(OBJECTIVES[:-1])} or {OBJECTIVES[-1]}")
+        if not (math.isfinite(tuning_limit) and tuning_limit >= 1.0):
+            raise ValueError(f"a tuning limit of {tuning_limit:g}: expected at least 1")
+        for job in jobs:
+            numbers = (job.alone_w, job.share, 1.0 if job.alone_s is None else job.alone_s)
+            if not all(math.isfinite(number) and number > 0.0 for number in numbers):
+                raise ValueError(f"watts, time and share of {job.name} are positive numbers")
+        self.jobs, self.tuning_limit = tuple(jobs), tuning_limit
+        self._energy = _energy(jobs)
+        self.objective = self._objective(objective)
+        self.limits = tuple(Limit(observable(job.name), tuning_limit) for job in jobs)
+
+    def judge(self, now: Measured, default: Measured) -> Judged:
+        """What `now` is worth, where `default` was measured at the default setting."""
+        here, there = _tensors(now), _tensors(default)
+        interference = self.interference(now, default)
+        return Judged(
+            energy=float(self._energy(here, there)),
+            interference=interference,
+            objective=float(self.objective(here, there)),
+            feasible=self.keeps(interference),
+        )
+
+    def interference(self, now: Measured, default: Measured) -> dict[str, float]:
+        """Time of each job over that at the default setting, for those whose time `now` has."""
+        names = [job.name for job in self.jobs if job.name in now.times_s]
+        return {name: now.times_s[name] / default.times_s[name] for name in names}
+
+    def keeps(self, interference: Mapping[str, float]) -> bool:
+        """Whether the tuning limit is kept."""
+        return max(interference.values(), default=0.0) <= self.tuning_limit
+
+    def _objective(self, name: str) -> Objective:
+        slow = tuner.time(tuple(observable(job.name) for job in self.jobs))
+        if name == "energy":
+            return self._energy
+        if name == "edp":
+            return lambda now, default: self._energy(now, default) * slow(now, default)
+        return slow
+
+
+def observable(job: str) -> str:
+    """The name of a job's time among the tuner's observables; no job's can be that of the power."""
+    return f"time of {job}"
+
+
+def numbers(measured: Measured) -> dict[str, float]:
+    """By the tuner's names."""
+    return {POWER: measured.power_w} | {observable(name): time_s for name, time_s in measured.times_s.items()}
+
+
+def _energy(jobs: Sequence[Job]) -> Objective:
+    """E: `tuner.energy`, with the times alone in place of those at the default where they are known."""
+    spent = tuner.energy({observable(job.name): job.share * job.alone_w for job in jobs})
+    alone = {observable(job.name): torch.tensor(job.alone_s) for job in jobs if job.alone_s is not None}
+
+    def against_alone(now: Observed, default: Observed) -> Tensor:
+        return spent(now, {**default, **alone})
+
+    return against_alone
+
+
+def _tensors(measured: Measured) -> dict[str, Tensor]:
+    return {name: torch.tensor(value, dtype=torch.double) for name, value in numbers(measured).items()}

@@ -1,0 +1,217 @@
+"""What of a run is measured on purpose: windows of single jobs, trials of packings, and the tuner's advice on them.
+
+Each is a task beside the driver's loop; whatever comes of it, the core is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from ecoshare.advise.advice import Advice
+from ecoshare.core.commands import ApplySetting, Ask, MeasureTrial, ProfileJob
+from ecoshare.core.events import (
+    Advised,
+    Done,
+    Event,
+    Profiled,
+    Refused,
+    StopRequested,
+    Trial,
+    TrialMeasured,
+    TrialStatus,
+    Usage,
+)
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.hardware.knob import Clocks
+from ecoshare.lane.messages import Ready
+from ecoshare.lane.table import LaneTable
+from ecoshare.measure import samples
+from ecoshare.runtime.folder import RunFolder
+from ecoshare.runtime.plan import Plan, PlannedJob
+from ecoshare.runtime.profiler import Profiler
+from ecoshare.runtime.sampler import Sampler
+from ecoshare.runtime.settings import Settings
+from ecoshare.runtime.trial import Place, TrialVoid, TrialWindow
+from ecoshare.runtime.window import Measured, Window, WindowFailed
+
+if TYPE_CHECKING:
+    from ecoshare.advise.adviser import TunerAdviser
+
+
+class Attempt(Protocol):
+    """An attempt under way, as the driver knows it."""
+
+    @property
+    def job(self) -> PlannedJob:
+        """Whose it is."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """Lane and slot on each of its devices."""
+        ...
+
+
+@dataclass(slots=True)
+class Measuring:
+    """Carries out the commands that measure.
+
+    Attributes:
+        attempts: Under way, by job.
+        usage: What a job under way has used so far.
+        stopping: Whether the run is being stopped.
+        ready: What the warm server said of itself.
+        tell: Tells the core.
+        settings: Of the device; None where nothing may be set.
+        adviser: Of the tuner; None where nothing is searched.
+        then_stop: Whether the run is for one search alone.
+    """
+
+    plan: Plan
+    folder: RunFolder
+    tables: Mapping[int, LaneTable]
+    attempts: Mapping[str, Attempt]
+    sampler: Sampler
+    profiler: Profiler
+    usage: Callable[[str], Usage]
+    now_s: Callable[[], float]
+    stopping: Callable[[], bool]
+    ready: Callable[[], Ready | None]
+    tell: Callable[[Callable[..., Event]], None]
+    settings: Settings | None = None
+    adviser: TunerAdviser | None = None
+    then_stop: bool = False
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def start(self, command: ProfileJob | ApplySetting | MeasureTrial | Ask, tasks: asyncio.TaskGroup) -> None:
+        """Begin to carry out a command."""
+        match command:
+            case ProfileJob():
+                work = self._profile(command)
+            case ApplySetting():
+                work = self._apply(command)
+            case MeasureTrial():
+                work = self._measure_trial(command)
+            case Ask():
+                work = self._ask(command)
+        task = tasks.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    # A job alone
+
+    async def _profile(self, command: ProfileJob) -> None:
+        """Measure a job in a window of its run; the core is told, whatever comes of it."""
+        memory, error = None, ""
+        try:
+            measured = await self._window(command)
+            job = self.attempts[command.job].job
+            memory = self.profiler.keep(job, command.attempt, measured, self.ready(), self.sampler)
+        except WindowFailed as failed:
+            error = str(failed)
+        except (OSError, UnfitEnvironment):
+            raise
+        except Exception as defect:  # no run ends for a measurement
+            error = f"no profile could be made: {defect!r}"
+        self.tell(partial(Profiled, command=command.id, memory=memory, error=error))
+        if self.profiler.stops_the_run:
+            self.tell(partial(StopRequested, at_once=False))
+
+    async def _window(self, command: ProfileJob) -> Measured:
+        own = self.attempts.get(command.job)
+        if own is None or own.attempt != command.attempt:
+            raise WindowFailed("the job ended before its window")
+        window = Window(
+            tables=dict(self.tables),
+            place=own.places[0],
+            folder=self.folder.job(command.job),
+            attempt=command.attempt,
+            key=samples.attempt_key(command.job, command.attempt),
+            sampler=self.sampler,
+            limits=self.profiler.limits,
+            now_s=self.now_s,
+            usage=partial(self._usage_of, command.job, own),
+            on_gpu=self.plan.device.kind != "cpu",
+        )
+        return await window.measure()
+
+    def _usage_of(self, job: str, own: Attempt) -> Usage | None:
+        """What an attempt has used; None once it has ended, or the run is about to."""
+        return self.usage(job) if self.attempts.get(job) is own and not self.stopping() else None
+
+    # A packing at a setting
+
+    async def _apply(self, command: ApplySetting) -> None:
+        assert self.settings is not None, "the core asks for settings only where they may be set"
+        error = await self.settings.apply(command.setting)
+        if error:
+            self.tell(partial(Refused, command=command.id, error=error))
+        else:
+            self.tell(partial(Done, command=command.id))
+
+    async def _measure_trial(self, command: MeasureTrial) -> None:
+        try:
+            trial = await self._trial(command)
+        except TrialVoid as void:
+            trial = Trial(command.setting, TrialStatus.CONTAMINATED, note=str(void))
+        except (OSError, UnfitEnvironment):
+            raise
+        except Exception as defect:  # no run ends for a measurement
+            trial = Trial(command.setting, TrialStatus.CONTAMINATED, note=f"could not be measured: {defect!r}")
+        self.tell(partial(TrialMeasured, command=command.id, trial=trial))
+
+    async def _trial(self, command: MeasureTrial) -> Trial:
+        own = {job: self.attempts[job] for job in command.jobs if job in self.attempts}
+        if len(own) < len(command.jobs):
+            raise TrialVoid("a job ended before the trial")
+        places = {
+            job: Place(self.tables[lane], slot, self.folder.job(job), each.attempt)
+            for job, each in own.items()
+            for lane, slot in each.places[:1]
+        }
+        window = TrialWindow(
+            command=command,
+            places=places,
+            sampler=self.sampler,
+            now_s=self.now_s,
+            usage=lambda job: self._usage_of(job, own[job]),
+            clocks=self._clocks,
+            readings=self._readings,
+            most_s=self._most_s(command),
+        )
+        return await window.measure()
+
+    async def _clocks(self) -> Clocks | None:
+        return await self.settings.clocks() if self.settings is not None else None
+
+    async def _readings(self) -> Mapping[str, float]:
+        return await self.settings.readings() if self.settings is not None else {}
+
+    def _most_s(self, command: MeasureTrial) -> Mapping[str, float]:
+        """What each job's iterations may take by the tuning limit; nothing for the default setting."""
+        if self.adviser is None or not command.setting:
+            return {}
+        for search in self.adviser.searches.values():
+            if search.search is not None and search.default_times_s.keys() == set(command.jobs):
+                limit = search.search.yardstick.tuning_limit
+                return {job: limit * time_s for job, time_s in search.default_times_s.items()}
+        return {}
+
+    async def _ask(self, command: Ask) -> None:
+        assert self.adviser is not None, "the core asks only where a search was asked for"
+        try:
+            advice = await asyncio.to_thread(self.adviser.answer, command)
+        except Exception as defect:  # no run ends for a search
+            advice = Advice((), True, f"the tuner failed: {defect!r}")
+        self.tell(partial(Advised, command=command.id, setting=advice.setting, over=advice.over, note=advice.note))
+        if advice.over and self.then_stop:
+            self.tell(partial(StopRequested, at_once=False))

@@ -1,0 +1,204 @@
+"""`ecoshare tune` on the fake GPU, whose work takes longer at lower clocks: real jobs, real settings, all put back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ecoshare.core.commands import ApplySetting, MeasureTrial
+from ecoshare.core.events import Done, TrialMeasured
+from ecoshare.measure.tuned import Tuned, TunedStore
+from ecoshare.runtime import log
+from tests.driver import COMPILER, FakeDriver, Fault, presets
+from tests.driver.fake import Settings
+from tests.driver.runs import wait_for
+from tests.driver.training import COMPUTES, SCRIPT, STREAMS, WAITS, Training
+from tests.hardware.claims import FOUND_W, limited
+from tests.runtime.running import ECOSHARE
+
+
+def _may_set() -> bool:
+    from zeus.device.common import has_sys_admin
+
+    return bool(has_sys_admin())
+
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(COMPILER is None, reason="the fake driver is written in C, and there is no compiler"),
+    pytest.mark.skipif(not _may_set(), reason="setting a GPU takes CAP_SYS_ADMIN, as on a real one"),
+]
+
+BEFORE = Settings(FOUND_W, None, None, False)
+
+
+class Machine:
+    """A folder with a training script, and a fake GPU to run it on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "trains.py").write_text(SCRIPT)
+        self.driver = FakeDriver(folder, [presets.H200])
+        with self.driver:
+            limited(self.driver, FOUND_W)
+        self.set_before = len(self.driver.setter_calls())
+
+    def jobs(self, *trainings: Training, steps: int = 100_000) -> Path:
+        path = self.folder / "jobs.yaml"
+        jobs = [training.job(steps, "--responds") for training in trainings]
+        path.write_text(yaml.safe_dump({"version": 1, "jobs": jobs}))
+        return path
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, **self.driver.environment, "ECOSHARE_STATE": str(self.folder / "state")}
+        return subprocess.Popen(
+            [*ECOSHARE, words[0], "--profiles", "profiles", "--device", "cuda:0", *words[1:]],
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*words)
+        stdout, stderr = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def entries(self) -> list[Any]:
+        return list(log.read(self.folder / "runs/latest/events.jsonl"))
+
+    def set_since(self) -> list[str]:
+        return [call.function for call in self.driver.setter_calls()[self.set_before :]]
+
+    def trial_begins(self, number: int) -> bool:
+        """Whether a setting other than the default was applied so often in this run."""
+        try:
+            done = {each.command for each in self.entries() if isinstance(each, Done)}
+            return sum(isinstance(each, ApplySetting) and each.id in done for each in self.entries()) >= number
+        except FileNotFoundError:
+            return False
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    assert machine.driver.gpu(0).settings() == BEFORE, "whatever happened, the GPU is as it was"
+    assert not list((tmp_path / "state").glob("*.json"))
+
+
+def test_a_packing_is_tuned_and_the_next_run_uses_it(machine: Machine) -> None:
+    machine.jobs(COMPUTES, WAITS)
+    done = machine.run("tune", "jobs.yaml", "--budget", "7", "--json")
+    assert done.returncode == 0, done.stderr
+    tuned = json.loads(done.stdout)
+    tuned.pop("run")
+    (kept,) = TunedStore(machine.folder / "profiles").of(
+        {name for lane in tuned["packing"] for name in lane}, "NVIDIA H200", "energy"
+    )
+    assert kept == Tuned.model_validate(tuned)
+    first, *others = kept.trials
+    assert first.requested == kept.default == {"gpu_clock": "unlocked", "power_limit": FOUND_W}
+    assert first.interference == {"computes": 1.0, "waits": 1.0} and first.feasible and first.energy is not None
+    assert others and kept.search_energy_j is not None and kept.search_energy_j > 0.0
+    for trial in others:
+        if trial.requested["gpu_clock"] != "unlocked":
+            assert isinstance(trial.requested["gpu_clock"], float)
+            assert trial.achieved["gpu_clock"] is not None
+            assert trial.achieved["gpu_clock"] <= trial.requested["gpu_clock"]
+        assert trial.achieved["power_limit"] == trial.requested["power_limit"]
+    entries = machine.entries()
+    measured = [each for each in entries if isinstance(each, TrialMeasured)]
+    assert [each.trial.joules for each in measured] == [each.joules for each in kept.trials]
+    assert {job for each in entries if isinstance(each, MeasureTrial) for job in each.jobs} == {"computes", "waits"}
+    assert machine.driver.gpu(0).settings() == BEFORE
+
+    if kept.best == kept.default:
+        pytest.skip("the search has found nothing better than the default")
+    machine.jobs(COMPUTES, WAITS, steps=150)
+    machine.set_before = len(machine.driver.setter_calls())
+    off = machine.run("run", "jobs.yaml", "--control", "off", "--no-report")
+    assert off.returncode == 0 and machine.set_since() == []
+    used = machine.run("run", "jobs.yaml", "--no-report", "--json")
+    assert used.returncode == 0 and "tuned setting" in used.stderr
+    assert machine.set_since(), "and is put back: the fixture looks"
+    (setting, *_) = [each.setting for each in machine.entries() if isinstance(each, ApplySetting)]
+    assert dict(setting).items() <= (kept.best or {}).items()
+    assert json.loads(used.stdout)["settings"][0]["setting"] == dict(setting)
+
+
+def test_control_off_calls_no_setter_whatever_is_run(machine: Machine) -> None:
+    machine.jobs(STREAMS, steps=60)
+    done = machine.run("run", "jobs.yaml", "--control", "off", "--no-report")
+    assert done.returncode == 0, done.stderr
+    auto = machine.run("run", "jobs.yaml", "--no-report")
+    assert auto.returncode == 0 and machine.set_since() == [], "nor does a run for which nothing was tuned"
+
+
+def test_ctrl_c_in_a_trial_puts_everything_back(machine: Machine) -> None:
+    process = machine.start("tune", "trains.py", "--", *STREAMS.args(100_000), "--responds")
+    wait_for(lambda: machine.trial_begins(1), 120)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "nothing is kept" in stderr and "cut off" in stdout and "Traceback" not in stderr
+    assert not list((machine.folder / "profiles").glob("tuned/*.json"))
+
+
+def test_kill_9_in_a_trial_puts_everything_back_within_a_second(machine: Machine) -> None:
+    process = machine.start("tune", "trains.py", "--", *STREAMS.args(100_000), "--responds")
+    wait_for(lambda: machine.trial_begins(1), 120)
+    os.kill(process.pid, signal.SIGKILL)
+    began_s = time.monotonic()
+    wait_for(lambda: machine.driver.gpu(0).settings() == BEFORE, 5)
+    took_s = time.monotonic() - began_s
+    process.communicate()
+    assert took_s < 1.0
+    wait_for(lambda: not list((machine.folder / "state").glob("*.json")), 5)
+
+
+def test_the_second_is_refused_with_the_name_of_the_first(machine: Machine) -> None:
+    process = machine.start("tune", "trains.py", "--", *STREAMS.args(100_000), "--responds")
+    wait_for(lambda: (machine.folder / "runs/latest/events.jsonl").exists(), 60)
+    second = machine.run("tune", "trains.py", "--runs", "others", "--", *STREAMS.args(100), "--responds")
+    assert second.returncode == 4 and f"process {process.pid} (" in second.stderr and "tune" in second.stderr
+    assert len(second.stderr.strip().splitlines()) == 2, "one line and its remedy"
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+
+
+def test_without_permission_it_is_said_once_with_the_remedy(machine: Machine) -> None:
+    machine.driver.fault(Fault.NO_PERMISSION)
+    done = machine.run("tune", "trains.py", "--", *WAITS.args(100_000), "--responds")
+    machine.driver.mend()
+    assert done.returncode == 4, done.stdout
+    assert done.stderr.count("ZEUSD_SOCK_PATH") <= 2 and "Traceback" not in done.stderr
+    assert "nothing can be set" in done.stderr
+
+
+def test_a_knob_that_fails_on_the_way_leaves_the_others(machine: Machine) -> None:
+    machine.driver.fault(Fault.NO_LOCKED_CLOCKS, functions="nvmlDeviceSetGpuLockedClocks", first=2)
+    done = machine.run("tune", "trains.py", "--budget", "6", "--json", "--", *STREAMS.args(100_000), "--responds")
+    machine.driver.mend()
+    assert done.returncode == 0, done.stderr
+    tuned = json.loads(done.stdout)
+    assert (tuned["best"] is not None and "gpu_clock" not in json.dumps(tuned["best"])) or (
+        tuned["best"]["gpu_clock"] == "unlocked"
+    )
+
+
+def test_a_job_that_ends_in_the_search_ends_it(machine: Machine) -> None:
+    done = machine.run("tune", "trains.py", "--", *WAITS.args(520), "--responds")
+    assert done.returncode == 1 and "ended before" in done.stderr and "Traceback" not in done.stderr
