@@ -9,6 +9,14 @@ hand-over, the simulator calls it in virtual time; neither asks the controller.
     rank 0   B         ▏████████▏        ████    equal ranks: least time held per unit of weight first,
                                                  unless somebody has waited for too long
     rank 1   C                                   waits until no rank 0 wants the turn
+
+A job that leaves its turn to load data keeps its claim: it comes back with the service that it had, and once the
+holder has had as much, it gets the turn at the holder's next boundary instead of at the end of the quantum.
+
+::
+
+    rank 0   A █▏  ▏█▏  ▏█▏  ▏█▏  ▏              loads data after each iteration
+    rank 0   B  ▏██▏ ▏██▏ ▏██▏ ▏██▏              has what A leaves of the time, at least half of it
 """
 
 from __future__ import annotations
@@ -41,12 +49,14 @@ class Contender(NamedTuple):
         rank: Lower goes first, whatever was held before.
         service_s: Time it has held the turn, divided by its weight.
         since_s: When it began to wait.
+        back: Whether it had the turn before, left it to load data, and has not had it since.
     """
 
     slot: int
     rank: int
     service_s: float
     since_s: float
+    back: bool = False
 
 
 def next_holder(
@@ -59,7 +69,9 @@ def next_holder(
     tables always give equal answers.
 
     Where turns differ in length, fair queueing gives somebody two of them in a row. It may, as long as all who wait
-    could still be served within the bound after that, the one who has waited longest first; else he is chosen.
+    could still be served within the bound after that, the one who has waited longest first; else he is chosen. The
+    chosen one's own place among them is counted as a margin, but not where it was away: in a lane of few jobs that
+    would leave no room to come back before the others.
 
     Args:
         contenders: Jobs that want the turn.
@@ -72,18 +84,61 @@ def next_holder(
         return None
     first = min(each.rank for each in waiting)
     waiting = sorted((each for each in waiting if each.rank == first), key=lambda each: (each.since_s, each.slot))
-    if any(now_s - each.since_s + (turns + 1) * turn_s > bound_s for turns, each in enumerate(waiting)):
+    least = min(waiting, key=lambda each: (each.service_s, each.since_s, each.slot))
+    served = [each for each in waiting if each is not least or not each.back]
+    if any(now_s - each.since_s + (turns + 1) * turn_s > bound_s for turns, each in enumerate(served)):
         return waiting[0].slot
-    return min(waiting, key=lambda each: (each.service_s, each.since_s, each.slot)).slot
+    return least.slot
 
 
-def service_on_return_s(own_s: float, present_s: Iterable[float]) -> float:
+def service_on_return_s(own_s: float, present_s: Iterable[float], credit_s: float = 0.0) -> float:
     """Weighted service with which a job joins those present, seconds.
 
-    A newcomer, or one that was away loading data, starts level with the least served of those present: it neither
-    catches up on what it did not ask for nor pays for its absence.
+    A newcomer starts level with the least served of those present: it does not catch up on what it did not ask for.
+    One that was away loading data may be behind them by its credit. Without that, each absence would cost it what the
+    others had meanwhile, and one that is away after every iteration would never catch up.
+
+    Args:
+        own_s: What it had when it left.
+        present_s: What those have who hold the turn or wait for it.
+        credit_s: Most that it may catch up. One turn: all that others can have had before it could come back.
     """
-    return max(own_s, min(present_s, default=own_s))
+    return max(own_s, min(present_s, default=own_s) - credit_s)
+
+
+def early_at_s(rank: int, waiting: Iterable[Contender]) -> float:
+    """Weighted service beyond which a holder makes room before its quantum is used up, seconds; inf: for nobody.
+
+    That of the least served who was away and has the holder's rank. One that was away for longer than it had held the
+    turn is behind already, and comes in at the next boundary; one that was away for a moment, once they are level.
+
+    Args:
+        rank: The holder's.
+        waiting: The others that want the turn.
+    """
+    return min((each.service_s for each in waiting if each.back and each.rank == rank), default=math.inf)
+
+
+def successor(
+    holder: Contender, waiting: Iterable[Contender], used_up: bool, now_s: float, turn_s: float, bound_s: float
+) -> int:
+    """The slot that has the turn after a boundary of its holder: the holder's own where it goes on.
+
+    With its quantum used up it contends like the others; before that it makes room only for one that is more urgent or
+    was away, and only where that one is next.
+
+    Args:
+        holder: With its service up to now, waiting since now.
+        waiting: The others that want the turn.
+        used_up: Whether its quantum is.
+        now_s: As in `next_holder`, like those that follow.
+        turn_s: Longest that a turn is expected to take.
+        bound_s: Longest that a job should wait, where all ranks are equal.
+    """
+    others = list(waiting)
+    chosen = next_holder([*others, holder], now_s, turn_s, bound_s)
+    comes_in = any(each.slot == chosen and (each.back or each.rank < holder.rank) for each in others)
+    return holder.slot if chosen is None or not (used_up or comes_in) else chosen
 
 
 def quantum_s(

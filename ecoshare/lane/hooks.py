@@ -68,7 +68,8 @@ class Hooks:
         self._root_watch: Any = None
         self._inside = False
         self._thread = threading.main_thread().ident
-        self._fetch_s: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
+        # Means of what fetches took: of those whose batch seemed to be there, and of the others.
+        self._fetch_s: weakref.WeakKeyDictionary[Any, dict[bool, float]] = weakref.WeakKeyDictionary()
         self._alive = True
 
     def install(self) -> None:
@@ -220,7 +221,8 @@ class Hooks:
             if ended is not None:
                 self._boundary(ended)
                 self._arm()
-            away = self._tracker.phase is Phase.BETWEEN and self._worth_leaving(batches)
+            there = _is_there(batches)
+            away = self._tracker.phase is Phase.BETWEEN and self._worth_leaving(batches, there)
             if away:
                 self._yielder.leave()
             self._inside = True
@@ -230,13 +232,14 @@ class Hooks:
             finally:
                 self._inside = False
                 took_s = time.monotonic() - began_s
-                self._fetch_s[batches] = 0.8 * self._fetch_s.get(batches, took_s) + 0.2 * took_s
+                known_s = self._fetch_s.setdefault(batches, {})
+                known_s[there] = 0.8 * known_s.get(there, took_s) + 0.2 * took_s
                 if away:
                     self._yielder.take()
 
         dataloader._BaseDataLoaderIter.__next__ = fetch_and_yield  # type: ignore[method-assign, assignment]
 
-    def _worth_leaving(self, batches: Any) -> bool:
+    def _worth_leaving(self, batches: Any, there: bool) -> bool:
         """Whether the device would stand idle during the next fetch for long enough to hand it over.
 
         Without worker processes the fetch is this process's own work: on the CPU that is device work.
@@ -244,10 +247,24 @@ class Hooks:
         workers: int = getattr(batches, "_num_workers", 0)
         if workers == 0 and not self._accelerator:
             return False
-        known_s = self._fetch_s.get(batches)
-        return workers > 0 if known_s is None else known_s > _WORTH_LEAVING_S
+        known_s = self._fetch_s.get(batches, {}).get(there)
+        return workers > 0 and not there if known_s is None else known_s > _WORTH_LEAVING_S
 
     def _boundary(self, kind: Boundary) -> None:
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
             return  # a graph is being captured: a synchronisation would break it
         self._yielder.boundary(kind)
+
+
+def _is_there(batches: Any) -> bool:
+    """Whether the workers have made the next batch of a `DataLoader`'s iterator, as far as can be seen from outside.
+
+    A batch out of order counts too. Looked at in torch's own fields, for there is nothing else that tells without
+    fetching; where they are not as known, no batch is there, and only the time of fetches counts.
+    """
+    try:
+        if batches._rcvd_idx >= batches._send_idx:
+            return True  # the end, which is told at once
+        return len(batches._task_info.get(batches._rcvd_idx, ())) == 2 or not batches._data_queue.empty()
+    except (AttributeError, OSError):
+        return False

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import math
 import mmap
 import os
 import threading
@@ -24,7 +25,15 @@ from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
-from ecoshare.core.turns import WAIT_PER_JOB_S, Contender, next_holder, quantum_s, service_on_return_s
+from ecoshare.core.turns import (
+    WAIT_PER_JOB_S,
+    Contender,
+    early_at_s,
+    next_holder,
+    quantum_s,
+    service_on_return_s,
+    successor,
+)
 from ecoshare.lane import futex
 
 SLOTS = 64
@@ -41,7 +50,7 @@ NO_RANK = 2**31 - 1
 AT_ONCE = -(2**31)
 """Rank of somebody for whom every holder makes room at its next boundary."""
 
-_MAGIC = 0x45434F33  # changes with the layout
+_MAGIC = 0x45434F34  # changes with the layout
 
 
 class Seat(IntEnum):
@@ -77,6 +86,7 @@ class Header(ctypes.Structure):
         ("used", ctypes.c_int32),
         ("only", ctypes.c_int32),
         ("quantum_s", ctypes.c_double),
+        ("early_at_s", ctypes.c_double),
         ("wait_per_job_s", ctypes.c_double),
         ("bound_s", ctypes.c_double),
         ("turn_s", ctypes.c_double),
@@ -99,6 +109,7 @@ class Slot(ctypes.Structure):
         ("out_of_memory", ctypes.c_uint32),
         ("rank", ctypes.c_int32),
         ("ask", ctypes.c_uint32),
+        ("back", ctypes.c_uint32),
         ("weight", ctypes.c_double),
         ("service_s", ctypes.c_double),
         ("since_s", ctypes.c_double),
@@ -159,6 +170,7 @@ class LaneTable:
         layout.header.holder = NOBODY
         layout.header.waiting_rank = NO_RANK
         layout.header.only = ANYBODY
+        layout.header.early_at_s = math.inf
         layout.header.wait_per_job_s = wait_per_job_s
         layout.header.refill_s = REFILL_AT_FIRST_S
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -224,16 +236,21 @@ class LaneTable:
         for index in range(self.header.used):
             slot = self.slots[index]
             if slot.seat == Seat.WAITING and index != holder and self.admits(index):
-                yield Contender(index, slot.rank, slot.service_s, slot.since_s)
+                yield Contender(index, slot.rank, slot.service_s, slot.since_s, bool(slot.back))
 
     def admits(self, index: int) -> bool:
         """Whether a slot may have the turn: all may, unless it is reserved."""
         return self.header.only in (ANYBODY, index)
 
-    def choose(self, now_s: float, *also: Contender) -> int | None:
-        """The slot that gets the turn next, of those that wait and those given; the caller holds the lock."""
-        contenders = [*self.contenders(), *(each for each in also if self.admits(each.slot))]
-        return next_holder(contenders, now_s, self.header.turn_s, self.header.bound_s)
+    def choose(self, now_s: float) -> int | None:
+        """The slot that gets the turn next, of those that wait; the caller holds the lock."""
+        return next_holder(self.contenders(), now_s, self.header.turn_s, self.header.bound_s)
+
+    def succeed(self, holder: Contender, used_up: bool, now_s: float) -> int | None:
+        """The slot that has the turn after a boundary of its holder; the caller holds the lock."""
+        if not self.admits(holder.slot):
+            return self.choose(now_s)
+        return successor(holder, self.contenders(), used_up, now_s, self.header.turn_s, self.header.bound_s)
 
     def grant(self, index: int | None) -> None:
         """Give the turn to a slot, or to nobody; the caller holds the lock."""
@@ -261,14 +278,21 @@ class LaneTable:
 
     def level(self, index: int, now_s: float) -> None:
         """Bring a newcomer's or returner's service level with those present; the caller holds the lock."""
-        present_s = [
-            slot.service_s + ((now_s - slot.since_s) / slot.weight if slot.seat == Seat.HOLDING else 0.0)
-            for other, slot in enumerate(self.slots[: self.header.used])
-            if other != index and slot.seat in (Seat.WAITING, Seat.HOLDING)
+        slot = self.slots[index]
+        present = [
+            other
+            for place, other in enumerate(self.slots[: self.header.used])
+            if place != index and other.seat in (Seat.WAITING, Seat.HOLDING)
         ]
+        present_s = [
+            other.service_s + ((now_s - other.since_s) / other.weight if other.seat == Seat.HOLDING else 0.0)
+            for other in present
+        ]
+        turn_s = self.header.turn_s / min((other.weight for other in present), default=1.0)
         # Where nobody is present, the service that the last holder had: a newcomer must not catch up on those away.
-        own_s = self.slots[index].service_s
-        self.slots[index].service_s = service_on_return_s(own_s, present_s or [self.header.virtual_s])
+        slot.service_s = service_on_return_s(
+            slot.service_s, present_s or [self.header.virtual_s], turn_s if slot.back else 0.0
+        )
 
     def free(self, index: int) -> None:
         """Empty the slot of a process that is gone; where it held the turn, grant it again."""
@@ -294,10 +318,11 @@ class LaneTable:
     def refresh(self) -> None:
         """Renew what a holder reads at each boundary without the lock; the caller holds it.
 
-        That is the rank of the most urgent job that waits, and the quantum.
+        That is the rank of the most urgent job that waits, the quantum, and the service beyond which the holder makes
+        room for one that was away.
         """
         header, holder = self.header, self.header.holder
-        jobs, longest_s, waiting_rank = 0, 0.0, NO_RANK
+        jobs, longest_s, waiting_rank, back = 0, 0.0, NO_RANK, False
         for index in range(header.used):
             slot = self.slots[index]
             seat = slot.seat
@@ -306,8 +331,12 @@ class LaneTable:
                 longest_s = max(longest_s, slot.longest_iteration_s)
                 if seat == Seat.WAITING and index != holder and self.admits(index):
                     waiting_rank = min(waiting_rank, slot.rank)
+                    back = back or bool(slot.back)
         cost_s = header.latency_s + max(0.0, header.refill_s)
         header.quantum_s = quantum_s(jobs, cost_s, longest_s, header.wait_per_job_s)
         header.turn_s = header.quantum_s + longest_s + cost_s
         header.bound_s = jobs * header.wait_per_job_s
         header.waiting_rank = waiting_rank if holder == NOBODY or self.admits(holder) else AT_ONCE
+        header.early_at_s = math.inf
+        if back and holder != NOBODY:
+            header.early_at_s = early_at_s(self.slots[holder].rank, self.contenders())

@@ -12,6 +12,7 @@ No message goes to the controller: the holder picks its successor itself, with `
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -52,6 +53,8 @@ class Turn:
         self._slot = table.slots[index]
         self._place = _COLD  # of the iteration under way, counted from the hand-over
         self._lost_s = 0.0  # by the cold iterations of this turn
+        self._left_s = 0.0
+        self._away_s = 0.0  # since the last iteration ended
         self._slot.pid = os.getpid()
 
     @property
@@ -70,6 +73,9 @@ class Turn:
         chosen = None
         with table.locked():
             slot.since_s = time.monotonic()
+            if self._left_s:
+                self._away_s += slot.since_s - self._left_s
+            slot.back = slot.handovers > 0
             table.level(self._index, slot.since_s)
             slot.seat = Seat.WAITING
             if table.header.holder == NOBODY:
@@ -84,7 +90,7 @@ class Turn:
         self._wait()
 
     def offer(self, drain: Callable[[], None]) -> None:
-        """At a boundary: hand the turn over if its quantum is used up or someone more urgent waits.
+        """At a boundary: hand the turn over if its quantum is used up, or someone waits who need not wait for that.
 
         Args:
             drain: Waits until the device has done what the job has asked of it.
@@ -98,21 +104,29 @@ class Turn:
             self._stop()
         if header.waiting_rank == NO_RANK or not self.holding:
             return
-        if time.monotonic() - slot.since_s < header.quantum_s and header.waiting_rank >= slot.rank:
+        held_s = time.monotonic() - slot.since_s
+        early = self._service_s(held_s) > header.early_at_s
+        if held_s < header.quantum_s and not early and header.waiting_rank >= slot.rank:
             return
         drain()
         with table.locked():
             now_s = time.monotonic()
+            held_s = now_s - slot.since_s
+            used_up = held_s >= header.quantum_s
+            mine = Contender(self._index, slot.rank, self._service_s(held_s), now_s)
+            chosen = table.succeed(mine, used_up, now_s)
+            if chosen == self._index and not used_up:
+                header.early_at_s = math.inf  # not in this turn, unless somebody comes or goes
+                return
             self._account(now_s)
-            mine = Contender(self._index, slot.rank, slot.service_s, now_s)
-            chosen = table.choose(now_s, mine)
             if chosen == self._index:
                 slot.since_s = now_s
                 table.refresh()
                 return
             slot.since_s = now_s
             slot.seat = Seat.WAITING
-            self._learn_loss()
+            if used_up:  # a turn that was cut short has not lost all that it would have
+                self._learn_loss()
             table.grant(chosen)
         table.wake(chosen)
         self._mark(Kind.TURN_ENDS, now_s)
@@ -129,6 +143,7 @@ class Turn:
             if held:
                 self._account(now_s)
             slot.seat = Seat.AWAY
+            self._left_s = now_s
             if table.header.holder == self._index:
                 chosen = table.choose(now_s)
                 table.grant(chosen)
@@ -150,10 +165,11 @@ class Turn:
         waited_s = slot.waited_s
         if slot.last_s:
             took_s = now_s - slot.last_s - (waited_s - slot.waited_at_last_s)
-            self._learn(took_s)
+            self._learn(took_s - self._away_s)  # absences keep nobody waiting
         else:
             slot.first_s, slot.waited_at_first_s = now_s, waited_s
         slot.last_s, slot.waited_at_last_s = now_s, waited_s
+        self._away_s = 0.0
 
     @property
     def asked(self) -> int:
@@ -189,11 +205,14 @@ class Turn:
         # Decays, so that one slow iteration (a checkpoint, a compilation) does not bound the quantum for ever.
         slot.longest_iteration_s = max(took_s, 0.95 * slot.longest_iteration_s)
 
+    def _service_s(self, held_s: float) -> float:
+        return float(self._slot.service_s + held_s / (self._slot.weight or 1.0))
+
     def _account(self, now_s: float) -> None:
         slot = self._slot
         held_s = now_s - slot.since_s
         slot.held_s += held_s
-        slot.service_s += held_s / (slot.weight or 1.0)
+        slot.service_s = self._service_s(held_s)
         header = self._table.header
         header.virtual_s = max(header.virtual_s, slot.service_s)
 
@@ -223,6 +242,7 @@ class Turn:
     def _begin(self, now_s: float) -> None:
         slot = self._slot
         slot.handovers += 1
+        slot.back = 0
         slot.since_s = now_s
         slot.seat = Seat.HOLDING
         self._mark(Kind.TURN_BEGINS, now_s)

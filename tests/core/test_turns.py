@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
+from dataclasses import dataclass
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecoshare.core.turns import (
@@ -12,9 +14,11 @@ from ecoshare.core.turns import (
     HANDOVER_SHARE,
     SHORTEST_QUANTUM_S,
     Contender,
+    early_at_s,
     next_holder,
     quantum_s,
     service_on_return_s,
+    successor,
 )
 
 CONTENDERS = st.lists(
@@ -76,6 +80,12 @@ def test_a_newcomer_starts_level_and_catches_nothing_up() -> None:
     assert service_on_return_s(3.0, []) == 3.0
 
 
+def test_one_that_was_away_keeps_what_it_is_owed_up_to_its_credit() -> None:
+    assert service_on_return_s(6.5, [7.0, 9.0], credit_s=1.0) == 6.5
+    assert service_on_return_s(2.0, [7.0, 9.0], credit_s=1.0) == 6.0
+    assert service_on_return_s(8.0, [7.0, 9.0], credit_s=1.0) == 8.0
+
+
 def test_the_quantum_keeps_handovers_to_their_share() -> None:
     assert quantum_s(1, 0.002, 0.01) == 0.002 / HANDOVER_SHARE
     assert quantum_s(4, 0.0, 0.001) == SHORTEST_QUANTUM_S
@@ -104,3 +114,171 @@ def test_no_wait_is_past_the_bound_where_turns_differ_in_length(jobs: int, seed:
         now_s += held_s
         served_s[slot] += held_s
         since_s[slot] = now_s
+
+
+def after_boundary(holder: Contender, *waiting: Contender, used_up: bool = False, bound_s: float = math.inf) -> int:
+    return successor(holder, waiting, used_up, now_s=10.0, turn_s=1.0, bound_s=bound_s)
+
+
+def test_a_holder_goes_on_within_its_quantum_unless_somebody_was_away_and_is_owed_more() -> None:
+    holder = Contender(0, 1, 5.0, 10.0)
+    waits, was_away = Contender(1, 1, 1.0, 9.0), Contender(2, 1, 2.0, 9.5, back=True)
+    assert after_boundary(holder, waits) == 0
+    assert after_boundary(holder, waits, used_up=True) == 1
+    assert after_boundary(holder, was_away) == 2
+    assert after_boundary(holder, was_away._replace(service_s=6.0)) == 0, "it has had more than the holder"
+    assert after_boundary(holder, waits, was_away) == 0, "another is before it, who waits for the quantum"
+    assert after_boundary(holder, waits._replace(service_s=3.0), was_away) == 2
+
+
+def test_absences_do_not_pass_ranks() -> None:
+    holder = Contender(0, 1, 5.0, 10.0)
+    assert after_boundary(holder, Contender(1, 2, 0.0, 0.0, back=True), used_up=True) == 0
+    assert after_boundary(holder, Contender(1, 2, 0.0, 0.0, back=True), bound_s=1.0) == 0
+    assert after_boundary(holder, Contender(1, 0, 9.0, 9.9)) == 1
+    assert early_at_s(1, [Contender(1, 2, 0.0, 0.0, back=True), Contender(2, 1, 3.0, 0.0)]) == math.inf
+    assert early_at_s(1, [Contender(1, 1, 4.0, 0.0, back=True), Contender(2, 1, 3.0, 0.0, back=True)]) == 3.0
+
+
+def test_nobody_comes_early_where_another_would_then_wait_past_the_bound() -> None:
+    holder, waits = Contender(0, 0, 5.0, 10.0), Contender(1, 0, 4.0, 2.0)
+    was_away = Contender(2, 0, 3.0, 9.5, back=True)
+    assert after_boundary(holder, waits, was_away, bound_s=9.5) == 2
+    assert after_boundary(holder, waits, was_away, bound_s=8.5) == 0, "the other would have waited for 9 s"
+
+
+@dataclass
+class Simulated:
+    """A job in virtual time: an iteration of so long, then an absence; and what became of it."""
+
+    iteration_s: float
+    away_s: float = 0.0
+    weight: float = 1.0
+    rank: int = 0
+    held_s: float = 0.0
+    longest_wait_s: float = 0.0
+    service_s: float = 0.0
+    since_s: float = 0.0
+    back_at_s: float | None = 0.0  # None: it is there
+    back: bool = False
+
+
+class Lane:
+    """A lane in virtual time, whose hand-overs take none."""
+
+    def __init__(self, jobs: list[Simulated], handover_s: float = 0.0) -> None:
+        self.jobs = jobs
+        longest_s = max(job.iteration_s for job in jobs)
+        self.quantum_s = quantum_s(len(jobs), handover_s, longest_s)
+        self.turn_s = self.quantum_s + longest_s
+        self.bound_s = 0.25 * len(jobs)
+        self.now_s = self.began_s = self.virtual_s = 0.0
+        self.holder: int | None = None
+
+    def run(self, until_s: float) -> None:
+        while self.now_s < until_s:
+            if self.holder is None:
+                self.now_s = max(self.now_s, min(job.back_at_s for job in self.jobs if job.back_at_s is not None))
+                self._return()
+            else:
+                self.now_s += self.jobs[self.holder].iteration_s
+                self._return()
+                self._boundary(self.holder)
+
+    def _return(self) -> None:
+        away = [(job.back_at_s, slot) for slot, job in enumerate(self.jobs) if job.back_at_s is not None]
+        for back_at_s, slot in sorted(away):
+            if back_at_s > self.now_s:
+                break
+            job = self.jobs[slot]
+            present = [each for each, other in enumerate(self.jobs) if other.back_at_s is None]
+            present_s = [self._service_s(each, back_at_s) for each in present] or [self.virtual_s]
+            turn_s = self.turn_s / min((self.jobs[each].weight for each in present), default=1.0)
+            job.back, job.since_s, job.back_at_s = job.held_s > 0.0, back_at_s, None
+            job.service_s = service_on_return_s(job.service_s, present_s, turn_s if job.back else 0.0)
+        if self.holder is None:
+            self._grant(self._next())
+
+    def _boundary(self, slot: int) -> None:
+        job, held_s = self.jobs[slot], self.now_s - self.began_s
+        if job.away_s:
+            self._account(slot)
+            job.back_at_s = self.now_s + job.away_s
+            self._grant(self._next())
+            return
+        waiting = self._waiting()
+        used_up, urgent = held_s >= self.quantum_s, any(each.rank < job.rank for each in waiting)
+        early = self._service_s(slot, self.now_s) > early_at_s(job.rank, waiting)
+        if not waiting or not (used_up or urgent or early):
+            return
+        mine = Contender(slot, job.rank, self._service_s(slot, self.now_s), self.now_s)
+        chosen = successor(mine, waiting, used_up, self.now_s, self.turn_s, self.bound_s)
+        if chosen == slot and not used_up:
+            return
+        self._account(slot)
+        job.since_s = self.now_s
+        self._grant(chosen)
+
+    def _waiting(self) -> list[Contender]:
+        return [
+            Contender(slot, job.rank, job.service_s, job.since_s, job.back)
+            for slot, job in enumerate(self.jobs)
+            if job.back_at_s is None and slot != self.holder
+        ]
+
+    def _next(self) -> int | None:
+        self.holder = None
+        return next_holder(self._waiting(), self.now_s, self.turn_s, self.bound_s)
+
+    def _service_s(self, slot: int, at_s: float) -> float:
+        job = self.jobs[slot]
+        return job.service_s + ((at_s - self.began_s) / job.weight if slot == self.holder else 0.0)
+
+    def _account(self, slot: int) -> None:
+        job = self.jobs[slot]
+        job.service_s = self._service_s(slot, self.now_s)
+        job.held_s += self.now_s - self.began_s
+        self.virtual_s = max(self.virtual_s, job.service_s)
+
+    def _grant(self, slot: int | None) -> None:
+        self.holder, self.began_s = slot, self.now_s
+        if slot is not None:
+            job = self.jobs[slot]
+            job.longest_wait_s = max(job.longest_wait_s, self.now_s - job.since_s)
+            job.back = False
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.floats(0.002, 0.05),
+    st.floats(0.002, 0.2),
+    st.floats(0.002, 0.05),
+    st.sampled_from([0.25, 1.0, 4.0]),
+    st.sampled_from([0.0001, 0.0025]),
+)
+def test_one_that_loads_data_gets_what_it_can_use_or_its_share(
+    iteration_s: float, away_s: float, other_s: float, weight: float, handover_s: float
+) -> None:
+    loads, plain = Simulated(iteration_s, away_s, weight), Simulated(other_s)
+    lane = Lane([loads, plain], handover_s)
+    lane.run(30.0)
+    # It comes back in the middle of the other's iteration, which is never cut.
+    can_use = iteration_s / (iteration_s + away_s + other_s)
+    assert loads.held_s / lane.now_s > 0.95 * min(can_use, weight / (weight + 1))
+    assert plain.held_s / lane.now_s > 0.95 / (weight + 1)
+    assert loads.held_s + plain.held_s > 0.98 * lane.now_s, "the device stood idle while somebody wanted it"
+
+
+JOBS = st.builds(Simulated, iteration_s=st.floats(0.002, 0.03), away_s=st.just(0.0) | st.floats(0.002, 0.2))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(JOBS, min_size=2, max_size=8), st.sampled_from([0.0001, 0.0025]))
+def test_absences_starve_nobody_and_nobody_waits_past_the_bound(jobs: list[Simulated], handover_s: float) -> None:
+    lane = Lane(jobs, handover_s)
+    lane.run(30.0)
+    longest_s = max(job.iteration_s for job in jobs)
+    for job in jobs:
+        can_use = job.iteration_s / (job.iteration_s + job.away_s + longest_s) if job.away_s else 1.0
+        assert job.held_s / lane.now_s > 0.8 * min(can_use, 1 / len(jobs))
+        assert job.longest_wait_s <= lane.bound_s + 1e-9

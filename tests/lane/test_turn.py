@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -282,6 +283,94 @@ def test_time_is_shared_by_time_and_not_by_turns(table: LaneTable, fork) -> None
     succeed(fork(0, working(0.03)), fork(1, working(0.003)))
     held = [table.slots[slot].held_s for slot in range(2)]
     assert 0.6 < held[0] / held[1] < 1.6
+
+
+def load_data(count: int, away_s: float = 0.01) -> Callable[[Turn, LaneTable], None]:
+    """A job of iterations of 5 ms that leaves its turn after each, to load data."""
+
+    def body(turn: Turn, own: LaneTable) -> None:
+        turn.take()
+        for _ in range(count):
+            time.sleep(0.005)
+            turn.count(evaluating=False)
+            turn.offer(lambda: None)
+            turn.leave()
+            time.sleep(away_s)
+            turn.take()
+        turn.leave()
+
+    return body
+
+
+def train(turn: Turn, own: LaneTable) -> None:
+    """A job of iterations of 5 ms that does not end by itself."""
+    turn.take()
+    while True:
+        time.sleep(0.005)
+        turn.count(evaluating=False)
+        turn.offer(lambda: None)
+
+
+def test_one_that_loads_data_does_not_wait_for_whole_quanta(table: LaneTable, fork) -> None:
+    fork(0, train)
+    until(lambda: table.slots[0].iterations > 3)
+    loads = fork(1, load_data(60))
+    until(lambda: table.slots[1].iterations > 0)
+    before = table.slots[0].iterations
+    succeed(loads)
+    assert table.header.quantum_s > 0.1, "no quantum would be long enough to show anything"
+    assert 40 < table.slots[0].iterations - before < 60 * 8, "one gets next to nothing"
+    assert table.slots[1].waited_s < 60 * 0.05
+
+
+def test_one_that_was_away_for_a_moment_waits_until_the_other_has_had_as_much(table: LaneTable, fork) -> None:
+    fork(0, train)
+    until(lambda: table.slots[0].iterations > 3)
+    succeed(fork(1, load_data(60, away_s=0.0)))
+    held_s = [table.slots[0].service_s, 60 * 0.005]
+    assert held_s[0] > 0.7 * held_s[1], "it came back before it was its turn"
+
+
+def test_absences_of_a_less_urgent_job_do_not_interrupt_a_more_urgent_one(table: LaneTable, fork) -> None:
+    urgent = fork(0, iterate(150, each_s=0.004), rank=0)
+    until(lambda: table.header.holder == 0)
+
+    def come_back(turn: Turn, own: LaneTable) -> None:
+        own.slots[1].handovers = 1
+        load_data(5)(turn, own)
+
+    patient = fork(1, come_back, rank=1)
+    until(lambda: table.slots[1].back == 1)
+    succeed(urgent, patient)
+    assert table.slots[0].handovers == 1
+
+
+def test_deaths_of_one_that_loads_data_and_of_one_in_between_lose_nothing(table: LaneTable, fork) -> None:
+    def come_back(turn: Turn, own: LaneTable) -> None:
+        turn.take()
+        turn.leave()
+        until(lambda: own.header.holder == 0)
+        turn.take()
+        turn.leave()
+
+    def let_in(turn: Turn, own: LaneTable) -> None:
+        until(lambda: own.slots[1].handovers == 1 and own.slots[1].seat == Seat.AWAY)
+        hold_until_killed(turn, own)
+
+    for dies in (1, 0):
+        pids = [fork(0, let_in), fork(1, come_back)]
+        until(lambda: table.header.early_at_s < math.inf)
+        os.kill(pids[dies], signal.SIGKILL)
+        os.waitpid(pids[dies], 0)
+        table.free(dies)
+        if dies == 0:
+            succeed(pids[1])
+        else:
+            assert table.header.early_at_s == math.inf, "the holder would make room for the dead"
+            os.kill(pids[0], signal.SIGKILL)
+            os.waitpid(pids[0], 0)
+            table.free(0)
+    assert table.header.holder == NOBODY
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
