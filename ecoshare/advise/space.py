@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tuner import Knob, Role, Space, bucketised
 
-ROLES = {
+_ROLES = {
     "gpu_clock": Role.CORE_CLOCK,
     "memory_clock": Role.MEMORY_CLOCK,
     "power_limit": Role.POWER_LIMIT,
@@ -16,6 +16,11 @@ ROLES = {
 
 MOST_VALUES = 24
 """Of one knob: neighbours among the hundred clocks of a GPU differ by less than what can be measured."""
+
+
+def knob_of(name: str, values: Sequence[float], special: Mapping[str, float]) -> Knob:
+    """A hardware knob for the tuner, which knows by its role what it does."""
+    return Knob(name, tuple(values), _ROLES[name], special)
 
 
 def space_of(knobs: Sequence[Knob], allows: Callable[[Mapping[str, float | str]], bool]) -> Space:

@@ -39,7 +39,9 @@ CLEARLY = 1.15
 _EARLY = 5
 """Iterations that tell."""
 
-_NO_METER = "the joules of this device are not measured here (see `ecoshare doctor`), and a model knows nothing of clocks"
+_NO_METER = (
+    "the joules of this device are not measured here (see `ecoshare doctor`), and a model knows nothing of clocks"
+)
 
 _OTHERS = frozenset({"hardware slowdown", "temperature", "temperature (hardware)", "power brake"})
 """Throttles that no setting of ours asks for. Its own power limit is what a trial tries out."""

@@ -115,12 +115,12 @@ class _Searching:
     def adviser(self, profiler: Profiler) -> TunerAdviser:
         """The adviser of the run whose profiles are kept there."""
         from ecoshare.advise.adviser import TunerAdviser
-        from ecoshare.advise.space import space_of
-        from tuner import Knob, Space
+        from ecoshare.advise.space import knob_of, space_of
+        from tuner import Space
 
         def space() -> Space | None:
             left = {spec.name for spec in self.settings.control.specs}
-            knobs = [Knob(spec.name, spec.values, special=spec.special) for spec in self._specs if spec.name in left]
+            knobs = [knob_of(spec.name, spec.values, spec.special) for spec in self._specs if spec.name in left]
             return space_of(knobs, self.settings.control.allows) if knobs else None
 
         def default() -> dict[str, float | str]:
