@@ -191,14 +191,17 @@ class TunedStore:
     def of(self, classes: set[str], device_model: str, objective: str) -> tuple[Tuned, ...]:
         """The newest result for each packing of these job classes alone, whatever the tuning limit."""
         found: dict[Packing, Tuned] = {}
-        for path in sorted(self.folder.glob("*.json")):
-            for each in self._results_in(path):
-                fits = each.device.model == device_model and each.objective == objective
-                if fits and {name for lane in each.packing for name in lane} <= classes:
-                    before = found.get(each.packing)
-                    if before is None or each.made_utc > before.made_utc:
-                        found[each.packing] = each
+        for each in self.on(device_model):
+            if each.objective == objective and {name for lane in each.packing for name in lane} <= classes:
+                before = found.get(each.packing)
+                if before is None or each.made_utc > before.made_utc:
+                    found[each.packing] = each
         return tuple(found.values())
+
+    def on(self, device_model: str) -> list[Tuned]:
+        """All results of a device model."""
+        everything = [each for path in sorted(self.folder.glob("*.json")) for each in self._results_in(path)]
+        return [each for each in everything if each.device.model == device_model]
 
     def save(self, tuned: Tuned) -> Path:
         """Write a result, in place of an older one of its objective and limit; the file.

@@ -234,7 +234,8 @@ def _value(value: float | str | None, unit: str) -> str:
         return UNKNOWN
     if isinstance(value, str):
         return value
-    return f"{value:.6g} {unit}".rstrip()
+    shown = f"{value:.0f}" if value >= 1000.0 and unit else f"{value:.6g}"
+    return f"{shown} {unit}".rstrip()
 
 
 def ratio(value: float | None, digits: int = 3) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from ecoshare.jobs.load import LoadedJobs, load
 from ecoshare.measure.meter import MEASURED
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
-from ecoshare.measure.tuned import Device, KnobRange, TrialRecord, Tuned, TunedStore
+from ecoshare.measure.tuned import BestStatic, Device, KnobRange, Packing, TrialRecord, Tuned, TunedStore
 from ecoshare.report.progress import Progress
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import session
@@ -28,6 +29,9 @@ from ecoshare.runtime.single import one_job
 if TYPE_CHECKING:
     from ecoshare.advise.adviser import PackingSearch, TunerAdviser
     from ecoshare.advise.search import Outcome
+    from ecoshare.advise.transfer import Earlier
+    from ecoshare.advise.yardstick import Job
+    from tuner import Prior, Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ def tune(
     for note in plan.notes:
         say(note)
     settings = claim(asked.device, exact=True, assume_unlocked=asked.assume_unlocked)
-    search = _Searching(asked, settings, plan, show)
+    search = _Searching(asked, settings, plan, store, show)
     result = session.start(plan, loaded.text, runs, progress, tuning=search)
     own = search.packing_search
     if not settings.control.specs and settings.control.dropped:
@@ -105,9 +109,9 @@ def tune(
 class _Searching:
     """What a tuning run adds to a run: its claimed device, its adviser, and the account of the trials."""
 
-    def __init__(self, asked: Tune, settings: Settings, plan: planning.Plan, show: Show) -> None:
+    def __init__(self, asked: Tune, settings: Settings, plan: planning.Plan, store: ProfileStore, show: Show) -> None:
         self.settings, self.records = settings, list[TrialRecord]()
-        self._asked, self._plan, self._show = asked, plan, show
+        self._asked, self._plan, self._store, self._show = asked, plan, store, show
         self._specs = _chosen(settings, asked.knobs)
         self._adviser: TunerAdviser | None = None
         self._profiler: Profiler | None = None
@@ -116,7 +120,6 @@ class _Searching:
         """The adviser of the run whose profiles are kept there."""
         from ecoshare.advise.adviser import TunerAdviser
         from ecoshare.advise.space import knob_of, space_of
-        from tuner import Space
 
         def space() -> Space | None:
             left = {spec.name for spec in self.settings.control.specs}
@@ -128,7 +131,7 @@ class _Searching:
             return {spec.name: spec.default for spec in self._specs if spec.name in left}
 
         self._profiler = profiler
-        self._adviser = TunerAdviser(space, default, self._alone, self._asked.goal, self._told)
+        self._adviser = TunerAdviser(space, default, self._alone, self._asked.goal, self._told, self._prior)
         self._show.begins(self._knobs)
         return self._adviser
 
@@ -153,11 +156,27 @@ class _Searching:
             best=self._whole(own.search.best),
             trials=tuple(self.records),
             saved_against_default=own.search.saved,
-            best_static=None,
+            best_static=self._best_static(own.packing),
             violations=sum(record.feasible is False for record in self.records),
             search_energy_j=sum(spent) if spent else None,
             made_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         )
+
+    def _best_static(self, packing: Packing) -> BestStatic | None:
+        """What was best most often for other packings of this device; with its energy where it was tried here."""
+        known = TunedStore(self._store.folder).on(self._asked.device.described)
+        names = {spec.name for spec in self._specs}
+        bests = [
+            tuple(sorted(each.best.items()))
+            for each in sorted(known, key=lambda each: each.made_utc, reverse=True)
+            if each.packing != packing and each.best is not None and each.best.keys() == names
+        ]
+        if not bests:
+            return None
+        ((setting, count),) = Counter(bests).most_common(1)
+        tried = [each.energy for each in self.records if each.energy and each.requested == dict(setting)]
+        source = f"the best in {count} of {len(bests)} other searches on this device"
+        return BestStatic(setting=dict(setting), energy=tried[-1] if tried else None, source=source)
 
     @property
     def _knobs(self) -> tuple[KnobRange, ...]:
@@ -179,6 +198,24 @@ class _Searching:
         measured = energy is not None and energy.source == MEASURED
         power_w = energy.power_w if energy is not None and measured and energy.power_w > 0.0 else None
         return Alone(power_w, times.mean_s if times is not None and times.mean_s > 0.0 else None)
+
+    def _prior(self, space: Space, jobs: Sequence[Job]) -> Prior | None:
+        """What earlier searches of single jobs on this device say; of several lanes they say nothing."""
+        from ecoshare.advise.transfer import prior_from
+
+        if self._asked.lanes > 1:
+            return None
+        classes = {each.spec.name: each.spec.job_class for each in self._plan.jobs}
+        default = {spec.name: spec.default for spec in self._specs}
+        names = {knob.name for knob in space.knobs}
+        return prior_from(
+            space,
+            {name: default[name] for name in names},
+            jobs,
+            classes,
+            _earlier(TunedStore(self._store.folder).on(self._asked.device.described), names),
+            self._asked.goal.seed,
+        )
 
     def _told(self, trial: Trial, outcome: Outcome | None) -> None:
         """A trial is over: its numbers, with the search's word on them."""
@@ -205,6 +242,26 @@ class _Searching:
         )
         self.records.append(record)
         self._show.trial(record)
+
+
+def _earlier(results: Sequence[Tuned], names: set[str]) -> list[Earlier]:
+    """Searches of single jobs, by class; trials in which another knob than these was set are left out."""
+    from ecoshare.advise.transfer import Earlier
+
+    trials: dict[str, list[tuple[dict[str, float | str], float, float, bool]]] = {}
+    for tuned in results:
+        alone = [name for lane in tuned.packing for name in lane]
+        if len(alone) > 1:
+            continue
+        for record in tuned.trials:
+            others = {name for name in record.requested if name not in names}
+            at_default = all(record.requested[name] == tuned.default[name] for name in others)
+            if record.status in ("measured", "censored") and record.power_w and record.times and at_default:
+                setting = {name: value for name, value in record.requested.items() if name in names}
+                (time_s,) = record.times.values()
+                own = trials.setdefault(alone[0], [])
+                own.append((setting, record.power_w, time_s, record.status == "censored"))
+    return [Earlier(name, own) for name, own in trials.items()]
 
 
 def _jobs(asked: Tune) -> LoadedJobs:
