@@ -1,163 +1,178 @@
 #!/usr/bin/env python3
-"""How many trials it takes to tune a device: ours against other searches, on measured tables (`--data DIR`).
+"""How many trials it takes to tune a device: ours against other searches, on measured tables (`--data DIR`) and on
+invented workloads (`--invented N`), which are of another form than the tuner's own model.
 
 Each search begins with the default setting, measures with 2 % noise, and must keep every time within 1.1 of the
 default's. Counted are the trials until one is within 5 % of the best that is possible under that limit by the table
-itself, and the trials on the way that break it.
+itself, the trials on the way that break it, and the joules of all of them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-import torch
 
+import tuning_searches as searches
 import tuning_tables
 from benchmarking import Figure, main, median, percentile, say
-from tuner import ConstrainedTuner, Limit, Prior, energy
-from tuner.physics import grey_box
+from tuner import ConstrainedTuner, Knob, Limit, Role, Setting, Space, Trial, energy
+from tuning_searches import MOST, Outcome, Search
 from tuning_tables import Problem
 
-MOST, NOISE, BUDGET = 1.1, 0.02, 25
-TIME = "time_s"
-OWN_WEIGHT = 0.2
-"""Of the physical prior beside what other workloads of the device have shown."""
+SEEDS, QUICK_SEEDS = 20, 3
+SLOW_SEEDS, QUICK_SLOW_SEEDS = 3, 1
+"""For optuna's samplers, whose every trial fits anew."""
 
-Search = Generator[int, tuple[float, float], None]
-"""Places to try; is sent what was measured there: (power, time)."""
+Way = Callable[[Problem, int], Search]
 
-
-def ours(problem: Problem, seed: int, prior: Prior | None, plain: bool = False) -> Search:
-    """Our tuner, with a prior or without."""
-    tuned = ConstrainedTuner(
-        problem.space, energy({TIME: 1.0}), [Limit(TIME, MOST)], problem.default, prior, seed, plain
-    )
-    while True:
-        setting = tuned.ask()
-        power, slow = yield problem.space.index(setting)
-        tuned.tell(setting, {"power_w": power, TIME: slow})
-
-
-def random(problem: Problem, seed: int) -> Search:
-    """In any order."""
-    order = np.random.default_rng(seed).permutation(len(problem.space))
-    yield problem.at
-    for place in order:
-        if place != problem.at:
-            yield int(place)
-
-
-def sweep(problem: Problem, _seed: int) -> Search:
-    """Zeus' way: the first knob from its highest value down, others at the default; then the others likewise."""
-    yield problem.at
-    numbers = problem.space.numbers
-    for column in range(numbers.shape[1]):
-        others = [other for other in range(numbers.shape[1]) if other != column]
-        same = (numbers[:, others] == numbers[problem.at, others]).all(axis=1)
-        line = [int(place) for place in np.flatnonzero(same) if place != problem.at]
-        for place in sorted(line, key=lambda place: -numbers[place, column]):
-            yield place
-    for place in range(len(problem.space)):
-        yield place
-
-
-def run(problem: Problem, search: Search, seed: int) -> tuple[int, int, list[float]]:
-    """Trials until one is good, violations until then, and regret after each trial: of the best feasible by then."""
-    draw = np.random.default_rng(1000 + seed)
-    feasible, joules = problem.feasible(MOST), problem.joules
-    best = joules[feasible].min()
-    found, violations, regrets, so_far = 0, 0, [], math.inf
-    place = next(search)
-    for count in range(1, BUDGET + 1):
-        if feasible[place]:
-            so_far = min(so_far, joules[place])
-            if not found and joules[place] <= best + math.log(1.05):
-                found = count
-        elif not found:
-            violations += 1
-        regrets.append(math.exp(so_far - best) - 1.0)
-        power, slow = np.exp(problem.logs[:, place] + NOISE * draw.standard_normal(2))
-        try:
-            place = search.send((float(power), float(slow)))
-        except StopIteration:
-            break
-    return found or BUDGET + 1, violations, regrets
-
-
-def transferred(problem: Problem, others: list[Problem]) -> Prior:
-    """What other workloads on the same settings have shown, with the physical model beside it."""
-    shown = np.stack([other.logs - other.logs[:, [other.at]] for other in others])
-    own = grey_box(problem.space, [TIME], problem.default)
-    seen = Prior.of_samples(own.observables, torch.from_numpy(shown), own.scale_sd.tolist())
-    return Prior.mixture([(1.0 - OWN_WEIGHT, seen), (OWN_WEIGHT, own)])
+_NO_LIMITS = ("", "", "")
 
 
 def measure(options: argparse.Namespace) -> list[Figure]:
-    """Every search on every table."""
+    """Every search on every table, and the tuner's own speed."""
+    figures = latency()
+    few, many = (QUICK_SLOW_SEEDS, QUICK_SEEDS) if options.quick else (SLOW_SEEDS, SEEDS)
     if options.data is None:
-        return [Figure("tables", None, "", note="give their folder with --data")]
-    problems = tuning_tables.read(options.data)
+        figures.append(Figure("tables", None, "", note="give their folder with --data"))
+    else:
+        for table, whole in _by_table(tuning_tables.read(options.data)).items():
+            chosen = tuning_tables.spread(whole) if len(whole) > 20 else whole
+            figures += _table(table, chosen[:: 3 if options.quick else 1], whole, few, many)
+    for table, whole in _by_table(tuning_tables.invent(options.invented)).items():
+        figures += _table(table, whole, whole, 1, 1)
+    return figures
+
+
+def _by_table(problems: list[Problem]) -> dict[str, list[Problem]]:
     tables: dict[str, list[Problem]] = {}
     for problem in problems:
         tables.setdefault(problem.table, []).append(problem)
-    seeds = range(3 if options.quick else 20)
-    figures = []
-    for table, whole in tables.items():
-        chosen = tuning_tables.spread(whole) if len(whole) > 20 else whole
-        chosen = chosen[:: 3 if options.quick else 1]
-        same = all(other.space.settings == whole[0].space.settings for other in whole)
-        figures += _table(table, chosen, whole if same else None, seeds)
-    return figures
+    return tables
 
 
-def _table(table: str, problems: list[Problem], others: list[Problem] | None, seeds: range) -> list[Figure]:
-    colds = {id(problem): grey_box(problem.space, [TIME], problem.default) for problem in problems}
-    ways: dict[str, Callable[[Problem, int], Search]] = {
-        "random": random,
-        "sweep (Zeus)": sweep,
-        "plain": lambda problem, seed: ours(problem, seed, colds[id(problem)], plain=True),
-        "ours, cold": lambda problem, seed: ours(problem, seed, colds[id(problem)]),
+def _table(table: str, problems: list[Problem], whole: list[Problem], few: int, many: int) -> list[Figure]:
+    """Every search on the problems of a table, of which `whole` are all.
+
+    Args:
+        few: Seeds for slow searches.
+        many: Seeds for the others.
+    """
+    figures = [
+        Figure(f"{table}: default only, regret", median([_regret(each, each.at) for each in problems]), ""),
+        *_static(table, problems, whole),
+    ]
+    ways: dict[str, tuple[int, Way]] = {
+        "random": (many, searches.random),
+        "grid": (1, searches.grid),
+        "sweep (Zeus)": (1, searches.sweep),
+        "optuna GP": (few, partial(searches.optuna_search, sampler="GPSampler")),
+        "optuna TPE": (few, partial(searches.optuna_search, sampler="TPESampler")),
+        "plain": (many, searches.plain),
+        "ours, cold": (many, searches.ours),
     }
-    if others is not None:
-        warms = {
-            id(problem): transferred(problem, [other for other in others if other is not problem])
-            for problem in problems
-        }
-        ways["ours, warm"] = lambda problem, seed: ours(problem, seed, warms[id(problem)])
-    figures = []
+    if all(other.space.settings == whole[0].space.settings for other in whole):
+        warms = {each: searches.warm(each, whole) for each in problems}
+        ways["ours, warm"] = many, lambda problem, seed: searches.ours(problem, seed, warms[problem])
     wanted = _wanted(table)
-    for way, begin in ways.items():
+    for name, (seeds, way) in ways.items():
         began_s = time.monotonic()
-        results = [run(problem, begin(problem, seed), seed) for problem in problems for seed in seeds]
-        took_s = (time.monotonic() - began_s) / len(results)
-        counts, violations = [each[0] for each in results], [each[1] for each in results]
-        told = f"{median(counts)} / {percentile(counts, 0.9)} / {fmean(violations):.2f}, {took_s:.2f} s each"
-        say(f"{table}, {way}: {told}")
-        limits = wanted.get(way, ("", "", ""))
-        figures.append(Figure(f"{table}: {way}, trials, median", median(counts), "", limits[0]))
-        figures.append(Figure(f"{table}: {way}, trials, p90", percentile(counts, 0.9), "", limits[1]))
-        figures.append(Figure(f"{table}: {way}, violations", fmean(violations), "", limits[2]))
-        for after in (5, 10):
-            regret = median([each[2][min(after, len(each[2])) - 1] for each in results])
-            figures.append(Figure(f"{table}: {way}, regret after {after}", regret, ""))
+        outcomes = [searches.run(each, way(each, seed), seed) for each in problems for seed in range(seeds)]
+        took_s = (time.monotonic() - began_s) / len(outcomes)
+        figures += _figures(f"{table}: {name}", outcomes, wanted.get(name, _NO_LIMITS), took_s)
     return figures
+
+
+def _figures(name: str, outcomes: list[Outcome], wanted: tuple[str, str, str], took_s: float) -> list[Figure]:
+    counts = [each.trials for each in outcomes]
+    middle, high, broken = median(counts), percentile(counts, 0.9), fmean(each.violations for each in outcomes)
+    spent = fmean(each.spent for each in outcomes)
+    say(f"{name}: {middle:g} / {high:g} / {broken:.2f}, joules {spent:.1f}, {took_s:.2f} s each")
+    return [
+        Figure(f"{name}, trials, median", middle, "", wanted[0]),
+        Figure(f"{name}, trials, p90", high, "", wanted[1]),
+        Figure(f"{name}, violations", broken, "", wanted[2]),
+        Figure(f"{name}, joules spent", spent, "", note="of one trial at the default"),
+        *(Figure(f"{name}, regret after {n}", median([each.regret(n) for each in outcomes]), "") for n in (5, 10)),
+    ]
+
+
+def _static(table: str, problems: list[Problem], whole: list[Problem]) -> list[Figure]:
+    """The best setting of the other workloads: what one gets without any search."""
+    places = [searches.best_static(each, whole) for each in problems]
+    regrets = [_regret(each, place) for each, place in zip(problems, places, strict=True)]
+    broken = [float(not each.feasible(MOST)[place]) for each, place in zip(problems, places, strict=True)]
+    return [
+        Figure(f"{table}: best static, regret", median(regrets), ""),
+        Figure(f"{table}: best static, breaks the limit", fmean(broken), "", note="part of the workloads"),
+    ]
+
+
+def _regret(problem: Problem, place: int) -> float:
+    return math.exp(problem.joules[place] - problem.joules[problem.feasible(MOST)].min()) - 1.0
 
 
 def _wanted(table: str) -> dict[str, tuple[str, str, str]]:
     if table.startswith("core"):
         return {"ours, cold": ("<= 4", "<= 7", "<= 1"), "ours, warm": ("<= 2", "<= 4", "<= 0.3")}
-    return {"ours, cold": ("<= 4", "<= 8", "<= 1")}
+    return {"ours, cold": ("<= 4", "<= 8" if "limit" in table else "<= 7", "<= 1")}
+
+
+def latency() -> list[Figure]:
+    """`ask` and `tell` on 2,000 settings with 50 trials told and limits on three jobs; the tuner uses one thread."""
+    cores, limits = np.linspace(300.0, 1500.0, 100).tolist(), np.linspace(100.0, 300.0, 20).tolist()
+    space = Space.product(Knob("core", tuple(cores), Role.CORE_CLOCK), Knob("limit", tuple(limits), Role.POWER_LIMIT))
+    default = {"core": 1500.0, "limit": 300.0}
+    names = ("a", "b", "c")
+    draw = np.random.default_rng(0)
+
+    def observe(setting: Setting) -> dict[str, float]:
+        clock, limit = float(setting["core"]) / 1500.0, float(setting["limit"])
+        values = {"power_w": min(limit, 60.0 + 220.0 * clock**2)}
+        values |= {name: clock ** -(0.3 * share) for share, name in enumerate(names, start=1)}
+        return {name: value * math.exp(0.02 * draw.standard_normal()) for name, value in values.items()}
+
+    places = draw.permutation(len(space))[:48]
+    tried = [default, *(space.settings[int(place)] for place in places)]
+    began_s = time.perf_counter()
+    tuned = ConstrainedTuner(space, energy(dict.fromkeys(names, 100.0)), [Limit(n, MOST) for n in names], default)
+    made_s = time.perf_counter() - began_s
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trials.json"
+        trials = [Trial(setting, observe(setting)).as_dict() for setting in tried]
+        path.write_text(json.dumps({"schema_version": 1, "default": default, "trials": trials}))
+        tuned.load(path)
+    setting = tuned.ask()
+    told_s, asked_s = [], []
+    for _ in range(3):
+        began_s = time.perf_counter()
+        tuned.tell(setting, observe(setting))
+        told_s.append(time.perf_counter() - began_s)
+        began_s = time.perf_counter()
+        setting = tuned.ask()
+        asked_s.append(time.perf_counter() - began_s)
+    size = "2,000 settings, 50 trials, 3 jobs"
+    return [
+        Figure("ask", 1000.0 * median(asked_s), "ms", "<= 250", size),
+        Figure("tell", 1000.0 * median(told_s), "ms", "", size),
+        Figure("a new tuner", 1000.0 * made_s, "ms", "", "2,000 settings, 3 jobs: draws the physical prior"),
+    ]
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What this benchmark takes beside what all do."""
     parser.add_argument("--data", type=Path, help="folder of the measured tables")
+    parser.add_argument(
+        "--invented", type=int, default=0, metavar="N", help="also invented workloads, on N spaces of either kind"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measured tables that map settings to time and power, as problems for bench_tuner.py.
+"""Tables that map settings to time and power, measured or invented, as problems for bench_tuner.py.
 
 The tables are public (Zeus: ml-energy/zeus, `trace/`; Titan X: hpc-ulisboa/gpuPTXModel) and not part of this project.
 """
@@ -18,6 +18,7 @@ from benchmarking import ROOT
 
 sys.path.insert(0, str(ROOT))
 
+from tests.tuner import invented
 from tuner import Knob, Role, Setting, Space
 
 BLOCKS = 12
@@ -34,9 +35,9 @@ _DEFAULT_BATCH = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
-    """One workload on one device.
+    """One workload on one device; equal to itself alone.
 
     Attributes:
         table: The device and its knobs; workloads of one table can learn from each other.
@@ -75,7 +76,7 @@ def _titan(folder: Path) -> list[Problem]:
     blocks: dict[str, list[list[float]]] = {}
     name = ""
     path = folder / "gpuptxmodel" / "microbenchmarks__aggregated_dataset_gtxtitanx.csv"
-    for row in csv.reader(path.open()):
+    for row in csv.reader(path.read_text().splitlines()):
         if len(row) == 1:
             name = row[0]
         elif row:
@@ -95,7 +96,7 @@ def _clocks(name: str, rows: list[list[float]]) -> Problem:
 
 def _zeus(folder: Path, device: str) -> list[Problem]:
     rows: dict[tuple[str, str, str], dict[tuple[float, float], tuple[float, float]]] = defaultdict(dict)
-    for row in csv.DictReader((folder / "zeus_nsdi23" / f"summary_power_{device}.csv").open()):
+    for row in csv.DictReader((folder / "zeus_nsdi23" / f"summary_power_{device}.csv").read_text().splitlines()):
         key = row["dataset"], row["network"], row["optimizer"]
         point = float(row["power_limit"]), float(row["batch_size"])
         rows[key][point] = float(row["average_power"]), float(row["time_per_epoch"])
@@ -113,6 +114,18 @@ def _zeus(folder: Path, device: str) -> list[Problem]:
         table = f"power limit x batch, {device}"
         problems.append(Problem(table, f"{network} {dataset} {optimizer}", space, default, logs))
     return problems
+
+
+def invent(spaces: int) -> list[Problem]:
+    """Invented workloads, three on each of so many spaces of either kind."""
+    return [
+        Problem(f"invented, {kind}", f"{seed}.{each}", space, default, workload.logs)
+        for kind, draw in (("power limit x batch", invented.limits_and_batches), ("clocks", invented.clocks))
+        for seed in range(200, 200 + spaces)
+        for space, default in [draw(seed)]
+        for each in range(3)
+        for workload in [invented.workload(space, default, 1000 * seed + each)]
+    ]
 
 
 def spread(problems: list[Problem], count: int = BLOCKS) -> list[Problem]:

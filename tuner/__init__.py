@@ -17,6 +17,7 @@ from tuner.embedding import EmbeddedSpace, bucketised, embedded
 from tuner.objective import Limit, edp, energy, time
 from tuner.prior import Prior
 from tuner.space import Knob, Role, Setting, Space
+from tuner.transfer import transferred
 from tuner.trials import Status, Trial
 from tuner.tuner import ConstrainedTuner
 
@@ -36,4 +37,5 @@ __all__ = [
     "embedded",
     "energy",
     "time",
+    "transferred",
 ]

@@ -4,12 +4,12 @@ The model is a Gaussian process over (observable, setting), with covariance
 
     K = structure + rho^2 Matern(setting, setting') [same observable] + scale^2 [same observable]
 
-and noise sigma. The structure is the prior's (`prior.py`), or nothing: then the process is an ordinary one, whose
-residual has to carry it all. Which of them holds, how large rho is and how large the noise are not fitted but averaged
-over, each by its evidence, so that few trials do not decide what only many could, and a prior that misleads loses its
-say by itself.
+and noise sigma. The structure is that of one part of the prior (`prior.py`), or nothing: then the process is an
+ordinary one, whose residual has to carry it all. Which of them holds, how large rho is and how large the noise are not
+fitted but averaged over, each by its evidence, so that few trials do not decide what only many could, and a prior that
+misleads loses its say by itself.
 
-Notation: S samples, O observables, n settings, N numbers observed, R rank of the prior, Q that of the residual.
+Notation: S samples, O observables, n settings, N numbers observed, R rank of a part, Q that of the residual.
 Samples are conditioned by Matheron's rule (Wilson et al., "Efficiently Sampling Functions from Gaussian Process
 Posteriors", ICML 2020): a sample of the prior is corrected by what it lacks at the observed numbers.
 """
@@ -19,13 +19,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from gpytorch.kernels import MaternKernel
 from torch import Tensor
 
-from tuner.prior import Prior
+from tuner.prior import MOST_RANK, Prior
 from tuner.space import Space
 from tuner.trials import Status, Trial
 
@@ -47,12 +47,14 @@ class Hypothesis:
         residual_sd: rho.
         noise_sd: sigma.
         weight: Believed before any trial.
+        part: Of the prior, which holds.
     """
 
     structured: bool
     residual_sd: float
     noise_sd: float
     weight: float
+    part: int = 0
 
 
 def hypotheses(plain: bool = False) -> list[Hypothesis]:
@@ -70,7 +72,14 @@ class ResponseModel:
         self, space: Space, prior: Prior, forms: Sequence[Hypothesis], seed: int, samples: int = SAMPLES
     ) -> None:
         self.observables = prior.observables
-        self._space, self._prior, self._forms = space, prior, list(forms)
+        self._space, self._prior = space, prior
+        self._forms = [
+            replace(form, part=place, weight=form.weight * part.weight) if form.structured else form
+            for form in forms
+            for place, part in enumerate(prior.parts)
+            if form.structured or place == 0
+        ]
+        self._level = prior.mean.mean(dim=1, keepdim=True).expand_as(prior.mean)
         self._settings = len(space)
         draw = torch.Generator().manual_seed(seed)
 
@@ -79,10 +88,10 @@ class ResponseModel:
 
         count = len(prior.observables)
         self._residual = _residual_root(space)  # (n, Q)
-        structure = torch.einsum("sr,ron->son", normal(samples, len(prior.root)), prior.root)
+        self._structure = normal(samples, MOST_RANK)
         residual = torch.einsum("soq,nq->son", normal(samples, count, self._residual.shape[1]), self._residual)
         scale = normal(samples, count, 1) * prior.scale_sd[:, None]
-        self._parts = structure, residual, scale
+        self._parts = residual, scale
         self._noise = normal(samples, 4096)
         self.samples = samples
 
@@ -92,13 +101,10 @@ class ResponseModel:
         Censored times weigh: a sample that puts one below what it took already is left out. Where all are, none is.
         """
         known = [(o, i, value) for trial in trials for o, i, value in self._numbers(trial)]
-        if not known:
-            logs = self._joint(Hypothesis(True, 0.03, 0.0, 1.0))
-        else:
-            observable = torch.tensor([o for o, _, _ in known])
-            setting = torch.tensor([i for _, i, _ in known])
-            values = torch.tensor([value for _, _, value in known], dtype=torch.double)
-            logs = self._posterior(observable, setting, values)
+        observable = torch.tensor([o for o, _, _ in known], dtype=torch.long)
+        setting = torch.tensor([i for _, i, _ in known], dtype=torch.long)
+        values = torch.tensor([value for _, _, value in known], dtype=torch.double)
+        logs = self._posterior(observable, setting, values)
         return logs, self._weights(logs, trials)
 
     def _numbers(self, trial: Trial) -> list[tuple[int, int, float]]:
@@ -114,10 +120,7 @@ class ResponseModel:
 
     def _posterior(self, observable: Tensor, setting: Tensor, values: Tensor) -> Tensor:
         fits = [self._fit(form, observable, setting, values) for form in self._forms]
-        evidence = torch.tensor(
-            [fit.log_evidence + math.log(form.weight) for fit, form in zip(fits, self._forms, strict=True)]
-        )
-        counts = _apportion(torch.softmax(evidence, dim=0), self.samples)
+        counts = _apportion(self._shares(fits), self.samples)
         pieces, begin = [], 0
         for form, fit, count in zip(self._forms, fits, counts, strict=True):
             if count:
@@ -126,14 +129,24 @@ class ResponseModel:
                 begin += count
         return torch.cat(pieces)
 
+    def _shares(self, fits: Sequence[_Fit]) -> Tensor:
+        """Of each form, by what was believed and by its evidence."""
+        logs = [fit.log_evidence + math.log(form.weight) for fit, form in zip(fits, self._forms, strict=True)]
+        return torch.softmax(torch.tensor(logs, dtype=torch.double), dim=0)
+
     def _fit(self, form: Hypothesis, observable: Tensor, setting: Tensor, values: Tensor) -> _Fit:
-        cross = self._cross(form, observable, setting)  # (N, O, n)
-        covariance = cross[:, observable, setting] + form.noise_sd**2 * torch.eye(len(values), dtype=torch.double)
-        factor = torch.linalg.cholesky(covariance)
+        """Only among the numbers observed: most forms are found unlikely, and need no more."""
+        covariance = self._residual[setting] @ self._residual[setting].T * form.residual_sd**2
+        covariance += self._prior.scale_sd[observable].square()
+        covariance *= observable[:, None] == observable
+        if form.structured:
+            root = self._prior.parts[form.part].root[:, observable, setting]
+            covariance += root.T @ root
+        factor = torch.linalg.cholesky(covariance + form.noise_sd**2 * torch.eye(len(values), dtype=torch.double))
         lacking = values - self._mean(form)[observable, setting]
         whitened = torch.linalg.solve_triangular(factor, lacking[:, None], upper=False)
         log_evidence = -0.5 * whitened.square().sum() - factor.diagonal().log().sum()
-        return _Fit(float(log_evidence), factor, cross)
+        return _Fit(float(log_evidence), factor)
 
     def _corrected(
         self, form: Hypothesis, fit: _Fit, rows: slice, observable: Tensor, setting: Tensor, values: Tensor
@@ -143,26 +156,27 @@ class ResponseModel:
         noise = form.noise_sd * self._noise[rows, : len(values)]
         lacking = values - prior[:, observable, setting] - noise  # (S, N)
         solved = torch.cholesky_solve(lacking.T, fit.factor).T
-        count, n = len(self.observables), self._settings
-        return prior + (solved @ fit.cross.reshape(len(values), -1)).reshape(-1, count, n)
+        cross = self._cross(form, observable, setting)
+        return prior + (solved @ cross.flatten(start_dim=1)).reshape(prior.shape)
 
     def _mean(self, form: Hypothesis) -> Tensor:  # (O, n)
-        if form.structured:
-            return self._prior.mean
-        # Nothing but its level: that of the prior, where the prior knows it.
-        return self._prior.mean.mean(dim=1, keepdim=True).expand_as(self._prior.mean)
+        # Without structure nothing but the level is known: that of the prior, where the prior knows it.
+        return self._prior.parts[form.part].mean if form.structured else self._level
 
-    def _joint(self, form: Hypothesis, rows: slice = slice(None)) -> Tensor:  # (S, O, n)
-        structure, residual, scale = self._parts
+    def _joint(self, form: Hypothesis, rows: slice) -> Tensor:  # (S, O, n)
+        residual, scale = self._parts
         whole = self._mean(form) + form.residual_sd * residual[rows] + scale[rows]
-        return whole + structure[rows] if form.structured else whole
+        if not form.structured:
+            return whole
+        root = self._prior.parts[form.part].root
+        return whole + torch.einsum("sr,ron->son", self._structure[rows, : len(root)], root)
 
     def _cross(self, form: Hypothesis, observable: Tensor, setting: Tensor) -> Tensor:
         """Covariance of the observed numbers with everything, (N, O, n)."""
         count, n = len(self.observables), self._settings
         cross = torch.zeros(len(observable), count, n, dtype=torch.double)
         if form.structured:
-            root = self._prior.root
+            root = self._prior.parts[form.part].root
             cross += torch.einsum("rk,ron->kon", root[:, observable, setting], root)
         rows = torch.arange(len(observable))
         own = (
@@ -191,12 +205,10 @@ class _Fit:
 
     Attributes:
         factor: Cholesky factor of the covariance of what was observed, (N, N).
-        cross: Its covariance with everything, (N, O, n).
     """
 
     log_evidence: float
     factor: Tensor
-    cross: Tensor
 
 
 def _residual_root(space: Space) -> Tensor:  # (n, Q)

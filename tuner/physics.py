@@ -2,13 +2,17 @@
 
 For job j at core clock f and memory clock m (1 at their largest), and work size b (1 at the default)::
 
-    device_j = (g_j + b) ((c_j / f)^p + (d_j / m)^p)^(1/p)         c compute, d memory traffic, p how far they overlap
-    step_j   = (h_j^q + device_j^q)^(1/q)                          h launches and input, which no clock changes
+    device_j = (g_j + b r_j(b)) ((c_j / f)^p + (d_j / m)^p)^(1/p)  c compute, d memory traffic, p how far they overlap
+    step_j   = (h_j^q + (i_j b)^q + device_j^q)^(1/q)              h launches, i input: no clock changes them
     time_j   = step_j / b                                          for a fixed amount of work
-    power    = leak(V) + refresh m + clock f V^2 (1 - gate (1 - busy)) + sum_j (compute_j V^2 + traffic_j) b / step_j
+    power    = leak(V) + refresh m + clock f V^2 (1 - gate (1 - busy))
+               + sum_j (compute_j V^2 + traffic_j) e_j(b) b r_j(b) / step_j
     busy     = mean_j min(1, device_j / step_j)
     V        = max(floor, 1 - slope (1 - f))                       voltage
     f        = the largest clock whose power keeps the power limit, at most the one that is set
+
+What a size does to the work of a sample (r) and to its power (e) is a smooth drift and a rough part: libraries pick
+another algorithm, tiles fill or do not, batches are padded. It is the same at each clock and power limit.
 
 A step has phases of different power, and the limit holds in each: a part of its time draws less than the rest, so the
 limit is felt before the mean power reaches it.
@@ -30,7 +34,9 @@ from tuner.objective import POWER
 from tuner.prior import Prior
 from tuner.space import Role, Setting, Space
 
-SAMPLES = 1500
+SAMPLES = 2000
+_PARTS = 8
+"""Gaussians that stand for them: the more, the better a limit that binds or does not is told apart."""
 _CLOCKS = np.linspace(0.1, 1.0, 46)
 """Core clocks among which a power limit chooses."""
 
@@ -48,7 +54,7 @@ def grey_box(space: Space, times: Sequence[str], default: Setting, seed: int = 0
     is_absolute = space.column(Role.POWER_LIMIT) is not None
     scale_sd = [_KNOWN_SCALE_SD if is_absolute else _UNKNOWN_SCALE_SD] + [_UNKNOWN_SCALE_SD] * len(times)
     drawn = responses(space, len(times), default, seed, samples)
-    return Prior.of_samples((POWER, *times), torch.from_numpy(drawn), scale_sd)
+    return Prior.of_samples((POWER, *times), torch.from_numpy(drawn), scale_sd, _PARTS)
 
 
 def responses(space: Space, jobs: int, default: Setting, seed: int, samples: int) -> Array:
@@ -101,8 +107,11 @@ def _responses(grid: _Grid, jobs: int, draw: np.random.Generator, samples: int) 
 
     f = grid.clocks[None, None, :]  # (1, 1, n_clocks)
     m, b = grid.rest[:, 0][None, :, None], grid.rest[:, 1][None, :, None]  # (1, n_rest, 1)
-    voltage = np.maximum(uniform(0.55, 1.0), 1.0 - uniform(0.15, 0.8) * (1.0 - f))
-    leak, clock, refresh, gate = uniform(0.05, 0.4), lognormal(0.25, 0.7), lognormal(0.15, 0.8), uniform(0.0, 1.0)
+    # Voltages fall with the clock by a tenth to nearly a half, and are flat below.
+    voltage = np.maximum(uniform(0.55, 0.9), 1.0 - uniform(0.3, 0.9) * (1.0 - f))
+    # Assumed of a busy board: some tenth of its power leaks, another refreshes, a fifth drives clocks, a fifth moves
+    # data, and the most is arithmetic.
+    leak, clock, refresh, gate = uniform(0.05, 0.25), lognormal(0.25, 0.5), lognormal(0.1, 0.6), uniform(0.0, 1.0)
     power = leak * (0.5 + 0.5 * voltage) + refresh * m
     saturated = leak + clock + refresh
     busy = np.zeros_like(power)
@@ -113,13 +122,14 @@ def _responses(grid: _Grid, jobs: int, draw: np.random.Generator, samples: int) 
         compute, traffic = compute / most, traffic / most
         overlap, hiding = np.exp(uniform(0.0, np.log(10.0))), np.exp(uniform(0.0, np.log(8.0)))
         alone = ((compute / f) ** overlap + (traffic / m) ** overlap) ** (1.0 / overlap)
-        drift = np.exp(_drift(np.log2(grid.rest[:, 1]), draw, samples))[:, :, None]
+        drift = np.exp(_drift(grid.rest[:, 1], draw, samples) + _rough(grid.rest[:, 1], 0.05, draw, samples))
+        intensity = np.exp(_rough(grid.rest[:, 1], 0.025, draw, samples))
         device = (lognormal(0.06, 1.2) + b * drift) * alone / (compute**overlap + traffic**overlap) ** (1.0 / overlap)
-        host = lognormal(0.08, 1.6)
-        step = (host**hiding + device**hiding) ** (1.0 / hiding)
+        launches, sample = lognormal(0.08, 1.6), lognormal(0.2, 1.5)
+        step = (launches**hiding + (sample * b) ** hiding + device**hiding) ** (1.0 / hiding)
         times.append(step / b)
-        rate = b * drift / step / jobs
-        arithmetic, transfer = lognormal(0.5, 0.8) * compute, lognormal(0.3, 0.9) * traffic
+        rate = intensity * b * drift / step / jobs
+        arithmetic, transfer = lognormal(0.6, 0.5) * compute, lognormal(0.25, 0.6) * traffic
         power = power + rate * (arithmetic * voltage**2 + transfer)
         saturated = saturated + (arithmetic + transfer) / jobs
         busy = busy + np.minimum(1.0, device / step) / jobs
@@ -159,15 +169,24 @@ def _under_limit(grid: _Grid, watts: Array, times: list[Array]) -> list[Array]:
     return found
 
 
-def _drift(log_work: Array, draw: np.random.Generator, samples: int) -> Array:  # (samples, n_rest)
+def _drift(work: Array, draw: np.random.Generator, samples: int) -> Array:  # (samples, n_rest, 1)
     """How the device's work for one unit changes with the size of a step: smoothly, by some percent a doubling."""
-    points, where = np.unique(log_work, return_inverse=True)
+    points, where = np.unique(np.log2(work), return_inverse=True)
     walk = np.exp(-np.abs(points[:, None] - points[None]) / 6.0)
     smooth = draw.standard_normal((samples, len(points))) @ np.linalg.cholesky(walk + 1e-9 * np.eye(len(points))).T
     drift = 0.12 * smooth + draw.normal(0.0, 0.05, (samples, 1)) * points
     zero = int(np.argmin(np.abs(points)))
-    moved: Array = (drift - drift[:, [zero]])[:, where]
+    moved: Array = (drift - drift[:, [zero]])[:, where, None]
     return moved
+
+
+def _rough(work: Array, size: float, draw: np.random.Generator, samples: int) -> Array:  # (samples, n_rest, 1)
+    """What each size does by itself, against the default's: larger for some workloads than for others."""
+    points, where = np.unique(np.log2(work), return_inverse=True)
+    each = np.exp(draw.normal(np.log(size), 0.7, (samples, 1))) * draw.standard_normal((samples, len(points)))
+    zero = int(np.argmin(np.abs(points)))
+    rough: Array = (each - each[:, [zero]])[:, where, None]
+    return rough
 
 
 def _other_knobs(space: Space, default: int, draw: np.random.Generator, samples: int, observables: int) -> Array:

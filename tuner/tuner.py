@@ -20,6 +20,9 @@ from tuner.trials import Status, Trial
 
 SCHEMA_VERSION = 1
 
+_CAUTION = 0.5
+"""Power of the probability of feasibility beside the expected gain, which has it once already. docs/decisions/0010."""
+
 
 @dataclass(frozen=True)
 class Best:
@@ -40,10 +43,11 @@ class ConstrainedTuner:
 
     1. The first trial is the default setting: limits and objective are relative to it.
     2. `tell` conditions the model (`model.py`) on all trials.
-    3. `ask` gives the setting with the largest expected improvement times probability of feasibility, over the whole
-       space: improvement and feasibility are looked at in joint samples of all settings, so the noise of the best so
-       far and of the default are in it (Letham et al., "Constrained Bayesian Optimization with Noisy Experiments",
-       2019, with samples in place of quadrature).
+    3. `ask` gives the setting with the largest expected feasible improvement times the root of its probability of
+       feasibility, over the whole space: both are looked at in joint samples of all settings, so the noise of the best
+       so far and of the default are in it (Letham et al., "Constrained Bayesian Optimization with Noisy Experiments",
+       2019, with samples in place of quadrature). The improvement counts only where the limits are kept; the root is
+       there since a violation also slows down the jobs that run.
 
     Equal seeds and trials give equal answers. One thread is used, since training jobs run beside it.
 
@@ -79,7 +83,7 @@ class ConstrainedTuner:
         Raises:
             ValueError: The default is not in the space, or a limit is on something that the prior does not know.
         """
-        with _one_thread():
+        with one_thread():
             self.space, self.default, self.limits = space, dict(default), tuple(limits)
             self.trials: list[Trial] = []
             self._objective, self._seed = objective, seed
@@ -166,7 +170,7 @@ class ConstrainedTuner:
             except KeyError:
                 raise ValueError(f"{dict(trial.setting)} is not in the space") from None
         self.trials += trials
-        with _one_thread():
+        with one_thread():
             self._look()
 
     def _place(self, trial: Trial) -> int:
@@ -202,8 +206,8 @@ class ConstrainedTuner:
         return torch.where(values.isfinite(), values, objective.amax(dim=1, keepdim=True))
 
     def _scores(self, objective: Tensor, weights: Tensor) -> Tensor:  # (n,)
-        """Expected gain; where no sample shows any, what is likeliest to show some."""
-        gain = torch.where(self._open, self._gain, -torch.inf)
+        """Expected gain, the less the likelier a violation; where no sample shows any, what is likeliest to."""
+        gain = torch.where(self._open, self._gain * self._feasible**_CAUTION, -torch.inf)
         if float(gain.max()) > 0.0:
             return gain
         spread = (weights @ (objective - self._mean).square()).sqrt()
@@ -211,7 +215,8 @@ class ConstrainedTuner:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
+    """Without gradients and on one thread, since training jobs run beside it."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ecoshare.advise.yardstick import Job, observable
-from tuner import Prior, Setting, Space, Status, Trial
+from tuner import Prior, Setting, Space, Status, Trial, transferred
 from tuner.objective import POWER
-from tuner.transfer import transferred
 
 _FEWEST = 2
 """Settings at which a class was tried: one alone says nothing of how it responds."""

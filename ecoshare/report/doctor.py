@@ -17,6 +17,8 @@ from rich.text import Text
 
 from ecoshare.errors import EcoshareError
 from ecoshare.hardware import devices, mps, nvml
+from ecoshare.hardware.state import StateFolder
+from ecoshare.hardware.survey import survey
 from ecoshare.jobs.quantities import format_size
 from ecoshare.lane import futex
 from ecoshare.measure.nvml_meter import NvmlMeter
@@ -176,4 +178,20 @@ def _rapl_meter() -> Finding:
 
 
 def _control() -> Finding:
-    return Finding("clocks and power", "ok", "never set: nothing in this version changes the hardware")
+    """What `ecoshare tune` could set; `ecoshare devices` tells more."""
+    subject = "clocks and power"
+    try:
+        found = survey(StateFolder.of_this_user())
+    except EcoshareError as error:
+        return Finding(subject, "warn", str(error), error.hint)
+    if left := [device for device in found if device.left is not None and device.user is None]:
+        return Finding(subject, "warn", f"a run that died has left settings on {left[0].name}", "`ecoshare restore`")
+    settable = [device for device in found if device.knobs]
+    if not settable:
+        return Finding(subject, "warn", "this machine offers no knobs", "jobs run and are metered all the same")
+    device = settable[0]
+    names = ", ".join(knob.spec.name for knob in device.knobs)
+    if not device.access.allowed:
+        evidence = f"{names} of {device.name} may not be set: {device.access.how}"
+        return Finding(subject, "warn", evidence, device.access.remedy)
+    return Finding(subject, "ok", f"{names} of {device.name} may be set {device.access.how}; only `tune` does so")

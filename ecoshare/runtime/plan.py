@@ -32,10 +32,10 @@ from ecoshare.runtime.profiling import demand
 OBJECTIVES: dict[str, tuple[str, str]] = {
     "energy": (
         "fair",
-        "objective energy: this version cannot yet choose who shares or set clocks and power; the order of turns alone "
-        "saves nothing, so everybody gets equal turns (policy fair)",
+        "objective energy: this version cannot yet choose who shares; the order of turns alone saves nothing, so "
+        "everybody gets equal turns (policy fair), at the settings that `ecoshare tune` has found",
     ),
-    "edp": ("srtf", "objective edp: this version cannot yet set clocks and power; it shortens JCT alone (policy srtf)"),
+    "edp": ("srtf", "objective edp: this version cannot yet choose who shares; it shortens JCT (policy srtf)"),
     "jct": ("srtf", ""),
     "makespan": ("pack", ""),
 }

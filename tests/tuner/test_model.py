@@ -47,10 +47,7 @@ def weight_of_structure(trials: list[Trial]) -> float:
     setting = torch.tensor([SPACE.index(each.setting) for each in trials for _ in (0, 1)])
     values = torch.tensor([value for each in trials for value in each.observed.values()], dtype=torch.double).log()
     fits = [model._fit(form, observable, setting, values) for form in model._forms]
-    evidence = torch.tensor(
-        [fit.log_evidence + torch.tensor(form.weight).log() for fit, form in zip(fits, model._forms, strict=True)]
-    )
-    shares = torch.softmax(evidence, dim=0)
+    shares = model._shares(fits)
     return float(sum(share for share, form in zip(shares, model._forms, strict=True) if form.structured))
 
 

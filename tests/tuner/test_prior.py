@@ -13,8 +13,11 @@ from tuner.physics import grey_box, responses
 
 
 def covariance(prior: Prior) -> torch.Tensor:
-    root = prior.root.reshape(len(prior.root), -1)
-    return root.T @ root
+    whole = 0.0
+    for part in prior.parts:
+        root, away = part.root.flatten(start_dim=1), (part.mean - prior.mean).flatten()
+        whole = whole + part.weight * (root.T @ root + torch.outer(away, away))
+    return whole
 
 
 def test_the_moments_are_those_of_the_samples() -> None:
@@ -37,6 +40,17 @@ def test_a_mixture_has_the_moments_of_both_together() -> None:
         Prior.mixture([(1.0, parts[0]), (1.0, Prior.of_samples(("b",), first, (1.0,)))])
 
 
+def test_samples_of_two_kinds_become_two_parts() -> None:
+    draw = torch.Generator().manual_seed(4)
+    noise = 0.1 * torch.randn(300, 1, 5, dtype=torch.double, generator=draw)
+    kind = (torch.arange(300) % 3 == 0).double()[:, None, None]
+    prior = Prior.of_samples(("a",), noise + 2.0 * kind, (1.0,), parts=2)
+    assert sorted(round(part.weight, 3) for part in prior.parts) == [0.333, 0.667]
+    assert sorted(round(float(part.mean.mean())) for part in prior.parts) == [0, 2]
+    few = Prior.of_samples(("a",), noise[:20], (1.0,), parts=2)
+    assert len(few.parts) == 1, "too few to split"
+
+
 def test_a_large_prior_keeps_nearly_all_of_its_variance() -> None:
     draw = torch.Generator().manual_seed(3)
     smooth = torch.randn(400, 10, dtype=torch.double, generator=draw) @ torch.randn(
@@ -45,7 +59,7 @@ def test_a_large_prior_keeps_nearly_all_of_its_variance() -> None:
     prior = Prior.of_samples(("a",), smooth.reshape(400, 1, 900), (1.0,))
     exact = torch.cov(smooth.T)
     assert torch.allclose(covariance(prior), exact, atol=1e-3 * float(exact.abs().max()))
-    assert len(prior.root) <= 48
+    assert len(prior.parts[0].root) <= 48
 
 
 CORE = Knob("core", tuple(float(mhz) for mhz in range(600, 1500, 100)), Role.CORE_CLOCK)
@@ -92,6 +106,7 @@ def test_the_physical_prior_is_the_same_each_time() -> None:
     space = Space.product(CORE, Knob("prefetch", (1.0, 2.0, 4.0)))
     default = {"core": 1400.0, "prefetch": 1.0}
     one, other = (grey_box(space, ["time_s"], default, seed=3, samples=50) for _ in range(2))
-    assert torch.equal(one.mean, other.mean) and torch.equal(one.root, other.root)
+    assert torch.equal(one.mean, other.mean)
+    assert all(torch.equal(a.root, b.root) for a, b in zip(one.parts, other.parts, strict=True))
     at = space.index(default)
     assert torch.allclose(one.mean[:, at], torch.zeros(2, dtype=torch.double)), "ratios to the default"

@@ -1,0 +1,186 @@
+"""The adviser: the default first, then a search that knows how the jobs share, and what is left when knobs fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ecoshare.advise.advice import Advice, Alone, Goal
+from ecoshare.advise.adviser import TunerAdviser
+from ecoshare.advise.space import knob_of, space_of
+from ecoshare.advise.transfer import Earlier, prior_from
+from ecoshare.advise.yardstick import Job
+from ecoshare.core.commands import Ask
+from ecoshare.core.events import Packing, Setting, Trial, TrialStatus
+from tuner import Space
+
+CLOCKS = tuple(float(each) for each in range(600, 1980, 60))
+LIMITS = (150.0, 200.0, 250.0, 300.0)
+PACKING: Packing = (("a", "b"),)
+GOAL = Goal("energy", 1.1, 12)
+
+
+class Device:
+    """Two jobs in one lane: `a` computes, `b` waits for its input; knobs may go."""
+
+    def __init__(self) -> None:
+        self.knobs = {
+            "gpu_clock": knob_of("gpu_clock", CLOCKS, {"unlocked": 1980.0}),
+            "power_limit": knob_of("power_limit", LIMITS, {}),
+        }
+
+    def space(self) -> Space | None:
+        return space_of(list(self.knobs.values()), lambda _setting: True) if self.knobs else None
+
+    def default(self) -> dict[str, float | str]:
+        whole: dict[str, float | str] = {"gpu_clock": "unlocked", "power_limit": 300.0}
+        return {name: value for name, value in whole.items() if name in self.knobs}
+
+    def run(self, setting: Setting, jobs: tuple[str, ...] = ("a", "b")) -> Trial:
+        """What is measured there: no noise."""
+        values = dict(setting)
+        clock = values.get("gpu_clock", "unlocked")
+        part = 1.0 if clock == "unlocked" else float(clock) / 1980.0
+        while 60.0 + 230.0 * part**2.4 > float(values.get("power_limit", 300.0)):
+            part -= 0.002
+        power = {"a": 60.0 + 230.0 * part**2.4, "b": 60.0 + 90.0 * part**2.4}
+        times = {"a": 0.1 * (0.75 / part + 0.25), "b": 0.1 * (0.2 / part + 0.8)}
+        return Trial(
+            setting,
+            TrialStatus.MEASURED,
+            power_w=sum(power[job] for job in jobs) / len(jobs),
+            joules=1.0,
+            times_s={job: times[job] for job in jobs},
+            shares={job: 1.0 / len(jobs) for job in jobs},
+        )
+
+
+def adviser(device: Device, alone: Alone | None = None, **goal: Any) -> TunerAdviser:
+    known = alone or Alone(None, None)
+    return TunerAdviser(device.space, device.default, lambda _job: known, replace(GOAL, **goal))
+
+
+def ask(trial: Trial | None, number: int = 1) -> Ask:
+    return Ask(number, "tuner", "cuda:0", PACKING, trial)
+
+
+def carry_out(tuned: TunerAdviser, device: Device) -> tuple[list[Setting], Advice]:
+    advice = tuned.answer(ask(None))
+    tried = []
+    while not advice.over:
+        tried.append(advice.setting)
+        advice = tuned.answer(ask(device.run(advice.setting)))
+    return tried, advice
+
+
+def test_it_finds_a_setting_that_saves_and_keeps_the_limit() -> None:
+    device = Device()
+    tried, advice = carry_out(adviser(device), device)
+    assert tried[0] == () and 3 <= len(tried) <= GOAL.budget
+    before, after = device.run(()), device.run(advice.setting)
+    assert all(after.times_s[job] <= 1.1 * before.times_s[job] * 1.001 for job in ("a", "b"))
+    work = sum(0.5 * before.times_s[job] / after.times_s[job] for job in ("a", "b"))
+    assert (after.power_w or 0.0) / work < 0.93 * (before.power_w or 0.0)
+
+
+def test_equal_questions_get_equal_answers() -> None:
+    device = Device()
+    assert carry_out(adviser(device), device) == carry_out(adviser(device), device)
+
+
+def test_a_default_that_is_disturbed_is_measured_again_and_then_given_up() -> None:
+    device, tuned = Device(), adviser(Device())
+    disturbed = Trial((), TrialStatus.CONTAMINATED, power_w=100.0, throttles=("temperature",))
+    assert tuned.answer(ask(None)) == Advice(())
+    assert tuned.answer(ask(disturbed)) == Advice(())
+    assert not tuned.answer(ask(device.run(()))).over, "now it was measured"
+    other = adviser(Device())
+    other.answer(ask(None))
+    answers = [other.answer(ask(disturbed)) for _ in range(3)]
+    assert [each.over for each in answers] == [False, False, True] and "temperature" in answers[-1].note
+
+
+def test_without_a_meter_it_is_over_at_once() -> None:
+    tuned = adviser(Device())
+    tuned.answer(ask(None))
+    advice = tuned.answer(ask(Trial((), TrialStatus.FAILED, note="joules are not measured")))
+    assert advice.over and advice.setting == () and "joules are not measured" in advice.note
+
+
+def test_a_knob_that_is_gone_is_searched_without() -> None:
+    device = Device()
+    tuned = adviser(device)
+    advice = tuned.answer(ask(None))
+    for _ in range(3):
+        advice = tuned.answer(ask(device.run(advice.setting)))
+    del device.knobs["gpu_clock"]
+    advice = tuned.answer(ask(Trial(advice.setting, TrialStatus.FAILED, note="no permission")))
+    while not advice.over:
+        assert "gpu_clock" not in dict(advice.setting)
+        advice = tuned.answer(ask(device.run(advice.setting)))
+    assert "gpu_clock" not in dict(advice.setting)
+
+
+def test_with_no_knob_left_it_is_over() -> None:
+    device = Device()
+    tuned = adviser(device)
+    tuned.answer(ask(None))
+    advice = tuned.answer(ask(device.run(())))
+    device.knobs.clear()
+    advice = tuned.answer(ask(Trial(advice.setting, TrialStatus.FAILED, note="lost")))
+    assert advice.over and advice.setting == () and "nothing can be set" in advice.note
+
+
+def test_nothing_feasible_is_an_answer() -> None:
+    """Here nothing but the default keeps the limit, and that is no setting to apply."""
+    device = Device()
+    _, advice = carry_out(adviser(device, tuning_limit=1.0, objective="energy"), device)
+    after = device.run(advice.setting)
+    assert after.times_s["a"] <= device.run(()).times_s["a"] * 1.001
+
+
+def test_a_job_that_is_slower_in_the_packing_counts_by_its_work() -> None:
+    """E is joules per joule alone: at the default it is what the packing costs, whatever is searched."""
+    device = Device()
+    tuned = adviser(device, Alone(power_w=200.0, iteration_s=0.05))
+    tuned.answer(ask(None))
+    tuned.answer(ask(device.run(())))
+    own = tuned.searches[PACKING]
+    assert own.search is not None
+    judged = own.search.judged(device.default())
+    default = device.run(())
+    expected = (default.power_w or 0.0) / sum(200.0 * 0.5 * 0.05 / default.times_s[job] for job in ("a", "b"))
+    assert judged is not None and judged.energy == pytest.approx(expected)
+
+
+def test_what_a_job_alone_has_shown_is_the_prior_of_its_packing() -> None:
+    device = Device()
+    space = device.space()
+    assert space is not None
+    jobs = [Job("one", 200.0), Job("two", 150.0)]
+    classes = {"one": "a", "two": "b"}
+
+    def tuned_alone(name: str, *settings: Setting) -> Earlier:
+        trials = [device.run(setting, (name,)) for setting in settings]
+        return Earlier(
+            name,
+            [
+                ({**device.default(), **dict(each.setting)}, each.power_w or 0.0, each.times_s[name], False)
+                for each in trials
+            ],
+        )
+
+    tried: list[Setting] = [(), (("gpu_clock", 1500.0),), (("gpu_clock", 1200.0),), (("power_limit", 200.0),)]
+    prior = prior_from(space, device.default(), jobs, classes, [tuned_alone("a", *tried), tuned_alone("b", *tried)])
+    assert prior is not None
+    at = space.index({"gpu_clock": 1200.0, "power_limit": 300.0})
+    slow_a, slow_b = (
+        float(prior.mean[place, at] - prior.mean[place, space.index(device.default())]) for place in (1, 2)
+    )
+    assert slow_a > slow_b + 0.05, "what was seen of each is told apart"
+    once = [tuned_alone("a", ())]
+    assert prior_from(space, device.default(), jobs, classes, once) is None, "one setting tells of no response"
+    elsewhere = [Earlier("a", [({"gpu_clock": 7.0, "power_limit": 1.0}, 100.0, 0.1, False)] * 3)]
+    assert prior_from(space, device.default(), jobs, classes, elsewhere) is None

@@ -1,0 +1,69 @@
+"""Never worse than plain constrained Bayesian optimization, on measured tables (their folder in `ECOSHARE_DATA`).
+
+The tables are public and no part of this project: without the folder this is skipped, and says so.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+
+import tuning_searches as searches
+import tuning_tables
+from tuning_tables import Problem
+
+SEEDS = range(4)
+
+
+def trials(problems: Sequence[Problem], way: Callable[[Problem, int], searches.Search]) -> list[float]:
+    """Until a setting is good, for each problem and seed, with the noise of that seed."""
+    return [float(searches.run(each, way(each, seed), seed).trials) for each in problems for seed in SEEDS]
+
+
+def warm(problems: Sequence[Problem], whole: Sequence[Problem]) -> Callable[[Problem, int], searches.Search]:
+    """Our search when the other workloads of the table were measured."""
+    priors = {each: searches.warm(each, whole) for each in problems}
+    return lambda problem, seed: searches.ours(problem, seed, priors[problem])
+
+
+def assert_not_worse(ours: list[float], plain: list[float], what: str) -> None:
+    """One-sided paired t-test: ours takes more trials, with p < 0.05, only if it is worse beyond noise."""
+    if ours == plain:
+        return
+    p = float(stats.ttest_rel(ours, plain, alternative="greater").pvalue)
+    print(f"{what}: {fmean(ours):.2f} trials, plain {fmean(plain):.2f}, p = {p:.3g}")
+    assert p >= 0.05, f"{what} takes {fmean(ours):.2f} trials, plain {fmean(plain):.2f}, p = {p:.3g}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.skipif("ECOSHARE_DATA" not in os.environ, reason="ECOSHARE_DATA names no folder with the measured tables")
+def test_ours_is_never_worse_than_plain_beyond_noise() -> None:
+    """Pairs have one workload and seed: what is tested is these tables' workloads, and seeds are the noise."""
+    tables: dict[str, list[Problem]] = defaultdict(list)
+    for problem in tuning_tables.read(Path(os.environ["ECOSHARE_DATA"])):
+        tables[problem.table].append(problem)
+    assert len(tables) == 3
+    for table, whole in tables.items():
+        chosen = tuning_tables.spread(whole) if len(whole) > 20 else whole
+        plain = trials(chosen, searches.plain)
+        assert_not_worse(trials(chosen, searches.ours), plain, f"{table}, cold")
+        if all(each.space.settings == whole[0].space.settings for each in whole):
+            assert_not_worse(trials(chosen, warm(chosen, whole)), plain, f"{table}, warm")
+
+
+def test_worse_beyond_noise_is_noticed() -> None:
+    """Without this, a test that nothing fails would pass as well."""
+    plain = [4.0, 6.0, 5.0, 7.0, 5.0, 6.0]
+    assert_not_worse([5.0, 5.0, 6.0, 6.0, 5.0, 6.0], plain, "the same but for noise")
+    with pytest.raises(AssertionError, match="p = "):
+        assert_not_worse([each + 2.0 + 0.1 * place for place, each in enumerate(plain)], plain, "worse")
