@@ -123,6 +123,8 @@ def resume(run: Path, progress: Progress) -> Result:
     _check_machine()
     folder = RunFolder.open(run)
     before = read_json(folder.plan)
+    if before.get("goal") is not None:
+        raise UsageError(f"{run} was a search, which is not gone on with", "start it again with `ecoshare tune`")
     environment = read_json(folder.environment)
     job_file = Path(before["job_file"])
     loaded = load(job_file)

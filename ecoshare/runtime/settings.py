@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from ecoshare.core.events import Setting
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware.control import Control
 from ecoshare.hardware.devices import DeviceInfo
-from ecoshare.hardware.knob import Clocks, KnobFault
+from ecoshare.hardware.knob import Cause, Clocks, KnobFault
 from ecoshare.hardware.restore import Outcome, Restored
 from ecoshare.hardware.state import StateFolder
 from ecoshare.hardware.survey import key
+
+_TOLD_WITHIN_S, _ASK_AGAIN_S = 120.0, 1.0
+"""How long jobs may load before their GPU is busy: whether its clocks are locked can be told only then."""
 
 
 class Settings:
@@ -33,8 +37,14 @@ class Settings:
         Raises:
             UnfitEnvironment: The journal cannot be written.
         """
-        wanted = {**self.control.default, **dict(setting)}
-        applied = await asyncio.to_thread(self.control.apply, wanted)
+        end_s = time.monotonic() + _TOLD_WITHIN_S
+        while True:
+            wanted = {**self.control.default, **dict(setting)}
+            applied = await asyncio.to_thread(self.control.apply, wanted)
+            untold = any(fault.cause is Cause.UNTOLD for fault in applied.refused.values())
+            if not untold or time.monotonic() > end_s:
+                break
+            await asyncio.sleep(_ASK_AGAIN_S)
         for fault in applied.refused.values():
             self._tell(fault)
         if not applied.refused or not (self._exact or not applied.setting):

@@ -136,6 +136,11 @@ def test_a_packing_is_tuned_and_the_next_run_uses_it(machine: Machine) -> None:
     assert machine.set_since(), "and is put back: the fixture looks"
     (setting, *_) = [each.setting for each in machine.entries() if isinstance(each, ApplySetting)]
     assert dict(setting).items() <= (kept.best or {}).items()
+    locks = [
+        call.values[1] for call in machine.driver.setter_calls() if call.function == "nvmlDeviceSetGpuLockedClocks"
+    ]
+    if (clock := (kept.best or {}).get("gpu_clock", "unlocked")) != "unlocked":
+        assert locks[-1] == clock, "as soon as the jobs keep the GPU busy, and it can be told that nobody has locked it"
     assert json.loads(used.stdout)["settings"][0]["setting"] == dict(setting)
 
 
