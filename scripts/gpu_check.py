@@ -9,7 +9,8 @@ ends it.
 * the example mix one after the other, in one lane, in two lanes with MPS and without;
 * a job that runs out of memory beside a healthy one;
 * profiles: P, T and context against the allocator and nvidia-smi, joules an iteration over three windows, idle power,
-  and what is attributed to two jobs side by side against what they take alone (gpu_profiles.py).
+  and what is attributed to two jobs side by side against what they take alone (gpu_profiles.py);
+* which knobs the board offers, read and not set.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ def measure(options: argparse.Namespace) -> list[Figure]:
     repeat = [name for name in printed if printed[name] == again[name] and not printed[name].startswith(b"failed")]
     figures.append(Figure("examples that repeat alone", len(repeat), "of 6", note=", ".join(repeat)))
     figures.append(Figure("one after the other", in_turn_s, "s"))
+    figures += _knobs()
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
         folder = Path(name)
         ways = {
@@ -114,6 +116,25 @@ def measure(options: argparse.Namespace) -> list[Figure]:
         figures += gpu_profiles.check(folder, share)
     say("done")
     return figures
+
+
+def _knobs() -> list[Figure]:
+    """What `ecoshare devices` reads of the GPU."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ecoshare", "devices", "--json"], capture_output=True, text=True, check=True
+    )
+    gpu = json.loads(done.stdout)[0]
+    found = [
+        Figure(
+            f"values of {knob['name']}",
+            knob["values"],
+            "",
+            note=f"{knob['lowest']:g} to {knob['highest']:g} {knob['unit']}, now {knob['present']}",
+        )
+        for knob in gpu["knobs"]
+    ]
+    lacking = [Figure(f"values of {name}", 0, "", note=why) for name, why in gpu["missing"].items()]
+    return [*found, *lacking, Figure("may be set", float(gpu["may_be_set"]), "", note=gpu["how"])]
 
 
 def _without_mps(folder: Path) -> list[Figure]:
