@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import signal
 import sys
@@ -130,7 +131,7 @@ def run(
     from ecoshare.report.table import print_summary
     from ecoshare.runtime import plan as planning
     from ecoshare.runtime import session
-    from ecoshare.tuning_cli import check_restored
+    from ecoshare.runtime.settings import not_restored
 
     errors = Console(stderr=True, highlight=False)
     if resume is not None:
@@ -138,8 +139,10 @@ def run(
             raise UsageError("--resume takes the job file from the run; give one or the other")
         given = (policy, device, jobs_per_lane, memory, profiles) != (None,) * 5 or lanes != 1 or objective != "energy"
         if given or dry_run or no_profiles:
-            raise UsageError("--resume takes its options from the run; only --json and --no-report go with it")
-        result = session.resume(resume, _progress(errors))
+            raise UsageError(
+                "--resume takes its options from the run; only --control, --json and --no-report go with it"
+            )
+        result = session.resume(resume, _progress(errors), control is Control.AUTO)
         if not result.ran:
             errors.print(f"note: every job of {resume} has ended already; there is nothing to go on with", markup=False)
     else:
@@ -177,7 +180,8 @@ def run(
     # Last, since it takes a second or two, and nobody should wait for the table.
     if not no_report and ending.draw(result.folder, result.data, _note) and not as_json:
         print(f"report: {summary['run']}/{result.folder.report.name}", flush=True)
-    check_restored(result.unrestored)
+    if result.unrestored:
+        raise not_restored(result.unrestored)
     _judge(summary)
 
 
@@ -349,12 +353,16 @@ def tune(
         from ecoshare.runtime.tune import Tune
         from ecoshare.tuning_cli import knob_names, tune_live
 
+        if not (math.isfinite(tuning_limit) and tuning_limit >= 1.0):
+            raise UsageError(f"--tuning-limit {tuning_limit:g}: expected a number of at least 1")
         goal = Goal(objective, tuning_limit, budget, seed)
         asked = Tune(jobs, args or [], find(device), goal, lanes, knob_names(knobs), assume_unlocked)
         tune_live(asked, profiles, runs, plot, as_json, _note)
         return
     if jobs is not None:
         raise UsageError(f"{jobs} and --replay {replay}: give one or the other")
+    if device or knobs or assume_unlocked or lanes != 1:
+        raise UsageError("--device, --lanes, --knobs and --assume-unlocked are for jobs on a device, not for --replay")
     from ecoshare.advise.columns import EXAMPLE
     from ecoshare.advise.table_file import read
     from ecoshare.report.tuning_picture import check_picture

@@ -13,7 +13,7 @@ from rich.console import Console
 from ecoshare.errors import Interrupted, JobFailed, NotRestored, UsageError
 
 if TYPE_CHECKING:
-    from ecoshare.hardware.restore import Restored
+    from ecoshare.hardware.state import StateFolder
     from ecoshare.measure.tuned import KnobRange, TrialRecord
     from ecoshare.runtime.tune import Tune
 
@@ -44,7 +44,7 @@ def restore_all(force: bool, as_json: bool) -> None:
 
     state = StateFolder.of_this_user()
     done, troubles = [], []
-    for path in state.all_journals():
+    for path in _journals(state):
         try:
             done += mend(path, state, foreign=Foreign.OVERWRITE if force else Foreign.ASK)
         except UntrustedJournal as error:
@@ -63,20 +63,16 @@ def restore_all(force: bool, as_json: bool) -> None:
         raise NotRestored(failed[0] + (f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""))
     if foreign:
         raise NotRestored(
-            "somebody else has set it since: nothing was overwritten", "`ecoshare restore --force` puts ours back"
+            "somebody else has set it since: nothing was overwritten",
+            "`ecoshare restore --force` puts back what was before ecoshare",
         )
 
 
-def check_restored(unrestored: Sequence[Restored]) -> None:
-    """What a run could not put back is the most important thing that it has to say.
-
-    Raises:
-        NotRestored: There is something.
-    """
-    if unrestored:
-        more = f" (and {len(unrestored) - 1} more)" if len(unrestored) > 1 else ""
-        remedy = f"{unrestored[0].remedy}; then `ecoshare restore`" if unrestored[0].remedy else "`ecoshare restore`"
-        raise NotRestored(f"{unrestored[0].words}{more}", remedy)
+def _journals(state: StateFolder) -> list[Path]:
+    try:
+        return list(state.all_journals())
+    except OSError as error:
+        raise NotRestored(f"{state.journals} cannot be read: {error.strerror}: nobody knows what was left") from error
 
 
 def tune_live(
@@ -104,30 +100,51 @@ def tune_live(
             self.lines = TrialLines(knobs, errors if as_json else Console(highlight=False), achieved=True)
 
         def trial(self, record: TrialRecord) -> None:
-            assert self.lines is not None
-            if record.number == 1:
-                self.lines.heading()
-            self.lines.line(record)
-            sys.stdout.flush()
+            if self.lines is None:
+                return
+            try:
+                if record.number == 1:
+                    self.lines.heading()
+                self.lines.line(record)
+                sys.stdout.flush()
+            except (OSError, SystemExit):  # rich leaves with the latter when its reader has gone: the search goes on
+                self.lines = None
 
     tuned, ending, result = tuning.tune(asked, store, runs, Expendable(StagesProgress(errors)), Lines(), say)
     for note in result.notes:
         say(note)
     if as_json:
-        print(json.dumps({**tuned.model_dump(mode="json"), "run": result.data.summary["run"]}, indent=2), flush=True)
+        print(
+            json.dumps(
+                {**tuned.model_dump(mode="json"), "ending": ending or None, "run": result.data.summary["run"]}, indent=2
+            ),
+            flush=True,
+        )
     else:
         print_result(tuned, ending or "the search was cut off", Console(highlight=False))
     if plot is not None:
         draw(plot, tuned, asked.jobs.name, None)
     if not as_json and ending:
-        print(f"kept for this packing: the next `ecoshare run` of it uses the setting ({store.folder}/tuned)")
+        if tuned.best is None or tuned.best == tuned.default:
+            print("kept for this packing: it runs best as the device was found")
+        else:
+            print(
+                f"kept for this packing: the next `ecoshare run --objective {tuned.objective}` of it uses the setting "
+                f"({store.folder}/tuned)"
+            )
     if not as_json:
         if plot is not None:
             print(f"plot: {plot}")
         print(f"run folder: {result.data.summary['run']}", flush=True)
-    check_restored(result.unrestored)
     if not ending:
-        ended = [job["name"] for job in result.data.summary["jobs"] if job["state"] in ("completed", "failed")]
+        summary = result.data.summary
+        for job in summary["jobs"]:
+            if job["state"] == "failed":
+                raise JobFailed(
+                    f"{job['name']} failed before the search was over, and nothing is kept: {job['error']}",
+                    f"what it said is in {summary['run']}/jobs/{job['name']}/stderr.log",
+                )
+        ended = [job["name"] for job in summary["jobs"] if job["state"] == "completed"]
         if ended:
             raise JobFailed(
                 f"{', '.join(ended)} ended before the search was over: nothing is kept",

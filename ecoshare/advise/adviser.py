@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ecoshare.advise.advice import Advice, Alone, Goal
-from ecoshare.advise.search import Outcome, Search
+from ecoshare.advise.search import Ending, Outcome, Search
 from ecoshare.advise.yardstick import Job, Measured
 from ecoshare.core.commands import Ask
 from ecoshare.core.events import Packing, Setting, Trial, TrialStatus
@@ -74,11 +74,14 @@ class TunerAdviser:
     def answer(self, ask: Ask) -> Advice:
         """The answer to a question of the core."""
         own = self.searches.setdefault(ask.packing, PackingSearch(ask.packing))
-        if ask.trial is None:
-            return Advice(())
-        if own.search is None:
-            return self._default_told(own, ask.trial)
-        return self._told(own, own.search, ask.trial)
+        try:
+            if ask.trial is None:  # again, where the packing was gone for a while: the same question is open
+                return Advice(()) if own.search is None else self._next(own, own.search)
+            if own.search is None:
+                return self._default_told(own, ask.trial)
+            return self._told(own, own.search, ask.trial)
+        except Exception as defect:  # no run ends for a search
+            return self._over(own, f"the tuner failed: {defect!r}")
 
     def _default_told(self, own: PackingSearch, trial: Trial) -> Advice:
         if trial.status is not TrialStatus.MEASURED or trial.power_w is None:
@@ -117,6 +120,8 @@ class TunerAdviser:
             return self._over(own, "nothing can be set any more")
         if len(left.knobs) < len(search.space.knobs):
             own.search = search = self._without(own, search, left)
+        if len(own.trials) >= self._goal.budget:
+            return self._over(own, Ending.BUDGET.value)
         return self._next(own, search)
 
     def _without(self, own: PackingSearch, search: Search, left: Space) -> Search:
@@ -129,14 +134,15 @@ class TunerAdviser:
             search.yardstick.jobs,
             self._goal.objective,
             self._goal.tuning_limit,
-            max(1, self._goal.budget - len(own.trials) + 1),
+            self._goal.budget,  # the trials before are counted here, not by the new one
             self._goal.seed,
+            self._prior(left, search.yardstick.jobs),
         )
         for trial in search.trials:
             if trial.judged is not None and all(trial.requested[name] == search.default[name] for name in gone):
                 setting = {name: value for name, value in trial.requested.items() if name not in gone}
                 assert trial.power_w is not None
-                again.carry(setting, Measured(trial.power_w, trial.times_s))
+                again.carry(setting, Measured(trial.power_w, trial.times_s, trial.rates))
         return again
 
     def _next(self, own: PackingSearch, search: Search) -> Advice:
@@ -172,4 +178,4 @@ class TunerAdviser:
 def _measured(trial: Trial) -> Measured | None:
     if trial.power_w is None or trial.power_w <= 0.0:
         return None
-    return Measured(trial.power_w, trial.times_s)
+    return Measured(trial.power_w, trial.times_s, trial.rates)

@@ -58,6 +58,7 @@ class Outcome:
     status: Status
     power_w: float | None = None
     times_s: Mapping[str, float] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
     judged: Judged | None = None
     interference: Mapping[str, float] = field(default_factory=dict)
     feasible: bool | None = None
@@ -174,15 +175,16 @@ class Search:
         """The best setting by all that was measured, if it kept the limit itself; else the best of those that did.
 
         The tuner weighs the noise of a number at the limit against its neighbours; what nobody has measured as feasible
-        is not chosen whatever it believes. None where no setting kept the limit.
+        is not chosen whatever it believes, nor what was worse than the default. None where no setting kept the limit.
         """
         places = {self.space.index(trial.requested) for trial in self.trials if trial.judged is not None}
         judged = {place: self.judged(self.space.settings[place]) for place in places}
         kept = [(each.objective, place) for place, each in judged.items() if each is not None and each.feasible]
         if not kept:
             return None
-        believed = self._tuner.best()
-        if believed is not None and (place := self.space.index(believed.setting)) in {each for _, each in kept}:
+        believed, worth = self._tuner.best(), {place: objective for objective, place in kept}
+        default = worth.get(self.space.index(self.default), math.inf)
+        if believed is not None and worth.get(place := self.space.index(believed.setting), math.inf) <= default:
             return dict(self.space.settings[place])
         return dict(self.space.settings[min(kept)[1]])
 
@@ -252,7 +254,12 @@ class Search:
     def _keep(self, setting: Setting, observed: Measured | None, status: Status) -> Outcome:
         self.trials.append(Outcome(len(self.trials) + 1, setting, status))
         if observed is not None:
-            self.trials[-1] = replace(self.trials[-1], power_w=observed.power_w, times_s=dict(observed.times_s))
+            self.trials[-1] = replace(
+                self.trials[-1],
+                power_w=observed.power_w,
+                times_s=dict(observed.times_s),
+                rates=dict(observed.rates),
+            )
             self.trials[-1] = self._judged(self.trials[-1], observed)
         return self.trials[-1]
 
@@ -271,14 +278,16 @@ class Search:
     def _mean(self, setting: Setting) -> Measured | None:
         """Geometric means of its measured trials; None where there are none."""
         own = [
-            Measured(trial.power_w, trial.times_s)
+            Measured(trial.power_w, trial.times_s, trial.rates)
             for trial in self.trials
             if trial.status is Status.MEASURED and trial.power_w is not None and trial.requested == setting
         ]
         if not own:
             return None
         times = {job.name: _middle([each.times_s[job.name] for each in own]) for job in self.yardstick.jobs}
-        return Measured(_middle([each.power_w for each in own]), times)
+        names = [job.name for job in self.yardstick.jobs if all(job.name in each.rates for each in own)]
+        rates = {name: _middle([each.rates[name] for each in own]) for name in names}
+        return Measured(_middle([each.power_w for each in own]), times, rates)
 
 
 def _middle(values: Sequence[float]) -> float:

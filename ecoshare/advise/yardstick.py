@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -42,10 +42,12 @@ class Measured:
 
     Attributes:
         times_s: Seconds an iteration by the name of the job.
+        rates: Iterations a second of each job, waits included; empty where nobody counted them.
     """
 
     power_w: float
     times_s: Mapping[str, float]
+    rates: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Yardstick:
             numbers = (job.alone_w, job.share, 1.0 if job.alone_s is None else job.alone_s)
             if not all(math.isfinite(number) and number > 0.0 for number in numbers):
                 raise ValueError(f"watts, time and share of {job.name} are positive numbers")
-        self.jobs, self.tuning_limit = tuple(jobs), tuning_limit
+        self.jobs, self.tuning_limit, self._name = tuple(jobs), tuning_limit, objective
         self._energy = _energy(jobs)
         self.objective = self._objective(objective)
         self.limits = tuple(Limit(observable(job.name), tuning_limit) for job in jobs)
@@ -98,12 +100,30 @@ class Yardstick:
         """What `now` is worth, where `default` was measured at the default setting."""
         here, there = _tensors(now), _tensors(default)
         interference = self.interference(now, default)
+        energy, objective = float(self._energy(here, there)), float(self.objective(here, there))
+        counted = self._counted(now, default)
+        if counted is not None and self._name in ("energy", "edp"):
+            objective *= counted / energy
         return Judged(
-            energy=float(self._energy(here, there)),
+            energy=energy if counted is None else counted,
             interference=interference,
-            objective=float(self.objective(here, there)),
+            objective=objective,
             feasible=self.keeps(interference),
         )
+
+    def _counted(self, now: Measured, default: Measured) -> float | None:
+        """E by the iterations that were counted, where they were: what was done, whatever the turns were.
+
+        The tuner's own formula goes by times and the shares of the default: what it can know of settings not tried.
+        """
+        if any(now.rates.get(job.name, 0.0) <= 0.0 or default.rates.get(job.name, 0.0) <= 0.0 for job in self.jobs):
+            return None
+        work = 0.0
+        for job in self.jobs:
+            # Where nobody knows the time alone, the packing at its default is what the work costs.
+            alone_s = job.alone_s if job.alone_s is not None else job.share / default.rates[job.name]
+            work += job.alone_w * alone_s * now.rates[job.name]
+        return now.power_w / work
 
     def interference(self, now: Measured, default: Measured) -> dict[str, float]:
         """Time of each job over that at the default setting, for those whose time `now` has."""

@@ -66,6 +66,7 @@ class Trial:
         joules: Spent by the device.
         times_s: By job: seconds an iteration while it holds its turn.
         shares: By job: part of the time during which it held its turn.
+        rates: By job: iterations that it ended a second, waits for its turn and for its data included.
         achieved: By knob: mean of what was seen; knobs that cannot be read are left out.
         throttles: What took clock away meanwhile, in words.
     """
@@ -77,6 +78,7 @@ class Trial:
     duration_s: float = 0.0
     times_s: dict[str, float] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
     achieved: dict[str, float] = field(default_factory=dict)
     throttles: tuple[str, ...] = ()
     temperature_c: float | None = None

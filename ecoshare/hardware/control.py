@@ -88,7 +88,7 @@ class Control:
         self.device, self.model = device, model
         self.notes: list[str] = []
         self.dropped: dict[str, KnobFault] = {}
-        self._assume_unlocked = assume_unlocked
+        self._assume_unlocked, self._seen_unlocked = assume_unlocked, set[str]()
         self._path = state.journal(device)
         self._lock = _claim(state, device, model)
         self._mutex = threading.Lock()  # a setting that is being applied ends before anything is put back
@@ -148,21 +148,28 @@ class Control:
         with self._mutex:
             return None if self._closed else self._knobs.clocks()
 
+    def look(self) -> None:
+        """See, while the device is busy at the setting that it was found with, whether its clocks are locked."""
+        with self._mutex:
+            if self._closed or self._assume_unlocked or any(held.now is not None for held in self._held.values()):
+                return
+            for name, held in self._held.items():
+                if held.before is None:
+                    with contextlib.suppress(KnobFault):  # told when it is to be set
+                        self._look(name)
+
     def apply(self, setting: Setting) -> Applied:
         """Set every knob that is named; others stay as they are.
 
         A knob that refuses its value for good (no permission, not supported, somebody else's) is dropped: put back
         where that is possible, and never touched again.
-
-        Raises:
-            UnfitEnvironment: The journal cannot be written: nothing was set.
         """
         with self._mutex:
             if self._closed:
                 raise RuntimeError("the device has been given back")
             taken: dict[str, Value] = {}
             refused: dict[str, KnobFault] = {}
-            for name, value in setting.items():
+            for name, value in sorted(setting.items(), key=lambda item: self._late(*item)):
                 held = self._held.get(name)
                 if held is None:
                     refused[name] = self.dropped.get(name) or KnobFault(Cause.NOT_SUPPORTED, f"there is no {name}")
@@ -175,6 +182,15 @@ class Control:
                     if fault.cause not in (Cause.REFUSED, Cause.UNTOLD):
                         self._drop(name, fault)
             return Applied(taken, refused)
+
+    def _late(self, name: str, value: Value) -> int:
+        """A limit that is raised comes before the clocks, so that they can be seen; one that is lowered after them."""
+        held = self._held.get(name)
+        if held is None or held.before is None:
+            return 1
+        now = held.now if held.now is not None else held.before
+        wanted = held.before[0] if value == held.knob.spec.default or isinstance(value, str) else value
+        return 0 if wanted > now[0] else 2
 
     def restore(self) -> list[Restored]:
         """Put everything back and give the device up; what could not be put back is `FAILED` there.
@@ -206,8 +222,7 @@ class Control:
         if wanted == (held.now if held.now is not None else held.before):
             return
         if held.before is None and held.now is None and not self._assume_unlocked:
-            self._knobs.looks_unlocked()
-            self._assume_unlocked = True  # from now on whatever is locked was locked by us
+            self._look(spec.name)
         self._still_ours(held)
         now = held.now if held.now is not None else held.before
         self._note(spec.name, held.before, tuple(each for each in (now, wanted) if each is not None))
@@ -218,7 +233,11 @@ class Control:
                 self._forget(spec.name)
             raise
         shown = held.knob.read()
-        if shown is not None and wanted is not None and not same(shown, wanted):
+        if wanted is None:
+            held.now = None
+            self._forget(spec.name)
+            return
+        if shown is not None and not same(shown, wanted):
             if now is not None and same(shown, now):
                 raise KnobFault(
                     Cause.IGNORED,
@@ -227,6 +246,23 @@ class Control:
                 )
             self._note(spec.name, held.before, (wanted, shown))  # rounded, or capped by another limit
         held.now = None if wanted == held.before else shown if shown is not None else wanted
+
+    def _look(self, name: str) -> None:
+        """Look whether somebody else has locked a clock, each time that we are about to.
+
+        Once it was seen unlocked, only what looks locked counts: our own power limit hides the clock then.
+
+        Raises:
+            KnobFault: It looks locked, or nothing can be told yet.
+        """
+        limited = any(each.before is not None and each.now is not None for each in self._held.values())
+        try:
+            if not self._knobs.looks_unlocked(name) and limited and name not in self._seen_unlocked:
+                raise KnobFault(Cause.UNTOLD, f"under ecoshare's own limit it cannot be told whether {name} is locked")
+        except KnobFault as fault:
+            if fault.cause is not Cause.UNTOLD or name not in self._seen_unlocked:
+                raise
+        self._seen_unlocked.add(name)
 
     def _still_ours(self, held: _Held) -> None:
         """Somebody else's change is not overwritten.
@@ -251,24 +287,28 @@ class Control:
                 held.knob.write(held.before)
 
     def _note(self, knob: str, before: Reading | None, ours: tuple[Reading, ...]) -> None:
-        self._journal = (self._journal or self._new).noting(knob, before, ours)
-        try:
-            self._journal.write(self._path)
-        except OSError as error:
-            raise UnfitEnvironment(
-                f"cannot write {self._path} ({error.strerror}), and nothing is set without it",
-                "ECOSHARE_STATE names another folder",
-            ) from error
+        self._write((self._journal or self._new).noting(knob, before, ours))
 
     def _forget(self, knob: str) -> None:
-        """A knob that was refused the first time has nothing to be put back, and nobody could."""
+        """Nothing of a knob is to be put back: it was never set, or is unlocked again, and a lock is another one's."""
         assert self._journal is not None
-        self._journal = self._journal.without(knob)
-        if self._journal.knobs:
-            self._journal.write(self._path)
+        left = self._journal.without(knob)
+        if left.knobs:
+            self._write(left)
         else:
             self._journal = None
             journal.remove(self._path)
+
+    def _write(self, noted: Journal) -> None:
+        try:
+            noted.write(self._path)
+        except OSError as error:
+            raise KnobFault(
+                Cause.FAILED,
+                f"cannot write {self._path} ({error.strerror}), and nothing is set without it",
+                "ECOSHARE_STATE names another folder",
+            ) from error
+        self._journal = noted
 
     def _mend(self) -> None:
         try:
@@ -297,7 +337,8 @@ def _claim(state: StateFolder, device: str, model: str) -> DeviceLock:
         return DeviceLock(path)
     except BlockingIOError:
         raise UnfitEnvironment(
-            f"{model} is being set by {holder(path)}", "`--control off` shares it without setting anything"
+            f"{model} is being set by {holder(path)}",
+            "wait for it; `ecoshare run --control off` sets nothing",
         ) from None
     except OSError as error:
         raise UnfitEnvironment(

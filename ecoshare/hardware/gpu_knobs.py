@@ -37,7 +37,8 @@ _THROTTLES = {
 """Bits of `nvmlDeviceGetCurrentClocksEventReasons` that take clock away from who asks for it."""
 
 _REMEDIES = {
-    Cause.NO_PERMISSION: "run as root, or run zeusd with a socket that your group may write, and set ZEUSD_SOCK_PATH",
+    Cause.NO_PERMISSION: "it takes CAP_SYS_ADMIN on the machine, which root of a container lacks; or run zeusd with a "
+    "socket that your group may write, and set ZEUSD_SOCK_PATH",
     Cause.UNREACHABLE: "see whether zeusd runs; `ecoshare restore` puts back what was set through it",
     Cause.LOST: "see `nvidia-smi` and `dmesg`; a GPU that fell off the bus needs a restart of the machine",
 }
@@ -64,7 +65,8 @@ class GpuKnobs:
             with typed():
                 self.handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
                 self.model = str(pynvml.nvmlDeviceGetName(self.handle))
-            self.access, self._gpu, self._daemon = _open(pynvml, pynvml.nvmlDeviceGetIndex(self.handle))
+                index = pynvml.nvmlDeviceGetIndex(self.handle)
+            self.access, self._gpu, self._daemon = _open(pynvml, index)
             self.clocks_mhz = self._supported_clocks()
         except KnobFault as fault:
             pynvml.nvmlShutdown()
@@ -101,41 +103,45 @@ class GpuKnobs:
         memory_mhz = max(self.clocks_mhz) if memory == UNLOCKED else float(memory)
         return float(clock) in self.clocks_mhz[memory_mhz]
 
-    def looks_unlocked(self) -> None:
-        """Returns where nobody seems to have locked the clocks.
+    def looks_unlocked(self, knob: str) -> bool:
+        """Whether a clock was seen at its maximum under load; False where it is only not seen to be locked.
 
-        They look unlocked when application clocks are the default ones, no reason for the present clock names a user's
-        choice, and the clock under load reaches its maximum or something throttles it.
+        The latter is when application clocks are the default ones, no reason for the present clock names a user's
+        choice, and something throttles the GPU clock.
 
         Raises:
-            KnobFault: They look locked, or the GPU is idle, so that nothing can be told.
+            KnobFault: It looks locked, or the GPU is idle, so that nothing can be told.
         """
         nvml, handle = self._nvml, self.handle
-        remedy = "`--assume-unlocked` if nobody has locked them"
+        remedy = "`ecoshare tune --assume-unlocked` where nobody has locked it"
         now = self._told(lambda: nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_GRAPHICS))
         usual = self._told(lambda: nvml.nvmlDeviceGetDefaultApplicationsClock(handle, nvml.NVML_CLOCK_GRAPHICS))
         if now is not None and usual is not None and now != usual:
             raise KnobFault(Cause.LOCKED, f"application clocks are set: {now} MHz, by default {usual} MHz", remedy)
-        highest_mhz = max(self.clocks_mhz[max(self.clocks_mhz)])
-        step_mhz = _step(self.clocks_mhz[max(self.clocks_mhz)])
-        seen_mhz, idle = 0.0, True
+        steps = sorted(self.clocks_mhz) if knob == MEMORY_CLOCK else self.clocks_mhz[max(self.clocks_mhz)]
+        enough_mhz = steps[-1] - (steps[-1] - steps[-2] if knob == GPU_CLOCK and len(steps) > 1 else 0.0)
+        seen_mhz, throttled = 0.0, False
         for look in range(_LOOKS):
             if look:
                 time.sleep(_LOOK_S)
             bits = self._told(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)) or 0
-            seen_mhz = max(seen_mhz, self.clocks().gpu_mhz or 0.0)
-            if seen_mhz >= highest_mhz - step_mhz:
-                return
+            if bits & _IDLE:
+                continue  # an idle GPU at its maximum may be locked there, and one below it may not
+            clocks = self.clocks()
+            seen_mhz = max(seen_mhz, (clocks.memory_mhz if knob == MEMORY_CLOCK else clocks.gpu_mhz) or 0.0)
+            if seen_mhz >= enough_mhz:
+                return True
             if bits & _USER_CLOCKS:
-                raise KnobFault(Cause.LOCKED, f"somebody has set the GPU clock: {seen_mhz:.0f} MHz", remedy)
-            if any(bits & bit for bit in _THROTTLES):
-                return
-            idle = idle and bool(bits & _IDLE)
-        if idle:
-            raise KnobFault(Cause.UNTOLD, "the GPU is idle: whether its clocks are locked cannot be told", remedy)
+                raise KnobFault(Cause.LOCKED, f"somebody has set {knob}: {seen_mhz:.0f} MHz", remedy)
+            throttled = throttled or any(bits & bit for bit in _THROTTLES)
+        if throttled and knob == GPU_CLOCK:
+            return False
+        if throttled or not seen_mhz:
+            why = "throttled" if throttled else "idle"
+            raise KnobFault(Cause.UNTOLD, f"the GPU is {why}: whether {knob} is locked cannot be told", remedy)
         raise KnobFault(
             Cause.LOCKED,
-            f"the GPU clock stays at {seen_mhz:.0f} MHz of {highest_mhz:.0f} MHz under load, and nothing throttles it: "
+            f"{knob} stays at {seen_mhz:.0f} MHz of {steps[-1]:.0f} MHz under load, and nothing throttles it: "
             "it looks locked",
             remedy,
         )
@@ -315,8 +321,3 @@ def _quiet() -> Iterator[None]:
             yield
     except KnobFault:
         pass
-
-
-def _step(clocks: tuple[float, ...]) -> float:
-    """Largest distance of neighbours at the upper end."""
-    return clocks[-1] - clocks[-2] if len(clocks) > 1 else 0.0

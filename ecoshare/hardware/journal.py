@@ -11,6 +11,7 @@ Whoever comes next (the guard, the next run, `ecoshare restore`) reads it and pu
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import os
@@ -138,9 +139,10 @@ def read(path: Path) -> Journal | None:
 
 
 def remove(path: Path) -> None:
-    """Everything is as it was: nothing is left to put back."""
-    path.unlink(missing_ok=True)
-    _sync(path.parent)
+    """Everything is as it was: nothing is left to put back. One that cannot be removed is only looked at once more."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+        _sync(path.parent)
 
 
 def boot() -> str:

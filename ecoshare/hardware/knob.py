@@ -161,8 +161,8 @@ class Knobs(Protocol):
         """What the clocks do now; None where nothing tells."""
         ...
 
-    def looks_unlocked(self) -> None:
-        """Returns where nobody seems to have locked what cannot be read.
+    def looks_unlocked(self, knob: str) -> bool:
+        """Whether a knob that cannot be read was seen unlocked; False where it is only not seen to be locked.
 
         Raises:
             KnobFault: Somebody seems to have, or it cannot be told.

@@ -18,8 +18,8 @@ from ecoshare.hardware.journal import Entry, Journal, UntrustedJournal
 from ecoshare.hardware.knob import Cause, Knob, KnobFault, Knobs, Reading
 from ecoshare.hardware.state import DeviceLock, StateFolder, holder
 
-SAME = 0.01
-"""Readings that differ by less than this part are one: kernels and boards round what they are given."""
+_ROUNDED = 1.0
+"""A watt or a megahertz: kernels and boards round what they are given, and a death may come before we have seen how."""
 
 _TRIES, _PAUSE_S = 3, 0.05
 _TAKE_S, _LOOK_S = 3.0, 0.02
@@ -136,6 +136,10 @@ def _knob(known: Journal, name: str, entry: Entry, knob: Knob | None, foreign: F
             _write(knob, None)
             return result(Outcome.RESTORED, "is unlocked")
         now = knob.read()
+        if now is not None and len(now) != len(entry.before):
+            return result(
+                Outcome.FAILED, f"has {len(now)} places, and had {len(entry.before)} before: put it back by hand"
+            )
         if now is None or same(now, entry.before):
             return result(Outcome.UNTOUCHED, f"is {in_words(entry.before, unit)} as before")
         if not force and not _is_ours(now, entry):
@@ -171,7 +175,7 @@ def _write(knob: Knob, values: Reading | None) -> None:
             # There is nothing to read; a reset that is repeated harms nobody.
             knob.write(None)
             return
-        if now is not None and same(now, values):
+        if now is not None and all(abs(a - b) <= _ROUNDED / 2 for a, b in zip(now, values, strict=True)):
             return
     raise KnobFault(Cause.IGNORED, "the device reports success and shows another value")
 
@@ -181,13 +185,13 @@ def _is_ours(now: Reading, entry: Entry) -> bool:
     assert entry.before is not None
     known = [each for each in (entry.before, *entry.ours) if len(each) == len(now)]
     return bool(known) and all(
-        any(math.isclose(value, each[place], rel_tol=SAME) for each in known) for place, value in enumerate(now)
+        any(abs(value - each[place]) <= _ROUNDED for each in known) for place, value in enumerate(now)
     )
 
 
 def same(one: Reading, other: Reading) -> bool:
-    """Whether two readings are of one setting."""
-    return len(one) == len(other) and all(math.isclose(a, b, rel_tol=SAME) for a, b in zip(one, other, strict=True))
+    """Whether two readings are of one setting: a step of 1 MHz can be a turbo that is off."""
+    return len(one) == len(other) and all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(one, other, strict=True))
 
 
 def in_words(values: Reading, unit: str) -> str:

@@ -3,7 +3,8 @@
 ::
 
     /var/lib/ecoshare/GPU-….json        journals of root; of everybody else in ~/.local/state/ecoshare
-    /run/lock/ecoshare-GPU-….lock       held (flock) by the one process that may set this device, whoever it belongs to
+    /run/lock/ecoshare-GPU-….lock       held (flock) by the one process that may set this device, whoever it
+                                        belongs to; in /dev/shm where users may not write there
 
 Neither is in a run folder: the next run, whatever its folder, must find them. `ECOSHARE_STATE` names one
 folder for both.
@@ -15,12 +16,14 @@ import fcntl
 import os
 import pwd
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 _ROOTS = Path("/var/lib/ecoshare")
-_LOCKS = Path("/run/lock")
+_LOCKS = (Path("/run/lock"), Path("/dev/shm"))
+"""Where every user may make a file, and nobody may remove another one's; the first that is so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +40,23 @@ class StateFolder:
             return cls(Path(given), Path(given))
         base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         journals = _ROOTS if os.geteuid() == 0 else Path(base) / "ecoshare"
-        return cls(journals, _LOCKS if os.access(_LOCKS, os.W_OK) else journals)
+        return cls(journals, next((folder for folder in _LOCKS if _is_everybodys(folder)), journals))
 
     def journal(self, device: str) -> Path:
         """The journal of the device with this key."""
         return self.journals / f"{_plain(device)}.json"
 
     def all_journals(self) -> Iterator[Path]:
-        """Those that are there."""
-        yield from sorted(self.journals.glob("*.json"))
+        """Those that are there.
+
+        Raises:
+            OSError: The folder cannot be read.
+        """
+        try:
+            names = sorted(entry.name for entry in os.scandir(self.journals))
+        except FileNotFoundError:
+            return
+        yield from (self.journals / name for name in names if name.endswith(".json"))
 
     def lock(self, device: str) -> Path:
         """The lock of the device with this key."""
@@ -77,6 +88,14 @@ class DeviceLock:
     def release(self) -> None:
         """Give it up. The file stays: removing it could part two who hold locks on different files of one name."""
         os.close(self._file)
+
+
+def _is_everybodys(folder: Path) -> bool:
+    try:
+        mode = folder.stat().st_mode
+    except OSError:
+        return False
+    return bool(mode & stat.S_ISVTX and mode & stat.S_IWOTH)
 
 
 def in_use(path: Path) -> str | None:

@@ -194,4 +194,8 @@ def _control() -> Finding:
     if not device.access.allowed:
         evidence = f"{names} of {device.name} may not be set: {device.access.how}"
         return Finding(subject, "warn", evidence, device.access.remedy)
-    return Finding(subject, "ok", f"{names} of {device.name} may be set {device.access.how}; only `tune` does so")
+    return Finding(
+        subject,
+        "ok",
+        f"{names} of {device.name} may be set {device.access.how}: by `tune`, and by `run` to what it has found",
+    )

@@ -19,6 +19,7 @@ from ecoshare.jobs.quantities import format_duration, format_energy, format_size
 from ecoshare.measure.meter import ATTRIBUTED, MEASURED
 from ecoshare.report import charts
 from ecoshare.report.rundata import RunData
+from ecoshare.report.settings import setting_words
 
 NOT_KNOWN = "not known"
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
@@ -54,7 +55,7 @@ def html(data: RunData) -> str:
         columns=list(_row(summary["jobs"][0])) if summary["jobs"] else [],
         rows=[_row(job) for job in summary["jobs"]],
         errors=[(job["name"], job["error"]) for job in summary["jobs"] if job["error"]],
-        settings=[_plain(each) for each in summary["settings"]],
+        settings=[setting_words(each) for each in summary["settings"]],
         machine=_machine(data),
         not_known=NOT_KNOWN,
     )

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ecoshare.core.commands import Command, ProfileJob, StartJob
-from ecoshare.core.events import Event, JobExited, Outcome, Profiled, StopRequested
+from ecoshare.core.events import Advised, Event, JobExited, Outcome, Profiled, StopRequested
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.lane.messages import GRACE_S
 from ecoshare.report.views import JobView, RunView
@@ -29,6 +29,7 @@ COLOURS = {
 _MOST_ROWS = 30
 _MOST_REASONS = 3
 _PLAIN_EVERY_S = 10.0
+_STILL_S = 45.0
 
 
 class Progress(Protocol):
@@ -147,10 +148,28 @@ class PlainProgress(_Lines):
 
 
 class StagesProgress(PlainProgress):
-    """A line for each start, end and window; what comes between is shown by others."""
+    """A line for each start, end and window of a search; its trials are shown by others."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._over = self._warned = False
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Say what began or ended; that the jobs are stopped when the search is over is no news."""
+        if isinstance(event, Advised) and event.over:
+            self._over = True
+            self._say(event.at_s, "the search is over; stopping the jobs")
+        stops = isinstance(event, StopRequested) or (isinstance(event, JobExited) and event.outcome is Outcome.STOPPED)
+        if not (self._over and stops):
+            super().event(event, commands)
 
     def show(self, view: RunView) -> None:
-        """Nothing."""
+        """Say once of jobs in which no iteration is seen: the search waits for them."""
+        still = [job.name for job in view.jobs if job.state == "running" and not job.iterations + job.eval_iterations]
+        if still and view.at_s > _STILL_S and not self._warned:
+            self._warned = True
+            words = "an optimizer's step ends one, and so does inference with a module; else call ecoshare.iteration()"
+            self._say(view.at_s, f"no iteration seen yet in {', '.join(still)}, and the search waits for them: {words}")
 
 
 class MeasuringProgress(_Lines):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ecoshare.core.commands import ApplySetting, Command
 from ecoshare.core.events import Done, Event, Refused, RunOpened, TrialMeasured
+from ecoshare.jobs.quantities import format_duration
 
 
 def settings(entries: Iterable[Event | Command]) -> list[dict[str, Any]]:
@@ -39,6 +40,19 @@ def settings(entries: Iterable[Event | Command]) -> list[dict[str, Any]]:
                     if each["setting"] == dict(entry.trial.setting):
                         each["trials"] += 1
     return found
+
+
+def setting_words(each: Mapping[str, Any]) -> str:
+    """One of these for people: `cuda:0: gpu_clock 1830, power_limit 567; from 16.7 s to 52.1 s, 1 trial`."""
+    values = ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in each["setting"].items()
+    )
+    if each["error"] is not None:
+        return f"{each['device']}: {values}; refused at {format_duration(each['from_s'])}: {each['error']}"
+    to = "the end" if each["to_s"] is None else format_duration(each["to_s"])
+    trials = f", {each['trials']} trial{'' if each['trials'] == 1 else 's'}" if each["trials"] else ""
+    return f"{each['device']}: {values}; from {format_duration(each['from_s'])} to {to}{trials}"
 
 
 def _plain(command: ApplySetting, at_s: float) -> dict[str, Any]:

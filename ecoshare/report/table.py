@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ecoshare.jobs.quantities import format_duration, format_energy
 from ecoshare.report.progress import COLOURS
+from ecoshare.report.settings import setting_words
 
 _MOST_ERRORS = 10
 
@@ -39,6 +40,8 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
     console.print(Text(totals(summary)), soft_wrap=True)
     if summary["windows"]:
         console.print(Text(measured(summary)), soft_wrap=True)
+    for each in summary["settings"][:_MOST_ERRORS]:
+        console.print(Text(f"set: {setting_words(each)}"), soft_wrap=True)
     failed = [job for job in summary["jobs"] if job["error"]]
     for job in failed[:_MOST_ERRORS]:
         console.print(Text.assemble((job["name"], "red"), f": {job['error']}"), soft_wrap=True)

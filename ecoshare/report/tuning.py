@@ -180,13 +180,16 @@ def _sentences(tuned: Tuned, verdict: Verdict | None) -> list[str]:
         spent = "" if tuned.search_energy_j is None else f", {format_energy(tuned.search_energy_j)}"
         if tuned.best_static is not None:
             said.append(f"best static: {tuned.best_static.source}.")
-        return [*said, f"search: {trials} trials{spent}; {tuned.violations} broke the limit."]
+        words = (
+            f"objective {tuned.objective}, each job within {tuned.tuning_limit:g} times its time at the default setting"
+        )
+        return [*said, f"search: {trials} trials{spent} measured; {tuned.violations} broke the limit ({words})."]
     at_default = verdict.default_judged.energy
     said = []
     if (chosen := verdict.chosen_judged) is not None:
         most = 1.0 - verdict.optimum_judged.energy / at_default
         words = saves(1.0 - chosen.energy / at_default) + _at_what_time(chosen.interference)
-        said.append(f"{words}; the best of the table that keeps the limit saves {share(most)}.")
+        said.append(f"{words}; the best of the table that keeps the limit {saves(most)}.")
         if verdict.regret is not None:
             said.append(f"objective {tuned.objective}: {share(verdict.regret)} above the best of the table.")
         else:

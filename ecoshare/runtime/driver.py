@@ -159,8 +159,8 @@ class Driver:
         """
         self._jobs = {job.spec.name: job for job in self.plan.jobs}
         self._guard = Guard(self.token, self.shared, self.settings.control.device if self.settings is not None else "")
-        try:
-            with self._signals():
+        with self._signals():  # until all is put back: a Ctrl-C then must not cost the result
+            try:
                 await self._guard.start()
                 self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
                 self._sampler = Sampler(
@@ -183,12 +183,12 @@ class Driver:
                     for task in (*running, *self._measuring.tasks):
                         task.cancel()
                 await self._sampler.finish(self.now_s)
-        except* OSError as errors:
-            raise unwritable(self.folder.path, _first(errors)) from errors
-        except* UnfitEnvironment as errors:
-            raise _first(errors) from None
-        finally:
-            await self._clear_up()
+            except* OSError as errors:
+                raise unwritable(self.folder.path, _first(errors)) from errors
+            except* UnfitEnvironment as errors:
+                raise _first(errors) from None
+            finally:
+                await self._clear_up()
 
     async def _decide(self) -> None:
         """The loop: one event at a time, until every job has ended."""
@@ -466,15 +466,16 @@ class Driver:
         self._supervisor.send(message)
 
     async def _clear_up(self) -> None:
-        """Put the device back, end what is left, and tell the guard that nothing is."""
-        if self.settings is not None:
-            await asyncio.to_thread(self.settings.restore)
-        if self._supervisor is not None:
-            await self._supervisor.close()
-        await asyncio.to_thread(self.after_jobs)
-        await asyncio.to_thread(sweep.end_all, self.token)
-        if self._guard is not None:
-            await self._guard.dismiss()
+        """Put the device back, end what is left, and tell the guard; each step whatever came of the others."""
+        async with contextlib.AsyncExitStack() as steps:  # the last is done first
+            if self._guard is not None:
+                steps.push_async_callback(self._guard.dismiss)
+            steps.push_async_callback(asyncio.to_thread, sweep.end_all, self.token)
+            steps.push_async_callback(asyncio.to_thread, self.after_jobs)
+            if self._supervisor is not None:
+                steps.push_async_callback(self._supervisor.close)
+            if self.settings is not None:
+                steps.push_async_callback(asyncio.to_thread, self.settings.restore)
 
 
 def _progress(lane: int, usage: Usage, memory_bytes: int | None) -> samples.Progress:

@@ -60,7 +60,10 @@ def _put_back(device: str) -> None:
 
     state = StateFolder.of_this_user()
     with contextlib.suppress(Exception):  # processes are still to be ended
-        restore.mend(state.journal(device), state, wait_s=_LOCK_S)
+        restore.mend(state.journal(device), state, wait_s=_LOCK_S, foreign=restore.Foreign.ASK)
+
+
+_BEFORE_AGAIN_S = 0.05
 
 
 class Guard:
@@ -95,6 +98,7 @@ class Guard:
         while True:
             assert self._process is not None
             await self._process.wait()
+            await asyncio.sleep(_BEFORE_AGAIN_S)
             await self.start()
 
     async def dismiss(self) -> None:

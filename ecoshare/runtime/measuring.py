@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from ecoshare.advise.advice import Advice
 from ecoshare.core.commands import ApplySetting, Ask, MeasureTrial, ProfileJob
 from ecoshare.core.events import (
     Advised,
@@ -188,7 +187,10 @@ class Measuring:
             readings=self._readings,
             most_s=self._most_s(command),
         )
-        return await window.measure()
+        trial = await window.measure()
+        if self.settings is not None and not command.setting:
+            await self.settings.look()  # now that the jobs keep it busy
+        return trial
 
     async def _clocks(self) -> Clocks | None:
         return await self.settings.clocks() if self.settings is not None else None
@@ -208,10 +210,7 @@ class Measuring:
 
     async def _ask(self, command: Ask) -> None:
         assert self.adviser is not None, "the core asks only where a search was asked for"
-        try:
-            advice = await asyncio.to_thread(self.adviser.answer, command)
-        except Exception as defect:  # no run ends for a search
-            advice = Advice((), True, f"the tuner failed: {defect!r}")
+        advice = await asyncio.to_thread(self.adviser.answer, command)
         self.tell(partial(Advised, command=command.id, setting=advice.setting, over=advice.over, note=advice.note))
         if advice.over and self.then_stop:
             self.tell(partial(StopRequested, at_once=False))

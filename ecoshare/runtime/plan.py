@@ -33,7 +33,7 @@ OBJECTIVES: dict[str, tuple[str, str]] = {
     "energy": (
         "fair",
         "objective energy: this version cannot yet choose who shares; the order of turns alone saves nothing, so "
-        "everybody gets equal turns (policy fair), at the settings that `ecoshare tune` has found",
+        "everybody gets equal turns (policy fair)",
     ),
     "edp": ("srtf", "objective edp: this version cannot yet choose who shares; it shortens JCT (policy srtf)"),
     "jct": ("srtf", ""),
@@ -201,7 +201,7 @@ class Plan:
     def without_profiles(self) -> Plan:
         """The same as if nothing were known of any class."""
         unknown = tuple(replace(job, spec=replace(job.spec, memory=None, profiled=False)) for job in self.jobs)
-        return replace(self, jobs=unknown, known={})
+        return replace(self, jobs=unknown, known={}, tuned=())
 
     def remaining(self, unfinished: dict[str, Before]) -> Plan:
         """The plan of a resumed run: jobs that have not finished, with what is known of their earlier attempts."""
@@ -288,7 +288,7 @@ def make(
         known=known,
         control=control,
         goal=goal,
-        tuned=_tuned(set(names), device, objective, store, notes) if control and goal is None else (),
+        tuned=_tuned(set(names), device, objective, lanes, store, notes) if control and goal is None else (),
         notes=tuple(notes),
         jobs=jobs,
     )
@@ -311,7 +311,7 @@ def _known(classes: dict[str, JobClass], store: ProfileStore | None, notes: list
 
 
 def _tuned(
-    classes: set[str], device: DeviceInfo, objective: str, store: ProfileStore | None, notes: list[str]
+    classes: set[str], device: DeviceInfo, objective: str, lanes: int, store: ProfileStore | None, notes: list[str]
 ) -> tuple[Tuned, ...]:
     """What earlier searches have found for packings of these classes."""
     if store is None:
@@ -322,11 +322,12 @@ def _tuned(
     settings = [
         Tuned(each.packing, tuple(sorted(item for item in each.best.items() if each.default.get(item[0]) != item[1])))
         for each in found
-        if each.best is not None and each.best != each.default
+        if each.best is not None and each.best != each.default and len(each.packing) <= lanes
     ]
-    if settings:
-        words = "is a tuned setting" if len(settings) == 1 else f"are {len(settings)} tuned settings"
-        notes.append(f"there {words} for packings of these jobs: clocks and power are set (`--control off` sets none)")
+    for each in settings[:_MOST_REASONS]:
+        values = ", ".join(f"{name} {value:g}" if isinstance(value, float) else name for name, value in each.setting)
+        jobs = " | ".join(" + ".join(lane) for lane in each.packing)
+        notes.append(f"while just {jobs} run, clocks and power are set: {values} (`--control off` sets nothing)")
     return tuple(settings)
 
 

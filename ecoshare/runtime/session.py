@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import ecoshare
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Before, Outcome
-from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
 from ecoshare.hardware import devices, nvml
 from ecoshare.hardware.restore import Restored
 from ecoshare.jobs.load import load
@@ -38,7 +38,7 @@ from ecoshare.runtime.driver import Driver
 from ecoshare.runtime.folder import RunFolder, read_json, unwritable, write_json, write_text
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.profiler import Profiler
-from ecoshare.runtime.settings import Settings, claim
+from ecoshare.runtime.settings import Settings, claim, leftovers, not_restored
 from ecoshare.runtime.window import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -113,8 +113,11 @@ def start(
     return _drive(plan, folder, events, environment, progress, limits, only_profile, tuning)
 
 
-def resume(run: Path, progress: Progress) -> Result:
+def resume(run: Path, progress: Progress, control: bool = True) -> Result:
     """Run what a run that was cut off has left: every job whose end is not recorded.
+
+    Args:
+        control: Whether clocks and power may be set, where that run might set them.
 
     Raises:
         UsageError: The job file is not what it was, or the run is still going on.
@@ -142,7 +145,7 @@ def resume(run: Path, progress: Progress) -> Result:
     plan = planning.make(
         loaded,
         device,
-        control=before.get("control", False),
+        control=control and before.get("control", False),
         objective=before["objective"],
         policy=before["policy"],
         lanes=before["lanes"],
@@ -198,6 +201,7 @@ def _drive(
         write_json(folder.environment, environment)
         plan = replace(plan, mps=sharing.daemon is not None, environment={**plan.environment, **sharing.environment})
         profiler = Profiler(plan.device, folder, ProfileStore(plan.profiles or folder.profiles), limits, only_profile)
+        plan = _as_found(plan, profiler.notes) if tuning is None else plan
         settings = tuning.settings if tuning is not None else _claimed(plan, profiler.notes)
         if settings is not None:
             undo.callback(settings.restore)  # where the run does not come to do it
@@ -218,7 +222,12 @@ def _drive(
             adviser=tuning.adviser(profiler) if tuning is not None else None,
             only_tune=tuning is not None,
         )
-        asyncio.run(driver.run())
+        try:
+            asyncio.run(driver.run())
+        except EcoshareError as error:
+            if settings is not None and settings.unrestored:
+                raise not_restored(settings.unrestored, str(error)) from error
+            raise
         # The run is over, and what is left takes no time: a late Ctrl-C must not cost its result.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     if driver.ready is not None:
@@ -231,6 +240,13 @@ def _drive(
         notes=notes,
         unrestored=tuple(settings.unrestored) if settings is not None else (),
     )
+
+
+def _as_found(plan: Plan, notes: list[str]) -> Plan:
+    """The plan for the device as it is: what is measured at settings that somebody has left must not be kept."""
+    words, is_so = leftovers(plan.device, plan.control)
+    notes += words
+    return plan if is_so else replace(plan, profiles=None)
 
 
 def _claimed(plan: Plan, notes: list[str]) -> Settings | None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from ecoshare.core.events import Setting
-from ecoshare.errors import UnfitEnvironment
+from ecoshare.errors import NotRestored, UnfitEnvironment
+from ecoshare.hardware import journal
 from ecoshare.hardware.control import Control
 from ecoshare.hardware.devices import DeviceInfo
+from ecoshare.hardware.journal import UntrustedJournal
 from ecoshare.hardware.knob import Cause, Clocks, KnobFault
-from ecoshare.hardware.restore import Outcome, Restored
-from ecoshare.hardware.state import StateFolder
+from ecoshare.hardware.restore import Busy, Outcome, Restored, mend
+from ecoshare.hardware.state import StateFolder, in_use
 from ecoshare.hardware.survey import key
 
 _TOLD_WITHIN_S, _ASK_AGAIN_S = 120.0, 1.0
@@ -47,9 +50,14 @@ class Settings:
             await asyncio.sleep(_ASK_AGAIN_S)
         for fault in applied.refused.values():
             self._tell(fault)
-        if not applied.refused or not (self._exact or not applied.setting):
+        changed = [name for name, value in applied.setting.items() if value != self.control.default.get(name)]
+        if not applied.refused or (changed and not self._exact):
             return ""
-        return "; ".join(str(fault) for fault in applied.refused.values())
+        return "; ".join(dict.fromkeys(str(fault) for fault in applied.refused.values()))
+
+    async def look(self) -> None:
+        """See now, while jobs keep the device busy, whether somebody has locked its clocks."""
+        await asyncio.to_thread(self.control.look)
 
     async def clocks(self) -> Clocks | None:
         """What the device's clocks do now; None for processors."""
@@ -89,3 +97,33 @@ def claim(device: DeviceInfo, exact: bool, assume_unlocked: bool = False) -> Set
     remedy = control.access.remedy if control.specs else "see `ecoshare devices`"
     control.restore()
     raise UnfitEnvironment(f"nothing can be set on {device.model}: {why}", remedy)
+
+
+def not_restored(left: Sequence[Restored], besides: str = "") -> NotRestored:
+    """What a run could not put back: the most important thing that it has to say."""
+    more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
+    remedy = f"{left[0].remedy}; then `ecoshare restore`" if left[0].remedy else "`ecoshare restore`"
+    return NotRestored(left[0].words + more + (f"; besides: {besides}" if besides else ""), remedy)
+
+
+def leftovers(device: DeviceInfo, may_set: bool) -> tuple[list[str], bool]:
+    """What stands in the way of a device being as its owner wants it, a line each, and whether it is as it should be.
+
+    Where this run may set it, what a dead run has left is put back; what a live one sets is only told.
+    """
+    state = StateFolder.of_this_user()
+    path = state.journal(key(device))
+    try:
+        if (user := in_use(state.lock(key(device)))) is not None:
+            raise Busy(user)
+        if not may_set:
+            left = journal.read(path) is not None
+            words = f"a run that died has left settings on {device.model}: `ecoshare restore` puts them back"
+            return ([words] if left else []), not left
+        done = mend(path, state)
+    except UntrustedJournal as error:
+        return [f"what a run before this one has set on {device.model} is not known: {error}"], False
+    except Busy as busy:
+        return [f"{device.model} is being set by {busy}: times and joules are those of its settings"], False
+    notes = [f"{each.words}: left by a run that died" for each in done if each.outcome is not Outcome.UNTOUCHED]
+    return notes, all(each.outcome is not Outcome.FAILED for each in done)

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
-from ecoshare.errors import Interrupted, JobFailed, UsageError
+from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.schema import Job
@@ -20,6 +20,7 @@ from ecoshare.measure.profiles import ProfileStore
 from ecoshare.report.progress import Progress
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import session
+from ecoshare.runtime.settings import leftovers
 from ecoshare.runtime.window import ENDED_IN_WINDOW, Limits
 
 STEADY = Limits(shortest_s=5.0, longest_s=30.0, steady=0.01)
@@ -44,12 +45,16 @@ def profile_script(
 
     Raises:
         UsageError: There is no such script.
+        UnfitEnvironment: The device is not as it was found: somebody sets it, or has left it so.
         JobFailed: It ended before it was measured.
         Interrupted: The user stopped it before.
     """
     loaded = one_job(script, args, "profile")
     plan = planning.make(loaded, device, policy="fair", places=1, store=store)
-    for note in plan.notes:
+    words, as_found = leftovers(device, may_set=True)
+    if not as_found:
+        raise UnfitEnvironment(f"nothing can be measured now: {words[0]}", "see `ecoshare devices`")
+    for note in (*plan.notes, *words):
         say(note)
     # What is known of the class is to be measured anew.
     plan = plan.without_profiles()

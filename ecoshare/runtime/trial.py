@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from ecoshare.lane import trace
 from ecoshare.lane.table import Ask, LaneTable
 from ecoshare.measure.energy import spent
 from ecoshare.measure.meter import MEASURED, MeterFault
+from ecoshare.measure.samples import Sample
 from ecoshare.runtime.sampler import Sampler
 
 _LOOK_S = 0.2
@@ -36,8 +36,11 @@ _PERIODS = 20
 CLEARLY = 1.15
 """Beyond the limit times this a job is too slow whatever the noise, and the trial is stopped."""
 
-_EARLY = 5
-"""Iterations that tell."""
+_EARLY, _EARLY_PERIODS = 5, 5
+"""Iterations that tell, and updates of the counter that a trial has at least."""
+
+_STOOD_STILL_S = 2.0
+"""With the turn, beyond all iterations that ended: then it was not the setting that was measured."""
 
 _NO_METER = (
     "the joules of this device are not measured here (see `ecoshare doctor`), and a model knows nothing of clocks"
@@ -119,49 +122,82 @@ class TrialWindow:
         await asyncio.sleep(max(self.limits.settle_s, 2 * period_s))
         skip = {job: place.trace.stat().st_size for job, place in self.places.items() if place.trace.exists()}
         first = await self.sampler.take(self.now_s)
+        if first is None or first.energy_j is None:
+            why = first.fault if first is not None else _NO_METER
+            return Trial(self.command.setting, TrialStatus.CONTAMINATED, note=why)
         before, began_s = self._usages(), self.now_s()
         seen: list[Clocks] = []
-        status = TrialStatus.MEASURED
+        readings: list[Mapping[str, float]] = []
+        early = False
         while True:
             await asyncio.sleep(_LOOK_S)
             if (clocks := await self.clocks()) is not None:
                 seen.append(clocks)
+            readings.append(await self.readings())
             now, wall_s = self._usages(), self.now_s() - began_s
-            if self._too_slow(before, now):
-                status = TrialStatus.CENSORED
+            if early := wall_s >= _EARLY_PERIODS * period_s and self._too_slow(before, now):
                 break
             if self._enough(before, now, wall_s, period_s):
                 break
         last = await self.sampler.take(self.now_s)
         after, ended_s = self._usages(), self.now_s()
         await self._flush()
-        marks = {job: trace.read(place.trace, _whole(skip.get(job, 0))) for job, place in self.places.items()}
-        others = Counter(words for each in seen for words in each.throttles if words in _OTHERS)
-        if others and status is TrialStatus.MEASURED:
-            status = TrialStatus.CONTAMINATED
-        joules = power_w = None
-        note = ""
-        if first is not None and last is not None:
-            try:
-                joules = spent(first, last, period_s).value_j
-                power_w = joules / (last.at_s - first.at_s)
-            except MeterFault as fault:
-                status, note = TrialStatus.CONTAMINATED, str(fault)
+        wall_s = ended_s - began_s
+        work = {job: self._work(job, skip.get(job, 0), began_s, ended_s) for job in self.places}
+        joules, spoilt = self._joules(first, last, period_s)
+        spoilt += self._spoilt(seen, readings, before, after, work)
+        status = TrialStatus.CONTAMINATED if spoilt else TrialStatus.CENSORED if early else TrialStatus.MEASURED
         return Trial(
             setting=self.command.setting,
             status=status,
-            power_w=power_w,
+            power_w=joules / (last.at_s - first.at_s) if joules is not None and last is not None else None,
             joules=joules,
-            duration_s=ended_s - began_s,
-            times_s={job: self._time_s(job, marks[job], began_s, ended_s, before, after) for job in self.places},
-            shares={
-                job: min(1.0, (after[job].held_s - before[job].held_s) / (ended_s - began_s)) for job in self.places
-            },
-            achieved={**await self.readings(), **_achieved(seen)},
+            duration_s=wall_s,
+            times_s={job: each.time_s for job, each in work.items() if each.time_s is not None},
+            shares={job: min(1.0, (after[job].held_s - before[job].held_s) / wall_s) for job in self.places},
+            rates={job: (_done(after[job]) - _done(before[job])) / wall_s for job in self.places},
+            achieved={**(readings[-1] if readings else {}), **_achieved(seen)},
             throttles=tuple(dict.fromkeys(words for each in seen for words in each.throttles)),
             temperature_c=_mean(each.temperature_c for each in seen),
-            note=note,
+            note="; ".join(spoilt),
         )
+
+    @staticmethod
+    def _joules(first: Sample, last: Sample | None, period_s: float) -> tuple[float | None, list[str]]:
+        if last is None:
+            return None, [_NO_METER]
+        try:
+            return spent(first, last, period_s).value_j, []
+        except MeterFault as fault:
+            return None, [str(fault)]
+
+    def _spoilt(
+        self,
+        seen: list[Clocks],
+        readings: list[Mapping[str, float]],
+        before: Mapping[str, Usage],
+        after: Mapping[str, Usage],
+        work: Mapping[str, _Work],
+    ) -> list[str]:
+        """What decided the trial beside the setting, a reason each; none where nothing did."""
+        found = [words for words in dict.fromkeys(w for each in seen for w in each.throttles) if words in _OTHERS]
+        for name in {name for each in readings for name in each}:
+            values = [each[name] for each in readings if name in each]
+            if max(values) - min(values) > 0.01 * max(values):
+                found.append(f"{name} was changed by somebody else")
+        for name, wanted in self.command.setting:
+            reached = [each.gpu_mhz if name == "gpu_clock" else each.memory_mhz for each in seen]
+            known = [each for each in reached if each is not None]
+            is_clock = name in ("gpu_clock", "memory_clock") and not isinstance(wanted, str)
+            if is_clock and known and max(known) > 1.02 * float(wanted):
+                found.append(f"{name} was not what it was locked at")
+        for job, each in work.items():
+            held_s = after[job].held_s - before[job].held_s
+            if each.time_s is None:
+                found.append(f"no iteration of {job} was seen")
+            elif held_s - each.held_s > max(_STOOD_STILL_S, held_s / 2, 3.0 * each.time_s):
+                found.append(f"{job} stood still")
+        return found
 
     def _usages(self) -> dict[str, Usage]:
         found: dict[str, Usage] = {}
@@ -179,9 +215,16 @@ class TrialWindow:
         return fewest >= _FEWEST and wall_s >= max(self.limits.shortest_s, _PERIODS * period_s)
 
     def _too_slow(self, before: Mapping[str, Usage], now: Mapping[str, Usage]) -> bool:
+        """Whether a job's iterations take clearly too long, by the least that their mean can be.
+
+        The time held covers those that ended and parts of at most one more at either end. Of a job that also evaluated
+        nothing is told: its limit is of training.
+        """
         for job, most_s in self.most_s.items():
             count = _done(now[job]) - _done(before[job])
-            if count >= _EARLY and _counted_s(before[job], now[job]) > CLEARLY * most_s:
+            evaluated = now[job].eval_iterations - before[job].eval_iterations
+            least_s = (now[job].held_s - before[job].held_s) / (count + 1)
+            if count >= _EARLY and not evaluated and least_s > CLEARLY * most_s:
                 return True
         return False
 
@@ -198,32 +241,31 @@ class TrialWindow:
         for place in self.places.values():
             place.table.slots[place.slot].ask = Ask.NOTHING
 
-    def _time_s(
-        self,
-        job: str,
-        marks: list[trace.Mark],
-        from_s: float,
-        to_s: float,
-        before: Mapping[str, Usage],
-        after: Mapping[str, Usage],
-    ) -> float:
-        """Mean time of its training iterations while it had its turn; of all that it did, where it trained none."""
-        own = [
-            held_s
-            for each, held_s in trace.held(marks)
-            if each.kind is trace.Kind.TRAIN and each.from_s >= from_s and each.to_s <= to_s
-        ]
-        return fmean(own) if len(own) >= _EARLY else _counted_s(before[job], after[job])
+    def _work(self, job: str, skip_bytes: int, from_s: float, to_s: float) -> _Work:
+        """Its iterations in a time: the mean time of those of training, or of all where it hardly trained."""
+        marks = trace.read(self.places[job].trace, _whole(skip_bytes))
+        own = [(each.kind, held_s) for each, held_s in trace.held(marks) if each.from_s >= from_s and each.to_s <= to_s]
+        trained = [held_s for kind, held_s in own if kind is trace.Kind.TRAIN]
+        told = trained if len(trained) >= _EARLY else [held_s for _, held_s in own]
+        time_s = fmean(told) if told and fmean(told) > 0.0 else None
+        return _Work(time_s, sum(held_s for _, held_s in own))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a job did in a trial.
+
+    Attributes:
+        time_s: Mean time of an iteration while it had its turn; None where none was seen.
+        held_s: Of all its iterations.
+    """
+
+    time_s: float | None
+    held_s: float
 
 
 def _done(usage: Usage) -> int:
     return usage.iterations + usage.eval_iterations
-
-
-def _counted_s(before: Usage, now: Usage) -> float:
-    """Mean time of an iteration between two moments, from boundary to boundary, without waits for the turn."""
-    working_s = (now.span_s - now.waited_s) - (before.span_s - before.waited_s)
-    return max(working_s, 1e-9) / max(1, _done(now) - _done(before))
 
 
 def _achieved(seen: list[Clocks]) -> dict[str, float]:

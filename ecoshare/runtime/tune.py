@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,16 +14,19 @@ from ecoshare.core.events import Trial
 from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.hardware.knob import KnobSpec
+from ecoshare.hardware.nvml import OpenGpu
 from ecoshare.jobs.load import LoadedJobs, load
 from ecoshare.measure.meter import MEASURED
+from ecoshare.measure.nvml_meter import NvmlMeter
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
+from ecoshare.measure.rapl import RaplMeter
 from ecoshare.measure.tuned import BestStatic, Device, KnobRange, Packing, TrialRecord, Tuned, TunedStore
 from ecoshare.report.progress import Progress
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import session
 from ecoshare.runtime.profiler import Profiler
-from ecoshare.runtime.settings import Settings, claim
+from ecoshare.runtime.settings import Settings, claim, not_restored
 from ecoshare.runtime.single import one_job
 
 if TYPE_CHECKING:
@@ -77,8 +80,11 @@ def tune(
         UnfitEnvironment: Nothing can be set here, by this user, or joules are not measured.
         JobFailed: A job ended before there was a result.
         Interrupted: The user stopped it before.
+        NotRestored: The device is not as it was.
     """
+    _check_meter(asked.device)
     loaded = _jobs(asked)
+    asked = _within_own_limits(asked, loaded, say)
     plan = planning.make(
         loaded,
         asked.device,
@@ -95,6 +101,8 @@ def tune(
     search = _Searching(asked, settings, plan, store, show)
     result = session.start(plan, loaded.text, runs, progress, tuning=search)
     own = search.packing_search
+    if result.unrestored:
+        raise not_restored(result.unrestored)
     if not settings.control.specs and settings.control.dropped:
         fault = next(iter(settings.control.dropped.values()))
         raise UnfitEnvironment(f"nothing can be set on {asked.device.model}: {fault}", fault.remedy)
@@ -266,6 +274,8 @@ def _earlier(results: Sequence[Tuned], names: set[str]) -> list[Earlier]:
 
 def _jobs(asked: Tune) -> LoadedJobs:
     if asked.jobs.suffix not in (".yaml", ".yml"):
+        if asked.jobs.is_file() and asked.jobs.suffix != ".py":
+            raise UsageError(f"{asked.jobs}: expected a job file (.yaml) or a script (.py)")
         return one_job(asked.jobs, asked.args, "tune")
     if asked.args:
         raise UsageError(f"{asked.jobs} is a job file, and takes no arguments", "a script would take them")
@@ -276,6 +286,31 @@ def _jobs(asked: Tune) -> LoadedJobs:
             "leave out `arrival:`, or name the jobs that share the device in a file of their own",
         )
     return loaded
+
+
+def _within_own_limits(asked: Tune, loaded: LoadedJobs, say: Callable[[str], None]) -> Tune:
+    """A job's own `slowdown:` binds the packing: where it is less than the tuning limit, all are kept within it."""
+    limits = {job.name: job.slowdown for job in loaded.jobs if job.slowdown is not None}
+    if not limits or min(limits.values()) >= asked.goal.tuning_limit:
+        return asked
+    name = min(limits, key=lambda each: limits[each])
+    say(f"{name} may be {limits[name]:g} times slower at most (`slowdown:`): no job gets slower than that by tuning")
+    return replace(asked, goal=replace(asked.goal, tuning_limit=max(1.0, limits[name])))
+
+
+def _check_meter(device: DeviceInfo) -> None:
+    """Before jobs are started for it.
+
+    Raises:
+        UnfitEnvironment: The joules of this device are not measured.
+    """
+    try:
+        meter: NvmlMeter | RaplMeter = NvmlMeter(OpenGpu(device.uuid)) if device.uuid is not None else RaplMeter()
+        meter.open()
+    except UnfitEnvironment as fault:
+        raise UnfitEnvironment(
+            f"tuning takes joules that are measured: {fault}", fault.hint or "see `ecoshare doctor`"
+        ) from fault
 
 
 def _chosen(settings: Settings, names: tuple[str, ...] | None) -> list[KnobSpec]:

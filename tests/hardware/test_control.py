@@ -106,11 +106,10 @@ def test_nothing_is_set_where_the_journal_cannot_be_written(found: FakeDriver, t
     control = claim(found, state)
     blocked.write_text("in the way")
     before = calls(found)
-    with pytest.raises(UnfitEnvironment, match="nothing is set without it"):
-        control.apply({POWER_LIMIT: some_limit_w(control)})
+    refused = control.apply({POWER_LIMIT: some_limit_w(control), GPU_CLOCK: 1200.0}).refused
+    assert all("nothing is set without it" in str(fault) for fault in refused.values()) and len(refused) == 2
+    assert control.restore() == [], "a refusal costs a knob, not the run, and nothing is to be put back"
     assert calls(found) == before
-    control._journal = None
-    control.restore()
 
 
 def test_a_knob_without_permission_is_dropped_and_the_others_go_on(found: FakeDriver, state: StateFolder) -> None:
@@ -302,6 +301,74 @@ def test_a_gpu_that_something_throttles_may_be_locked(driver: FakeDriver, state:
     driver.gpu(0).ceiling(1400)
     control = claim(driver, state, assume_unlocked=False)
     assert not control.apply({GPU_CLOCK: 1200.0}).refused
+    control.restore()
+
+
+def test_a_lock_at_the_highest_clock_of_an_idle_gpu_is_not_taken_for_none(
+    driver: FakeDriver, state: StateFolder
+) -> None:
+    """An idle GPU at its maximum may be locked there: only under load does the maximum tell."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    pynvml.nvmlDeviceSetGpuLockedClocks(pynvml.nvmlDeviceGetHandleByIndex(0), 1980, 1980)
+    control = claim(driver, state, assume_unlocked=False)
+    assert control.apply({GPU_CLOCK: 1200.0}).refused[GPU_CLOCK].cause is Cause.UNTOLD
+    control.restore()
+    assert driver.gpu(0).settings().gpu_clocks_mhz == (1980, 1980)
+
+
+def test_a_memory_lock_of_somebody_else_is_left(driver: FakeDriver, state: StateFolder) -> None:
+    import pynvml
+
+    pynvml.nvmlInit()
+    pynvml.nvmlDeviceSetMemoryLockedClocks(pynvml.nvmlDeviceGetHandleByIndex(1), 5001, 5001)
+    driver.gpu(1).load(1, compute=0.5)
+    control = claim(driver, state, assume_unlocked=False, index=1)
+    assert control.apply({MEMORY_CLOCK: 5001.0}).refused[MEMORY_CLOCK].cause is Cause.LOCKED
+    control.restore()
+    assert driver.gpu(1).settings().memory_clocks_mhz == (5001, 5001)
+
+
+def test_a_lock_that_was_given_up_is_nobodys_of_ours(driver: FakeDriver, state: StateFolder) -> None:
+    """What somebody else locks after that is neither overwritten nor reset."""
+    import pynvml
+
+    driver.gpu(0).load(1, compute=0.5)
+    control = claim(driver, state, assume_unlocked=False)
+    control.apply({GPU_CLOCK: 1200.0})
+    control.apply({GPU_CLOCK: UNLOCKED})
+    assert not list(state.all_journals()), "nothing is to be put back"
+    pynvml.nvmlInit()
+    pynvml.nvmlDeviceSetGpuLockedClocks(pynvml.nvmlDeviceGetHandleByIndex(0), 345, 1500)
+    assert control.apply({GPU_CLOCK: 900.0}).refused[GPU_CLOCK].cause is Cause.LOCKED
+    control.restore()
+    assert driver.gpu(0).settings().gpu_clocks_mhz == (345, 1500)
+
+
+def test_under_our_own_limit_nothing_is_told_that_was_not_seen_before(driver: FakeDriver, state: StateFolder) -> None:
+    driver.gpu(0).load(1, compute=1.0, memory=0.5)
+    control = claim(driver, state, assume_unlocked=False)
+    assert not control.apply({POWER_LIMIT: 300.0}).refused
+    assert control.apply({GPU_CLOCK: 1200.0}).refused[GPU_CLOCK].cause is Cause.UNTOLD
+    assert not control.apply({GPU_CLOCK: 1200.0, POWER_LIMIT: 700.0}).refused, "the limit is raised first"
+    control.apply({GPU_CLOCK: UNLOCKED, POWER_LIMIT: 300.0})
+    assert not control.apply({GPU_CLOCK: 1200.0}).refused, "it was seen unlocked"
+    control.restore()
+    assert driver.gpu(0).settings().gpu_clocks_mhz is None
+
+
+def test_a_difference_of_one_watt_is_one(driver: FakeDriver, state: StateFolder) -> None:
+    limited(driver, 205.0)
+    control = claim(driver, state)
+    assert not control.apply({POWER_LIMIT: 204.0}).refused
+    control.restore()
+    assert driver.gpu(0).settings().power_limit_w == 205.0
+    control = claim(driver, state)
+    control.apply({POWER_LIMIT: 203.0})
+    limited(driver, 202.0)
+    assert control.apply({POWER_LIMIT: 204.0}).refused[POWER_LIMIT].cause is Cause.CHANGED
+    limited(driver, 205.0)
     control.restore()
 
 

@@ -10,7 +10,7 @@ from ecoshare.hardware import journal
 from ecoshare.hardware.cpu_knobs import CPU_FREQUENCY, CPU_POWER_LIMIT, CpuKnobs
 from ecoshare.hardware.journal import Journal
 from ecoshare.hardware.knob import Cause
-from ecoshare.hardware.restore import Outcome, put_back
+from ecoshare.hardware.restore import Foreign, Outcome, put_back
 from tests.hardware.claims import claim_processors, processors, state_in
 
 
@@ -57,6 +57,28 @@ def test_frequencies_that_a_driver_lists_are_the_ones_offered(tmp_path: Path) ->
     listed.write_text("3400000 3000000 2200000 1400000 \n")
     (knob,) = (knob for knob in CpuKnobs(sysfs).knobs if knob.spec.name == CPU_FREQUENCY)
     assert knob.spec.values == (1400.0, 2200.0, 3000.0), "none above the cap that was found"
+
+
+def test_a_turbo_step_of_one_megahertz_is_put_back(tmp_path: Path) -> None:
+    """acpi-cpufreq lists 3601 for turbo and 3600 for the base clock."""
+    sysfs, state = processors(tmp_path / "sys", policies=1, packages=0), state_in(tmp_path)
+    policy = sysfs / "devices/system/cpu/cpufreq/policy0"
+    (policy / "scaling_available_frequencies").write_text("3601000 3600000 2200000\n")
+    (policy / "scaling_max_freq").write_text("3601000\n")
+    control = claim_processors(sysfs, state)
+    assert control.apply({CPU_FREQUENCY: 3600.0}).setting == {CPU_FREQUENCY: 3600.0}
+    assert written(sysfs, "scaling_max_freq") == ["3600000"]
+    (done,) = control.restore()
+    assert done.outcome is Outcome.RESTORED and written(sysfs, "scaling_max_freq") == ["3601000"]
+
+
+def test_a_journal_of_other_policies_is_told(tmp_path: Path) -> None:
+    sysfs, state = processors(tmp_path / "sys", policies=2, packages=0), state_in(tmp_path)
+    path = state.journal("processors-test")
+    left = Journal.new("processors-test", "cpu", "a processor").noting(CPU_FREQUENCY, (3000.0,), ((3000.0,), (1500.0,)))
+    left.write(path)
+    (done,) = put_back(left, path, lambda: CpuKnobs(sysfs), foreign=Foreign.OVERWRITE)
+    assert done.outcome is Outcome.FAILED and "2 places" in done.words and path.exists()
 
 
 def test_a_machine_without_knobs_says_so(tmp_path: Path) -> None:
