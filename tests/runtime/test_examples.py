@@ -18,7 +18,7 @@ ARGS = {
     "gnn": ("--epochs", "20"),
 }
 
-QUICK = [("fair", 1, 4), ("priority", 1, 2), ("srtf", 2, 2)]
+QUICK = [("srtf", 2, 2)]
 ALL = [(policy, lanes, places) for policy in sorted(POLICIES) for lanes in (1, 2) for places in (1, 2, 4)]
 
 

@@ -31,7 +31,7 @@ def neighbour_alone() -> bytes:
         ({"script": "exit_three.py"}, "failed", "exit code 3"),
         ({"script": "hangs.py", "timeout": "2 s"}, "failed", "inside an iteration (timeout)"),
         ({"script": "never_steps.py", "startup_timeout": "1 ms"}, "failed", "(startup_timeout)"),
-        ({"script": "eats_memory.py"}, "failed", "more than its cap of"),
+        pytest.param({"script": "eats_memory.py"}, "failed", "more than its cap of", marks=pytest.mark.slow),
         ({"script": "validation.py", "python": "/bin/false"}, "failed", "exit code 1"),
     ],
     ids=["raises", "segfault", "killed", "exits", "hangs", "silent", "eats", "interpreter"],

@@ -186,7 +186,11 @@ def test_environment_of_a_job_reaches_it_and_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "keys",
-    [{"isolation": "fresh"}, {"python": sys.executable}, {"env": {"OMP_NUM_THREADS": "1"}}],
+    [
+        {"isolation": "fresh"},
+        pytest.param({"python": sys.executable}, marks=pytest.mark.slow),
+        pytest.param({"env": {"OMP_NUM_THREADS": "1"}}, marks=pytest.mark.slow),
+    ],
     ids=["isolation", "python", "env"],
 )
 def test_a_fresh_interpreter_gives_the_same(tmp_path: Path, keys: dict[str, Any]) -> None:
