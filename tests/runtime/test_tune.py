@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,7 +105,7 @@ def test_a_packing_is_tuned_and_the_next_run_uses_it(machine: Machine) -> None:
     done = machine.run("tune", "jobs.yaml", "--budget", "7", "--json")
     assert done.returncode == 0, done.stderr
     tuned = json.loads(done.stdout)
-    tuned.pop("run")
+    assert tuned.pop("run") and tuned.pop("ending")
     (kept,) = TunedStore(machine.folder / "profiles").of(
         {name for lane in tuned["packing"] for name in lane}, "NVIDIA H200", "energy"
     )
@@ -132,7 +133,7 @@ def test_a_packing_is_tuned_and_the_next_run_uses_it(machine: Machine) -> None:
     off = machine.run("run", "jobs.yaml", "--control", "off", "--no-report")
     assert off.returncode == 0 and machine.set_since() == []
     used = machine.run("run", "jobs.yaml", "--no-report", "--json")
-    assert used.returncode == 0 and "tuned setting" in used.stderr
+    assert used.returncode == 0 and "clocks and power are set" in used.stderr
     assert machine.set_since(), "and is put back: the fixture looks"
     (setting, *_) = [each.setting for each in machine.entries() if isinstance(each, ApplySetting)]
     assert dict(setting).items() <= (kept.best or {}).items()
@@ -207,3 +208,33 @@ def test_a_knob_that_fails_on_the_way_leaves_the_others(machine: Machine) -> Non
 def test_a_job_that_ends_in_the_search_ends_it(machine: Machine) -> None:
     done = machine.run("tune", "trains.py", "--", *WAITS.args(520), "--responds")
     assert done.returncode == 1 and "ended before" in done.stderr and "Traceback" not in done.stderr
+
+
+def leave_settings(machine: Machine) -> None:
+    """As a controller and its guard do that are killed together."""
+    code = f"""
+import os, signal
+from ecoshare.hardware.control import Control
+from ecoshare.hardware.state import StateFolder
+control = Control({machine.driver.gpu(0).uuid!r}, "gpu", "NVIDIA H200", StateFolder.of_this_user(), True)
+assert not control.apply({{"power_limit": 280.0, "gpu_clock": 900.0}}).refused
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, **machine.driver.environment, "ECOSHARE_STATE": str(machine.folder / "state")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def test_any_run_puts_back_what_a_dead_one_has_left_and_off_says_so(machine: Machine) -> None:
+    """What is measured at somebody's settings must not be kept for what a class takes alone at the default."""
+    machine.jobs(STREAMS, steps=700)
+    leave_settings(machine)
+    off = machine.run("run", "jobs.yaml", "--control", "off", "--no-report", "--json")
+    assert off.returncode == 0 and "`ecoshare restore` puts them back" in off.stderr
+    assert machine.driver.gpu(0).settings() != BEFORE and not list((machine.folder / "profiles").glob("*.json"))
+    assert json.loads(off.stdout)["windows"] == []
+    auto = machine.run("run", "jobs.yaml", "--no-report")
+    assert auto.returncode == 0 and "left by a run that died" in auto.stderr
+    assert machine.driver.gpu(0).settings() == BEFORE
+    (profile,) = (machine.folder / "profiles").glob("*.json")
+    assert json.loads(profile.read_text())["setting"]["power_limit_w"] == FOUND_W
