@@ -11,10 +11,13 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def _profiles_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test reads or writes the profiles of who runs it."""
-    os.environ["ECOSHARE_PROFILES"] = str(tmp_path_factory.mktemp("profiles"))
+    """No test reads or writes the profiles of who runs it, nor what was set on this machine."""
+    own = {"ECOSHARE_PROFILES": "profiles", "ECOSHARE_STATE": "state"}
+    for name, folder in own.items():
+        os.environ[name] = str(tmp_path_factory.mktemp(folder))
     yield
-    del os.environ["ECOSHARE_PROFILES"]
+    for name in own:
+        del os.environ[name]
 
 
 @pytest.fixture(autouse=True)
