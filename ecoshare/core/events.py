@@ -191,6 +191,11 @@ class Usage:
     longest_wait_s: float = 0.0
     handovers: int = 0
 
+    @property
+    def done(self) -> int:
+        """Iterations of both kinds."""
+        return self.iterations + self.eval_iterations
+
 
 @dataclass(frozen=True, slots=True)
 class RunOpened:

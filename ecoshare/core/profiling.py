@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ecoshare.core.events import Profiled
+from ecoshare.core.events import Profiled, Usage
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
@@ -45,19 +45,17 @@ class Profiling:
             and job.spec.job_class not in self._classes
             and self._tries[job.spec.job_class] < MOST_WINDOWS
             and at_s >= self._not_before_s.get(job.spec.job_class, 0.0)
-            and usage.iterations + usage.eval_iterations >= WARM_UP_ITERATIONS
-            and usage.held_s >= WARM_UP_S
+            and _is_warm(usage)
             and (rest_s is None or rest_s >= SHORTEST_REST_S)
             and not any(self.occupies(lane) for lane in job.lanes)
         )
 
     def settled(self, job: Job) -> bool:
         """Whether a running job is warm, and will not be measured any more."""
-        usage, name = job.usage, job.spec.job_class
-        warm = usage.iterations + usage.eval_iterations >= WARM_UP_ITERATIONS and usage.held_s >= WARM_UP_S
+        name = job.spec.job_class
         measured = name in self._classes and all(each.spec.job_class != name for each in self._windows.values())
         given_up = self._tries[name] >= MOST_WINDOWS or job.spec.gpus > 1
-        return warm and (job.spec.profiled or measured or given_up)
+        return _is_warm(job.usage) and (job.spec.profiled or measured or given_up)
 
     def begin(self, command: int, job: Job) -> None:
         """A window for this job begins with this command."""
@@ -79,3 +77,7 @@ class Profiling:
     def occupies(self, lane: Lane) -> bool:
         """Whether the lane's device belongs to a window now, so that nobody may be started there."""
         return lane.device.name in self._devices
+
+
+def _is_warm(usage: Usage) -> bool:
+    return usage.done >= WARM_UP_ITERATIONS and usage.held_s >= WARM_UP_S

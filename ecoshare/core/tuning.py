@@ -61,16 +61,15 @@ class _Device:
     phase: Phase = Phase.IDLE
     setting: Setting = DEFAULT
     wanted: Setting = DEFAULT
-    command: int = 0
     packing: Packing | None = None
     stuck: tuple[Packing, Setting] | None = None
     history: list[str] = field(default_factory=list)
 
-    def move(self, to: Phase, command: int = 0) -> None:
+    def move(self, to: Phase) -> None:
         self.history.append(to.value)
         if to not in _MOVES[self.phase]:
             raise RuntimeError(f"{self.name} cannot go from {self.phase.value} to {to.value}: {self.history[-12:]}")
-        self.phase, self.command = to, command
+        self.phase = to
 
 
 class Tuning:
@@ -182,7 +181,7 @@ class Tuning:
 
     def _begin(self, device: _Device, phase: Phase) -> int:
         command = self._ids()
-        device.move(phase, command)
+        device.move(phase)
         self._commands[command] = device
         return command
 

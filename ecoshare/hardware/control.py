@@ -59,6 +59,11 @@ class _Held:
     before: Reading | None
     now: Reading | None = None
 
+    @property
+    def in_force(self) -> Reading | None:
+        """What it should show; None for a lock that nobody holds."""
+        return self.now if self.now is not None else self.before
+
 
 class Control:
     """One device, claimed."""
@@ -102,7 +107,7 @@ class Control:
             self._lock.release()
             raise
         try:
-            choices = [knob for knob in self._knobs.knobs if len(knob.spec.values) + len(knob.spec.special) > 1]
+            choices = [knob for knob in self._knobs.knobs if knob.spec.choices > 1]
             self._held = {knob.spec.name: _Held(knob, knob.read()) for knob in choices}
         except KnobFault as fault:
             self._release()
@@ -188,7 +193,7 @@ class Control:
         held = self._held.get(name)
         if held is None or held.before is None:
             return 1
-        now = held.now if held.now is not None else held.before
+        now = held.in_force or held.before
         wanted = held.before[0] if value == held.knob.spec.default or isinstance(value, str) else value
         return 0 if wanted > now[0] else 2
 
@@ -219,12 +224,12 @@ class Control:
             words = repr(value) if isinstance(value, str) else f"{value:g} {spec.unit}"
             raise KnobFault(Cause.REFUSED, f"{spec.name} cannot be {words}")
         wanted = held.before if value == spec.default else (float(value),) * len(held.before or (0.0,))
-        if wanted == (held.now if held.now is not None else held.before):
+        if wanted == held.in_force:
             return
         if held.before is None and held.now is None and not self._assume_unlocked:
             self._look(spec.name)
         self._still_ours(held)
-        now = held.now if held.now is not None else held.before
+        now = held.in_force
         self._note(spec.name, held.before, tuple(each for each in (now, wanted) if each is not None))
         try:
             held.knob.write(wanted)
@@ -270,7 +275,7 @@ class Control:
         Raises:
             KnobFault: There is one.
         """
-        shown, ours = held.knob.read(), held.now if held.now is not None else held.before
+        shown, ours = held.knob.read(), held.in_force
         if shown is not None and ours is not None and not same(shown, ours):
             spec = held.knob.spec
             raise KnobFault(

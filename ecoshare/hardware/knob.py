@@ -76,6 +76,16 @@ class KnobSpec:
         """The value that it was found with."""
         return next(iter(self.special), self.values[-1])
 
+    @property
+    def highest(self) -> float:
+        """The largest number that it stands for, what it was found with included."""
+        return max((*self.values, *self.special.values()))
+
+    @property
+    def choices(self) -> int:
+        """Values, special ones included."""
+        return len(self.values) + len(self.special)
+
     def takes(self, value: float | str) -> bool:
         """Whether it can be set to this."""
         if isinstance(value, str):

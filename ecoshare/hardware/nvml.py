@@ -1,4 +1,4 @@
-"""The one place that talks to NVIDIA's driver. Reads only.
+"""Reads what NVIDIA's driver tells of GPUs; what sets them is in `gpu_knobs.py`.
 
 NVML errors, and those that zeus makes of them, become `UnfitEnvironment`; a machine without the driver has no GPUs,
 which is no error.

@@ -35,8 +35,8 @@ class FoundKnob:
             "name": self.spec.name,
             "unit": self.spec.unit,
             "lowest": self.spec.values[0],
-            "highest": next(iter(self.spec.special.values()), self.spec.values[-1]),
-            "values": len(self.spec.values) + len(self.spec.special),
+            "highest": self.spec.highest,
+            "values": self.spec.choices,
             "special": list(self.spec.special),
             "present": list(self.present) if self.present is not None else None,
         }

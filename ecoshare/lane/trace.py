@@ -90,6 +90,15 @@ def trace_path(folder: Path, attempt: int) -> Path:
     return folder / ("trace.bin" if attempt == 1 else f"trace.attempt-{attempt}.bin")
 
 
+def whole_bytes(path: Path) -> int:
+    """Size of the marks that are there, without one that is cut off; 0 where there is no trace."""
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return 0
+    return size - size % MARK_BYTES
+
+
 def read(path: Path, skip_bytes: int = 0) -> list[Mark]:
     """The marks of a trace, in order; none where there is no trace. A mark that was cut off is left out.
 

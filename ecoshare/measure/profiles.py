@@ -7,40 +7,34 @@
       .train-0123456789ab-x1y2z3.new      being written, or left by a writer that was killed
       train-0123456789ab.json.corrupt     was no profile, and is set aside for its owner to look at
 
-There is no lock, which a stopped process could keep from all others: whoever writes last wins, and both had measured.
+`kept.py` reads, replaces and sets aside.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
-from typing import BinaryIO
-
-from pydantic import BaseModel, StrictInt, ValidationError
 
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.measure.difference import options, shown
+from ecoshare.measure.kept import HINT, KeptFiles
 from ecoshare.measure.profile import Origin, Profile
 
 SCHEMA_VERSION: int = Profile.model_fields["schema_version"].default
 
-STALE_S = 3600.0
-"""A file that has been in writing for so long has lost its writer."""
+_DEEP = 3
+"""Parts of a place in a profile that tell a reader enough."""
 
 _CLASS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _INNERMOST_LIST = re.compile(r"\[\n\s+([^\[\]{}]*?)\n\s+\]")
 _LINE_BREAK = re.compile(r"\s*\n\s*")
 _EMPTY = hashlib.sha256(b"").hexdigest()
-_HINT = "choose another folder with --profiles"
 
 
 def default_folder() -> Path:
@@ -56,22 +50,23 @@ def default_folder() -> Path:
         # As the XDG specification has it, a relative path there does not count.
         return (data if data.is_absolute() else Path.home() / ".local" / "share") / "ecoshare" / "profiles"
     except RuntimeError as error:
-        raise UnfitEnvironment("there is no home folder to keep profiles in", _HINT) from error
+        raise UnfitEnvironment("there is no home folder to keep profiles in", HINT) from error
 
 
 class ProfileStore:
-    """The profiles in a folder, which need not exist yet.
-
-    Attributes:
-        notes: What is in the way of using some file, a line each, for the caller to show.
-    """
+    """The profiles in a folder, which need not exist yet."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.notes: list[str] = []
+        self._kept = KeptFiles(folder, SCHEMA_VERSION, "is not a profile of its class", _DEEP)
         self._folder_stamp: int | None = None
         self._files: dict[str, tuple[tuple[int, ...], _Candidate | None]] = {}
         self._related: dict[tuple[str, str], list[_Candidate]] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What is in the way of using some file, a line each, for the caller to show."""
+        return self._kept.notes
 
     def find(self, job_class: str) -> Profile | None:
         """The profile of a class, always from the disk; None where there is none that this version can use."""
@@ -88,7 +83,7 @@ class ProfileStore:
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
         except OSError as error:
-            raise UnfitEnvironment(f"cannot write to {self.folder}: {error.strerror or error}", _HINT) from error
+            raise UnfitEnvironment(f"cannot write to {self.folder}: {error.strerror or error}", HINT) from error
 
     def save(self, profile: Profile) -> Path:
         """Write or replace the profile of a class; its file.
@@ -102,16 +97,7 @@ class ProfileStore:
         if not _CLASS.fullmatch(profile.job_class):
             raise ValueError(f"not the name of a class: {profile.job_class!r}")
         path = self._path(profile.job_class)
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _sweep(self.folder)
-            with contextlib.suppress(FileNotFoundError):
-                if (version := _schema_version(path.read_bytes())) > SCHEMA_VERSION:
-                    self._note_newer(path, version)
-                    return path
-            _replace(path, _readable(profile))
-        except OSError as error:
-            raise UnfitEnvironment(f"cannot write {path}: {error.strerror or error}", _HINT) from error
+        self._kept.write(path, _readable(profile))
         self._folder_stamp = None  # two changes may fall into one tick of the file system's clock
         return path
 
@@ -155,7 +141,7 @@ class ProfileStore:
             found = {path: path.stat() for path in self.folder.glob("[!.]*.json")}
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
-                self._note(f"{self.folder} cannot be read: {error.strerror or error}")
+                self._kept.note(f"{self.folder} cannot be read: {error.strerror or error}")
             return
         files: dict[str, tuple[tuple[int, ...], _Candidate | None]] = {}
         related: dict[tuple[str, str], list[_Candidate]] = defaultdict(list)
@@ -172,41 +158,13 @@ class ProfileStore:
         self._folder_stamp, self._files, self._related = stamp, files, related
 
     def _read(self, path: Path) -> Profile | None:
-        try:
-            with path.open("rb") as file:
-                data = file.read()
-                try:
-                    profile = Profile.model_validate_json(data)
-                    if profile.job_class == path.stem:
-                        return profile
-                    problem = f"it is that of {shown(profile.job_class)}"
-                except ValidationError as error:
-                    if (version := _schema_version(data)) > SCHEMA_VERSION:
-                        self._note_newer(path, version)
-                        return None
-                    first = error.errors(include_input=False)[0]
-                    problem = ": ".join([*(str(part) for part in first["loc"][:3]), first["msg"]])
-                self._reject(path, file, problem)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            self._note(f"{path} cannot be used: {error.strerror or error}")
-        return None
+        return self._kept.read(path, lambda data: _of_class(Profile.model_validate_json(data), path.stem))
 
-    def _reject(self, path: Path, file: BinaryIO, problem: str) -> None:
-        what = f"{path} is not a profile of its class ({problem})"
-        try:
-            if aside := _set_aside(path, file):
-                self._note(f"{what}; it was renamed to {aside.name}")
-        except OSError as error:
-            self._note(f"{what}, and cannot be renamed: {error.strerror or error}")
 
-    def _note_newer(self, path: Path, version: int) -> None:
-        self._note(f"{path} is of a newer version of ecoshare (schema {version}), and is neither used nor replaced")
-
-    def _note(self, line: str) -> None:
-        if line not in self.notes:
-            self.notes.append(line)
+def _of_class(profile: Profile, job_class: str) -> Profile:
+    if profile.job_class != job_class:
+        raise ValueError(f"it is that of {shown(profile.job_class)}")
+    return profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,59 +191,7 @@ def _keys(origin: Origin) -> Iterator[tuple[str, str]]:
         yield "given", origin.given
 
 
-def _schema_version(data: bytes) -> int:
-    """What a file says of itself; 0 where it says nothing."""
-    try:
-        return _Header.model_validate_json(data).schema_version
-    except ValidationError:
-        return 0
-
-
-class _Header(BaseModel):
-    schema_version: StrictInt
-
-
 def _readable(profile: Profile) -> str:
     """JSON with a line for each value, and for each pair of the timeline: no string has a line break as it is."""
     text = profile.model_dump_json(indent=2) + "\n"
     return _INNERMOST_LIST.sub(lambda found: f"[{_LINE_BREAK.sub(' ', found[1])}]", text)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write `text` beside `path`, under a name that no other thread, process or machine has, and rename."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".new", dir=path.parent)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123, since a Path opens no descriptor
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what writers left that were killed."""
-    for path in folder.glob(".*.new"):
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - path.stat().st_mtime > STALE_S:
-                path.unlink()
-
-
-def _set_aside(path: Path, file: BinaryIO) -> Path | None:
-    """Rename `path`, of which `file` is open; None where somebody else did, or has saved a new one by now."""
-    for number in count(1):
-        aside = path.with_name(f"{path.name}.corrupt" + (f"-{number}" if number > 1 else ""))
-        with contextlib.suppress(FileExistsError):
-            aside.touch(mode=0o600, exist_ok=False)  # of two who come at once each has a name of its own
-            break
-    try:
-        path.replace(aside)
-    except FileNotFoundError:
-        aside.unlink()
-        return None
-    if os.path.samestat(aside.stat(), os.fstat(file.fileno())):
-        return aside
-    aside.replace(path)  # a good one, taken by mistake; if a third is there by now, either will do
-    return None

@@ -5,12 +5,11 @@
     profiles/tuned/
       resnet-0123456789ab+vae-ba9876543210.NVIDIA-H200.3f2a9c01.json     a result for each objective and tuning limit
 
-Files are written, replaced and set aside as those of profiles are (`profiles.py`).
+Files are read, replaced and set aside as those of profiles are (`kept.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
@@ -24,17 +23,16 @@ from pydantic import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
-    ValidationError,
     field_validator,
 )
 
-from ecoshare.errors import UnfitEnvironment
-from ecoshare.measure.profiles import _replace, _schema_version, _set_aside, _sweep
+from ecoshare.measure.kept import KeptFiles
 
 FOLDER = "tuned"
-_HINT = "choose another folder with --profiles"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._+-]+")
 _LONGEST_NAME = 120
+_DEEP = 5
+"""Parts of a place in a result that tell a reader enough: it is within a trial of one of them."""
 
 Setting = dict[str, float | str]
 """A number or a special name, such as `unlocked`, by knob."""
@@ -170,12 +168,16 @@ class TunedStore:
 
     Attributes:
         folder: Where they lie.
-        notes: What is in the way of using some file, a line each, for the caller to show.
     """
 
     def __init__(self, profiles: Path) -> None:
         self.folder = profiles / FOLDER
-        self.notes: list[str] = []
+        self._kept = KeptFiles(self.folder, SCHEMA_VERSION, "is no result of tuning", _DEEP)
+
+    @property
+    def notes(self) -> list[str]:
+        """What is in the way of using some file, a line each, for the caller to show."""
+        return self._kept.notes
 
     def find(self, packing: Packing, device_model: str, objective: str, tuning_limit: float) -> Tuned | None:
         """What is known of a packing, whatever the order of its lanes; None where this version can use nothing."""
@@ -186,7 +188,7 @@ class TunedStore:
 
     def results(self, packing: Packing, device_model: str) -> tuple[Tuned, ...]:
         """All results of a packing: the trials of each tell of every objective and limit."""
-        return self._read(packing, device_model)
+        return self._results_in(self.path(packing, device_model))
 
     def of(self, classes: set[str], device_model: str, objective: str) -> tuple[Tuned, ...]:
         """The newest result for each packing of these job classes alone, whatever the tuning limit."""
@@ -212,20 +214,12 @@ class TunedStore:
             UnfitEnvironment: No room, or no permission.
         """
         path = self.path(tuned.packing, tuned.device.model)
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _sweep(self.folder)
-            kept = [
-                each
-                for each in self._read(tuned.packing, tuned.device.model)
-                if (each.objective, each.tuning_limit) != (tuned.objective, tuned.tuning_limit)
-            ]
-            with contextlib.suppress(FileNotFoundError):
-                if _schema_version(path.read_bytes()) > SCHEMA_VERSION:
-                    return path
-            _replace(path, _readable(_File(results=(tuned, *kept))))
-        except OSError as error:
-            raise UnfitEnvironment(f"cannot write {path}: {error.strerror or error}", _HINT) from error
+        kept = [
+            each
+            for each in self._results_in(path)
+            if (each.objective, each.tuning_limit) != (tuned.objective, tuned.tuning_limit)
+        ]
+        self._kept.write(path, _readable(_File(results=(tuned, *kept))))
         return path
 
     def path(self, packing: Packing, device_model: str) -> Path:
@@ -236,40 +230,14 @@ class TunedStore:
         name = f"{words}.{device_model[:40]}".strip()
         return self.folder / f"{_NOT_IN_NAMES.sub('-', name).lstrip('.') or 'packing'}.{digest}.json"
 
-    def _read(self, packing: Packing, device_model: str) -> tuple[Tuned, ...]:
-        return self._results_in(self.path(packing, device_model))
-
     def _results_in(self, path: Path) -> tuple[Tuned, ...]:
-        try:
-            with path.open("rb") as file:
-                data = file.read()
-                try:
-                    results = _File.model_validate_json(data).results
-                    if all(self.path(each.packing, each.device.model) == path for each in results):
-                        return results
-                    problem = "it is that of another packing"
-                except ValidationError as error:
-                    if (version := _schema_version(data)) > SCHEMA_VERSION:
-                        newer = f"of a newer version of ecoshare (schema {version})"
-                        self._note(f"{path} is {newer}, and is neither used nor replaced")
-                        return ()
-                    first = error.errors(include_input=False)[0]
-                    problem = ": ".join([*(str(part) for part in first["loc"][:5]), first["msg"]])
-                what = f"{path} is no result of tuning ({problem})"
-                try:
-                    if aside := _set_aside(path, file):
-                        self._note(f"{what}; it was renamed to {aside.name}")
-                except OSError as error:
-                    self._note(f"{what}, and cannot be renamed: {error.strerror or error}")
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            self._note(f"{path} cannot be used: {error.strerror or error}")
-        return ()
+        def parse(data: bytes) -> tuple[Tuned, ...]:
+            results = _File.model_validate_json(data).results
+            if any(self.path(each.packing, each.device.model) != path for each in results):
+                raise ValueError("it is that of another packing")
+            return results
 
-    def _note(self, line: str) -> None:
-        if line not in self.notes:
-            self.notes.append(line)
+        return self._kept.read(path, parse) or ()
 
 
 def _readable(content: _File) -> str:

@@ -40,9 +40,8 @@ def _print_knobs(device: FoundDevice, console: Console) -> None:
         table.add_column(heading)
     for knob in device.knobs:
         spec = knob.spec
-        highest = next(iter(spec.special.values()), spec.values[-1])
-        values = str(len(spec.values) + len(spec.special))
-        table.add_row(f"  {spec.name}", f"{spec.values[0]:g} to {highest:g} {spec.unit}", values, _present(knob))
+        extent = f"{spec.values[0]:g} to {spec.highest:g} {spec.unit}"
+        table.add_row(f"  {spec.name}", extent, str(spec.choices), _present(knob))
     for name, why in device.missing:
         table.add_row(Text(f"  {name}", style="dim"), Text("-", style="dim"), "", Text(why, style="dim"))
     if table.row_count:

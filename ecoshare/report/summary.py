@@ -191,14 +191,14 @@ def slowdown(usage: Usage, lanes: int) -> float | None:
     profile to know it.
     """
     working_s = usage.span_s - usage.waited_s
-    if lanes > 1 or usage.iterations + usage.eval_iterations < 2 or working_s <= 0:
+    if lanes > 1 or usage.done < 2 or working_s <= 0:
         return None
     return usage.span_s / working_s
 
 
 def _alone_s(usage: Usage, profile: Profile | None) -> float | None:
     """What the iterations from the first boundary to the last would take alone, by the profile of the job's class."""
-    done = usage.iterations + usage.eval_iterations
+    done = usage.done
     if profile is None or done < 2:
         return None
     kinds = ((usage.iterations, profile.train), (usage.eval_iterations, profile.eval))

@@ -304,8 +304,8 @@ class Driver:
                 if self.core.jobs[name].state is not JobState.RUNNING:
                     continue
                 usage, now_s = self.usage(name), self.now_s()
-                known = process.known.iterations + process.known.eval_iterations
-                more = usage.iterations + usage.eval_iterations - known
+                known = process.known.done
+                more = usage.done - known
                 late = now_s - process.told_s > _PROGRESS_AT_LEAST_S
                 if more and (more >= _PROGRESS_SHARE * known or late):
                     process.known, process.told_s = usage, now_s
@@ -335,7 +335,7 @@ class Driver:
         if process is not None and process.places:
             lane, slot = process.places[0]
             usage, holding = self.usage(name), self.tables[lane].header.holder == slot
-        done = usage.iterations + usage.eval_iterations
+        done = usage.done
         return JobView(
             name=name,
             state=job.state.value,

@@ -97,7 +97,7 @@ def profile(
         energy=energy,
         meter_failed=meter_failed,
         window=Window(
-            warm_up_iterations=measured.before.iterations + measured.before.eval_iterations,
+            warm_up_iterations=measured.before.done,
             warm_up_s=measured.before.held_s,
             measured_s=to_s - from_s,
             total_s=measured.ended_s - measured.began_s,

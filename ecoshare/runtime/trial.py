@@ -120,7 +120,7 @@ class TrialWindow:
             return Trial(self.command.setting, TrialStatus.FAILED, note=_NO_METER)
         period_s = session.period_s
         await asyncio.sleep(max(self.limits.settle_s, 2 * period_s))
-        skip = {job: place.trace.stat().st_size for job, place in self.places.items() if place.trace.exists()}
+        skip = {job: trace.whole_bytes(place.trace) for job, place in self.places.items()}
         first = await self.sampler.take(self.now_s)
         if first is None or first.energy_j is None:
             why = first.fault if first is not None else _NO_METER
@@ -143,9 +143,10 @@ class TrialWindow:
         after, ended_s = self._usages(), self.now_s()
         await self._flush()
         wall_s = ended_s - began_s
-        work = {job: self._work(job, skip.get(job, 0), began_s, ended_s) for job in self.places}
+        work = {job: self._work(job, skip[job], began_s, ended_s) for job in self.places}
         joules, spoilt = self._joules(first, last, period_s)
-        spoilt += self._spoilt(seen, readings, before, after, work)
+        throttles = tuple(dict.fromkeys(words for each in seen for words in each.throttles))
+        spoilt += [words for words in throttles if words in _OTHERS] + self._spoilt(seen, readings, before, after, work)
         status = TrialStatus.CONTAMINATED if spoilt else TrialStatus.CENSORED if early else TrialStatus.MEASURED
         return Trial(
             setting=self.command.setting,
@@ -155,9 +156,9 @@ class TrialWindow:
             duration_s=wall_s,
             times_s={job: each.time_s for job, each in work.items() if each.time_s is not None},
             shares={job: min(1.0, (after[job].held_s - before[job].held_s) / wall_s) for job in self.places},
-            rates={job: (_done(after[job]) - _done(before[job])) / wall_s for job in self.places},
+            rates={job: (after[job].done - before[job].done) / wall_s for job in self.places},
             achieved={**(readings[-1] if readings else {}), **_achieved(seen)},
-            throttles=tuple(dict.fromkeys(words for each in seen for words in each.throttles)),
+            throttles=throttles,
             temperature_c=_mean(each.temperature_c for each in seen),
             note="; ".join(spoilt),
         )
@@ -179,8 +180,8 @@ class TrialWindow:
         after: Mapping[str, Usage],
         work: Mapping[str, _Work],
     ) -> list[str]:
-        """What decided the trial beside the setting, a reason each; none where nothing did."""
-        found = [words for words in dict.fromkeys(w for each in seen for w in each.throttles) if words in _OTHERS]
+        """What decided the trial beside the setting and throttles, a reason each; none where nothing did."""
+        found = []
         for name in {name for each in readings for name in each}:
             values = [each[name] for each in readings if name in each]
             if max(values) - min(values) > 0.01 * max(values):
@@ -209,7 +210,7 @@ class TrialWindow:
         return found
 
     def _enough(self, before: Mapping[str, Usage], now: Mapping[str, Usage], wall_s: float, period_s: float) -> bool:
-        fewest = min(_done(now[job]) - _done(before[job]) for job in self.places)
+        fewest = min(now[job].done - before[job].done for job in self.places)
         if wall_s >= self.limits.longest_s:
             return fewest >= 2 or wall_s >= 5 * self.limits.longest_s
         return fewest >= _FEWEST and wall_s >= max(self.limits.shortest_s, _PERIODS * period_s)
@@ -221,7 +222,7 @@ class TrialWindow:
         nothing is told: its limit is of training.
         """
         for job, most_s in self.most_s.items():
-            count = _done(now[job]) - _done(before[job])
+            count = now[job].done - before[job].done
             evaluated = now[job].eval_iterations - before[job].eval_iterations
             least_s = (now[job].held_s - before[job].held_s) / (count + 1)
             if count >= _EARLY and not evaluated and least_s > CLEARLY * most_s:
@@ -243,7 +244,7 @@ class TrialWindow:
 
     def _work(self, job: str, skip_bytes: int, from_s: float, to_s: float) -> _Work:
         """Its iterations in a time: the mean time of those of training, or of all where it hardly trained."""
-        marks = trace.read(self.places[job].trace, _whole(skip_bytes))
+        marks = trace.read(self.places[job].trace, skip_bytes)
         own = [(each.kind, held_s) for each, held_s in trace.held(marks) if each.from_s >= from_s and each.to_s <= to_s]
         trained = [held_s for kind, held_s in own if kind is trace.Kind.TRAIN]
         told = trained if len(trained) >= _EARLY else [held_s for _, held_s in own]
@@ -264,10 +265,6 @@ class _Work:
     held_s: float
 
 
-def _done(usage: Usage) -> int:
-    return usage.iterations + usage.eval_iterations
-
-
 def _achieved(seen: list[Clocks]) -> dict[str, float]:
     means = {"gpu_clock": _mean(each.gpu_mhz for each in seen), "memory_clock": _mean(each.memory_mhz for each in seen)}
     return {name: value for name, value in means.items() if value is not None}
@@ -276,7 +273,3 @@ def _achieved(seen: list[Clocks]) -> dict[str, float]:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
-
-
-def _whole(size: int) -> int:
-    return size - size % trace.MARK_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -129,14 +130,16 @@ class _Searching:
         from ecoshare.advise.adviser import TunerAdviser
         from ecoshare.advise.space import knob_of, space_of
 
+        def left() -> list[KnobSpec]:
+            names = {spec.name for spec in self.settings.control.specs}
+            return [spec for spec in self._specs if spec.name in names]
+
         def space() -> Space | None:
-            left = {spec.name for spec in self.settings.control.specs}
-            knobs = [knob_of(spec.name, spec.values, spec.special) for spec in self._specs if spec.name in left]
+            knobs = [knob_of(spec.name, spec.values, spec.special) for spec in left()]
             return space_of(knobs, self.settings.control.allows) if knobs else None
 
         def default() -> dict[str, float | str]:
-            left = {spec.name for spec in self.settings.control.specs}
-            return {spec.name: spec.default for spec in self._specs if spec.name in left}
+            return {spec.name: spec.default for spec in left()}
 
         self._profiler = profiler
         self._adviser = TunerAdviser(space, default, self._alone, self._asked.goal, self._told, self._prior)
@@ -160,7 +163,7 @@ class _Searching:
             knobs=self._knobs,
             packing=own.packing,
             device=Device(model=device.described, uuid=device.uuid),
-            default={spec.name: spec.default for spec in self._specs},
+            default=self._default,
             best=self._whole(own.search.best),
             trials=tuple(self.records),
             saved_against_default=own.search.saved,
@@ -187,13 +190,17 @@ class _Searching:
         return BestStatic(setting=dict(setting), energy=tried[-1] if tried else None, source=source)
 
     @property
+    def _default(self) -> dict[str, float | str]:
+        """What the device was found with, also of knobs that were dropped since."""
+        return {spec.name: spec.default for spec in self._specs}
+
+    @property
     def _knobs(self) -> tuple[KnobRange, ...]:
         return tuple(_range(spec) for spec in self._specs)
 
     def _whole(self, setting: Mapping[str, float | str] | None) -> dict[str, float | str] | None:
         """With the knobs that were dropped on the way, at their default."""
-        default = {spec.name: spec.default for spec in self._specs}
-        return None if setting is None else {**default, **setting}
+        return None if setting is None else {**self._default, **setting}
 
     def _alone(self, job: str) -> Alone:
         name = next(each.spec.job_class for each in self._plan.jobs if each.spec.name == job)
@@ -214,11 +221,10 @@ class _Searching:
         if self._asked.lanes > 1:
             return None
         classes = {each.spec.name: each.spec.job_class for each in self._plan.jobs}
-        default = {spec.name: spec.default for spec in self._specs}
         names = {knob.name for knob in space.knobs}
         return prior_from(
             space,
-            {name: default[name] for name in names},
+            {name: self._default[name] for name in names},
             jobs,
             classes,
             _earlier(TunedStore(self._store.folder).on(self._asked.device.described), names),
@@ -305,8 +311,11 @@ def _check_meter(device: DeviceInfo) -> None:
         UnfitEnvironment: The joules of this device are not measured.
     """
     try:
-        meter: NvmlMeter | RaplMeter = NvmlMeter(OpenGpu(device.uuid)) if device.uuid is not None else RaplMeter()
-        meter.open()
+        if device.uuid is None:
+            RaplMeter().open()
+        else:
+            with contextlib.closing(OpenGpu(device.uuid)) as gpu:
+                NvmlMeter(gpu).open()
     except UnfitEnvironment as fault:
         raise UnfitEnvironment(
             f"tuning takes joules that are measured: {fault}", fault.hint or "see `ecoshare doctor`"
@@ -325,14 +334,7 @@ def _chosen(settings: Settings, names: tuple[str, ...] | None) -> list[KnobSpec]
 
 
 def _range(spec: KnobSpec) -> KnobRange:
-    highest = max((*spec.values, *spec.special.values()))
-    return KnobRange(
-        name=spec.name,
-        unit=spec.unit,
-        count=len(spec.values) + len(spec.special),
-        lowest=spec.values[0],
-        highest=highest,
-    )
+    return KnobRange(name=spec.name, unit=spec.unit, count=spec.choices, lowest=spec.values[0], highest=spec.highest)
 
 
 def _why_not(result: session.Result, own: PackingSearch | None) -> JobFailed | Interrupted | UnfitEnvironment:

@@ -145,7 +145,7 @@ class Window:
         iteration_s = _iteration_s(result.before)
         if iteration_s > self.limits.longest_s:
             raise WindowFailed(f"an iteration takes {iteration_s:.0f} s, which is too long for the others to wait")
-        skip_bytes = self._trace_bytes()
+        skip_bytes = trace.whole_bytes(trace.trace_path(self.folder, self.attempt))
         try:
             await self._alone(result)
             await self._observe(result)
@@ -168,13 +168,6 @@ class Window:
         if usage is None:
             raise WindowFailed(ENDED_IN_WINDOW)
         return usage
-
-    def _trace_bytes(self) -> int:
-        try:
-            size = trace.trace_path(self.folder, self.attempt).stat().st_size
-        except OSError:
-            return 0
-        return size - size % trace.MARK_BYTES
 
     async def _alone(self, result: Measured) -> None:
         """Let the job alone have its turn; before that, once a run, nobody, to watch the idle device."""
@@ -289,8 +282,7 @@ class Window:
         )
 
     def _done(self) -> int:
-        usage = self._usage()
-        return usage.iterations + usage.eval_iterations
+        return self._usage().done
 
     async def _until(self, reached: Callable[[], bool], within_s: float, otherwise: str) -> None:
         end_s = time.monotonic() + within_s
@@ -303,7 +295,7 @@ class Window:
 
 def _iteration_s(usage: Usage) -> float:
     """Mean time of an iteration so far, without waits for the turn."""
-    done = usage.iterations + usage.eval_iterations
+    done = usage.done
     return (usage.span_s - usage.waited_s) / (done - 1) if done > 1 else 0.0
 
 

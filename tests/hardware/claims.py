@@ -23,6 +23,7 @@ def limited(driver: FakeDriver, watts: float, index: int = 0) -> None:
     """Set a power limit of a driver that this process has entered, as an administrator would."""
     import pynvml
 
+    assert pynvml.nvmlLib._name == str(driver.library), "never a real driver"
     pynvml.nvmlInit()
     pynvml.nvmlDeviceSetPowerManagementLimit(
         pynvml.nvmlDeviceGetHandleByUUID(driver.gpu(index).uuid), round(watts * 1000)

@@ -44,7 +44,7 @@ def start(driver: FakeDriver, folder: Path, seed: int) -> tuple[subprocess.Popen
 
 
 def wait_for_settings(driver: FakeDriver, within_s: float) -> float:
-    """How long it took until everything was as before, and stayed so."""
+    """How long it took until everything was as before."""
     began_s = time.monotonic()
     while driver.gpu(0).settings() != BEFORE:
         assert time.monotonic() - began_s < within_s, driver.gpu(0).settings()

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.measure import profiles
+from ecoshare.measure import kept
 from ecoshare.measure.profile import (
     IterationEnergy,
     Machine,
@@ -243,7 +243,7 @@ def test_a_killed_writer_leaves_the_last_whole_profile(tmp_path: Path, writer: W
     assert store.notes == []
     fresh = next(iter(tmp_path.glob(".*.new")))
     for path in set(tmp_path.glob(".*.new")) - {fresh}:
-        os.utime(path, (time.time() - profiles.STALE_S - 1,) * 2)
+        os.utime(path, (time.time() - kept.STALE_S - 1,) * 2)
     store.save(profile())
     assert list(tmp_path.glob(".*.new")) == [fresh], "a living writer's file must stay"
 
