@@ -101,7 +101,9 @@ def run(
     objective: Annotated[str, typer.Option(help="energy, jct, makespan or edp.")] = "energy",
     policy: Annotated[
         str | None,
-        typer.Option(help="fair, fifo, pack, priority or srtf; the objective chooses where none is named."),
+        typer.Option(
+            help="fair, fifo, pack, priority, srtf, tiresias, ...; the objective chooses where none is named."
+        ),
     ] = None,
     device: DeviceOption = None,
     lanes: Annotated[int, typer.Option(help="Lanes: jobs of one lane take turns, lanes run side by side.")] = 1,

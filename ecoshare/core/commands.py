@@ -1,8 +1,8 @@
 """What the core asks of its driver, in the imperative.
 
 Every command has an id, unique in the run; the driver answers `OpenLane`, `StartJob` and `ApplySetting` with `Done` or
-`Refused`. `SetShares` takes effect at once, `KillJob` is answered by the `JobExited` of its job, `ProfileJob` by
-`Profiled`, `MeasureTrial` by `TrialMeasured`, and `Ask` by `Advised`.
+`Refused`, and `WakeAt` with `Done`. `SetShares` takes effect at once, `KillJob` is answered by the `JobExited` of its
+job, `ProfileJob` by `Profiled`, `MeasureTrial` by `TrialMeasured`, and `Ask` by `Advised`.
 """
 
 from __future__ import annotations
@@ -121,4 +121,12 @@ class Ask:
     trial: Trial | None
 
 
-Command = OpenLane | StartJob | SetShares | KillJob | ProfileJob | ApplySetting | MeasureTrial | Ask
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Tell when this time has come: something changes by itself then. An earlier one may be asked for meanwhile."""
+
+    id: int
+    at_s: float
+
+
+Command = OpenLane | StartJob | SetShares | KillJob | ProfileJob | ApplySetting | MeasureTrial | Ask | WakeAt

@@ -11,7 +11,7 @@ from enum import Enum
 
 from ecoshare.core.memory import MemoryDemand
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the events and commands, written into `RunOpened`."""
 
 
@@ -93,6 +93,10 @@ class Config:
         policy: Name of a policy.
         lanes_per_device: Lanes of each device; their budgets are equal shares of its memory.
         places_per_lane: Most jobs in one lane.
+        preempt: Whether jobs that can be moved give up their places to those that the policy puts before them. Only
+            where every device is one lane of one place.
+        options: The policy's own parameters, by name.
+        past_gpu_s: What past jobs have needed in all, for policies that learn from it.
         shared_context: Whether the jobs of a device share one context (MPS), so that an unclean death of one may
             have corrupted its neighbours.
         profile: Whether a job of a class without a profile is measured in a window of its own run.
@@ -105,6 +109,9 @@ class Config:
     shared_context: bool = False
     profile: bool = False
     search: bool = False
+    preempt: bool = False
+    options: tuple[tuple[str, float], ...] = ()
+    past_gpu_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +137,12 @@ class JobSpec:
         name: Unique in the run.
         job_class: What profiles are kept for.
         gpus: Devices that it needs at once, all or nothing.
+        nodes: Most nodes that these may be of; None for any number.
         priority: Higher first.
         iterations: Total number of training iterations, or None where nobody knows.
+        service_s: Turn time that it needs in all, alone at the default setting, where that is known before it runs.
+        power_w: What it draws beyond an idle device, for each of its devices, where that is known.
+        movable: It can be stopped at any boundary and goes on from there elsewhere.
         retries: How often a failure is tried again.
         memory: Its measured demand, or None before the first profile.
         profiled: There is a profile of its class.
@@ -141,8 +152,12 @@ class JobSpec:
     name: str
     job_class: str
     gpus: int = 1
+    nodes: int | None = 1
     priority: int = 0
     iterations: int | None = None
+    service_s: float | None = None
+    power_w: float | None = None
+    movable: bool = False
     retries: int = 0
     memory: MemoryDemand | None = None
     before: Before = Before()
@@ -219,7 +234,7 @@ class JobArrived:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A command was carried out. What it freed or took counts from here."""
+    """A command was carried out. What it freed or took counts from here; for a `WakeAt` the time has come."""
 
     at_s: float
     command: int

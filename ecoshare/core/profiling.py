@@ -37,7 +37,7 @@ class Profiling:
 
     def wants(self, job: Job, at_s: float) -> bool:
         """Whether a window for this job should begin now."""
-        usage, rest_s = job.usage, job.remaining_s
+        usage, rest_s = job.usage, job.remaining_s(at_s)
         return (
             job.state is JobState.RUNNING
             and not job.spec.profiled

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 from ecoshare.core.events import Device, JobSpec, Usage
 from ecoshare.core.memory import MemoryDemand, lane_fits
-from ecoshare.core.states import JOB_MOVES, LANE_MOVES, JobState, LaneState, move
+from ecoshare.core.states import JOB_MOVES, LANE_MOVES, JobState, LaneState, Step, move
+
+Key = tuple[float, ...]
+"""A place in an order: the smallest goes first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,10 +25,18 @@ class Job:
         passed: How often a job behind it in the queue was started before it.
         losses: Attempts that ended through no fault of the job's own.
         earlier_s: Time that earlier attempts held the turn.
+        first_start_s: When its first attempt was started; None before.
+        told_s: When `usage` was told.
+        waits_since_s: When it began to wait for a place, the last time.
+        place: Its key among the jobs that wait, or among those that run and may be asked to give way; `drift`: by how
+            much the first part of the latter changes in a second.
+        level: Queue of a policy that has several, 0 first; `level_s`: since when it is there; `forgiven_s`: time held
+            that no longer counts there.
     """
 
     spec: JobSpec
     arrival_s: float
+    number: int = 0
     state: JobState = JobState.QUEUED
     attempt: int = 0
     command: int | None = None
@@ -38,7 +49,15 @@ class Job:
     passed: int = 0
     usage: Usage = field(default_factory=Usage)
     earlier_s: float = 0.0
-    history: list[tuple[float, str]] = field(default_factory=list)
+    first_start_s: float | None = None
+    told_s: float = 0.0
+    waits_since_s: float = 0.0
+    place: Key = ()
+    drift: float = 0.0
+    level: int = 0
+    level_s: float = 0.0
+    forgiven_s: float = 0.0
+    history: list[Step] = field(default_factory=list)
 
     def move(self, to: JobState, at_s: float, cause: str) -> None:
         """Change the state.
@@ -49,17 +68,34 @@ class Job:
         self.state = move(JOB_MOVES, f"job {self.spec.name!r}", self.state, to, at_s, cause, self.history)
 
     @property
-    def attained_s(self) -> float:
-        """Time for which it has held a turn, over all attempts."""
-        return self.earlier_s + self.usage.held_s
+    def has_turn_alone(self) -> bool:
+        """Whether it runs and has its lanes to itself, so that it holds the turn all the time."""
+        return self.state is JobState.RUNNING and all(len(lane.jobs) == 1 for lane in self.lanes)
 
-    @property
-    def remaining_s(self) -> float | None:
-        """Turn time until its last iteration, or None where its length or its speed is not known."""
-        if self.spec.iterations is None or not self.usage.iterations:
+    def held_s(self, at_s: float) -> float:
+        """Time for which this attempt has held its turn: as told, and since then where it has it alone."""
+        if self.has_turn_alone:
+            return self.usage.held_s + at_s - self.told_s
+        return self.usage.held_s
+
+    def attained_s(self, at_s: float) -> float:
+        """Time for which it has held a turn, over all attempts."""
+        return self.earlier_s + self.held_s(at_s)
+
+    def remaining_s(self, at_s: float) -> float | None:
+        """Turn time until its end, or None where its length or its speed is not known.
+
+        By the speed that this attempt shows, else by what was known of the job before.
+        """
+        held_s = self.held_s(at_s)
+        if self.spec.iterations is not None and self.usage.iterations:
+            speed = self.usage.held_s / self.usage.iterations
+            left = self.spec.iterations * speed - held_s
+        elif self.spec.service_s is not None:
+            left = self.spec.service_s - held_s
+        else:
             return None
-        left = max(0, self.spec.iterations - self.usage.iterations)
-        return left * self.usage.held_s / self.usage.iterations
+        return max(0.0, left - self.earlier_s if self.spec.movable else left)
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +115,7 @@ class Lane:
     state: LaneState = LaneState.OPENING
     jobs: dict[str, Job] = field(default_factory=dict)
     shares_sent: tuple[object, ...] = ()
-    history: list[tuple[float, str]] = field(default_factory=list)
+    history: list[Step] = field(default_factory=list)
 
     def move(self, to: LaneState, at_s: float, cause: str) -> None:
         """Change the state.

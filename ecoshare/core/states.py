@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 
 class JobState(Enum):
@@ -64,14 +64,25 @@ LANE_MOVES: dict[LaneState, frozenset[LaneState]] = {
 State = TypeVar("State", JobState, LaneState)
 
 
+class Step(NamedTuple):
+    """One move of a history."""
+
+    at_s: float
+    before: Enum
+    after: Enum
+    cause: str
+
+
 class IllegalMove(Exception):
     """A defect: a job or lane was asked to make a move that its table does not have.
 
     The message carries its whole history, so that a report of the defect can be read without the run.
     """
 
-    def __init__(self, name: str, state: Enum, to: Enum, cause: str, history: list[tuple[float, str]]) -> None:
-        lines = "\n".join(f"  {at_s:12.6f} s  {what}" for at_s, what in history)
+    def __init__(self, name: str, state: Enum, to: Enum, cause: str, history: list[Step]) -> None:
+        lines = "\n".join(
+            f"  {step.at_s:12.6f} s  {step.before.value} -> {step.after.value}: {step.cause}" for step in history
+        )
         super().__init__(f"{name} cannot go from {state.value} to {to.value} ({cause}); its history:\n{lines}")
 
 
@@ -82,14 +93,14 @@ def move(
     to: State,
     at_s: float,
     cause: str,
-    history: list[tuple[float, str]],
+    history: list[Step],
 ) -> State:
-    """The state `to`, and a line in the history of what moved there.
+    """The state `to`, and a step in the history of what moved there.
 
     Raises:
         IllegalMove: The table `moves` does not lead from `state` to `to`.
     """
     if to not in moves[state]:
         raise IllegalMove(name, state, to, cause, history)
-    history.append((at_s, f"{state.value} -> {to.value}: {cause}"))
+    history.append(Step(at_s, state, to, cause))
     return to

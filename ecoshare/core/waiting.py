@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from heapq import merge
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heapreplace, merge
+from operator import attrgetter
 
 from sortedcontainers import SortedKeyList
 
-from ecoshare.core.records import Job
+from ecoshare.core.records import Job, Key
 
-Key = tuple[float, ...]
+_place = attrgetter("place")
 
 
 class WaitingJobs:
-    """A queue with one line for each distinct demand.
+    """A queue with one line for each distinct demand, by the `place` of each job, which must not change meanwhile.
 
     If the head of a line does not fit, nobody behind it does, so finding the first job that fits looks at one job a
     line however many wait. Jobs of one class and size share a line: a sweep of a thousand trials is one.
     """
 
-    def __init__(self, order: Callable[[Job], Key]) -> None:
-        """`order` gives the smallest key to the job that goes first; arrival and name break ties."""
-        self._key: Callable[[Job], Key] = lambda job: (*order(job), job.arrival_s)
+    def __init__(self) -> None:
         self._lines: dict[tuple[object, ...], SortedKeyList] = {}
+        self._count = 0
 
     def add(self, job: Job) -> None:
         """Put a job at its place in the order."""
-        line = self._lines.get(self._demand(job))
+        demand = _demand(job)
+        line = self._lines.get(demand)
         if line is None:
-            line = self._lines[self._demand(job)] = SortedKeyList(key=self._key)
+            line = self._lines[demand] = SortedKeyList(key=_place)
         line.add(job)
+        self._count += 1
 
     def remove(self, job: Job) -> None:
         """Take a job out.
@@ -37,21 +39,63 @@ class WaitingJobs:
         Raises:
             ValueError: It does not wait.
         """
-        line = self._lines[self._demand(job)]
+        demand = _demand(job)
+        line = self._lines[demand]
         line.remove(job)
+        self._count -= 1
         if not line:
-            del self._lines[self._demand(job)]
+            del self._lines[demand]
 
-    def heads(self) -> Iterator[Job]:
-        """The first job of each line, first in the policy's order first."""
-        return merge(*([line[0]] for line in self._lines.values()), key=self._key)
+    def walk(self) -> Walk:
+        """Go through the queue in order, leaving out what cannot fit either."""
+        return Walk(list(self._lines.values()))
+
+    def is_first(self, job: Job) -> bool:
+        """Whether a job that waits is the head of its line."""
+        return self._lines[_demand(job)][0] is job
 
     def __iter__(self) -> Iterator[Job]:
-        return merge(*self._lines.values(), key=self._key)
+        return merge(*self._lines.values(), key=_place)
 
     def __len__(self) -> int:
-        return sum(len(line) for line in self._lines.values())
+        return self._count
 
-    @staticmethod
-    def _demand(job: Job) -> tuple[object, ...]:
-        return (job.spec.gpus, job.spec.memory, job.whole_lane)
+
+class Walk:
+    """Goes through lines of jobs in one order.
+
+    The first of what is left is `job`, None at the end.
+    """
+
+    def __init__(self, lines: Sequence[Sequence[Job]]) -> None:
+        self._heap: list[tuple[Key, int, int]] = [(line[0].place, number, 0) for number, line in enumerate(lines)]
+        heapify(self._heap)
+        self._lines = lines
+
+    @property
+    def job(self) -> Job | None:
+        """The first of those that were not looked at yet."""
+        if not self._heap:
+            return None
+        _, number, index = self._heap[0]
+        return self._lines[number][index]
+
+    def go_on(self) -> None:
+        """It has left the queue, or stays there and waits for what will be free."""
+        place, number, index = self._heap[0]
+        line = self._lines[number]
+        if index < len(line) and line[index].place == place:
+            index += 1
+        if index < len(line):
+            heapreplace(self._heap, (line[index].place, number, index))
+        else:
+            heappop(self._heap)
+
+    def does_not_fit(self) -> None:
+        """Nor does anybody else of its line."""
+        heappop(self._heap)
+
+
+def _demand(job: Job) -> tuple[object, ...]:
+    spec = job.spec
+    return (spec.gpus, spec.nodes, spec.memory, job.whole_lane)

@@ -35,6 +35,7 @@ from ecoshare.core.commands import (
     ProfileJob,
     SetShares,
     StartJob,
+    WakeAt,
 )
 from ecoshare.core.events import (
     Done,
@@ -346,7 +347,7 @@ class Driver:
             total=planned.spec.iterations,
             rate=(done - 1) / usage.span_s if done > 1 and usage.span_s > 0 else None,
             slowdown=slowdown(usage, self.plan.lanes),
-            reason=job.history[-1][1].partition(": ")[2] if job.state is JobState.FAILED else "",
+            reason=job.history[-1].cause if job.state is JobState.FAILED else "",
         )
 
     def _measurer(self, sampler: Sampler) -> Measuring:
@@ -424,6 +425,9 @@ class Driver:
             case ProfileJob() | ApplySetting() | MeasureTrial() | Ask():
                 assert self._measuring is not None and self._tasks is not None
                 self._measuring.start(command, self._tasks)
+            case WakeAt():
+                wait_s = max(0.0, command.at_s - self.now_s())
+                asyncio.get_running_loop().call_later(wait_s, self._tell, partial(Done, command=command.id))
             case KillJob():
                 self._send(Stop(command.job, command.attempt, command.at_once, command.reason, GRACE_S))
 

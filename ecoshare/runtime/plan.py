@@ -343,11 +343,28 @@ def _plan(job: Job, job_class: JobClass, profile: Profile | None) -> PlannedJob:
         gpus=job.gpus,
         priority=job.priority,
         iterations=job.iterations,
+        service_s=_service_s(job, profile),
+        power_w=_power_w(profile),
         retries=job.retries,
         memory=demand(profile) if profile is not None else None,
         profiled=profile is not None and _is_whole(profile),
     )
     return PlannedJob(spec, job.arrival_s, job, job_class)
+
+
+def _service_s(job: Job, profile: Profile | None) -> float | None:
+    """Turn time of the whole job, by what an iteration of its class has taken alone."""
+    if job.iterations is None or profile is None or profile.train is None:
+        return None
+    return job.iterations * profile.train.mean_s
+
+
+def _power_w(profile: Profile | None) -> float | None:
+    """What its class draws beyond an idle device."""
+    if profile is None or profile.train is None or profile.energy is None or not profile.train.mean_s:
+        return None
+    active_j = profile.energy.active_per_iteration_j
+    return active_j / profile.train.mean_s if active_j is not None else None
 
 
 def _some(names: list[str], most: int = 3) -> str:

@@ -26,7 +26,8 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.policies import POLICIES
-from ecoshare.core.scheduler import MOST_LOSSES, MOST_PASSED, Scheduler
+from ecoshare.core.scheduler import MOST_LOSSES, Scheduler
+from ecoshare.core.seating import MOST_PASSED
 from ecoshare.core.states import IllegalMove, JobState
 from tests.core.virtual import Script, VirtualDriver
 
@@ -184,7 +185,7 @@ def test_a_lost_attempt_does_not_count_as_a_failure_but_not_for_ever() -> None:
 def test_a_refused_start_fails_with_its_reason() -> None:
     driver = drive("fair", job("a", refused=1), job("b", refused=1, retries=1))
     assert driver.states() == {"a": JobState.FAILED, "b": JobState.COMPLETED}
-    assert "no such interpreter" in driver.core.jobs["a"].history[-1][1]
+    assert "no such interpreter" in driver.core.jobs["a"].history[-1].cause
 
 
 def test_neighbours_of_an_unclean_death_begin_again_where_they_share_a_context() -> None:
@@ -219,7 +220,7 @@ def test_what_can_never_fit_is_refused_on_arrival() -> None:
     driver = drive("fair", job("gang", gpus=2), job("huge", memory=MemoryDemand(9 * GIB)), job("fine"))
     states = driver.states()
     assert states == {"gang": JobState.FAILED, "huge": JobState.FAILED, "fine": JobState.COMPLETED}
-    assert "2 devices" in driver.core.jobs["gang"].history[-1][1]
+    assert "2 devices" in driver.core.jobs["gang"].history[-1].cause
 
 
 def test_a_gang_gets_all_its_devices_in_one_node_or_none() -> None:

@@ -19,6 +19,7 @@ from ecoshare.core.commands import (
     ProfileJob,
     SetShares,
     StartJob,
+    WakeAt,
 )
 from ecoshare.core.events import (
     SCHEMA,
@@ -133,6 +134,8 @@ class VirtualDriver:
                 self._measure(command)
             case Ask():
                 self._ask(command)
+            case WakeAt():
+                self._at(command.at_s, partial(Done, command=command.id))
             case SetShares():
                 assert {share.job for share in command.shares} <= set(self.jobs)
 

@@ -2,34 +2,72 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from collections.abc import Sequence
+from typing import ClassVar, Protocol, runtime_checkable
 
-from ecoshare.core.records import Job, Lane
+from ecoshare.core.records import Job, Key, Lane
 
 
 class Policy(Protocol):
     """Decides the order of jobs; never whether they fit, which is the safety condition's affair.
 
-    All methods are pure: equal arguments, equal answers. Smaller comes first everywhere.
+    Equal arguments, equal answers. Smaller comes first everywhere; equals go by arrival.
 
     Attributes:
         name: What the command line calls it.
         places: Most jobs in a lane, or None for the run's own setting.
         backfill: Whether a job may start before one that is ahead of it and does not fit.
+        preempts: Whether those that run give up their places to those ahead of them, where they can be moved.
     """
 
     name: ClassVar[str]
     places: ClassVar[int | None]
     backfill: ClassVar[bool]
+    preempts: ClassVar[bool]
 
-    def order(self, job: Job) -> tuple[float, ...]:
-        """Place of a waiting job in the queue. It must not change while the job waits."""
+    def order(self, job: Job, at_s: float) -> Key:
+        """Place of a job in the queue, and among those that run where places can be given up.
+
+        That of a job that waits must not depend on the time.
+        """
         ...
 
-    def lane(self, lane: Lane) -> tuple[float, ...]:
+    def drift(self, job: Job) -> float:
+        """By how much the first part of its order changes in a second while it runs."""
+        ...
+
+    def lane(self, lane: Lane) -> Key:
         """Preference between lanes that could take a job."""
         ...
 
     def rank(self, job: Job) -> float:
         """Place of a job in the order of its lane's turn. Jobs of equal rank share the turn fairly."""
+        ...
+
+
+@runtime_checkable
+class Levels(Protocol):
+    """A policy whose order changes by itself: it moves jobs between levels (`Job.level`) as time goes by."""
+
+    def changes_s(self, job: Job, at_s: float) -> float:
+        """When a job's level changes if it goes on as it does now: running or waiting; infinite for never."""
+        ...
+
+    def change(self, job: Job, at_s: float) -> None:
+        """Put it into the level where it belongs now."""
+        ...
+
+
+@runtime_checkable
+class Rounds(Protocol):
+    """A policy that orders all jobs anew at the beginning of each round, and lets nobody start in between.
+
+    Attributes:
+        round_s: Seconds of a round.
+    """
+
+    round_s: float
+
+    def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> Sequence[Job]:
+        """All active jobs, those first that should run in this round."""
         ...

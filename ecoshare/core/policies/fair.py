@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ecoshare.core.records import Job, Lane
+from ecoshare.core.records import Job, Key, Lane
 
 
 class Fair:
@@ -16,13 +16,18 @@ class Fair:
 
     name: ClassVar[str] = "fair"
     places: ClassVar[int | None] = None
+    preempts: ClassVar[bool] = False
     backfill: ClassVar[bool] = True
 
-    def order(self, job: Job) -> tuple[float, ...]:
+    def order(self, job: Job, at_s: float) -> Key:
         """Least time held first (a new job has held none), then order of arrival."""
-        return (job.attained_s, job.arrival_s)
+        return (job.attained_s(at_s),)
 
-    def lane(self, lane: Lane) -> tuple[float, ...]:
+    def drift(self, job: Job) -> float:
+        """What it has had counts when it waits again."""
+        return 0.0
+
+    def lane(self, lane: Lane) -> Key:
         """The emptiest."""
         return (len(lane.jobs), lane.number)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ecoshare.core.records import Job, Lane
+from ecoshare.core.records import Job, Key, Lane
 
 
 class Fifo:
@@ -12,13 +12,18 @@ class Fifo:
 
     name: ClassVar[str] = "fifo"
     places: ClassVar[int | None] = 1
+    preempts: ClassVar[bool] = False
     backfill: ClassVar[bool] = False
 
-    def order(self, job: Job) -> tuple[float, ...]:
+    def order(self, job: Job, at_s: float) -> Key:
         """Order of arrival."""
-        return (job.arrival_s,)
+        return ()
 
-    def lane(self, lane: Lane) -> tuple[float, ...]:
+    def drift(self, job: Job) -> float:
+        """None."""
+        return 0.0
+
+    def lane(self, lane: Lane) -> Key:
         """The lowest number."""
         return (lane.number,)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ecoshare.core.records import Job, Lane
+from ecoshare.core.records import Job, Key, Lane
 
 
 class Pack:
@@ -16,16 +16,21 @@ class Pack:
 
     name: ClassVar[str] = "pack"
     places: ClassVar[int | None] = None
+    preempts: ClassVar[bool] = False
     backfill: ClassVar[bool] = True
 
-    def order(self, job: Job) -> tuple[float, ...]:
+    def order(self, job: Job, at_s: float) -> Key:
         """Order of arrival."""
-        return (job.arrival_s,)
+        return ()
 
-    def lane(self, lane: Lane) -> tuple[float, ...]:
+    def drift(self, job: Job) -> float:
+        """None."""
+        return 0.0
+
+    def lane(self, lane: Lane) -> Key:
         """The emptiest, so that no lane idles while another has work waiting."""
         return (len(lane.jobs), lane.number)
 
     def rank(self, job: Job) -> float:
         """Order of arrival."""
-        return job.arrival_s
+        return job.number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ecoshare.core.records import Job, Lane
+from ecoshare.core.records import Job, Key, Lane
 
 
 class Priority:
@@ -15,13 +15,18 @@ class Priority:
 
     name: ClassVar[str] = "priority"
     places: ClassVar[int | None] = None
+    preempts: ClassVar[bool] = False
     backfill: ClassVar[bool] = True
 
-    def order(self, job: Job) -> tuple[float, ...]:
+    def order(self, job: Job, at_s: float) -> Key:
         """Priority, then arrival."""
-        return (-job.spec.priority, job.arrival_s)
+        return (-job.spec.priority,)
 
-    def lane(self, lane: Lane) -> tuple[float, ...]:
+    def drift(self, job: Job) -> float:
+        """None."""
+        return 0.0
+
+    def lane(self, lane: Lane) -> Key:
         """The lane where the least priority is at work, then the emptiest."""
         return (
             max((job.spec.priority for job in lane.jobs.values()), default=-float("inf")),

@@ -1,0 +1,92 @@
+"""The Gittins index over GPU-time: who is most likely to end soon, by what jobs of the past have needed."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import ClassVar
+
+from ecoshare.core.policies.queues import Queues
+from ecoshare.core.policies.tiresias import LIMITS_GPU_S
+from ecoshare.core.records import Job, Key, Lane
+
+
+class Gittins:
+    """The job with the largest chance to end for the GPU-time that it would take goes first, in the queues of Tiresias.
+
+    For a job that has had a, of lengths S like those of the past::
+
+        G(a) = max over d of  P(S - a <= d | S > a) / E[min(S - a, d) | S > a]
+
+    or with d fixed to the service quantum. Source: Gu et al., "Tiresias", NSDI 2019, section 3.3 (2D-Gittins index);
+    Gittins, "Bandit processes and dynamic allocation indices", 1979. The index is looked up anew after each quantum of
+    service. Options: `quantum` (GPU-seconds), `fixed` (1: d is the quantum; 0: the maximum), and those of `tiresias`.
+    """
+
+    name: ClassVar[str] = "gittins"
+    places: ClassVar[int | None] = None
+    preempts: ClassVar[bool] = True
+    backfill: ClassVar[bool] = True
+
+    def __init__(self, options: Mapping[str, float], past_gpu_s: Sequence[float]) -> None:
+        """Learn from past jobs.
+
+        Args:
+            past_gpu_s: What each of them needed; with none, all jobs are alike.
+        """
+        self._queues = Queues(options, LIMITS_GPU_S, lambda job: float(job.spec.gpus))
+        self._quantum = options.get("quantum", LIMITS_GPU_S[0])
+        self._fixed = bool(options.get("fixed", 0.0))
+        self._past = sorted(past_gpu_s)
+        self._sums = [0.0, *accumulate(self._past)]
+        self._known: dict[float, float] = {}
+
+    def index(self, attained: float) -> float:
+        """G of a job that has had so many GPU-seconds; 0 where no past job needed more."""
+        if attained not in self._known:
+            begin = bisect_right(self._past, attained)
+            ends = range(begin, len(self._past))
+            spans = [self._quantum] if self._fixed else [self._past[end] - attained for end in ends]
+            self._known[attained] = max((self._ratio(attained, begin, span) for span in spans), default=0.0)
+        return self._known[attained]
+
+    def _ratio(self, attained: float, begin: int, span: float) -> float:
+        """Chance to end within a span of service, over the service that it is expected to take."""
+        end = bisect_right(self._past, attained + span)
+        left = len(self._past) - begin
+        served = self._sums[end] - self._sums[begin] - attained * (end - begin) + span * (len(self._past) - end)
+        return (end - begin) / served if left and served > 0.0 else 0.0
+
+    def _quanta(self, job: Job, at_s: float) -> int:
+        return int(self._queues.service(job, at_s) / self._quantum + 1e-9)
+
+    def changes_s(self, job: Job, at_s: float) -> float:
+        """When it has had another quantum, or changes its queue."""
+        changes_s = self._queues.changes_s(job, at_s)
+        if not job.has_turn_alone:
+            return changes_s
+        rest = (self._quanta(job, at_s) + 1) * self._quantum - self._queues.service(job, at_s)
+        return min(changes_s, at_s + rest / job.spec.gpus)
+
+    def change(self, job: Job, at_s: float) -> None:
+        """Put it into the queue where it belongs now."""
+        self._queues.change(job, at_s)
+
+    def order(self, job: Job, at_s: float) -> Key:
+        """Queue, then the largest index."""
+        return (job.level, -self.index(self._quanta(job, at_s) * self._quantum))
+
+    def drift(self, job: Job) -> float:
+        """None: the index is looked up anew after each quantum."""
+        return 0.0
+
+    def lane(self, lane: Lane) -> Key:
+        """The emptiest."""
+        return (len(lane.jobs), lane.number)
+
+    def rank(self, job: Job) -> float:
+        """Place by queue and index."""
+        index = self.index(self._quanta(job, job.told_s) * self._quantum)
+        return job.level - math.tanh(index)

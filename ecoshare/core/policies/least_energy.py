@@ -1,0 +1,50 @@
+"""Least attained energy: joules in place of GPU-time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+from ecoshare.core.policies.queues import Queues
+from ecoshare.core.records import Job, Key, Lane
+
+ASSUMED_W = 200.0
+"""Of a job whose draw nobody knows, for each of its GPUs."""
+
+LIMITS_J = (650e3, 1440e3)
+"""Those of `tiresias` at 200 W."""
+
+
+class LeastEnergy:
+    """The job that has cost the fewest joules goes first, by queues.
+
+    Ours: `tiresias` counts the time that a GPU is taken, this one what it draws meanwhile, so that of two jobs of one
+    length the frugal one ends first, and a job that hardly loads its GPU does not sink like one that saturates it.
+    Limits are `limit_1`, `limit_2`, ... in joules beyond an idle device; `starvation` as there.
+    """
+
+    name: ClassVar[str] = "least-energy"
+    places: ClassVar[int | None] = None
+    preempts: ClassVar[bool] = True
+    backfill: ClassVar[bool] = True
+
+    def __init__(self, options: Mapping[str, float]) -> None:
+        self._queues = Queues(options, LIMITS_J, lambda job: job.spec.gpus * (job.spec.power_w or ASSUMED_W))
+        self.changes_s, self.change = self._queues.changes_s, self._queues.change
+
+    def order(self, job: Job, at_s: float) -> Key:
+        """Queue, then first start, then when it came into the queue."""
+        return (job.level, math.inf if job.first_start_s is None else job.first_start_s, job.level_s)
+
+    def drift(self, job: Job) -> float:
+        """None: what it has cost shows when it changes its queue."""
+        return 0.0
+
+    def lane(self, lane: Lane) -> Key:
+        """The emptiest."""
+        return (len(lane.jobs), lane.number)
+
+    def rank(self, job: Job) -> float:
+        """Queue."""
+        return job.level

@@ -1,0 +1,46 @@
+"""Tiresias: least attained service in two dimensions, discretised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+from ecoshare.core.policies.queues import Queues
+from ecoshare.core.records import Job, Key, Lane
+
+LIMITS_GPU_S = (3250.0, 7200.0)
+
+
+class Tiresias:
+    """The job that has had the least GPU-time goes first, by queues: short jobs end soon although no length is known.
+
+    Source: Gu et al., "Tiresias", NSDI 2019, section 3.3 (2D-LAS: service is GPUs x time). In a queue the job that was
+    started first goes first, so that none is preempted by its like. Limits between the queues, in GPU-seconds, are
+    `limit_1`, `limit_2`, ... (those of the authors' simulator), the starvation knob is `starvation` (off).
+    """
+
+    name: ClassVar[str] = "tiresias"
+    places: ClassVar[int | None] = None
+    preempts: ClassVar[bool] = True
+    backfill: ClassVar[bool] = True
+
+    def __init__(self, options: Mapping[str, float]) -> None:
+        self._queues = Queues(options, LIMITS_GPU_S, lambda job: float(job.spec.gpus))
+        self.changes_s, self.change = self._queues.changes_s, self._queues.change
+
+    def order(self, job: Job, at_s: float) -> Key:
+        """Queue, then first start, then when it came into the queue."""
+        return (job.level, math.inf if job.first_start_s is None else job.first_start_s, job.level_s)
+
+    def drift(self, job: Job) -> float:
+        """None: what it has had shows when it changes its queue."""
+        return 0.0
+
+    def lane(self, lane: Lane) -> Key:
+        """The emptiest."""
+        return (len(lane.jobs), lane.number)
+
+    def rank(self, job: Job) -> float:
+        """Queue."""
+        return job.level

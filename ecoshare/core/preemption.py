@@ -1,0 +1,156 @@
+"""Who must give up a place, so that a job ahead of it in the order may run.
+
+::
+
+    queue, in the policy's order     devices
+      A  fits                  ──►   start A
+      B  does not, but C and D run, are behind B in the order and can be moved:
+                               ──►   C, D give way; B waits for their devices, and nobody else gets them
+      E  fits into what is left ──►  start E
+
+A job for which there is no room now has none before devices come free or the order changes. So a newcomer alone is
+looked at where it alone is new.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
+
+from ecoshare.core.movable import MovableJobs
+from ecoshare.core.records import Job, Lane
+from ecoshare.core.room import Room
+from ecoshare.core.waiting import WaitingJobs, Walk
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A job gets these lanes."""
+
+    job: Job
+    lanes: tuple[Lane, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GiveWay:
+    """These jobs must stop, so that another one gets their devices."""
+
+    jobs: list[Job]
+    to: Job
+
+
+class Preemption:
+    """Seats jobs where every device is one lane of one place, and those behind give way.
+
+    Attributes:
+        movable: Running jobs that can be asked to.
+    """
+
+    def __init__(self, room: Room, fits: Callable[[Job, Lane], bool]) -> None:
+        self.movable = MovableJobs()
+        self._room, self._fits = room, fits
+        self._giving: set[Job] = set()
+        self._coming: Counter[str] = Counter()  # by node, devices of those that give way
+        self._claimants: list[Job] = []  # that wait for these
+        self._idle = 0  # devices that nobody who waited could use when all were looked at
+
+    def gone(self, job: Job) -> None:
+        """A job leaves its places, maybe one that gave way."""
+        if job in self._giving:
+            self._giving.remove(job)
+            self._coming -= Counter(lane.device.node for lane in job.lanes)
+
+    def order_changed(self) -> None:
+        """All must be looked at again."""
+        self._idle = -1
+
+    def walk(self, waiting: WaitingJobs, newcomer: Job | None, at_s: float) -> Iterator[Start | GiveWay]:
+        """What is to be done now, one after the other; each must be done before the next is asked for."""
+        new = [newcomer] if newcomer is not None and waiting.is_first(newcomer) else []
+        few = sorted([*self._claimants, *new], key=attrgetter("place"))
+        claims = yield from self._seat(Walk([few]) if few else None, at_s)
+        if self._room.free - claims.held + claims.coming > self._idle:
+            claims = yield from self._seat(waiting.walk(), at_s)
+        self._idle = self._room.free - claims.held + claims.coming
+
+    def _seat(self, walk: Walk | None, at_s: float) -> Generator[Start | GiveWay, None, _Claims]:
+        claims = _Claims(sum(self._coming.values()), self._coming.copy())
+        self._claimants = []
+        while walk is not None and (job := walk.job) is not None:
+            if lanes := self._place(job, claims):
+                yield Start(job, lanes)
+                walk.go_on()
+                continue
+            victims = self._victims(job, claims, at_s)
+            if victims is None:
+                walk.does_not_fit()
+                continue
+            if victims:
+                yield GiveWay(victims, job)
+                self._giving.update(victims)
+                self._coming.update(lane.device.node for each in victims for lane in each.lanes)
+            self._claimants.append(job)
+            walk.go_on()
+        return claims
+
+    def _place(self, job: Job, claims: _Claims) -> tuple[Lane, ...]:
+        if job.spec.gpus > self._room.free - claims.held:
+            return ()
+        return self._room.find(job.spec.gpus, job.spec.nodes, partial(self._fits, job), claims.kept)
+
+    def _victims(self, job: Job, claims: _Claims, at_s: float) -> list[Job] | None:
+        """Who gives way to a job for which there is no room now, and its claim on what comes; None where nobody can.
+
+        Nobody has to where enough others are stopping already.
+        """
+        gpus, nodes = job.spec.gpus, job.spec.nodes
+        if nodes is None or gpus == 1:
+            room = self._room.free - claims.held + claims.coming
+            victims = [] if gpus <= room else self.movable.give_way(job.place, gpus, room, at_s)
+            if gpus > room and not victims:
+                return None
+        else:
+            free = self._room.free_by_node() + claims.by_node
+            for node in claims.nodes:
+                del free[node]
+            chosen = free.most_common(nodes)
+            victims = []
+            if sum(devices for _, devices in chosen) < gpus:
+                victims = self.movable.give_way_within(job.place, gpus, nodes, free, at_s)
+                if not victims:
+                    return None
+                free.update(lane.device.node for each in victims for lane in each.lanes)
+                chosen = free.most_common(nodes)
+            claims.nodes.update(node for node, _ in chosen)
+            claims.kept.update(self._room.free_lanes(claims.nodes))
+        claims.wait(gpus, sum(each.spec.gpus for each in victims))
+        return victims
+
+
+@dataclass(slots=True)
+class _Claims:
+    """What jobs that wait have a right to in one walk, since they are ahead of those that are looked at after them.
+
+    Attributes:
+        coming: Devices that will be free, and nobody has a claim on.
+        by_node: Devices that will be free, by node.
+        held: Free devices that wait for the rest of what a job needs.
+        kept: Lanes that nobody else may have.
+        nodes: Nodes that belong to a gang that waits.
+    """
+
+    coming: int
+    by_node: Counter[str]
+    held: int = 0
+    kept: set[int] = field(default_factory=set)
+    nodes: set[str] = field(default_factory=set)
+
+    def wait(self, gpus: int, more: int) -> None:
+        """A job waits for so many devices, and so many more are coming."""
+        self.coming += more
+        taken = min(gpus, self.coming)
+        self.coming -= taken
+        self.held += gpus - taken

@@ -1,0 +1,128 @@
+"""The queue, and who of it gets a place now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import attrgetter
+
+from ecoshare.core.policies.base import Levels, Policy, Rounds
+from ecoshare.core.preemption import GiveWay, Preemption, Start
+from ecoshare.core.records import Job, Key, Lane
+from ecoshare.core.room import Room
+from ecoshare.core.states import JobState
+from ecoshare.core.waiting import WaitingJobs
+
+MOST_PASSED = 16
+"""How often a waiting job may be passed by others that fit where it does not, before room is kept for it."""
+
+
+class Seating:
+    """The queue, and who of those that run could be moved.
+
+    Attributes:
+        waiting: Jobs without a place.
+    """
+
+    def __init__(self, policy: Policy, room: Room, preempts: bool, fits: Callable[[Job, Lane], bool]) -> None:
+        """Nobody is there.
+
+        Args:
+            preempts: Whether places can be given up: every device is one lane of one place.
+            fits: Whether a job may be started in a lane.
+        """
+        self.waiting = WaitingJobs()
+        self._policy, self._room, self._fits = policy, room, fits
+        self._preemption = Preemption(room, fits) if preempts and policy.preempts else None
+
+    def _key(self, job: Job, at_s: float) -> Key:
+        return (*self._policy.order(job, at_s), job.arrival_s, job.number)
+
+    def wait(self, job: Job, at_s: float) -> None:
+        """A job wants a place."""
+        job.place = self._key(job, at_s)
+        job.waits_since_s = at_s
+        self.waiting.add(job)
+
+    def runs(self, job: Job, at_s: float) -> None:
+        """A job has started."""
+        if self._preemption is not None and job.spec.movable:
+            self._preemption.movable.add(job, self._key(job, at_s), self._policy.drift(job), at_s)
+
+    def stops(self, job: Job) -> None:
+        """A running job is about to stop, or has ended: it cannot be asked to give way any more."""
+        if self._preemption is not None and job.spec.movable and job.state is JobState.RUNNING:
+            self._preemption.movable.remove(job)
+
+    def gone(self, job: Job) -> None:
+        """A job leaves its places."""
+        if self._preemption is not None:
+            self._preemption.gone(job)
+
+    def change(self, job: Job, at_s: float) -> None:
+        """Its level changes now: it gets another place in the order."""
+        assert isinstance(self._policy, Levels), "only levels change by themselves"
+        self._take_out(job)
+        self._policy.change(job, at_s)
+        self._put_back(job, at_s)
+
+    def arrange(self, at_s: float) -> None:
+        """A round begins: all get their places in the order anew."""
+        assert isinstance(self._policy, Rounds), "only rounds begin"
+        running = list(self._preemption.movable) if self._preemption is not None else []
+        jobs = sorted([*self.waiting, *running], key=attrgetter("number"))
+        for job in jobs:
+            self._take_out(job)
+        for place, job in enumerate(self._policy.arrange(jobs, self._room.limits()[1], at_s)):
+            job.level = place
+        for job in jobs:
+            self._put_back(job, at_s)
+
+    def _take_out(self, job: Job) -> None:
+        """Of the order, while what its place depends on changes."""
+        if job.state is JobState.QUEUED:
+            self.waiting.remove(job)
+        else:
+            self.stops(job)
+        if self._preemption is not None:
+            self._preemption.order_changed()
+
+    def _put_back(self, job: Job, at_s: float) -> None:
+        if job.state is JobState.QUEUED:
+            job.place = self._key(job, at_s)
+            self.waiting.add(job)
+        elif job.state is JobState.RUNNING:
+            self.runs(job, at_s)
+
+    def walk(self, at_s: float, newcomer: Job | None = None) -> Iterator[Start | GiveWay]:
+        """What is to be done now, one after the other; each must be done before the next is asked for.
+
+        Args:
+            newcomer: Who has just come, where nothing else has changed.
+        """
+        if self._preemption is not None:
+            return self._preemption.walk(self.waiting, newcomer, at_s)
+        return self._walk() if self._room.has_places else iter(())
+
+    def _walk(self) -> Iterator[Start | GiveWay]:
+        walk = self.waiting.walk()
+        passed: list[Job] = []
+        kept: set[int] = set()
+        while (job := walk.job) is not None:
+            if lanes := self._room.find(job.spec.gpus, job.spec.nodes, partial(self._fits, job), kept):
+                yield Start(job, lanes)
+                walk.go_on()
+                for each in passed:
+                    each.passed += 1
+                    self._keep(each, kept)
+            elif not self._policy.backfill:
+                return
+            else:
+                walk.does_not_fit()
+                passed.append(job)
+                self._keep(job, kept)
+
+    def _keep(self, job: Job, kept: set[int]) -> None:
+        """Room is kept for a job that was passed by too many."""
+        if job.passed >= MOST_PASSED:
+            kept.update(lane.number for lane in self._room.emptiest(job.spec.gpus, job.spec.nodes))

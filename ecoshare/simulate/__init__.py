@@ -1,0 +1,1 @@
+"""Drives the core in virtual time, on any number of devices."""

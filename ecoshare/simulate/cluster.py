@@ -1,0 +1,74 @@
+"""The devices of a simulation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ecoshare.core.events import Device
+from ecoshare.errors import UsageError
+from ecoshare.simulate.gpus import GPUS, Gpu
+from ecoshare.simulate.traces.trace import TraceJob
+
+SKEWED = 0.3
+"""Share of a model's largest tensor from which it is kept together. Of Tiresias' models those profit whose largest
+tensor is most of them (VGG, AlexNet: 0.6 to 0.75), not those of many small ones (ResNet, Inception: under 0.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Nodes with equally many devices of one model.
+
+    Attributes:
+        nodes: How many.
+        gpus: Devices of each.
+    """
+
+    nodes: int
+    gpus: int
+    gpu: Gpu
+
+    @property
+    def size(self) -> int:
+        """Devices in all."""
+        return self.nodes * self.gpus
+
+    def most_nodes(self, job: TraceJob) -> int | None:
+        """Most nodes that a job may span: as few as can be where its tensors are skewed, any number where not, and
+        those that do not say stay in one where they fit.
+
+        A large tensor is sent as one message, which holds up all others where the network is the bottleneck: Gu et
+        al., "Tiresias", NSDI 2019, section 3.4.
+        """
+        fewest = -(-job.gpus // self.gpus)
+        if job.skew is None:
+            return fewest if fewest == 1 else None
+        return fewest if job.skew >= SKEWED else None
+
+    def devices(self) -> tuple[Device, ...]:
+        """As the core knows them."""
+        return tuple(
+            Device(f"n{node}g{gpu}", f"n{node}", self.gpu.memory_bytes)
+            for node in range(self.nodes)
+            for gpu in range(self.gpus)
+        )
+
+
+def cluster(gpus: int | None, nodes: str | None, model: str) -> Cluster:
+    """The cluster that the options describe: GPUs of one node, or `15x4` for 15 nodes of 4.
+
+    Raises:
+        UsageError: They describe none, or two.
+    """
+    if model not in GPUS:
+        raise UsageError(f"--gpu-model {model}: expected one of {', '.join(sorted(GPUS))}")
+    if nodes is not None and gpus is not None:
+        raise UsageError("--gpus and --nodes say the same thing", "--nodes 15x4 is 60 GPUs")
+    if nodes is None:
+        if gpus is not None and gpus < 1:
+            raise UsageError(f"--gpus {gpus}: at least 1")
+        return Cluster(1, gpus or 1, GPUS[model])
+    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", nodes)
+    if found is None:
+        raise UsageError(f"--nodes {nodes}: expected nodes and the GPUs of each, such as 15x4")
+    return Cluster(int(found[1]), int(found[2]), GPUS[model])

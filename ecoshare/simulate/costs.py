@@ -1,0 +1,30 @@
+"""What starting, stopping and switching cost: measured by the live runtime, not zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds that are lost, on the wall clock.
+
+    The defaults are those of the live runtime on a CPU (`scripts/bench_start.py`, `scripts/bench_turns.py`, figures in
+    docs/measurements). On a GPU a context comes to the start, some seconds, and what a job needs to save and load its
+    state to the stop and the restart: nobody but its owner knows that, so it is a parameter.
+
+    Attributes:
+        start_s: From a decision to start a job until it may have its turn: a warm fork.
+        stop_s: From the word to give way until the devices are free.
+        restart_s: More than `start_s`, for a job that goes on from where it was stopped.
+        handover_s: From the end of a turn to the beginning of the next.
+    """
+
+    start_s: float = 0.035
+    stop_s: float = 0.0
+    restart_s: float = 0.0
+    handover_s: float = 40e-6
+
+
+NO_COSTS = Costs(0.0, 0.0, 0.0, 0.0)
+"""As in simulators that leave them out."""

@@ -1,0 +1,40 @@
+"""A device in virtual time: who is at work there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ecoshare.simulate.lane import Seat
+
+
+@dataclass(slots=True, eq=False)
+class VirtualDevice:
+    """One device.
+
+    Attributes:
+        at_work: By lane, who has the turn there.
+        watts: Drawn beyond idle.
+        busy: Whether anybody is at work.
+    """
+
+    name: str
+    at_work: dict[int, Seat] = field(default_factory=dict)
+    watts: float = 0.0
+    busy: bool = False
+
+    @property
+    def seats(self) -> list[Seat]:
+        """Those at work."""
+        return list(self.at_work.values())
+
+    def others(self, lanes: Sequence[int]) -> list[Seat]:
+        """Those at work in other lanes."""
+        return [seat for lane, seat in self.at_work.items() if lane not in lanes]
+
+    def work(self, lane: int, seat: Seat | None) -> None:
+        """A job has the turn of one of its lanes, or nobody has."""
+        if seat is None:
+            del self.at_work[lane]
+        else:
+            self.at_work[lane] = seat

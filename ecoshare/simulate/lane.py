@@ -1,0 +1,210 @@
+"""A lane in virtual time: who has the turn, how far its jobs are, and when something happens by itself.
+
+Turns go from job to job by the same function as in real lanes (`core/turns.py`). Between two events nothing changes,
+so a lane costs one event a turn, and a job that has no rival in its lane needs no turns at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ecoshare.core.commands import Share
+from ecoshare.core.events import Usage
+from ecoshare.core.turns import Contender, next_holder, quantum_s, service_on_return_s
+from ecoshare.simulate.traces.trace import TraceJob
+
+COARSE = 1 / 200
+"""A simulated turn stands for several real ones where these are a smaller part than this of what its job has left."""
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """An attempt of a job in its lane.
+
+    Attributes:
+        left_s: Work that is left, in seconds alone on the device that the trace was made on.
+        held_s: Time that this attempt has held the turn.
+        service_s: The same by its weight, on the lane's clock of service.
+        since_s: When it began to wait.
+        told_s: Of `held_s`, what the core knows.
+        speed: Work done in a second of the turn.
+    """
+
+    job: TraceJob
+    attempt: int
+    lanes: tuple[int, ...]
+    left_s: float
+    began_left_s: float
+    rank: int = 0
+    weight: float = 1.0
+    held_s: float = 0.0
+    service_s: float = 0.0
+    since_s: float = 0.0
+    told_s: float = 0.0
+    speed: float = 1.0
+    handovers: int = 0
+
+    @property
+    def iteration_s(self) -> float:
+        """Length of an iteration now, alone."""
+        done_s = self.job.service_s - self.left_s - self.job.startup_s
+        for phase in self.job.phases:
+            done_s -= phase.iterations * phase.iteration_s
+            if done_s < 0:
+                return phase.iteration_s
+        return self.job.phases[-1].iteration_s
+
+    def usage(self) -> Usage:
+        """What this attempt has done so far."""
+        first, last = self._iterations(self.began_left_s), self._iterations(self.left_s)
+        return Usage(iterations=last - first, held_s=self.held_s, handovers=self.handovers)
+
+    def _iterations(self, left_s: float) -> int:
+        """Iterations that are done when so much is left."""
+        if left_s <= 0.0:
+            return self.job.iterations
+        done_s, count = self.job.service_s - left_s - self.job.startup_s, 0
+        for phase in self.job.phases:
+            if done_s <= 0:
+                break
+            whole = min(phase.iterations, int(done_s / phase.iteration_s + 1e-9)) if phase.iteration_s else 0
+            count += whole
+            done_s -= phase.iterations * phase.iteration_s
+        return count
+
+
+@dataclass(slots=True, eq=False)
+class VirtualLane:
+    """One lane.
+
+    Attributes:
+        handover_s: What it costs to hand the turn over.
+        at_s: Up to when its jobs' progress is counted.
+        next_s: When its holder ends or its turn does; infinite where nobody has the turn.
+        ends: Whether that is the holder's end.
+        version: Changes with `next_s`, so that an older one is known to be void.
+        planned: The version that the driver has noted.
+        claims: Ranks and weights of its jobs, and of those that are being started.
+    """
+
+    number: int
+    handover_s: float
+    seats: dict[str, Seat] = field(default_factory=dict)
+    holder: Seat | None = None
+    at_s: float = 0.0
+    turn_ends_s: float = math.inf
+    next_s: float = math.inf
+    ends: bool = False
+    version: int = 0
+    planned: int = 0
+    claims: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def join(self, seat: Seat, now_s: float) -> None:
+        """A job wants turns from now on."""
+        self.advance(now_s)
+        seat.rank, seat.weight = self.claims.get(seat.job.name, (0, 1.0))
+        seat.since_s = now_s
+        seat.service_s = service_on_return_s(0.0, [each.service_s for each in self.seats.values()])
+        self.seats[seat.job.name] = seat
+        self._look(now_s)
+
+    def leave(self, name: str, now_s: float) -> Seat:
+        """A job has ended or was stopped."""
+        self.advance(now_s)
+        seat = self.seats.pop(name)
+        if seat is self.holder:
+            self._grant(now_s)
+        else:
+            self._look(now_s)
+        return seat
+
+    def claim(self, shares: Iterable[Share], now_s: float) -> None:
+        """Ranks and weights have changed."""
+        self.claims = {share.job: (share.rank, share.weight) for share in shares}
+        for name, seat in self.seats.items():
+            seat.rank, seat.weight = self.claims.get(name, (seat.rank, seat.weight))
+        if len(self.seats) > 1:
+            self.advance(now_s)
+            self._look(now_s)
+
+    def turn_over(self, now_s: float) -> None:
+        """The holder's quantum is used up."""
+        self.advance(now_s)
+        self._grant(now_s)
+
+    def advance(self, now_s: float) -> None:
+        """Count what was done until now."""
+        seat = self.holder
+        if seat is not None and now_s > self.at_s:
+            passed_s = now_s - self.at_s
+            seat.left_s -= passed_s * seat.speed
+            seat.held_s += passed_s
+            seat.service_s += passed_s / seat.weight
+            self.at_s = now_s
+
+    def set_speed(self, speed: float, now_s: float) -> None:
+        """Its holder does so much work in a second from now on."""
+        if self.holder is not None and self.holder.speed != speed:
+            self.advance(now_s)
+            self.holder.speed = speed
+            self._plan()
+
+    def _look(self, now_s: float) -> None:
+        """Somebody came, went or has another claim: the turn may end earlier or later."""
+        holder = self.holder
+        if holder is None:
+            self._grant(now_s)
+            return
+        rivals = [each for each in self.seats.values() if each is not holder and each.rank <= holder.rank]
+        if not rivals:
+            self.turn_ends_s = math.inf
+        elif any(each.rank < holder.rank for each in rivals):
+            self.turn_ends_s = now_s + self._boundary_s(holder, now_s)
+        elif self.turn_ends_s == math.inf:
+            self.turn_ends_s = now_s + self._turn_s(holder)
+        self._plan()
+
+    def _grant(self, now_s: float) -> None:
+        before, self.holder = self.holder, None
+        self.at_s = now_s
+        seats = list(self.seats.values())
+        if before in seats:
+            before.since_s = now_s
+        chosen = next_holder(
+            [Contender(slot, each.rank, each.service_s, each.since_s) for slot, each in enumerate(seats)]
+        )
+        if chosen is not None:
+            holder = self.holder = seats[chosen]
+            if holder is not before:
+                holder.handovers += 1
+                self.at_s = now_s + (self.handover_s if before is not None else 0.0)
+            rivals = any(each.rank <= holder.rank for each in seats if each is not holder)
+            self.turn_ends_s = self.at_s + self._turn_s(holder) if rivals else math.inf
+        self._plan()
+
+    def _turn_s(self, holder: Seat) -> float:
+        """Length of a turn: whole iterations, and several real turns in one where nobody could tell."""
+        rivals = [each for each in self.seats.values() if each.rank <= holder.rank]
+        longest_s = max(each.iteration_s / each.speed for each in rivals)
+        turn_s = quantum_s(len(rivals), self.handover_s, longest_s)
+        turn_s = max(turn_s, COARSE * min(each.left_s / each.speed for each in rivals))
+        iteration_s = holder.iteration_s / holder.speed
+        return math.ceil(turn_s / iteration_s) * iteration_s if iteration_s > 0 else turn_s
+
+    def _boundary_s(self, holder: Seat, now_s: float) -> float:
+        """Until the holder's iteration is over."""
+        iteration_s = holder.iteration_s
+        rest_s = holder.left_s % iteration_s if iteration_s > 0 else 0.0
+        return max(0.0, self.at_s - now_s) + rest_s / holder.speed
+
+    def _plan(self) -> None:
+        self.version += 1
+        holder = self.holder
+        if holder is None:
+            self.next_s, self.ends = math.inf, False
+            return
+        end_s = self.at_s + max(0.0, holder.left_s) / holder.speed
+        self.ends = end_s <= self.turn_ends_s
+        self.next_s = min(end_s, self.turn_ends_s)

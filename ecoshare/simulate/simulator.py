@@ -1,0 +1,332 @@
+"""The virtual driver of the core: hands it events, carries out its commands, in virtual time.
+
+::
+
+    trace ──arrivals──►  heap of what comes next ──► core.handle ──► commands
+                            ▲                                            │
+                            ├── acknowledged (after what it costs) ──────┤
+                            ├── ends and turns of the lanes ◄────────────┤
+                            └── times to wake at ◄───────────────────────┘
+
+The core is the one that runs live; no decision is made here. At one moment acknowledgements come first, then ends, then
+times to wake at, then arrivals, each in the order in which they were caused: equal inputs give equal traces.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from heapq import heappop, heappush
+from typing import Any
+
+from ecoshare.core.commands import Command, KillJob, OpenLane, SetShares, StartJob, WakeAt
+from ecoshare.core.events import (
+    SCHEMA,
+    Config,
+    Done,
+    Event,
+    IterationsDone,
+    JobArrived,
+    JobExited,
+    JobSpec,
+    Outcome,
+    RunOpened,
+)
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.errors import UsageError
+from ecoshare.jobs.quantities import format_size
+from ecoshare.simulate.account import Account
+from ecoshare.simulate.cluster import Cluster
+from ecoshare.simulate.costs import Costs
+from ecoshare.simulate.device import VirtualDevice
+from ecoshare.simulate.lane import Seat, VirtualLane
+from ecoshare.simulate.result import Finished, Result
+from ecoshare.simulate.traces.trace import Trace, TraceJob
+from ecoshare.simulate.world import World
+
+TOLD_S, TOLD_SHARE = 1.0, 0.01
+"""Progress in a shared lane is told at most once a second, and when a hundredth more was done, as in live runs."""
+
+_MOST_IDLE_WAKES = 10_000
+"""In a row, with all jobs there and no device at work, before a policy is said to let them wait for ever."""
+
+Watch = Callable[[Event, list[Command]], None]
+"""Is told each event and what followed from it."""
+
+
+class _What(IntEnum):
+    """What comes next, in the order in which it comes at one moment."""
+
+    DONE = 0
+    STOPPED = 1
+    LANE = 2
+    WAKE = 3
+
+
+@dataclass(slots=True)
+class _Running:
+    """A job that has come and not ended.
+
+    Attributes:
+        left_s: Work that its next attempt begins with.
+        placed_s: Time for which it has had a place.
+        since_s: When its present attempt got one.
+        demand_s: Of the account, when it came.
+    """
+
+    job: TraceJob
+    left_s: float
+    demand_s: float
+    start_s: float = math.inf
+    placed_s: float = 0.0
+    since_s: float = 0.0
+    attempts: int = 0
+    seat: Seat | None = None
+
+
+class Simulator:
+    """Runs a trace under one policy."""
+
+    def __init__(self, trace: Trace, cluster: Cluster, config: Config, world: World, costs: Costs) -> None:
+        """Nothing has happened yet.
+
+        Raises:
+            UsageError: A job asks for more than there is.
+        """
+        self._trace, self._cluster, self._config = trace, cluster, config
+        self._world, self._costs = world, costs
+        self._core = Scheduler()
+        self._lanes: dict[int, VirtualLane] = {}
+        self._device_of: dict[int, VirtualDevice] = {}
+        self._devices: dict[str, VirtualDevice] = {}
+        self._jobs: dict[str, _Running] = {}
+        self._heap: list[tuple[float, _What, int, Any]] = []
+        self._order = 0
+        self._finished: list[Finished] = []
+        self._account = Account(cluster.size, cluster.gpu.idle_w)
+        self._idle_wakes = 0
+        for job in trace.jobs:
+            self._refuse_what_cannot_run(job)
+
+    def _refuse_what_cannot_run(self, job: TraceJob) -> None:
+        name, size = f"{self._trace.file}:{job.line}: job {job.name}", self._cluster.size
+        if job.gpus > size:
+            raise UsageError(
+                f"{name} asks for {job.gpus} GPUs, and there are {size}", "--gpus or --nodes says how many there are"
+            )
+        lane_bytes = self._cluster.gpu.memory_bytes // self._config.lanes_per_device
+        if job.memory is not None and job.memory.peak_bytes > lane_bytes:
+            raise UsageError(
+                f"{name} needs {format_size(job.memory.peak_bytes)}, and a lane has {format_size(lane_bytes)}",
+                "--gpu-model names a larger one",
+            )
+
+    def run(self, watch: Watch | None = None, progress: Callable[[int], None] | None = None) -> Result:
+        """Until every job has ended.
+
+        Args:
+            progress: Is told how many have.
+        """
+        self._watch = watch
+        self._tell(RunOpened(0.0, SCHEMA, self._config, self._cluster.devices()))
+        arrivals = iter(self._trace.jobs)
+        coming = next(arrivals, None)
+        while coming is not None or self._jobs:
+            if coming is not None and (not self._heap or coming.arrival_s < self._heap[0][0]):
+                self._arrive(coming)
+                coming = next(arrivals, None)
+            else:
+                self._next(coming is None)
+                if progress is not None:
+                    progress(len(self._finished))
+        return Result.of(self._trace, self._cluster, self._config, self._finished, self._account)
+
+    def _next(self, all_came: bool) -> None:
+        """What comes next happens.
+
+        Raises:
+            UsageError: Nothing will: the policy lets jobs wait for ever.
+        """
+        if not self._heap or (all_came and self._idle_wakes > _MOST_IDLE_WAKES):
+            names = ", ".join(list(self._jobs)[:3])
+            raise UsageError(f"policy {self._config.policy} lets {len(self._jobs)} jobs wait for ever: {names}")
+        at_s, what, _, subject = heappop(self._heap)
+        match what:
+            case _What.LANE:
+                lane, version = subject
+                if version == lane.version:
+                    self._lane_event(lane, at_s)
+            case _What.DONE:
+                command, seat = subject
+                self._idle_wakes = 0
+                if seat is not None:
+                    self._begin(seat, at_s)
+                self._tell(Done(at_s, command))
+            case _What.STOPPED:
+                self._exit(subject, at_s, Outcome.STOPPED)
+            case _What.WAKE:
+                self._idle_wakes += not self._account.busy
+                self._tell(Done(at_s, subject))
+
+    def _arrive(self, job: TraceJob) -> None:
+        self._account.want(job.gpus, job.arrival_s)
+        self._jobs[job.name] = _Running(job, job.service_s, self._account.demand_s)
+        self._tell(JobArrived(job.arrival_s, self._spec(job)))
+
+    def _spec(self, job: TraceJob) -> JobSpec:
+        return JobSpec(
+            name=job.name,
+            job_class=job.job_class,
+            gpus=job.gpus,
+            nodes=self._cluster.most_nodes(job),
+            priority=job.priority,
+            iterations=job.iterations,
+            service_s=job.service_s,
+            power_w=self._world.watts(job),
+            movable=True,
+            memory=job.memory,
+            profiled=True,
+        )
+
+    def _tell(self, event: Event) -> None:
+        commands = self._core.handle(event)
+        if self._watch is not None:
+            self._watch(event, commands)
+        for command in commands:
+            self._carry_out(command, event.at_s)
+
+    def _carry_out(self, command: Command, now_s: float) -> None:
+        match command:
+            case StartJob():
+                self._start(command, now_s)
+            case SetShares():
+                lane = self._lanes[command.lane]
+                lane.claim(command.shares, now_s)  # who has the turn keeps it until its iteration is over
+                self._plan(lane)
+            case KillJob():
+                self._stop(command, now_s)
+            case WakeAt():
+                self._push(command.at_s, _What.WAKE, command.id)
+            case OpenLane():
+                self._lanes[command.lane] = VirtualLane(command.lane, self._costs.handover_s)
+                device = self._devices.setdefault(command.device, VirtualDevice(command.device))
+                self._device_of[command.lane] = device
+                self._push(now_s, _What.DONE, (command.id, None))
+            case _:
+                raise NotImplementedError(f"a simulation cannot {type(command).__name__}")
+
+    def _push(self, at_s: float, what: _What, subject: Any) -> None:
+        self._order += 1
+        heappush(self._heap, (at_s, what, self._order, subject))
+
+    def _start(self, command: StartJob, now_s: float) -> None:
+        running = self._jobs[command.job]
+        seat = Seat(running.job, command.attempt, command.lanes, running.left_s, running.left_s)
+        running.seat, running.since_s, running.attempts = seat, now_s, command.attempt
+        running.start_s = min(running.start_s, now_s)
+        cost_s = self._costs.start_s + (self._costs.restart_s if command.attempt > 1 else 0.0)
+        self._push(now_s + cost_s, _What.DONE, (command.id, seat))
+
+    def _begin(self, seat: Seat, now_s: float) -> None:
+        """A job has started, and wants its turn."""
+        lane = self._lanes[seat.lanes[0]]
+        before, seat.speed = lane.holder, self._speed(seat)
+        lane.join(seat, now_s)
+        self._after(lane, now_s, before)
+
+    def _stop(self, command: KillJob, now_s: float) -> None:
+        seat = self._jobs[command.job].seat
+        assert seat is not None and seat.job.name in self._lanes[seat.lanes[0]].seats, "only what runs gives way"
+        self._leave(seat, now_s)
+        self._push(now_s + self._costs.stop_s, _What.STOPPED, seat)
+
+    def _lane_event(self, lane: VirtualLane, now_s: float) -> None:
+        holder = lane.holder
+        assert holder is not None, "somebody's turn or work is over"
+        if lane.ends:
+            self._leave(holder, now_s)
+            holder.left_s = 0.0
+            self._exit(holder, now_s, Outcome.COMPLETED)
+            return
+        lane.turn_over(now_s)
+        self._after(lane, now_s, holder)
+        more_s = holder.held_s - holder.told_s
+        if more_s >= max(TOLD_S, TOLD_SHARE * holder.held_s):
+            holder.told_s = holder.held_s
+            self._tell(IterationsDone(now_s, holder.job.name, holder.usage()))
+
+    def _leave(self, seat: Seat, now_s: float) -> None:
+        lane = self._lanes[seat.lanes[0]]
+        before = lane.holder
+        lane.leave(seat.job.name, now_s)
+        self._after(lane, now_s, before)
+
+    def _exit(self, seat: Seat, now_s: float, outcome: Outcome) -> None:
+        """The attempt is over, and its places are free."""
+        running = self._jobs[seat.job.name]
+        running.left_s, running.seat = seat.left_s, None
+        running.placed_s += now_s - running.since_s
+        if outcome is Outcome.COMPLETED:
+            del self._jobs[seat.job.name]
+            self._account.want(-seat.job.gpus, now_s)
+            self._finished.append(self._result_of(running, now_s))
+        reason = "" if outcome is Outcome.COMPLETED else outcome.value
+        self._tell(JobExited(now_s, seat.job.name, seat.attempt, outcome, 0, reason, seat.usage()))
+        if outcome is Outcome.COMPLETED:
+            del self._core.jobs[seat.job.name]  # of millions of jobs, only those that live are kept
+
+    def _after(self, lane: VirtualLane, now_s: float, before: Seat | None) -> None:
+        """A lane has changed: let its devices feel a new holder, and plan what comes next.
+
+        Args:
+            before: Who had the turn.
+        """
+        if lane.holder is not before:
+            touched: dict[str, VirtualDevice] = {}
+            for seat, working in ((before, False), (lane.holder, True)):
+                for number in seat.lanes if seat is not None else ():
+                    device = self._device_of[number]
+                    touched[device.name] = device
+                    device.work(number, seat if working else None)
+            for device in touched.values():
+                self._feel(device, now_s)
+        self._plan(lane)
+
+    def _feel(self, device: VirtualDevice, now_s: float) -> None:
+        """Others are at work on a device now: its power has changed, and the speed of those beside each other."""
+        busy, watts = device.busy, device.watts
+        device.watts = self._world.device_watts([seat.job for seat in device.seats])
+        device.busy = bool(device.seats)
+        self._account.work(device.busy - busy, device.watts - watts, now_s)
+        for seat in device.seats if self._config.lanes_per_device > 1 else ():
+            lane = self._lanes[seat.lanes[0]]
+            lane.set_speed(self._speed(seat), now_s)
+            self._plan(lane)
+
+    def _speed(self, seat: Seat) -> float:
+        devices = [self._device_of[number] for number in seat.lanes]
+        beside = [other.job for device in devices for other in device.others(seat.lanes)]
+        return self._world.speed(seat.job, [device.name for device in devices], beside)
+
+    def _plan(self, lane: VirtualLane) -> None:
+        if lane.version != lane.planned:
+            lane.planned = lane.version
+            if lane.next_s < math.inf:
+                self._push(lane.next_s, _What.LANE, (lane, lane.version))
+
+    def _result_of(self, running: _Running, now_s: float) -> Finished:
+        job, passed_s = running.job, now_s - running.job.arrival_s
+        wanted = (self._account.demand_s - running.demand_s) / passed_s if passed_s > 0.0 else 0.0
+        return Finished(
+            name=job.name,
+            arrival_s=job.arrival_s,
+            start_s=running.start_s,
+            finish_s=now_s,
+            gpus=job.gpus,
+            service_s=job.service_s,
+            placed_s=running.placed_s,
+            attempts=running.attempts,
+            contention=max(1.0, wanted / self._cluster.size),
+        )

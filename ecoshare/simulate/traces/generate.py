@@ -1,0 +1,64 @@
+"""Generates traces: `ecoshare simulate --generate salus|philly|sweep`. The same seed gives the same trace."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from math import isfinite
+from pathlib import Path
+
+from ecoshare.errors import UsageError
+from ecoshare.simulate.traces import philly_mix, salus, sweep
+from ecoshare.simulate.traces.trace import Trace
+
+KINDS = ("salus", "philly", "sweep")
+
+_MOST_JOBS = 10_000_000
+
+SALUS_GPUS, SALUS_LOAD = 1, 2.34
+"""One GPU, as in the paper, and the load at which 100 jobs of the catalogue have the paper's mean JCT under FIFO, 170.6
+min (mean of 200 seeds): the jobs come in less than half of the time that they take."""
+
+PHILLY_GPUS, PHILLY_LOAD = 400, 0.94
+"""The trace's own: its GPU-seconds over those of 400 GPUs from its first arrival to its last."""
+
+
+def generate(
+    kind: str,
+    jobs: int,
+    seed: int,
+    data: Path | None = None,
+    *,
+    gpus: int | None = None,
+    load: float | None = None,
+) -> Trace:
+    """A trace of `jobs` jobs.
+
+    Args:
+        kind: One of `KINDS`.
+        data: Folder with `salus/workloads.csv` and `philly/philly_jobs.csv`; without it published figures are used.
+        gpus: For which the load is meant; no job asks for more. A default of the kind's where none is given.
+        load: Work that comes over work that the GPUs can do. The trials of a sweep come at once, and have none.
+
+    Raises:
+        UsageError: An argument is out of its range, or a file of `data` cannot be read.
+        InvalidJobFile: What is wrong in such a file.
+    """
+    if kind not in KINDS:
+        close = get_close_matches(kind, KINDS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there is: {', '.join(KINDS)}"
+        raise UsageError(f"there is no kind of trace {kind!r}", hint)
+    if not 1 <= jobs <= _MOST_JOBS:
+        raise UsageError(f"{jobs} jobs: expected 1 to {_MOST_JOBS}")
+    if seed < 0:
+        raise UsageError(f"seed {seed}: expected 0 or more")
+    if gpus is not None and gpus < 1:
+        raise UsageError(f"{gpus} GPUs: expected 1 or more")
+    if load is not None and not (isfinite(load) and load > 0.0):
+        raise UsageError(f"load {load:g}: expected a positive number")
+    match kind:
+        case "salus":
+            return salus.generate(jobs, seed, data, gpus or SALUS_GPUS, load or SALUS_LOAD)
+        case "philly":
+            return philly_mix.generate(jobs, seed, data, gpus or PHILLY_GPUS, load or PHILLY_LOAD)
+        case _:
+            return sweep.generate(jobs, seed)

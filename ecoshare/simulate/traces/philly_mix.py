@@ -1,0 +1,114 @@
+"""Traces with the sizes and durations of Microsoft's Philly cluster.
+
+Source: Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads", ATC 2019.
+
+With the trace (`philly/philly_jobs.csv`), rows are drawn from it with replacement. Without it, the number of GPUs is
+drawn by its shares there, and the duration by quantiles of the jobs of that many GPUs, between which its logarithm is
+straight. A log-normal distribution does not fit: by mean and deviation of the logarithm it has 5 times the mean of the
+jobs of 4 and 8 GPUs and 22 times that of those of 16, since many of them fail within minutes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ecoshare.errors import UsageError
+from ecoshare.simulate.traces import philly
+from ecoshare.simulate.traces.arrivals import poisson_s
+from ecoshare.simulate.traces.sheet import lines_of
+from ecoshare.simulate.traces.trace import Trace, TraceJob
+
+FILE = Path("philly", "philly_jobs.csv")
+"""In the folder of data."""
+
+LEVELS = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
+
+
+class Group(NamedTuple):
+    """Jobs of one number of GPUs.
+
+    Attributes:
+        jobs: Of the 82,247 of the trace.
+        durations_s: Their quantiles at `LEVELS`.
+    """
+
+    jobs: int
+    durations_s: tuple[int, ...]
+
+
+GROUPS = {
+    1: Group(76627, (1, 52, 62, 122, 1117, 2716, 8512, 19137, 135404, 863786, 3256045)),
+    2: Group(1818, (2, 9, 11, 16, 21, 76, 72361, 197004, 526030, 1463703, 2582803)),
+    4: Group(1870, (3, 75, 138, 772, 17388, 89422, 184426, 274339, 906798, 2416865, 2750674)),
+    8: Group(1643, (1, 125, 216, 1871, 23683, 173288, 352409, 525631, 1066894, 2655194, 4628226)),
+    16: Group(199, (2, 40, 55, 387, 52548, 163599, 340881, 505681, 1152387, 1710643, 1710643)),
+    32: Group(67, (2, 345, 819, 1182, 14262, 53301, 59941, 78004, 121661, 128924, 128924)),
+}
+"""Of the trace that Microsoft publishes (msr-fiddle/philly-traces, CC-BY 4.0), as Pollux (Qiao et al., OSDI 2021) has
+prepared it: September to December 2017. Numbers of GPUs with fewer than 50 jobs (12, 24, 64, 128) are left out."""
+
+_POPULATION = 1 << 16
+"""Draws from which the mean is told; the mean of a distribution so wide converges slowly."""
+
+_DRAWN = "rows of the Philly trace, each as likely"
+_QUANTILES = "numbers of GPUs and durations by the quantiles of the Philly trace"
+_NOTE = "iterations are not known and taken to be of about a second; jobs arrive by a Poisson process, all day alike"
+
+
+def generate(jobs: int, seed: int, data: Path | None, gpus: int, load: float) -> Trace:
+    """Jobs that ask for no more than `gpus` GPUs.
+
+    Raises:
+        UsageError: The trace cannot be read, or has no such jobs.
+        InvalidJobFile: What is wrong in it.
+    """
+    draws, times = np.random.default_rng(seed).spawn(2)
+    if data is None:
+        # The same for every seed, so that seeds do not differ in their load by it.
+        sizes, durations_s = _by_quantiles(np.random.default_rng(0), _POPULATION, gpus)
+        mean_gpu_s = float(np.mean(sizes * durations_s))
+        sizes, durations_s = _by_quantiles(draws, jobs, gpus)
+    else:
+        sizes, durations_s = _rows(data / FILE, gpus)
+        mean_gpu_s = float(np.mean(sizes * durations_s))
+        places = draws.integers(len(sizes), size=jobs)
+        sizes, durations_s = sizes[places], durations_s[places]
+    arrivals_s = poisson_s(times, jobs, mean_gpu_s, gpus, load)
+    made = tuple(
+        TraceJob(
+            name=f"job-{number}",
+            job_class=philly.job_class(int(size)),
+            arrival_s=arrival_s,
+            phases=(philly.a_second_each(float(duration_s)),),
+            gpus=int(size),
+        )
+        for number, (arrival_s, size, duration_s) in enumerate(zip(arrivals_s, sizes, durations_s, strict=True))
+    )
+    note = f"{_QUANTILES if data is None else _DRAWN}, for {gpus} GPUs at a load of {load:g}; {_NOTE}"
+    return Trace(f"philly, seed {seed}", "generated", made, note)
+
+
+def _rows(path: Path, gpus: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """GPUs and durations (s) of the jobs of a trace that fit."""
+    rows = [(job.gpus, job.service_s) for job in philly.read(str(path), lines_of(path)).jobs if job.gpus <= gpus]
+    if not rows:
+        raise UsageError(f"{path} has no jobs of {gpus} GPUs or fewer")
+    sizes, durations_s = zip(*rows, strict=True)
+    return np.array(sizes, np.int64), np.array(durations_s, np.float64)
+
+
+def _by_quantiles(rng: np.random.Generator, jobs: int, gpus: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """GPUs and durations (s), drawn."""
+    groups = {size: group for size, group in GROUPS.items() if size <= gpus}
+    counts = np.array([group.jobs for group in groups.values()], np.float64)
+    sizes = rng.choice(np.array(list(groups), np.int64), jobs, p=counts / counts.sum())
+    levels = rng.random(jobs)
+    durations_s = np.empty(jobs)
+    for size, group in groups.items():
+        these = sizes == size
+        durations_s[these] = np.exp(np.interp(levels[these], LEVELS, np.log(group.durations_s)))
+    return sizes, np.round(durations_s, 3)

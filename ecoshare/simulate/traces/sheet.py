@@ -1,0 +1,195 @@
+"""The cells of a trace's file as numbers and names, and all that is wrong in them at once, with line and column."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ecoshare.errors import InvalidJobFile, Mistake, UsageError
+
+_MOST_MISTAKES = 20
+_MOST = 1e15
+"""Nothing in a trace is larger (30 million years, a petabyte), and up to here a float counts whole numbers exactly."""
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+Row = tuple[int, list[str]]
+"""Its line, from 1, and its cells."""
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a text file, with their ends; at least one that is not blank.
+
+    Raises:
+        UsageError: It cannot be read, is no text, or is empty.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no text (UTF-8): byte {error.start + 1}", "a trace is a text file") from error
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    if not text.strip():
+        raise UsageError(f"{path} is empty", "a trace has a line for each job")
+    return list(io.StringIO(text))
+
+
+class Sheet:
+    """A file with a job in each line. What is wrong is collected; `finish` raises it.
+
+    Attributes:
+        mistakes: So far; the numbers of a row that has some are not to be used.
+    """
+
+    def __init__(self, file: str, lines: Sequence[str], delimiter: str, names: Sequence[str] = ()) -> None:
+        """The cells of `lines`.
+
+        Args:
+            names: Of the columns; none where the first line has them.
+        """
+        self.file = file
+        self.mistakes: list[Mistake] = []
+        self._lines, self._delimiter, self._names = lines, delimiter, list(names)
+        self._rest = 0
+        self._seen: dict[str, int] = {}
+        self._records = self._read()
+        self._first = 1
+        if not names:
+            self._first, cells = next(self._records)
+            self._names = [cell.strip() for cell in cells]
+
+    def columns(self, needed: Sequence[str], whose: str) -> list[int]:
+        """Where the columns `needed` are.
+
+        Raises:
+            InvalidJobFile: One is missing, or there twice.
+        """
+        for name in needed:
+            count = self._names.count(name)
+            if count != 1:
+                what = f"two columns are named {name!r}" if count else f"{whose} has a column {name!r}, this has none"
+                self._add(Mistake(self._first, 1, "", what))
+        self.finish()
+        return [self._names.index(name) for name in needed]
+
+    def rows(self) -> Iterator[Row]:
+        """Each line that is not blank and has as many cells as there are columns."""
+        width = len(self._names)
+        for line, cells in self._records:
+            if len(cells) == width:
+                yield line, cells
+            else:
+                self._add(Mistake(line, 1, "", f"expected {width} cells, got {len(cells)}"))
+
+    def positive(self, row: Row, cell: int) -> float:
+        """A number above 0."""
+        value = number(row[1][cell])
+        if value > 0.0:
+            return value
+        return self._not_a(row, cell, "a positive number")
+
+    def number(self, row: Row, cell: int) -> float:
+        """A number from 0 up."""
+        value = number(row[1][cell])
+        if value >= 0.0:
+            return value
+        return self._not_a(row, cell, "a number of 0 or more")
+
+    def whole(self, row: Row, cell: int, least: int | None = 1) -> int:
+        """A whole number; one written as `4.0` is one, too."""
+        value = number(row[1][cell])
+        if value.is_integer() and (value >= least if least is not None else value >= -_MOST):
+            return int(value)
+        self._not_a(row, cell, "a whole number" if least is None else f"a whole number of {least} or more")
+        return 0
+
+    def text(self, row: Row, cell: int) -> str:
+        """What is there, without spaces around it; one string for all rows that say the same."""
+        text = sys.intern(row[1][cell].strip())
+        if not text:
+            self._not_a(row, cell, "a name")
+        return text
+
+    def name(self, row: Row, cell: int) -> str:
+        """A name that no other row has."""
+        name = row[1][cell].strip()
+        if not _NAME.fullmatch(name):
+            self._not_a(row, cell, "a name of letters, digits, '.', '_' and '-'")
+        elif (first := self._seen.setdefault(name, row[0])) != row[0]:
+            self.wrong(row, cell, f"{name!r} is also the name of the job in line {first}")
+        return name
+
+    def wrong(self, row: Row, cell: int, what: str) -> None:
+        """Note that a cell is wrong."""
+        self._add(Mistake(row[0], self._column(row[0], cell), self._names[cell], what))
+
+    def finish(self) -> None:
+        """Whether all is right.
+
+        Raises:
+            InvalidJobFile: It is not: the first mistakes, and how many more there are.
+        """
+        if self.mistakes:
+            raise InvalidJobFile(self.file, self.mistakes, f"and {self._rest} more" if self._rest else "")
+
+    def _not_a(self, row: Row, cell: int, wanted: str) -> float:
+        self.wrong(row, cell, f"expected {wanted}, got {quoted(row[1][cell])}")
+        return math.nan
+
+    def _add(self, mistake: Mistake) -> None:
+        if len(self.mistakes) < _MOST_MISTAKES:
+            self.mistakes.append(mistake)
+        else:
+            self._rest += 1
+
+    def _read(self) -> Iterator[Row]:
+        """Lines that are not blank.
+
+        Raises:
+            InvalidJobFile: The quotation marks of one do not match.
+        """
+        # Where tabs part the cells, quotation marks are part of a command line and mean nothing.
+        if self._delimiter == "\t":
+            reader = csv.reader(self._lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        else:
+            reader = csv.reader(self._lines, delimiter=self._delimiter, strict=True)
+        line = 0
+        try:
+            for cells in reader:
+                line += 1
+                if reader.line_num != line:
+                    raise InvalidJobFile(self.file, [Mistake(line, 1, "", "a quotation mark is not closed")])
+                if any(map(str.strip, cells)):
+                    yield line, cells
+        except csv.Error as error:
+            raise InvalidJobFile(self.file, [Mistake(line + 1, 1, "", f"no CSV: {error}")]) from error
+
+    def _column(self, line: int, cell: int) -> int:
+        """Where a cell begins, from 1."""
+        inside = False
+        for column, char in enumerate(self._lines[line - 1], 1):
+            if not cell:
+                return column
+            inside ^= char == '"' and self._delimiter != "\t"
+            cell -= char == self._delimiter and not inside
+        return 1
+
+
+def quoted(text: str) -> str:
+    """What a cell holds, as a message shows it."""
+    text = text.strip()
+    return "nothing" if not text else repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def number(text: str) -> float:
+    """The number that a cell holds; NaN, neither above nor below anything, where it holds none for a trace."""
+    try:
+        value = float(text)
+    except ValueError:
+        return math.nan
+    return value if value <= _MOST and "_" not in text else math.nan

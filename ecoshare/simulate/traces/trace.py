@@ -1,0 +1,81 @@
+"""What a simulation is fed with: jobs, when they came, and how long their parts take alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ecoshare.core.memory import MemoryDemand
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of a job whose iterations are alike.
+
+    Attributes:
+        iterations: At least one.
+        iteration_s: Seconds that each takes alone, at the default setting of the device that the trace was made on.
+    """
+
+    iterations: int
+    iteration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """One job of a trace.
+
+    Attributes:
+        name: Unique in its trace: the trace's own, or the job's place in the file, counted from 0.
+        job_class: Jobs of one class behave alike.
+        arrival_s: Since the trace began.
+        phases: In order; at least one.
+        gpus: That it needs at once, all or nothing.
+        priority: Higher first.
+        memory: On each GPU; None where the trace does not say.
+        startup_s: Time alone in which it does no iteration: until the first begins, and after the last.
+        skew: Share of the largest tensor in the model's parameters, 0 to 1; None where the model is not known.
+        line: In its file, from 1; 0 where there is none. A job is the same wherever it stands.
+    """
+
+    name: str
+    job_class: str
+    arrival_s: float
+    phases: tuple[Phase, ...]
+    gpus: int = 1
+    priority: int = 0
+    memory: MemoryDemand | None = None
+    startup_s: float = 0.0
+    skew: float | None = None
+    line: int = field(default=0, compare=False)
+
+    @property
+    def iterations(self) -> int:
+        """Of all phases."""
+        return sum(phase.iterations for phase in self.phases)
+
+    @property
+    def service_s(self) -> float:
+        """How long it takes alone, from its start to its end."""
+        return self.startup_s + sum(phase.iterations * phase.iteration_s for phase in self.phases)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Jobs, in the order in which they arrive.
+
+    Attributes:
+        file: As the user named it, or how it was generated.
+        kind: Whose form it has.
+        note: What had to be assumed, in one sentence.
+    """
+
+    file: str
+    kind: str
+    jobs: tuple[TraceJob, ...]
+    note: str
+
+
+def in_order(jobs: Iterable[TraceJob]) -> tuple[TraceJob, ...]:
+    """The jobs by arrival; those of one moment stay as they were."""
+    return tuple(sorted(jobs, key=lambda job: job.arrival_s))
