@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 
 import ecoshare
+from ecoshare import simulate_cli
 from ecoshare.errors import (
     EcoshareError,
     Interrupted,
@@ -399,6 +400,9 @@ def tune(
         draw(plot, tuned, searching.words(where or []), ground_of(searching, verdict))
         if not as_json:
             print(f"plot: {plot}", flush=True)
+
+
+app.command("simulate")(simulate_cli.simulate)
 
 
 @app.command()

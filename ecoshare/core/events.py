@@ -211,6 +211,16 @@ class Usage:
         """Iterations of both kinds."""
         return self.iterations + self.eval_iterations
 
+    @property
+    def iteration_s(self) -> float | None:
+        """Turn time of a training iteration, with the inference that goes with it; None before two are done.
+
+        From the first boundary to the last: what came before the first is the script's start.
+        """
+        if self.iterations < 2:
+            return None
+        return max(0.0, self.span_s - self.waited_s) / (self.iterations - 1)
+
 
 @dataclass(frozen=True, slots=True)
 class RunOpened:

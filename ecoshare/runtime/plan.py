@@ -13,7 +13,7 @@ from typing import Any
 from ecoshare.advise.advice import Goal
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import SCHEMA, Before, Config, Device, JobSpec, Tuned
-from ecoshare.core.policies import POLICIES
+from ecoshare.core.policies import UnknownPolicy, named
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import LoadedJobs
@@ -238,8 +238,11 @@ def make(
     """
     if objective not in OBJECTIVES:
         raise UsageError(f"--objective {objective}: expected one of {', '.join(OBJECTIVES)}")
-    if policy is not None and policy not in POLICIES:
-        raise UsageError(f"--policy {policy}: expected one of {', '.join(sorted(POLICIES))}")
+    if policy is not None:
+        try:
+            named(policy)
+        except UnknownPolicy as error:
+            raise UsageError(f"--policy {policy}: {error}") from error
     if not 1 <= places <= SLOTS:
         raise UsageError(f"--jobs-per-lane {places}: expected 1 to {SLOTS}")
     if not 1 <= lanes <= SLOTS:

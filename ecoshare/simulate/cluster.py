@@ -22,11 +22,13 @@ class Cluster:
     Attributes:
         nodes: How many.
         gpus: Devices of each.
+        spread: Whether a job may have devices of any nodes, as if the network cost nothing.
     """
 
     nodes: int
     gpus: int
     gpu: Gpu
+    spread: bool = False
 
     @property
     def size(self) -> int:
@@ -40,6 +42,8 @@ class Cluster:
         A large tensor is sent as one message, which holds up all others where the network is the bottleneck: Gu et
         al., "Tiresias", NSDI 2019, section 3.4.
         """
+        if self.spread:
+            return None
         fewest = -(-job.gpus // self.gpus)
         if job.skew is None:
             return fewest if fewest == 1 else None
@@ -54,7 +58,7 @@ class Cluster:
         )
 
 
-def cluster(gpus: int | None, nodes: str | None, model: str) -> Cluster:
+def cluster(gpus: int | None, nodes: str | None, model: str, spread: bool = False) -> Cluster:
     """The cluster that the options describe: GPUs of one node, or `15x4` for 15 nodes of 4.
 
     Raises:
@@ -67,8 +71,8 @@ def cluster(gpus: int | None, nodes: str | None, model: str) -> Cluster:
     if nodes is None:
         if gpus is not None and gpus < 1:
             raise UsageError(f"--gpus {gpus}: at least 1")
-        return Cluster(1, gpus or 1, GPUS[model])
+        return Cluster(1, gpus or 1, GPUS[model], spread)
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", nodes)
     if found is None:
         raise UsageError(f"--nodes {nodes}: expected nodes and the GPUs of each, such as 15x4")
-    return Cluster(int(found[1]), int(found[2]), GPUS[model])
+    return Cluster(int(found[1]), int(found[2]), GPUS[model], spread)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,14 @@ class Costs:
     stop_s: float = 0.0
     restart_s: float = 0.0
     handover_s: float = 40e-6
+
+    def changed(self, given: dict[str, float]) -> Costs:
+        """With other values, by name."""
+        return replace(self, **given)
+
+    def as_dict(self) -> dict[str, float]:
+        """Plain data for JSON."""
+        return asdict(self)
 
 
 NO_COSTS = Costs(0.0, 0.0, 0.0, 0.0)

@@ -19,6 +19,10 @@ COARSE = 1 / 200
 """A simulated turn stands for several real ones where these are a smaller part than this of what its job has left."""
 
 
+_NEARLY = 1e-9
+"""Of an iteration: it is over, but for rounding."""
+
+
 @dataclass(slots=True, eq=False)
 class Seat:
     """An attempt of a job in its lane.
@@ -49,17 +53,43 @@ class Seat:
     @property
     def iteration_s(self) -> float:
         """Length of an iteration now, alone."""
-        done_s = self.job.service_s - self.left_s - self.job.startup_s
-        for phase in self.job.phases:
-            done_s -= phase.iterations * phase.iteration_s
-            if done_s < 0:
-                return phase.iteration_s
-        return self.job.phases[-1].iteration_s
+        return self._phase()[2]
+
+    def boundary_s(self) -> float:
+        """Work until its next boundary; none where it is at one. What comes before the first iteration has none."""
+        done_s, _, iteration_s = self._phase()
+        if iteration_s <= 0.0:
+            return 0.0
+        return max(0.0, max(1 if done_s < 0.0 else 0, math.ceil(done_s / iteration_s - _NEARLY)) * iteration_s - done_s)
+
+    def turn_s(self, work_s: float) -> float:
+        """Work until its first boundary at which so much has been done: at least an iteration."""
+        done_s, iterations, iteration_s = self._phase()
+        if iteration_s <= 0.0:
+            return work_s
+        ahead = max(0, math.floor(done_s / iteration_s + _NEARLY)) + 1
+        wanted = math.ceil((done_s + work_s) / iteration_s - _NEARLY)
+        return max(min(max(ahead, wanted), iterations) * iteration_s - done_s, min(iteration_s, self.left_s))
 
     def usage(self) -> Usage:
         """What this attempt has done so far."""
         first, last = self._iterations(self.began_left_s), self._iterations(self.left_s)
-        return Usage(iterations=last - first, held_s=self.held_s, handovers=self.handovers)
+        count = last - first
+        # As real jobs count: from the first boundary to the last.
+        span_s = max(0.0, self.held_s - (0.0 if first else self.job.startup_s)) * (1.0 - 1.0 / count) if count else 0.0
+        return Usage(iterations=count, held_s=self.held_s, span_s=span_s, handovers=self.handovers)
+
+    def _phase(self) -> tuple[float, int, float]:
+        """Of the phase that it is in: work done there, negative before the first; iterations, and how long one is."""
+        done_s = self.job.service_s - self.left_s - self.job.startup_s
+        for phase in self.job.phases:
+            whole_s = phase.iterations * phase.iteration_s
+            if done_s < whole_s * (1.0 - _NEARLY):
+                break
+            done_s -= whole_s
+        else:
+            done_s += whole_s
+        return done_s, phase.iterations, phase.iteration_s
 
     def _iterations(self, left_s: float) -> int:
         """Iterations that are done when so much is left."""
@@ -67,10 +97,10 @@ class Seat:
             return self.job.iterations
         done_s, count = self.job.service_s - left_s - self.job.startup_s, 0
         for phase in self.job.phases:
-            if done_s <= 0:
+            if done_s <= 0.0:
                 break
-            whole = min(phase.iterations, int(done_s / phase.iteration_s + 1e-9)) if phase.iteration_s else 0
-            count += whole
+            whole = int(done_s / phase.iteration_s + _NEARLY) if phase.iteration_s else phase.iterations
+            count += min(phase.iterations, whole)
             done_s -= phase.iterations * phase.iteration_s
         return count
 
@@ -161,7 +191,7 @@ class VirtualLane:
         if not rivals:
             self.turn_ends_s = math.inf
         elif any(each.rank < holder.rank for each in rivals):
-            self.turn_ends_s = now_s + self._boundary_s(holder, now_s)
+            self.turn_ends_s = max(self.at_s, now_s) + holder.boundary_s() / holder.speed
         elif self.turn_ends_s == math.inf:
             self.turn_ends_s = now_s + self._turn_s(holder)
         self._plan()
@@ -190,14 +220,7 @@ class VirtualLane:
         longest_s = max(each.iteration_s / each.speed for each in rivals)
         turn_s = quantum_s(len(rivals), self.handover_s, longest_s)
         turn_s = max(turn_s, COARSE * min(each.left_s / each.speed for each in rivals))
-        iteration_s = holder.iteration_s / holder.speed
-        return math.ceil(turn_s / iteration_s) * iteration_s if iteration_s > 0 else turn_s
-
-    def _boundary_s(self, holder: Seat, now_s: float) -> float:
-        """Until the holder's iteration is over."""
-        iteration_s = holder.iteration_s
-        rest_s = holder.left_s % iteration_s if iteration_s > 0 else 0.0
-        return max(0.0, self.at_s - now_s) + rest_s / holder.speed
+        return holder.turn_s(turn_s * holder.speed) / holder.speed
 
     def _plan(self) -> None:
         self.version += 1

@@ -226,7 +226,8 @@ class Simulator:
         seat = Seat(running.job, command.attempt, command.lanes, running.left_s, running.left_s)
         running.seat, running.since_s, running.attempts = seat, now_s, command.attempt
         running.start_s = min(running.start_s, now_s)
-        cost_s = self._costs.start_s + (self._costs.restart_s if command.attempt > 1 else 0.0)
+        launch_s = self._costs.start_s if running.job.launch_s is None else running.job.launch_s
+        cost_s = launch_s + (self._costs.restart_s if command.attempt > 1 else 0.0)
         self._push(now_s + cost_s, _What.DONE, (command.id, seat))
 
     def _begin(self, seat: Seat, now_s: float) -> None:

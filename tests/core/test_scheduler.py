@@ -141,11 +141,13 @@ def test_srtf_ranks_by_what_remains() -> None:
     for command in commands:
         if isinstance(command, StartJob):
             core.handle(Done(0.1, command.id))
-    [shares] = core.handle(IterationsDone(1.0, "long", Usage(iterations=10, held_s=1.0)))
+    [shares] = core.handle(IterationsDone(1.0, "long", Usage(iterations=10, span_s=0.9, held_s=1.0)))
     assert isinstance(shares, SetShares)
     assert {share.job: share.rank for share in shares.shares} == {"short": 0, "long": 1}
-    assert core.handle(IterationsDone(2.0, "short", Usage(iterations=5, held_s=1.0))) == []  # the order is the same
-    [shares] = core.handle(IterationsDone(9.0, "long", Usage(iterations=999, held_s=9.0)))
+    assert (
+        core.handle(IterationsDone(2.0, "short", Usage(iterations=5, span_s=0.9, held_s=1.0))) == []
+    )  # the order is the same
+    [shares] = core.handle(IterationsDone(9.0, "long", Usage(iterations=999, span_s=9.0, held_s=9.0)))
     assert isinstance(shares, SetShares)
     assert {share.job: share.rank for share in shares.shares} == {"short": 1, "long": 0}
 

@@ -162,7 +162,7 @@ class VirtualDriver:
 
         def make(at_s: float) -> Any:
             self._tell_progress(name, attempt, after_s + TELLS_EVERY_S)
-            return IterationsDone(at_s, name, Usage(iterations=int(20 * after_s), held_s=after_s))
+            return IterationsDone(at_s, name, Usage(iterations=int(20 * after_s), span_s=after_s, held_s=after_s))
 
         self._at(self.now_s + TELLS_EVERY_S, make, wanted)
 

@@ -313,6 +313,7 @@ trace_jobs = st.builds(
     priority=st.integers(-(10**6), 10**6),
     memory=st.none() | demands,
     startup_s=times,
+    launch_s=st.none() | times,
     skew=st.none() | st.floats(0.0, 1.0),
 )
 
@@ -333,18 +334,18 @@ def test_what_is_written_is_read_back_bit_for_bit(
     "wrong", ["", "5", "5 x", "x 2", "0 x 1", "2.5 x 1", "5 x 0", "5 x nan", "5 x 1; ", "5 x 1, 2 x 3"]
 )
 def test_phases_that_are_none_are_told(tmp_path: Path, wrong: str) -> None:
-    (mistake,) = mistakes(written(tmp_path, ",".join(own.COLUMNS) + f'\na,b,0,0,1,0,,,,"{wrong}"\n'))
+    (mistake,) = mistakes(written(tmp_path, ",".join(own.COLUMNS) + f'\na,b,0,,0,1,0,,,,"{wrong}"\n'))
     assert mistake.where == "phases" and "such as '1000 x 0.25'" in mistake.what
 
 
 @pytest.mark.parametrize(
     ("cells", "where"),
     [
-        ("a,b,0,0,1,0,5,,,1 x 1", "ephemeral_bytes"),
-        ("a,b,0,0,1,0,,5,,1 x 1", "persistent_bytes"),
-        ("a,b,0,0,1,0,,,1.5,1 x 1", "skew"),
-        ("a,b,0,-1,1,0,,,,1 x 1", "startup_s"),
-        ("a,b,0,0,1,0.5,,,,1 x 1", "priority"),
+        ("a,b,0,,0,1,0,5,,,1 x 1", "ephemeral_bytes"),
+        ("a,b,0,,0,1,0,,5,,1 x 1", "persistent_bytes"),
+        ("a,b,0,,0,1,0,,,1.5,1 x 1", "skew"),
+        ("a,b,0,,-1,1,0,,,,1 x 1", "startup_s"),
+        ("a,b,0,,0,1,0.5,,,,1 x 1", "priority"),
     ],
 )
 def test_own_cells_that_are_wrong_are_told(tmp_path: Path, cells: str, where: str) -> None:
@@ -412,8 +413,9 @@ def test_a_recorded_run_tells_what_its_jobs_take_alone(tmp_path: Path) -> None:
     trace = read(recorded(tmp_path))
     a, b = trace.jobs
     assert a.phases == (Phase(3, 1.0),) and b.phases == (Phase(3, 1.5),)
-    assert a.startup_s == pytest.approx(1.0 + 1.0 + 0.5), "launch, start of the script, end"
-    assert b.startup_s == pytest.approx(1.0 + 0.5 + 0.25), "that it waited for its first turn is no part of it"
+    assert a.startup_s == pytest.approx(1.0 + 0.5), "start of the script, end"
+    assert a.launch_s == b.launch_s == pytest.approx(1.0)
+    assert b.startup_s == pytest.approx(0.5 + 0.25), "that it waited for its first turn is no part of it"
     assert a.memory == MemoryDemand(10, 20) and b.memory is None and a.priority == 2
     assert "c did not complete" in trace.note and a.job_class == "class-a"
 
@@ -421,7 +423,7 @@ def test_a_recorded_run_tells_what_its_jobs_take_alone(tmp_path: Path) -> None:
 def test_on_a_gpu_a_script_starts_before_it_asks_for_the_turn(tmp_path: Path) -> None:
     """So that its first wait cannot be told from its start."""
     _, b = read(recorded(tmp_path, "cuda:0")).jobs
-    assert b.startup_s == pytest.approx(1.0 + 3.0 + 0.5 + 0.25)
+    assert b.startup_s == pytest.approx(3.0 + 0.5 + 0.25)
 
 
 def test_a_turn_that_is_lost_before_the_first_boundary_is_no_start(tmp_path: Path) -> None:
@@ -434,7 +436,7 @@ def test_a_turn_that_is_lost_before_the_first_boundary_is_no_start(tmp_path: Pat
         tracer.iteration(Kind.TRAIN, at_s)
     tracer.turn(Kind.TURN_ENDS, 8.5)
     _, b = read(folder).jobs
-    assert b.startup_s == pytest.approx(1.0 + (3.0 - 0.75 - 1.5) + (10.25 - 8.5))
+    assert b.startup_s == pytest.approx((3.0 - 0.75 - 1.5) + (10.25 - 8.5))
 
 
 def test_times_that_cannot_be_are_told_and_marks_that_cannot_be_count_as_none(tmp_path: Path) -> None:
@@ -475,7 +477,7 @@ def test_a_real_run_is_read_back_as_long_as_it_was(tmp_path: Path) -> None:
     (job,) = read(alone.folder).jobs
     jct_s = alone.job("a")["jct_s"]
     assert job.iterations == 30
-    assert job.service_s == pytest.approx(jct_s, rel=0.01)
+    assert job.launch_s + job.service_s == pytest.approx(jct_s, rel=0.01)
     assert 0.0 < job.startup_s < jct_s - 20 * job.phases[0].iteration_s
 
 

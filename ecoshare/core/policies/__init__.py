@@ -1,12 +1,15 @@
 """Scheduling policies: one file each, a class of a few lines.
 
 A policy orders the jobs that wait for a place (`order`), chooses between the lanes that could take the first of them
-(`lane`), and ranks the jobs of a lane for its turn (`rank`). See `base.Policy` for the contract.
+(`lane`), and ranks the jobs of a lane for its turn (`rank`). See `base.Policy` for the contract, and docs/policies.md
+for how to write one of your own: a package names it under the entry point `ecoshare.policies`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from importlib.metadata import entry_points
+from typing import Any
 
 from ecoshare.core.events import Config
 from ecoshare.core.policies.base import Policy
@@ -21,21 +24,53 @@ from ecoshare.core.policies.srsf import Srsf
 from ecoshare.core.policies.srtf import Srtf
 from ecoshare.core.policies.tiresias import Tiresias
 
-POLICIES: dict[str, Callable[[Config], Policy]] = {
-    Fair.name: lambda _: Fair(),
-    Fifo.name: lambda _: Fifo(),
-    Gittins.name: lambda config: Gittins(dict(config.options), config.past_gpu_s),
-    LeastEnergy.name: lambda config: LeastEnergy(dict(config.options)),
-    Pack.name: lambda _: Pack(),
-    Priority.name: lambda _: Priority(),
-    Smallest.name: lambda _: Smallest(),
-    Srsf.name: lambda _: Srsf(),
-    Srtf.name: lambda _: Srtf(),
-    Tiresias.name: lambda config: Tiresias(dict(config.options)),
+GROUP = "ecoshare.policies"
+"""Entry points of policies of other packages."""
+
+POLICIES: dict[str, Any] = {
+    each.name: each for each in (Fair, Fifo, Gittins, LeastEnergy, Pack, Priority, Smallest, Srsf, Srtf, Tiresias)
 }
-"""Makes of policies, by the name that the command line takes."""
+"""Classes of policies by the name that the command line takes."""
+
+
+class UnknownPolicy(Exception):
+    """There is no policy, or no option of one, by this name; the message says what there is."""
+
+
+def named(name: str) -> Any:
+    """The class of a policy: one of ours, else one that an installed package offers under this name.
+
+    Raises:
+        UnknownPolicy: There is none, or it cannot be loaded.
+    """
+    if name in POLICIES:
+        return POLICIES[name]
+    others = entry_points(group=GROUP)
+    for entry in others:
+        if entry.name == name:
+            try:
+                return entry.load()
+            except Exception as error:  # whatever a package of somebody else's does when it is imported
+                raise UnknownPolicy(f"{entry.value} cannot be loaded: {error}") from error
+    there_are = sorted({*POLICIES, *(entry.name for entry in others)})
+    raise UnknownPolicy(f"expected one of {', '.join(there_are)}")
+
+
+def check_options(names: Iterable[str], options: Iterable[str]) -> None:
+    """Whether each option is one of at least one of these policies.
+
+    Raises:
+        UnknownPolicy: It is not.
+    """
+    known = sorted({option for name in names for option in named(name).options})
+    for option in options:
+        if option not in known:
+            raise UnknownPolicy(f"expected one of {', '.join(known)}" if known else "these policies have no options")
 
 
 def make(config: Config) -> Policy:
     """The policy that a run was opened with."""
-    return POLICIES[config.policy](config)
+    found = named(config.policy)
+    from_config = getattr(found, "from_config", None)
+    policy: Policy = from_config(config) if from_config is not None else found()
+    return policy

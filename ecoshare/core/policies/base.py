@@ -18,12 +18,14 @@ class Policy(Protocol):
         places: Most jobs in a lane, or None for the run's own setting.
         backfill: Whether a job may start before one that is ahead of it and does not fit.
         preempts: Whether those that run give up their places to those ahead of them, where they can be moved.
+        options: Names of its parameters. One that has any is made by its class method `from_config(config)`.
     """
 
     name: ClassVar[str]
     places: ClassVar[int | None]
     backfill: ClassVar[bool]
     preempts: ClassVar[bool]
+    options: ClassVar[tuple[str, ...]]
 
     def order(self, job: Job, at_s: float) -> Key:
         """Place of a job in the queue, and among those that run where places can be given up.

@@ -18,6 +18,7 @@ class Fair:
     places: ClassVar[int | None] = None
     preempts: ClassVar[bool] = False
     backfill: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = ()
 
     def order(self, job: Job, at_s: float) -> Key:
         """Least time held first (a new job has held none), then order of arrival."""

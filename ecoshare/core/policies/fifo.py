@@ -14,6 +14,7 @@ class Fifo:
     places: ClassVar[int | None] = 1
     preempts: ClassVar[bool] = False
     backfill: ClassVar[bool] = False
+    options: ClassVar[tuple[str, ...]] = ()
 
     def order(self, job: Job, at_s: float) -> Key:
         """Order of arrival."""

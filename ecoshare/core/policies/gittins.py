@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import ClassVar
 
-from ecoshare.core.policies.queues import Queues
+from ecoshare.core.events import Config
+from ecoshare.core.policies.queues import OPTIONS, Queues
 from ecoshare.core.policies.tiresias import LIMITS_GPU_S
 from ecoshare.core.records import Job, Key, Lane
 
@@ -29,6 +30,7 @@ class Gittins:
     places: ClassVar[int | None] = None
     preempts: ClassVar[bool] = True
     backfill: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = (*OPTIONS, "fixed", "quantum")
 
     def __init__(self, options: Mapping[str, float], past_gpu_s: Sequence[float]) -> None:
         """Learn from past jobs.
@@ -42,6 +44,11 @@ class Gittins:
         self._past = sorted(past_gpu_s)
         self._sums = [0.0, *accumulate(self._past)]
         self._known: dict[float, float] = {}
+
+    @classmethod
+    def from_config(cls, config: Config) -> Gittins:
+        """With the options of a run, and what it knows of past jobs."""
+        return cls(dict(config.options), config.past_gpu_s)
 
     def index(self, attained: float) -> float:
         """G of a job that has had so many GPU-seconds; 0 where no past job needed more."""

@@ -18,6 +18,7 @@ class Pack:
     places: ClassVar[int | None] = None
     preempts: ClassVar[bool] = False
     backfill: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = ()
 
     def order(self, job: Job, at_s: float) -> Key:
         """Order of arrival."""

@@ -17,6 +17,7 @@ class Priority:
     places: ClassVar[int | None] = None
     preempts: ClassVar[bool] = False
     backfill: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = ()
 
     def order(self, job: Job, at_s: float) -> Key:
         """Priority, then arrival."""

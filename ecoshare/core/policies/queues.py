@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
 
+OPTIONS = (*(f"limit_{number}" for number in range(1, 10)), "starvation")
+"""Names of the parameters."""
+
 _NEARLY = 1.0 - 1e-9
 """Of a limit: reached, but for rounding."""
 

@@ -17,6 +17,7 @@ class Smallest:
     places: ClassVar[int | None] = None
     preempts: ClassVar[bool] = True
     backfill: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = ()
 
     def order(self, job: Job, at_s: float) -> Key:
         """Number of GPUs."""

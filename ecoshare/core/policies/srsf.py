@@ -20,6 +20,7 @@ class Srsf:
     places: ClassVar[int | None] = None
     preempts: ClassVar[bool] = True
     backfill: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = ()
 
     def order(self, job: Job, at_s: float) -> Key:
         """Remaining GPU-time, seconds; among those that have not shown it, fewest iterations first."""

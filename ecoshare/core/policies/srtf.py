@@ -21,6 +21,7 @@ class Srtf:
     places: ClassVar[int | None] = None
     preempts: ClassVar[bool] = True
     backfill: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = ()
 
     def order(self, job: Job, at_s: float) -> Key:
         """Remaining turn time, seconds; among those that have not shown it, fewest iterations first."""

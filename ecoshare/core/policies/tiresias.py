@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
-from ecoshare.core.policies.queues import Queues
+from ecoshare.core.events import Config
+from ecoshare.core.policies.queues import OPTIONS, Queues
 from ecoshare.core.records import Job, Key, Lane
 
 LIMITS_GPU_S = (3250.0, 7200.0)
@@ -24,10 +25,16 @@ class Tiresias:
     places: ClassVar[int | None] = None
     preempts: ClassVar[bool] = True
     backfill: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = OPTIONS
 
     def __init__(self, options: Mapping[str, float]) -> None:
         self._queues = Queues(options, LIMITS_GPU_S, lambda job: float(job.spec.gpus))
         self.changes_s, self.change = self._queues.changes_s, self._queues.change
+
+    @classmethod
+    def from_config(cls, config: Config) -> Tiresias:
+        """With the options of a run."""
+        return cls(dict(config.options))
 
     def order(self, job: Job, at_s: float) -> Key:
         """Queue, then first start, then when it came into the queue."""

@@ -2,8 +2,8 @@
 
 ::
 
-    name,class,arrival_s,startup_s,gpus,priority,persistent_bytes,ephemeral_bytes,skew,phases
-    0,vgg16,12.5,0.0,2,0,,,0.7427229,1000 x 0.25; 500 x 0.4
+    name,class,arrival_s,launch_s,startup_s,gpus,priority,persistent_bytes,ephemeral_bytes,skew,phases
+    0,vgg16,12.5,,0.0,2,0,,,0.7427229,1000 x 0.25; 500 x 0.4
 
 The last cell has the parts of the job: iterations and the seconds that each takes. Empty cells are not known. Numbers
 are written so that they are read back bit for bit.
@@ -25,6 +25,7 @@ COLUMNS = (
     "name",
     "class",
     "arrival_s",
+    "launch_s",
     "startup_s",
     "gpus",
     "priority",
@@ -59,7 +60,7 @@ def read(file: str, lines: Sequence[str]) -> Trace:
     """
     sheet = Sheet(file, lines, ",")
     places = sheet.columns(COLUMNS, "a trace of ecoshare's own form")
-    name, job_class, arrival, startup, gpus, priority, persistent, ephemeral, skew, phases = places
+    name, job_class, arrival, launch, startup, gpus, priority, persistent, ephemeral, skew, phases = places
     jobs = []
     for row in sheet.rows():
         job = TraceJob(
@@ -71,6 +72,7 @@ def read(file: str, lines: Sequence[str]) -> Trace:
             priority=sheet.whole(row, priority, least=None),
             memory=_memory(sheet, row, persistent, ephemeral),
             startup_s=sheet.number(row, startup),
+            launch_s=sheet.number(row, launch) if row[1][launch].strip() else None,
             skew=_skew(sheet, row, skew),
             line=row[0],
         )
@@ -86,6 +88,7 @@ def _cells(job: TraceJob) -> list[str]:
         job.name,
         job.job_class,
         repr(job.arrival_s),
+        "" if job.launch_s is None else repr(job.launch_s),
         repr(job.startup_s),
         str(job.gpus),
         str(job.priority),

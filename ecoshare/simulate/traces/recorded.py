@@ -4,7 +4,7 @@
 
     StartJob ──► Done ──── first turn ── first boundary ═══ boundaries ═══ last boundary ──► JobExited
        launch          (wait)        script                 iterations                 end
-    ╰─────────────── startup_s ──────────╯╰─ n x iteration_s, waits left out ─╯╰── startup_s ──╯
+    ╰─ launch_s ─╯          ╰─ startup_s ╯╰─ n x iteration_s, waits left out ─╯╰── startup_s ──╯
 
 Where a job left a trace of its boundaries, an iteration takes what it held the turn for between two of them. Where
 there is none, it takes the job's whole time with the turn over its iterations, and nothing is known of its start.
@@ -160,7 +160,7 @@ def _job(story: _Story, others: Sequence[_Story], memory: MemoryDemand | None) -
     if len(ends_s) > 1:
         held_s = [each_s for _, each_s in marks_file.held(story.marks)]
         iteration_s = sum(held_s) / len(held_s)
-        before_s = ends_s[0] - story.started_s - iteration_s - _waited_s(story, ends_s[0], others)
+        before_s = ends_s[0] - story.launched_s - iteration_s - _waited_s(story, ends_s[0], others)
         startup_s = max(0.0, before_s) + max(0.0, story.exited_s - ends_s[-1])
     else:
         whole_s = usage.held_s or story.exited_s - story.launched_s
@@ -174,6 +174,7 @@ def _job(story: _Story, others: Sequence[_Story], memory: MemoryDemand | None) -
         priority=spec.priority,
         memory=memory or spec.memory,
         startup_s=startup_s,
+        launch_s=max(0.0, story.launched_s - story.started_s),
     )
 
 

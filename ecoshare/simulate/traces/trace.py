@@ -33,7 +33,8 @@ class TraceJob:
         gpus: That it needs at once, all or nothing.
         priority: Higher first.
         memory: On each GPU; None where the trace does not say.
-        startup_s: Time alone in which it does no iteration: until the first begins, and after the last.
+        startup_s: Time with its turn in which it does no iteration: until the first begins, and after the last.
+        launch_s: Until it wants its turn, from the decision to start it; None where the trace does not say.
         skew: Share of the largest tensor in the model's parameters, 0 to 1; None where the model is not known.
         line: In its file, from 1; 0 where there is none. A job is the same wherever it stands.
     """
@@ -46,6 +47,7 @@ class TraceJob:
     priority: int = 0
     memory: MemoryDemand | None = None
     startup_s: float = 0.0
+    launch_s: float | None = None
     skew: float | None = None
     line: int = field(default=0, compare=False)
 
@@ -56,7 +58,7 @@ class TraceJob:
 
     @property
     def service_s(self) -> float:
-        """How long it takes alone, from its start to its end."""
+        """How long it takes alone, once it is launched."""
         return self.startup_s + sum(phase.iterations * phase.iteration_s for phase in self.phases)
 
 

@@ -1,0 +1,239 @@
+"""`ecoshare simulate`: a part of the command line."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from ecoshare.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+DEFAULT_POLICIES = ("fifo", "srtf", "tiresias")
+
+
+def simulate(
+    trace: Annotated[
+        Path | None,
+        typer.Argument(metavar="TRACE", help="A trace (Tiresias, Philly, Gavel, Shockwave, ecoshare) or a run folder."),
+    ] = None,
+    generate: Annotated[str | None, typer.Option(help="Make a trace instead: salus, philly or sweep.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="With --generate: how many.")] = 100,
+    load: Annotated[
+        float | None, typer.Option(help="With --generate: work that comes over what the GPUs can do.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="With --generate: the same seed gives the same trace.")] = 0,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="With --generate: folder of the measured catalogues to draw from.")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(help="GPUs of one node.")] = None,
+    nodes: Annotated[str | None, typer.Option(help="Nodes and the GPUs of each, such as 15x4.")] = None,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="The GPUs of a job may be of any nodes; else as few as can be.")
+    ] = False,
+    gpu_model: Annotated[str, typer.Option(help="Of the GPUs: a100, h100, h200, k80, p100, rtx6000, v100.")] = "h200",
+    policy: Annotated[str | None, typer.Option(help="One or more, such as fifo,srtf,tiresias.")] = None,
+    objective: Annotated[str | None, typer.Option(help="In place of a policy: energy, edp, jct or makespan.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="A policy's own parameter, such as limit_1=3600; may be repeated.")
+    ] = None,
+    history: Annotated[
+        Path | None, typer.Option(help="GPU-seconds of past jobs, one a line: what gittins learns from.")
+    ] = None,
+    lanes: Annotated[int, typer.Option(min=1, help="Lanes of each GPU: jobs of different lanes run side by side.")] = 1,
+    jobs_per_lane: Annotated[
+        int, typer.Option(min=1, help="Jobs that share a lane by turns. With 1 a job has its GPU to itself, and moves.")
+    ] = 1,
+    no_costs: Annotated[
+        bool, typer.Option("--no-costs", help="Starting, stopping and switching cost nothing.")
+    ] = False,
+    start_s: Annotated[float | None, typer.Option(min=0.0, help="Seconds to start a job.")] = None,
+    stop_s: Annotated[float | None, typer.Option(min=0.0, help="Seconds to stop one that gives way.")] = None,
+    restart_s: Annotated[float | None, typer.Option(min=0.0, help="Seconds more to start it again.")] = None,
+    speeds: Annotated[
+        Path | None, typer.Option(help="Measured speeds of the jobs of a Gavel or Shockwave trace (JSON).")
+    ] = None,
+    speeds_of: Annotated[str, typer.Option(help="The GPU in that file whose speeds are meant.")] = "v100",
+    schedules: Annotated[
+        Path | None, typer.Option(help="How the batch sizes of a Shockwave trace change (JSON).")
+    ] = None,
+    convert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the trace in ecoshare's own form (CSV), and stop.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a report (HTML).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Run a trace of jobs in virtual time under one or more policies, on any number of GPUs."""
+    from ecoshare.core.events import Config
+    from ecoshare.simulate.cluster import cluster as cluster_of
+    from ecoshare.simulate.costs import NO_COSTS, Costs
+    from ecoshare.simulate.simulator import Simulator
+    from ecoshare.simulate.world import World
+
+    policies = _policies(policy, objective)
+    options, past = _options(option or [], policies), _numbers(history)
+    cluster = cluster_of(gpus, nodes, gpu_model, spread)
+    if (trace is None) == (generate is None):
+        raise UsageError("give a trace, or --generate salus, philly or sweep", "`ecoshare simulate --help`")
+    if trace is None:
+        assert generate is not None
+        from ecoshare.simulate.traces.generate import generate as made
+
+        found = made(generate, jobs, seed, data, gpus=cluster.size, load=load)
+    else:
+        from ecoshare.simulate.traces.reading import read
+
+        found = read(trace, speeds=speeds, schedules=schedules, gpu_model=speeds_of)
+    if convert is not None:
+        from ecoshare.simulate.traces.own import write
+
+        write(found, convert)
+        _say(f"{len(found.jobs)} jobs written to {convert}; {found.note}")
+        return
+    costs = NO_COSTS if no_costs else Costs()
+    given = {"start_s": start_s, "stop_s": stop_s, "restart_s": restart_s}
+    costs = costs.changed({name: value for name, value in given.items() if value is not None})
+    alone = lanes == jobs_per_lane == 1
+    simulators = [
+        Simulator(
+            found,
+            cluster,
+            Config(each, lanes, jobs_per_lane, preempt=alone, options=options, past_gpu_s=past),
+            World(cluster.gpu),
+            costs,
+        )
+        for each in policies
+    ]
+    results, walls_s = [], []
+    for name, simulator in zip(policies, simulators, strict=True):
+        with _progress(name, len(found.jobs)) as tell:
+            began_s = time.perf_counter()
+            results.append(simulator.run(progress=tell))
+            walls_s.append(time.perf_counter() - began_s)
+    if as_json:
+        rows = [{**each.as_dict(), "wall_s": wall_s} for each, wall_s in zip(results, walls_s, strict=True)]
+        described = {"file": found.file, "kind": found.kind, "jobs": len(found.jobs), "note": found.note}
+        print(
+            json.dumps(
+                {
+                    "schema_version": 1,
+                    "trace": described,
+                    "cluster": {"nodes": cluster.nodes, "gpus": cluster.size, "gpu_model": gpu_model},
+                    "costs": costs.as_dict(),
+                    "energy_source": "modelled",
+                    "policies": rows,
+                },
+                indent=2,
+            )
+        )
+    else:
+        from ecoshare.report.simulation import print_simulations
+
+        if found.note:
+            _say(found.note)
+        print_simulations(results, walls_s, Console(highlight=False))
+    if report is not None:
+        from ecoshare.report.simulation_html import write_simulation_report
+
+        write_simulation_report(report, results, found, cluster, costs, walls_s)
+        if not as_json:
+            print(f"report: {report}", flush=True)
+
+
+def _policies(policy: str | None, objective: str | None) -> tuple[str, ...]:
+    from ecoshare.core.policies import UnknownPolicy, named
+
+    if policy is not None and objective is not None:
+        raise UsageError("--policy and --objective: give one or the other")
+    if objective is not None:
+        from ecoshare.runtime.plan import OBJECTIVES
+
+        if objective not in OBJECTIVES:
+            raise UsageError(f"--objective {objective}: expected one of {', '.join(OBJECTIVES)}")
+        return (OBJECTIVES[objective][0],)
+    if policy is None:
+        return DEFAULT_POLICIES
+    names = tuple(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip()))
+    if not names:
+        raise UsageError("--policy is empty")
+    for name in names:
+        try:
+            named(name)
+        except UnknownPolicy as error:
+            raise UsageError(f"--policy {name}: {error}") from error
+    return names
+
+
+def _options(given: Sequence[str], policies: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    from ecoshare.core.policies import UnknownPolicy, check_options
+
+    found = {}
+    for each in given:
+        name, _, value = each.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise UsageError(f"--option {each}: expected a name and a number, such as limit_1=3600") from None
+        if math.isnan(found[name.strip()]):
+            raise UsageError(f"--option {each}: not a number")
+        try:
+            check_options(policies, [name.strip()])
+        except UnknownPolicy as error:
+            raise UsageError(f"--option {name.strip()}: {error}") from error
+    return tuple(sorted(found.items()))
+
+
+def _numbers(file: Path | None) -> tuple[float, ...]:
+    """One number a line; a first line of words is passed over."""
+    from ecoshare.errors import InvalidJobFile, Mistake
+
+    if file is None:
+        return ()
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--history {file}: {getattr(error, 'strerror', None) or 'not text'}") from error
+    found, mistakes = [], []
+    for place, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            value = float(line)
+        except ValueError:
+            if place > 1:
+                mistakes.append(Mistake(place, 1, "", f"{line.strip()[:40]!r} is not a number of seconds"))
+            continue
+        if not (math.isfinite(value) and value >= 0.0):
+            mistakes.append(Mistake(place, 1, "", f"{line.strip()} is not a number of seconds"))
+        found.append(value)
+    if mistakes:
+        raise InvalidJobFile(str(file), mistakes[:20])
+    return tuple(found)
+
+
+@contextmanager
+def _progress(policy: str, jobs: int) -> Iterator[Callable[[int], None] | None]:
+    """A bar on a terminal, for what takes longer than a moment."""
+    console = Console(stderr=True)
+    if not console.is_terminal or jobs < 5000:
+        yield None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(policy, total=jobs)
+        yield lambda done: bar.update(task, completed=done) if done % 100 == 0 else None
+
+
+def _say(words: str) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"note: {words}", markup=False)
