@@ -2,7 +2,7 @@
 
 Every command has an id, unique in the run; the driver answers `OpenLane`, `StartJob` and `ApplySetting` with `Done` or
 `Refused`, and `WakeAt` with `Done`. `SetShares` takes effect at once, `KillJob` is answered by the `JobExited` of its
-job, `ProfileJob` by `Profiled`, `MeasureTrial` by `TrialMeasured`, and `Ask` by `Advised`.
+job, `ProfileJob` by `Profiled`, `MeasureTrial` by `TrialMeasured`, and `Ask` by `Advised`, `AskPlanner` by `Planned`.
 """
 
 from __future__ import annotations
@@ -129,4 +129,33 @@ class WakeAt:
     at_s: float
 
 
-Command = OpenLane | StartJob | SetShares | KillJob | ProfileJob | ApplySetting | MeasureTrial | Ask | WakeAt
+@dataclass(frozen=True, slots=True)
+class PlanJob:
+    """What a planner is told of a job.
+
+    Attributes:
+        needs_s: Turn time that it is expected to need still.
+        age_s: Since it arrived.
+        keeps: It goes on where it is.
+    """
+
+    name: str
+    gpus: int
+    needs_s: float
+    age_s: float
+    keeps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AskPlanner:
+    """A question to a planner: which share of the time should each of these jobs run?"""
+
+    id: int
+    planner: str
+    devices: int
+    jobs: tuple[PlanJob, ...]
+
+
+Command = (
+    OpenLane | StartJob | SetShares | KillJob | ProfileJob | ApplySetting | MeasureTrial | Ask | WakeAt | AskPlanner
+)

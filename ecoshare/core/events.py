@@ -194,6 +194,7 @@ class Usage:
         peak_bytes: Largest memory seen, on the device or (CPU) as proportional set size.
         longest_wait_s: Longest single wait for a turn.
         handovers: Times that it was handed the turn.
+        left_s: Turn time that it needs still, where who tells this knows better than by iterations and their times.
     """
 
     iterations: int = 0
@@ -205,6 +206,7 @@ class Usage:
     peak_bytes: int = 0
     longest_wait_s: float = 0.0
     handovers: int = 0
+    left_s: float | None = None
 
     @property
     def done(self) -> int:
@@ -319,6 +321,19 @@ class Advised:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """A planner has answered a `Plan`.
+
+    Attributes:
+        shares: By job, of the time.
+    """
+
+    at_s: float
+    command: int
+    shares: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class TrialMeasured:
     """A `MeasureTrial` is over."""
 
@@ -344,6 +359,7 @@ Event = (
     | JobExited
     | Profiled
     | Advised
+    | Planned
     | TrialMeasured
     | StopRequested
 )

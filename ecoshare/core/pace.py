@@ -20,7 +20,8 @@ class Pace:
     """Asks to be woken when the policy must look again: one `WakeAt` at a time, unless an earlier one is needed.
 
     Attributes:
-        in_rounds: Whether jobs start at the beginning of a round only.
+        in_rounds: Whether the policy decides in rounds.
+        began_s: When the last one began.
     """
 
     def __init__(self, policy: Policy, at_s: float, ids: Callable[[], int]) -> None:
@@ -34,6 +35,7 @@ class Pace:
         self._round_s = cast(Rounds, policy).round_s if self.in_rounds else math.inf
         self._timers, self._ids = Timers(), ids
         self._asked: dict[int, float] = {}
+        self.began_s = -math.inf
         if self.in_rounds:
             self._timers.set(_ROUND, at_s)
 
@@ -56,6 +58,16 @@ class Pace:
         self._asked[command.id] = next_s
         return [command]
 
+    def round_begins(self, at_s: float) -> None:
+        """A round begins now, and the next one when it is over."""
+        self.began_s = at_s
+        self._timers.set(_ROUND, at_s + self._round_s)
+
+    def rest(self) -> None:
+        """No round is to begin before a job comes."""
+        self.began_s = -math.inf
+        self._timers.drop(_ROUND)
+
     def owns(self, command: int) -> bool:
         """Whether it is a `WakeAt` of these."""
         return command in self._asked
@@ -67,5 +79,4 @@ class Pace:
         round_begins = _ROUND in names
         if round_begins:
             names.remove(_ROUND)
-            self._timers.set(_ROUND, at_s + self._round_s)
         return names, round_begins

@@ -36,10 +36,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class GiveWay:
-    """These jobs must stop, so that another one gets their devices."""
+    """These jobs must stop, so that another one gets their devices; or none, where their round is over."""
 
     jobs: list[Job]
-    to: Job
+    to: Job | None
 
 
 class Preemption:

@@ -27,6 +27,7 @@ class Job:
         earlier_s: Time that earlier attempts held the turn.
         first_start_s: When its first attempt was started; None before.
         told_s: When `usage` was told.
+        left_s: Turn time that it was told to need still; None where nobody told.
         waits_since_s: When it began to wait for a place, the last time.
         place: Its key among the jobs that wait, or among those that run and may be asked to give way; `drift`: by how
             much the first part of the latter changes in a second.
@@ -51,6 +52,7 @@ class Job:
     earlier_s: float = 0.0
     first_start_s: float | None = None
     told_s: float = 0.0
+    left_s: float | None = None
     waits_since_s: float = 0.0
     place: Key = ()
     drift: float = 0.0
@@ -72,6 +74,12 @@ class Job:
         """Whether it runs and has its lanes to itself, so that it holds the turn all the time."""
         return self.state is JobState.RUNNING and all(len(lane.jobs) == 1 for lane in self.lanes)
 
+    def tell(self, usage: Usage, at_s: float) -> None:
+        """What this attempt has used by now."""
+        self.usage, self.told_s = usage, at_s
+        if usage.left_s is not None:
+            self.left_s = usage.left_s
+
     def held_s(self, at_s: float) -> float:
         """Time for which this attempt has held its turn: as told, and since then where it has it alone."""
         if self.has_turn_alone:
@@ -89,6 +97,8 @@ class Job:
         """
         held_s = self.held_s(at_s)
         iteration_s = self.usage.iteration_s
+        if self.left_s is not None:
+            return max(0.0, self.left_s - (held_s - self.usage.held_s))
         if self.spec.iterations is not None and iteration_s is not None:
             left = (self.spec.iterations - self.usage.iterations) * iteration_s - (held_s - self.usage.held_s)
         elif self.spec.service_s is not None:

@@ -8,6 +8,7 @@
     Done, Refused  ──►   what was taken or freed counts now
     JobExited      ──►   end, or wait again                  ──►   StartJob, SetShares
     IterationsDone ──►   ranks inside the lane               ──►   SetShares, ProfileJob
+    Planned        ──►   who runs in the round               ──►   StartJob, KillJob
     (time)         ──►   levels and rounds of the policy     ──►   WakeAt, KillJob of those that give way
     Profiled       ──►   what jobs of that class need
     Advised, ...   ──►   settings of the packings            ──►   ApplySetting, MeasureTrial, Ask
@@ -20,8 +21,9 @@ scan of all jobs.
 from __future__ import annotations
 
 from itertools import count
+from typing import cast
 
-from ecoshare.core.commands import Command, KillJob, OpenLane, ProfileJob, SetShares, Share, StartJob
+from ecoshare.core.commands import AskPlanner, Command, KillJob, OpenLane, ProfileJob, SetShares, Share, StartJob
 from ecoshare.core.events import (
     Advised,
     Device,
@@ -31,6 +33,7 @@ from ecoshare.core.events import (
     JobArrived,
     JobExited,
     Outcome,
+    Planned,
     Profiled,
     Refused,
     RunOpened,
@@ -41,6 +44,7 @@ from ecoshare.core.events import (
 from ecoshare.core.fit import Fit
 from ecoshare.core.pace import Pace
 from ecoshare.core.policies import make
+from ecoshare.core.policies.base import Planning
 from ecoshare.core.preemption import GiveWay, Start
 from ecoshare.core.profiling import Profiling
 from ecoshare.core.records import Job, Lane
@@ -69,12 +73,13 @@ class Scheduler:
         self.jobs: dict[str, Job] = {}
         self.lanes: dict[int, Lane] = {}
         self.stopping = False
-        self._live = 0
+        self._live = self._placed = 0
         self._ids = count(1)
         self._starting: dict[int, Job] = {}
         self._opening: dict[int, Lane] = {}
         self._profiling = Profiling()
         self._arrivals = count()
+        self._planning: int | None = None
 
     @property
     def live_jobs(self) -> int:
@@ -103,6 +108,8 @@ class Scheduler:
             case Profiled():
                 self._profiling.ended(event)
                 return self._fill(event.at_s) + self._settings()
+            case Planned():
+                return self._planned(event)
             case TrialMeasured() | Advised():
                 return self._tuned(event)
             case StopRequested():
@@ -178,8 +185,33 @@ class Scheduler:
             self._pace.look(job, event.at_s)
             commands += [command for lane in job.lanes for command in self._shares(lane)]
         if round_begins:
-            self._seating.arrange(event.at_s)
-        return commands + self._fill(event.at_s, round_begins)
+            return commands + self._begin_round(event.at_s)
+        return commands + self._fill(event.at_s)
+
+    def _begin_round(self, at_s: float) -> list[Command]:
+        """Choose who runs in the round that begins; where a planner must be asked before, when it has answered."""
+        if self._planning is not None:
+            return self._pace.wake()
+        if not self._live:
+            self._pace.rest()
+            return []
+        self._pace.round_begins(at_s)
+        devices, jobs = self._seating.question(self._running(), at_s)
+        if not jobs:
+            return self._choose(at_s)
+        self._planning = next(self._ids)
+        plan = AskPlanner(self._planning, cast(Planning, self._policy).planner, devices, jobs)
+        return [plan, *self._pace.wake()]
+
+    def _planned(self, event: Planned) -> list[Command]:
+        self._planning = None
+        cast(Planning, self._policy).told(event.shares)
+        return self._choose(event.at_s)
+
+    def _choose(self, at_s: float) -> list[Command]:
+        self._seating.begin_round(self._running(), at_s)
+        commands = self._fill(at_s)
+        return commands + [command for lane in self.lanes.values() for command in self._shares(lane)]
 
     def _refused(self, event: Refused) -> list[Command]:
         if (lane := self._opening.pop(event.command, None)) is not None:
@@ -206,7 +238,10 @@ class Scheduler:
 
     def _progressed(self, event: IterationsDone) -> list[Command]:
         job = self.jobs[event.job]
-        job.usage, job.told_s = event.usage, event.at_s
+        self._seating.stops(job)  # what is told may change its place in the order
+        job.tell(event.usage, event.at_s)
+        if job.state is JobState.RUNNING:
+            self._seating.runs(job, event.at_s)
         commands = [command for lane in job.lanes for command in self._shares(lane)]
         at_default = all(self._tuning.at_default(lane) for lane in job.lanes)
         if self._config.profile and not self.stopping and at_default and self._profiling.wants(job, event.at_s):
@@ -219,7 +254,7 @@ class Scheduler:
     def _exited(self, event: JobExited) -> list[Command]:
         job = self.jobs[event.job]
         self._seating.stops(job)
-        job.usage, job.told_s = event.usage, event.at_s
+        job.tell(event.usage, event.at_s)
         devices = self._devices_of(job)
         if job.command is not None:  # the word of its start was lost with its supervisor
             del self._starting[job.command]
@@ -295,13 +330,15 @@ class Scheduler:
             commands.append(KillJob(next(self._ids), job.spec.name, job.attempt, event.at_once, "the run was stopped"))
         return commands
 
-    def _fill(self, at_s: float, round_begins: bool = False, newcomer: Job | None = None) -> list[Command]:
+    def _fill(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
         """Start every waiting job that has a place now, and stop those that give way.
 
-        Not before the last lane is there: the first would get all. In rounds, only when one begins.
+        Not before the last lane is there: the first would get all.
         """
-        if self.stopping or self._opening or (self._pace.in_rounds and not round_begins):
+        if self.stopping or self._opening:
             return self._pace.wake()
+        if self._pace.in_rounds and not self._placed and self._live and at_s > self._pace.began_s:
+            return self._begin_round(at_s)  # all that ran have ended
         commands: list[Command] = []
         touched: dict[int, Lane] = {}
         for step in self._seating.walk(at_s, newcomer):
@@ -310,7 +347,7 @@ class Scheduler:
                     commands.append(self._start(job, lanes, at_s))
                     touched.update({lane.number: lane for lane in lanes})
                 case GiveWay(jobs, to):
-                    reason = f"gives way to {to.spec.name}"
+                    reason = f"gives way to {to.spec.name}" if to is not None else "its round is over"
                     commands += [self._stop_for_now(job, at_s, reason, at_once=False) for job in jobs]
         for lane in touched.values():
             commands += self._shares(lane)
@@ -326,6 +363,7 @@ class Scheduler:
         self._starting[job.command] = job
         job.move(JobState.STARTING, at_s, "there is room")
         self._room.take(job)
+        self._placed += 1
         numbers = tuple(lane.number for lane in lanes)
         return StartJob(job.command, job.spec.name, job.attempt, numbers, self._fit.cap(job, lanes))
 
@@ -375,6 +413,7 @@ class Scheduler:
         """Free the job's places. The claims of those who stay keep their order, so nothing is sent."""
         self._seating.gone(job)
         self._room.give(job)
+        self._placed -= 1
 
     def _wait(self, job: Job, at_s: float) -> None:
         self._seating.wait(job, at_s)

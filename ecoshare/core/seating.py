@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import attrgetter
 
-from ecoshare.core.policies.base import Levels, Policy, Rounds
+from ecoshare.core.commands import PlanJob
+from ecoshare.core.policies.base import Levels, Planning, Policy, Rounds
 from ecoshare.core.preemption import GiveWay, Preemption, Start
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.room import Room
+from ecoshare.core.rounds import RoundSeats
 from ecoshare.core.states import JobState
 from ecoshare.core.waiting import WaitingJobs
 
@@ -33,7 +35,9 @@ class Seating:
         """
         self.waiting = WaitingJobs()
         self._policy, self._room, self._fits = policy, room, fits
-        self._preemption = Preemption(room, fits) if preempts and policy.preempts else None
+        moves = preempts and policy.preempts
+        self._rounds = RoundSeats(room, fits) if moves and isinstance(policy, Rounds) else None
+        self._preemption = Preemption(room, fits) if moves and self._rounds is None else None
 
     def _key(self, job: Job, at_s: float) -> Key:
         return (*self._policy.order(job, at_s), job.arrival_s, job.number)
@@ -66,17 +70,44 @@ class Seating:
         self._policy.change(job, at_s)
         self._put_back(job, at_s)
 
-    def arrange(self, at_s: float) -> None:
-        """A round begins: all get their places in the order anew."""
+    def question(self, running: Iterable[Job], at_s: float) -> tuple[int, tuple[PlanJob, ...]]:
+        """What the planner is to be asked before a round begins: devices and jobs; no jobs where nothing is.
+
+        Args:
+            running: Those that have a place.
+        """
+        if not isinstance(self._policy, Planning):
+            return 0, ()
+        jobs, devices = self._in_round(running)
+        return devices, self._policy.question(jobs, devices, at_s)
+
+    def begin_round(self, running: Iterable[Job], at_s: float) -> None:
+        """A round begins: who runs in it is chosen.
+
+        Args:
+            running: Those that have a place.
+        """
         assert isinstance(self._policy, Rounds), "only rounds begin"
-        running = list(self._preemption.movable) if self._preemption is not None else []
-        jobs = sorted([*self.waiting, *running], key=attrgetter("number"))
+        jobs, devices = self._in_round(running)
+        chosen = self._policy.arrange(jobs, devices, at_s)
+        if self._rounds is not None:
+            self._rounds.begin(jobs, chosen)
+            return
+        places = {job.spec.name: place for place, job in enumerate(chosen)}
         for job in jobs:
             self._take_out(job)
-        for place, job in enumerate(self._policy.arrange(jobs, self._room.limits()[1], at_s)):
-            job.level = place
-        for job in jobs:
+            job.level = places.get(job.spec.name, len(places))
             self._put_back(job, at_s)
+
+    def _in_round(self, running: Iterable[Job]) -> tuple[list[Job], int]:
+        """Who may be chosen in a round, in the order of arrival, and for how many turns."""
+        if self._rounds is None:
+            jobs, turns = [*self.waiting, *running], len(self._room.lanes)  # one of each lane has the turn
+        else:
+            stuck = [job for job in running if not job.spec.movable or job.state is not JobState.RUNNING]
+            jobs = [*self.waiting, *(job for job in running if job not in stuck)]
+            turns = self._room.limits()[1] - sum(job.spec.gpus for job in stuck)
+        return sorted(jobs, key=attrgetter("number")), turns
 
     def _take_out(self, job: Job) -> None:
         """Of the order, while what its place depends on changes."""
@@ -100,6 +131,8 @@ class Seating:
         Args:
             newcomer: Who has just come, where nothing else has changed.
         """
+        if self._rounds is not None:
+            return self._rounds.walk(self.waiting)
         if self._preemption is not None:
             return self._preemption.walk(self.waiting, newcomer, at_s)
         return self._walk() if self._room.has_places else iter(())

@@ -77,7 +77,25 @@ class Seat:
         count = last - first
         # As real jobs count: from the first boundary to the last.
         span_s = max(0.0, self.held_s - (0.0 if first else self.job.startup_s)) * (1.0 - 1.0 / count) if count else 0.0
-        return Usage(iterations=count, held_s=self.held_s, span_s=span_s, handovers=self.handovers)
+        return Usage(
+            iterations=count, held_s=self.held_s, span_s=span_s, handovers=self.handovers, left_s=self._expected_s()
+        )
+
+    @property
+    def phase_left_s(self) -> float:
+        """Work until its iterations become others, which shows; infinite where they stay as they are."""
+        if len(self.job.phases) == 1:
+            return math.inf
+        done_s, iterations, iteration_s = self._phase()
+        left_s = iterations * iteration_s - done_s
+        return left_s if left_s < self.left_s - _NEARLY else math.inf
+
+    def _expected_s(self) -> float | None:
+        """Turn time that it needs still by its present speed: what its epochs will be like, nobody knows.
+
+        None where that is what its iterations tell.
+        """
+        return None if len(self.job.phases) == 1 else expected_s(self.job, self.left_s)
 
     def _phase(self) -> tuple[float, int, float]:
         """Of the phase that it is in: work done there, negative before the first; iterations, and how long one is."""
@@ -105,6 +123,21 @@ class Seat:
         return count
 
 
+def expected_s(job: TraceJob, left_s: float) -> float:
+    """Turn time that a job with so much work left needs still, by its present speed, if it counts its epochs."""
+    done_s = job.service_s - left_s - job.startup_s
+    epochs, epoch_s = 0.0, 0.0
+    for phase in job.phases:
+        if phase.epoch_iterations is None:
+            return left_s
+        whole_s = phase.iterations * phase.iteration_s
+        if done_s < whole_s * (1.0 - _NEARLY):
+            epoch_s = epoch_s or phase.epoch_iterations * phase.iteration_s
+            epochs += (1.0 - max(0.0, done_s) / whole_s) * phase.iterations / phase.epoch_iterations
+        done_s = min(0.0, done_s - whole_s) if epoch_s else done_s - whole_s
+    return epochs * epoch_s + max(0.0, left_s - job.service_s + job.startup_s)
+
+
 @dataclass(slots=True, eq=False)
 class VirtualLane:
     """One lane.
@@ -112,7 +145,7 @@ class VirtualLane:
     Attributes:
         handover_s: What it costs to hand the turn over.
         at_s: Up to when its jobs' progress is counted.
-        next_s: When its holder ends or its turn does; infinite where nobody has the turn.
+        next_s: When its holder ends, its turn does, or its iterations become others; infinite where nobody has it.
         ends: Whether that is the holder's end.
         version: Changes with `next_s`, so that an older one is known to be void.
         planned: The version that the driver has noted.
@@ -159,10 +192,13 @@ class VirtualLane:
             self.advance(now_s)
             self._look(now_s)
 
-    def turn_over(self, now_s: float) -> None:
-        """The holder's quantum is used up."""
+    def go_on(self, now_s: float) -> None:
+        """The holder's turn is over, or its iterations are others from now on."""
         self.advance(now_s)
-        self._grant(now_s)
+        if now_s >= self.turn_ends_s:
+            self._grant(now_s)
+        else:
+            self._plan()
 
     def advance(self, now_s: float) -> None:
         """Count what was done until now."""
@@ -229,5 +265,6 @@ class VirtualLane:
             self.next_s, self.ends = math.inf, False
             return
         end_s = self.at_s + max(0.0, holder.left_s) / holder.speed
-        self.ends = end_s <= self.turn_ends_s
-        self.next_s = min(end_s, self.turn_ends_s)
+        changes_s = self.at_s + holder.phase_left_s / holder.speed
+        self.ends = end_s <= min(self.turn_ends_s, changes_s)
+        self.next_s = min(end_s, self.turn_ends_s, changes_s)

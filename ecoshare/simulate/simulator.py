@@ -21,7 +21,7 @@ from enum import IntEnum
 from heapq import heappop, heappush
 from typing import Any
 
-from ecoshare.core.commands import Command, KillJob, OpenLane, SetShares, StartJob, WakeAt
+from ecoshare.core.commands import AskPlanner, Command, KillJob, OpenLane, SetShares, StartJob, WakeAt
 from ecoshare.core.events import (
     SCHEMA,
     Config,
@@ -32,6 +32,7 @@ from ecoshare.core.events import (
     JobExited,
     JobSpec,
     Outcome,
+    Planned,
     RunOpened,
 )
 from ecoshare.core.scheduler import Scheduler
@@ -41,7 +42,7 @@ from ecoshare.simulate.account import Account
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.device import VirtualDevice
-from ecoshare.simulate.lane import Seat, VirtualLane
+from ecoshare.simulate.lane import Seat, VirtualLane, expected_s
 from ecoshare.simulate.result import Finished, Result
 from ecoshare.simulate.traces.trace import Trace, TraceJob
 from ecoshare.simulate.world import World
@@ -159,11 +160,11 @@ class Simulator:
                 if version == lane.version:
                     self._lane_event(lane, at_s)
             case _What.DONE:
-                command, seat = subject
-                self._idle_wakes = 0
-                if seat is not None:
-                    self._begin(seat, at_s)
-                self._tell(Done(at_s, command))
+                command, more = subject
+                if isinstance(more, Seat):
+                    self._idle_wakes = 0
+                    self._begin(more, at_s)
+                self._tell(more if isinstance(more, Planned) else Done(at_s, command))
             case _What.STOPPED:
                 self._exit(subject, at_s, Outcome.STOPPED)
             case _What.WAKE:
@@ -183,7 +184,7 @@ class Simulator:
             nodes=self._cluster.most_nodes(job),
             priority=job.priority,
             iterations=job.iterations,
-            service_s=job.service_s,
+            service_s=job.startup_s + expected_s(job, job.service_s - job.startup_s),
             power_w=self._world.watts(job),
             movable=True,
             memory=job.memory,
@@ -209,6 +210,10 @@ class Simulator:
                 self._stop(command, now_s)
             case WakeAt():
                 self._push(command.at_s, _What.WAKE, command.id)
+            case AskPlanner():
+                from ecoshare.advise.planners import answer  # scipy, for those who need it
+
+                self._push(now_s, _What.DONE, (command.id, answer(command, now_s)))
             case OpenLane():
                 self._lanes[command.lane] = VirtualLane(command.lane, self._costs.handover_s)
                 device = self._devices.setdefault(command.device, VirtualDevice(command.device))
@@ -251,10 +256,11 @@ class Simulator:
             holder.left_s = 0.0
             self._exit(holder, now_s, Outcome.COMPLETED)
             return
-        lane.turn_over(now_s)
+        changes = now_s < lane.turn_ends_s
+        lane.go_on(now_s)
         self._after(lane, now_s, holder)
         more_s = holder.held_s - holder.told_s
-        if more_s >= max(TOLD_S, TOLD_SHARE * holder.held_s):
+        if changes or more_s >= max(TOLD_S, TOLD_SHARE * holder.held_s):
             holder.told_s = holder.held_s
             self._tell(IterationsDone(now_s, holder.job.name, holder.usage()))
 

@@ -9,9 +9,11 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from ecoshare.advise.planners import answer
 from ecoshare.core.commands import (
     ApplySetting,
     Ask,
+    AskPlanner,
     Command,
     KillJob,
     MeasureTrial,
@@ -33,6 +35,7 @@ from ecoshare.core.events import (
     JobExited,
     JobSpec,
     Outcome,
+    Planned,
     Profiled,
     Refused,
     RunOpened,
@@ -134,6 +137,8 @@ class VirtualDriver:
                 self._measure(command)
             case Ask():
                 self._ask(command)
+            case AskPlanner():
+                self._at(self.now_s + 0.2, partial(Planned, command=command.id, shares=answer(command, 0.0).shares))
             case WakeAt():
                 self._at(command.at_s, partial(Done, command=command.id))
             case SetShares():

@@ -161,7 +161,7 @@ def test_batch_sizes_that_change_are_phases_and_the_last_epoch_is_cut_where_the_
     path = written(tmp_path, shockwave_line())
     trace = read(path, speeds=speeds(tmp_path), schedules=schedules(tmp_path))
     (job,) = trace.jobs
-    assert job.phases == (Phase(6 * 10, 1 / 50), Phase(3 * 5 + 3, 1 / 40)), (
+    assert job.phases == (Phase(6 * 10, 1 / 50, 10), Phase(3 * 5 + 3, 1 / 40, 5)), (
         "half of the last epoch's 5 steps, rounded up"
     )
     same = schedules(tmp_path, batch_size_runs=[[10, 7], [10, 3]])
@@ -302,7 +302,7 @@ times = st.floats(0.0, 1e12)
 above = st.floats(1e-300, 1e12)
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]) | st.sampled_from(',"; x'), min_size=1)
 demands = st.builds(MemoryDemand, st.integers(0, 1 << 40), st.integers(0, 1 << 40))
-phases = st.builds(Phase, st.integers(1, 10**9), above)
+phases = st.builds(Phase, st.integers(1, 10**9), above, st.none() | st.integers(1, 10**6))
 trace_jobs = st.builds(
     TraceJob,
     name=names,
@@ -331,7 +331,21 @@ def test_what_is_written_is_read_back_bit_for_bit(
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "5", "5 x", "x 2", "0 x 1", "2.5 x 1", "5 x 0", "5 x nan", "5 x 1; ", "5 x 1, 2 x 3"]
+    "wrong",
+    [
+        "",
+        "5",
+        "5 x",
+        "5 x 1 / 0",
+        "5 x 1 / 2.5",
+        "x 2",
+        "0 x 1",
+        "2.5 x 1",
+        "5 x 0",
+        "5 x nan",
+        "5 x 1; ",
+        "5 x 1, 2 x 3",
+    ],
 )
 def test_phases_that_are_none_are_told(tmp_path: Path, wrong: str) -> None:
     (mistake,) = mistakes(written(tmp_path, ",".join(own.COLUMNS) + f'\na,b,0,,0,1,0,,,,"{wrong}"\n'))

@@ -12,11 +12,14 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from ecoshare.core.events import Config
+from ecoshare.core.policies.allox import Allox
 from ecoshare.core.policies.base import Policy
 from ecoshare.core.policies.fair import Fair
 from ecoshare.core.policies.fifo import Fifo
+from ecoshare.core.policies.finish_time import FinishTime
 from ecoshare.core.policies.gittins import Gittins
 from ecoshare.core.policies.least_energy import LeastEnergy
+from ecoshare.core.policies.max_min import MaxMin
 from ecoshare.core.policies.pack import Pack
 from ecoshare.core.policies.priority import Priority
 from ecoshare.core.policies.smallest import Smallest
@@ -28,7 +31,22 @@ GROUP = "ecoshare.policies"
 """Entry points of policies of other packages."""
 
 POLICIES: dict[str, Any] = {
-    each.name: each for each in (Fair, Fifo, Gittins, LeastEnergy, Pack, Priority, Smallest, Srsf, Srtf, Tiresias)
+    each.name: each
+    for each in (
+        Allox,
+        Fair,
+        Fifo,
+        FinishTime,
+        Gittins,
+        LeastEnergy,
+        MaxMin,
+        Pack,
+        Priority,
+        Smallest,
+        Srsf,
+        Srtf,
+        Tiresias,
+    )
 }
 """Classes of policies by the name that the command line takes."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol, runtime_checkable
 
+from ecoshare.core.commands import PlanJob
 from ecoshare.core.records import Job, Key, Lane
 
 
@@ -61,8 +62,30 @@ class Levels(Protocol):
 
 
 @runtime_checkable
+class Planning(Protocol):
+    """A policy in rounds that asks a planner before one begins: for what is slow or needs a solver.
+
+    Attributes:
+        planner: Its name in `ecoshare/advise/planners`.
+    """
+
+    planner: ClassVar[str]
+
+    def question(self, jobs: Sequence[Job], devices: int, at_s: float) -> tuple[PlanJob, ...]:
+        """What it is to be asked; nothing where the last answer will do."""
+        ...
+
+    def told(self, shares: Mapping[str, float]) -> None:
+        """Its answer."""
+        ...
+
+
+@runtime_checkable
 class Rounds(Protocol):
-    """A policy that orders all jobs anew at the beginning of each round, and lets nobody start in between.
+    """A policy that chooses anew at the beginning of each round who runs.
+
+    Where places can be given up, nobody else runs before the next round, which begins when all that run have ended, or
+    after its time. Else those that were chosen go before the others in the turns of their lanes.
 
     Attributes:
         round_s: Seconds of a round.
@@ -71,5 +94,5 @@ class Rounds(Protocol):
     round_s: float
 
     def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> Sequence[Job]:
-        """All active jobs, those first that should run in this round."""
+        """Those of the active jobs that should run in this round, the first first; they fit into so many devices."""
         ...

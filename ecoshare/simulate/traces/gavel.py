@@ -123,7 +123,8 @@ def _phases(sheet: Sheet, row: Row, parts: Sequence[Part], gpus: int, speeds: Sp
     for part in parts:
         try:
             if gpus and part.job_type:
-                phases.append(Phase(part.iterations, 1.0 / speeds.alone(part.job_type, gpus)))
+                iteration_s = 1.0 / speeds.alone(part.job_type, gpus)
+                phases.append(Phase(part.iterations, iteration_s, part.epoch_iterations))
         except LookupError as error:
             sheet.wrong(row, 0, str(error))
             break

@@ -5,8 +5,8 @@
     name,class,arrival_s,launch_s,startup_s,gpus,priority,persistent_bytes,ephemeral_bytes,skew,phases
     0,vgg16,12.5,,0.0,2,0,,,0.7427229,1000 x 0.25; 500 x 0.4
 
-The last cell has the parts of the job: iterations and the seconds that each takes. Empty cells are not known. Numbers
-are written so that they are read back bit for bit.
+The last cell has the parts of the job: iterations and the seconds that each takes; `500 x 0.4 / 50` where 50 of them
+are an epoch. Empty cells are not known. Numbers are written so that they are read back bit for bit.
 """
 
 from __future__ import annotations
@@ -95,19 +95,25 @@ def _cells(job: TraceJob) -> list[str]:
         "" if memory is None else str(memory.persistent_bytes),
         "" if memory is None else str(memory.ephemeral_bytes),
         "" if job.skew is None else repr(job.skew),
-        "; ".join(f"{phase.iterations} x {phase.iteration_s!r}" for phase in job.phases),
+        "; ".join(_phase(phase) for phase in job.phases),
     ]
+
+
+def _phase(phase: Phase) -> str:
+    epoch = "" if phase.epoch_iterations is None else f" / {phase.epoch_iterations}"
+    return f"{phase.iterations} x {phase.iteration_s!r}{epoch}"
 
 
 def _phases(sheet: Sheet, row: Row, cell: int) -> tuple[Phase, ...]:
     found = []
     for part in row[1][cell].split(";"):
-        count, _, each = part.partition("x")
-        iterations, iteration_s = number(count), number(each)
-        if not (iterations >= 1 and iterations.is_integer() and iteration_s > 0.0):
+        count, _, rest = part.partition("x")
+        each, _, epoch = rest.partition("/")
+        iterations, iteration_s, of = number(count), number(each), number(epoch or "1")
+        if not (min(iterations, of) >= 1 and iterations.is_integer() and of.is_integer() and iteration_s > 0.0):
             sheet.wrong(row, cell, f"expected iterations x seconds, such as '1000 x 0.25', got {quoted(part)}")
             break
-        found.append(Phase(int(iterations), iteration_s))
+        found.append(Phase(int(iterations), iteration_s, int(of) if epoch else None))
     return tuple(found)
 
 

@@ -51,6 +51,7 @@ class Part:
 
     job_type: str
     iterations: int
+    epoch_iterations: int | None = None
 
 
 def read(path: Path) -> dict[int, Schedule]:
@@ -98,5 +99,5 @@ def parts(schedule: Schedule, job_type: str, total_steps: int) -> tuple[Part, ..
         iterations = count * each
         if place == len(schedule.batch_size_runs):
             iterations -= each - ceil(last * each / steps_per_epoch)
-        found.append(Part(_BATCH_SIZE.sub(f"(batch size {batch_size})", job_type), iterations))
+        found.append(Part(_BATCH_SIZE.sub(f"(batch size {batch_size})", job_type), iterations, each))
     return tuple(found)

@@ -15,10 +15,12 @@ class Phase:
     Attributes:
         iterations: At least one.
         iteration_s: Seconds that each takes alone, at the default setting of the device that the trace was made on.
+        epoch_iterations: How many of them are a pass over the job's data; None where that is not known.
     """
 
     iterations: int
     iteration_s: float
+    epoch_iterations: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,33 @@
+"""AlloX' matching of jobs to places in the devices' queues."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from ecoshare.core.commands import AskPlanner
+
+
+def match(plan: AskPlanner) -> dict[str, float]:
+    """Shares of time by job: 1 / GPUs for those that are first in the queue of a device, else what they have.
+
+    Le et al., "AlloX", EuroSys 2020, section 4.1, as a linear assignment of n jobs to m devices x n places from the end
+    of a queue, at the cost place x time. A gang counts as one device's job and runs for the part of the time that pays
+    for its others, as in Gavel's implementation.
+    """
+    fixed = [job for job in plan.jobs if job.keeps]
+    loose = [job for job in plan.jobs if not job.keeps]
+    devices = plan.devices - len(fixed)
+    shares = {job.name: 1.0 for job in fixed}
+    if not loose or devices <= 0:
+        return shares
+    times_s = np.array([job.needs_s for job in loose])
+    places = np.repeat(np.arange(1, len(loose) + 1), devices)  # (n_loose * devices,)
+    _, chosen = linear_sum_assignment(times_s[:, None] * places[None])
+    # Whoever is the furthest from the end of a queue is at its head.
+    heads: dict[int, tuple[int, str, int]] = {}
+    for job, column in zip(loose, chosen.tolist(), strict=True):
+        place, device = divmod(column, devices)
+        heads[device] = max(heads.get(device, (-1, "", 1)), (place, job.name, job.gpus))
+    shares.update({name: 1.0 / gpus for _, name, gpus in heads.values()})
+    return shares

@@ -1,0 +1,77 @@
+"""AlloX: who runs where, so that the mean JCT is least, with a share of the jobs protected from starving."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from ecoshare.core.commands import PlanJob
+from ecoshare.core.events import Config
+from ecoshare.core.policies.shares import OPTIONS, Shares
+from ecoshare.core.policies.srtf import expected_s
+from ecoshare.core.records import Job, Key, Lane
+
+ALPHA = 0.2
+
+
+class Allox:
+    """A minimum-cost matching of jobs to places in the queues of the devices, in rounds.
+
+    Source: Le et al., "AlloX: Compute Allocation in Hybrid Clusters", EuroSys 2020: a job that is the k-th from the end
+    of its queue delays k jobs by its time, so that the matching with the least sum of k x time has the least mean JCT;
+    only the part `alpha` of the jobs that has waited longest is matched, so that nobody starves. A job that has begun
+    keeps its device. The matching is an adviser's (`advise/planners/allox.py`); turned into rounds as by Narayanan et
+    al., "Gavel", OSDI 2020.
+    """
+
+    name: ClassVar[str] = "allox"
+    places: ClassVar[int | None] = None
+    preempts: ClassVar[bool] = True
+    backfill: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = (*OPTIONS, "alpha")
+    planner: ClassVar[str] = "allox"
+
+    def __init__(self, options: Mapping[str, float]) -> None:
+        self._shares = Shares(
+            options, lambda jobs, _devices, _at_s: [self._told.get(job.spec.name, 0.0) for job in jobs]
+        )
+        self.round_s, self.arrange = self._shares.round_s, self._shares.arrange
+        self._alpha = options.get("alpha", ALPHA)
+        self._told: dict[str, float] = {}
+
+    @classmethod
+    def from_config(cls, config: Config) -> Allox:
+        """With the options of a run."""
+        return cls(dict(config.options))
+
+    def question(self, jobs: Sequence[Job], devices: int, at_s: float) -> tuple[PlanJob, ...]:
+        """The jobs that are to be matched, each with the share that it has; none where nothing has changed."""
+        if not self._shares.is_due(jobs, at_s):
+            return ()
+        fixed = [job for job in jobs if self._told.get(job.spec.name) == 1.0]
+        loose = sorted((job for job in jobs if job not in fixed), key=lambda job: job.number)
+        loose = loose[: max(int(self._alpha * len(loose)), devices - len(fixed))]
+        return tuple(
+            PlanJob(job.spec.name, job.spec.gpus, max(expected_s(job, at_s), 0.0), at_s - job.arrival_s, job in fixed)
+            for job in sorted([*fixed, *loose], key=lambda job: job.number)
+        )
+
+    def told(self, shares: Mapping[str, float]) -> None:
+        """The matching: a share of time for each job that is first in a queue."""
+        self._told = {**self._told, **shares}
+
+    def order(self, job: Job, at_s: float) -> Key:
+        """As arranged when the round began."""
+        return (job.level,)
+
+    def drift(self, job: Job) -> float:
+        """None within a round."""
+        return 0.0
+
+    def lane(self, lane: Lane) -> Key:
+        """The emptiest."""
+        return (len(lane.jobs), lane.number)
+
+    def rank(self, job: Job) -> float:
+        """As arranged when the round began."""
+        return job.level

@@ -1,0 +1,91 @@
+"""Finish-time fairness: nobody ends much later than with an equal share of the cluster of his own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from ecoshare.core.events import Config
+from ecoshare.core.policies.shares import OPTIONS, Shares, with_spare
+from ecoshare.core.policies.srtf import expected_s
+from ecoshare.core.records import Job, Key, Lane
+
+_STEPS = 60
+
+
+class FinishTime:
+    """Minimises the largest finish-time ratio, in rounds.
+
+    rho_i = (age_i + need_i / x_i) / (isolated_i + need_i / s_i), with x_i the share of time, s_i = min(1, devices /
+    jobs / GPUs) what an equal share of the cluster would be, and isolated_i what the work done so far would have taken
+    with it. Source: Mahajan et al., "Themis", NSDI 2020, section 3; as an allocation, Narayanan et al., "Gavel", OSDI
+    2020, section 4.2.
+    """
+
+    name: ClassVar[str] = "finish-time"
+    places: ClassVar[int | None] = None
+    preempts: ClassVar[bool] = True
+    backfill: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = OPTIONS
+
+    def __init__(self, options: Mapping[str, float]) -> None:
+        shares = Shares(options, self._allocate)
+        self.round_s, self.arrange = shares.round_s, shares.arrange
+        self._isolated_s: dict[str, float] = {}
+        self._before: dict[str, tuple[float, float]] = {}  # attained service and equal share, at the last allocation
+
+    @classmethod
+    def from_config(cls, config: Config) -> FinishTime:
+        """With the options of a run."""
+        return cls(dict(config.options))
+
+    def _allocate(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[float]:
+        equal = [min(1.0, devices / len(jobs) / job.spec.gpus) for job in jobs]
+        isolated_s, before = {}, {}
+        for job, share in zip(jobs, equal, strict=True):
+            name, attained_s = job.spec.name, job.attained_s(at_s)
+            then_s, then_share = self._before.get(name, (0.0, share))
+            isolated_s[name] = self._isolated_s.get(name, 0.0) + (attained_s - then_s) / then_share
+            before[name] = attained_s, share
+        self._isolated_s, self._before = isolated_s, before
+        gpus = [job.spec.gpus for job in jobs]
+        needs_s = [max(expected_s(job, at_s), 1e-6) for job in jobs]
+        ages_s = [at_s - job.arrival_s for job in jobs]
+        alone_s = [
+            isolated_s[job.spec.name] + need / share for job, need, share in zip(jobs, needs_s, equal, strict=True)
+        ]
+
+        def shares(ratio: float) -> list[float]:
+            """The least that keeps each job's ratio."""
+            rows = zip(needs_s, alone_s, ages_s, strict=True)
+            return [min(1.0, need / max(ratio * alone - age, 1e-9)) for need, alone, age in rows]
+
+        def fits(ratio: float) -> bool:
+            return sum(count * share for count, share in zip(gpus, shares(ratio), strict=True)) <= devices
+
+        low = max((age + need) / alone for age, need, alone in zip(ages_s, needs_s, alone_s, strict=True))
+        if fits(low):  # one job is late even if it always runs, and decides alone
+            return with_spare(shares(low), gpus, devices)
+        high = low
+        while not fits(high):
+            high *= 2.0
+        for _ in range(_STEPS):
+            middle = (low + high) / 2.0
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        return shares(high)
+
+    def order(self, job: Job, at_s: float) -> Key:
+        """As arranged when the round began."""
+        return (job.level,)
+
+    def drift(self, job: Job) -> float:
+        """None within a round."""
+        return 0.0
+
+    def lane(self, lane: Lane) -> Key:
+        """The emptiest."""
+        return (len(lane.jobs), lane.number)
+
+    def rank(self, job: Job) -> float:
+        """As arranged when the round began."""
+        return job.level
