@@ -19,6 +19,10 @@ COARSE = 1 / 200
 """A simulated turn stands for several real ones where these are a smaller part than this of what its job has left."""
 
 
+TOLD_S, TOLD_SHARE = 1.0, 0.01
+"""Progress in a shared lane is looked at once a second, and told where a hundredth more was done, as in live runs;
+looked at less often where nobody can have done so much."""
+
 _NEARLY = 1e-9
 """Of an iteration: it is over, but for rounding."""
 
@@ -145,8 +149,9 @@ class VirtualLane:
     Attributes:
         handover_s: What it costs to hand the turn over.
         at_s: Up to when its jobs' progress is counted.
-        next_s: When its holder ends, its turn does, or its iterations become others; infinite where nobody has it.
+        next_s: When its holder ends, its turn does, or it is to be told of; infinite where nobody has the turn.
         ends: Whether that is the holder's end.
+        tells: Whether the core must be told then how far its jobs are; `looked_s`: when it was told last.
         version: Changes with `next_s`, so that an older one is known to be void.
         planned: The version that the driver has noted.
         claims: Ranks and weights of its jobs, and of those that are being started.
@@ -160,6 +165,8 @@ class VirtualLane:
     turn_ends_s: float = math.inf
     next_s: float = math.inf
     ends: bool = False
+    tells: bool = False
+    looked_s: float = 0.0
     version: int = 0
     planned: int = 0
     claims: dict[str, tuple[int, float]] = field(default_factory=dict)
@@ -193,8 +200,10 @@ class VirtualLane:
             self._look(now_s)
 
     def go_on(self, now_s: float) -> None:
-        """The holder's turn is over, or its iterations are others from now on."""
+        """The holder's turn is over, or it is told of."""
         self.advance(now_s)
+        if self.tells:
+            self.looked_s = now_s
         if now_s >= self.turn_ends_s:
             self._grant(now_s)
         else:
@@ -265,6 +274,14 @@ class VirtualLane:
             self.next_s, self.ends = math.inf, False
             return
         end_s = self.at_s + max(0.0, holder.left_s) / holder.speed
-        changes_s = self.at_s + holder.phase_left_s / holder.speed
-        self.ends = end_s <= min(self.turn_ends_s, changes_s)
-        self.next_s = min(end_s, self.turn_ends_s, changes_s)
+        tell_s = min(self.at_s + holder.phase_left_s / holder.speed, self._look_s())
+        self.ends = end_s <= min(self.turn_ends_s, tell_s)
+        self.tells = not self.ends and tell_s <= self.turn_ends_s
+        self.next_s = min(end_s, self.turn_ends_s, tell_s)
+
+    def _look_s(self) -> float:
+        """When progress is looked at next; never where one is alone, and what it has done follows from the time."""
+        if len(self.seats) == 1:
+            return math.inf
+        least_s = min(seat.held_s for seat in self.seats.values())
+        return max(self.at_s, self.looked_s + max(TOLD_S, TOLD_SHARE * least_s))

@@ -42,13 +42,10 @@ from ecoshare.simulate.account import Account
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.device import VirtualDevice
-from ecoshare.simulate.lane import Seat, VirtualLane, expected_s
+from ecoshare.simulate.lane import TOLD_SHARE, Seat, VirtualLane, expected_s
 from ecoshare.simulate.result import Finished, Result
 from ecoshare.simulate.traces.trace import Trace, TraceJob
 from ecoshare.simulate.world import World
-
-TOLD_S, TOLD_SHARE = 1.0, 0.01
-"""Progress in a shared lane is told at most once a second, and when a hundredth more was done, as in live runs."""
 
 _MOST_IDLE_WAKES = 10_000
 """In a row, with all jobs there and no device at work, before a policy is said to let them wait for ever."""
@@ -184,7 +181,7 @@ class Simulator:
             nodes=self._cluster.most_nodes(job),
             priority=job.priority,
             iterations=job.iterations,
-            service_s=job.startup_s + expected_s(job, job.service_s - job.startup_s),
+            service_s=job.startup_s + expected_s(job, job.service_s - job.startup_s) if job.announced else None,
             power_w=self._world.watts(job),
             movable=True,
             memory=job.memory,
@@ -256,13 +253,13 @@ class Simulator:
             holder.left_s = 0.0
             self._exit(holder, now_s, Outcome.COMPLETED)
             return
-        changes = now_s < lane.turn_ends_s
+        tells = lane.tells
         lane.go_on(now_s)
         self._after(lane, now_s, holder)
-        more_s = holder.held_s - holder.told_s
-        if changes or more_s >= max(TOLD_S, TOLD_SHARE * holder.held_s):
-            holder.told_s = holder.held_s
-            self._tell(IterationsDone(now_s, holder.job.name, holder.usage()))
+        for seat in [*lane.seats.values()] if tells else ():
+            if seat.held_s - seat.told_s > TOLD_SHARE * seat.told_s:
+                seat.told_s = seat.held_s
+                self._tell(IterationsDone(now_s, seat.job.name, seat.usage()))
 
     def _leave(self, seat: Seat, now_s: float) -> None:
         lane = self._lanes[seat.lanes[0]]

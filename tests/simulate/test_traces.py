@@ -315,6 +315,7 @@ trace_jobs = st.builds(
     startup_s=times,
     launch_s=st.none() | times,
     skew=st.none() | st.floats(0.0, 1.0),
+    announced=st.booleans(),
 )
 
 
@@ -348,18 +349,18 @@ def test_what_is_written_is_read_back_bit_for_bit(
     ],
 )
 def test_phases_that_are_none_are_told(tmp_path: Path, wrong: str) -> None:
-    (mistake,) = mistakes(written(tmp_path, ",".join(own.COLUMNS) + f'\na,b,0,,0,1,0,,,,"{wrong}"\n'))
+    (mistake,) = mistakes(written(tmp_path, ",".join(own.COLUMNS) + f'\na,b,0,,0,1,0,,,,1,"{wrong}"\n'))
     assert mistake.where == "phases" and "such as '1000 x 0.25'" in mistake.what
 
 
 @pytest.mark.parametrize(
     ("cells", "where"),
     [
-        ("a,b,0,,0,1,0,5,,,1 x 1", "ephemeral_bytes"),
-        ("a,b,0,,0,1,0,,5,,1 x 1", "persistent_bytes"),
-        ("a,b,0,,0,1,0,,,1.5,1 x 1", "skew"),
-        ("a,b,0,,-1,1,0,,,,1 x 1", "startup_s"),
-        ("a,b,0,,0,1,0.5,,,,1 x 1", "priority"),
+        ("a,b,0,,0,1,0,5,,,1,1 x 1", "ephemeral_bytes"),
+        ("a,b,0,,0,1,0,,5,,1,1 x 1", "persistent_bytes"),
+        ("a,b,0,,0,1,0,,,1.5,1,1 x 1", "skew"),
+        ("a,b,0,,-1,1,0,,,,1,1 x 1", "startup_s"),
+        ("a,b,0,,0,1,0.5,,,,1,1 x 1", "priority"),
     ],
 )
 def test_own_cells_that_are_wrong_are_told(tmp_path: Path, cells: str, where: str) -> None:

@@ -2,8 +2,8 @@
 
 ::
 
-    name,class,arrival_s,launch_s,startup_s,gpus,priority,persistent_bytes,ephemeral_bytes,skew,phases
-    0,vgg16,12.5,,0.0,2,0,,,0.7427229,1000 x 0.25; 500 x 0.4
+    name,class,arrival_s,launch_s,startup_s,gpus,priority,persistent_bytes,ephemeral_bytes,skew,announced,phases
+    0,vgg16,12.5,,0.0,2,0,,,0.7427229,1,1000 x 0.25; 500 x 0.4
 
 The last cell has the parts of the job: iterations and the seconds that each takes; `500 x 0.4 / 50` where 50 of them
 are an epoch. Empty cells are not known. Numbers are written so that they are read back bit for bit.
@@ -32,6 +32,7 @@ COLUMNS = (
     "persistent_bytes",
     "ephemeral_bytes",
     "skew",
+    "announced",
     "phases",
 )
 
@@ -60,7 +61,7 @@ def read(file: str, lines: Sequence[str]) -> Trace:
     """
     sheet = Sheet(file, lines, ",")
     places = sheet.columns(COLUMNS, "a trace of ecoshare's own form")
-    name, job_class, arrival, launch, startup, gpus, priority, persistent, ephemeral, skew, phases = places
+    name, job_class, arrival, launch, startup, gpus, priority, persistent, ephemeral, skew, announced, phases = places
     jobs = []
     for row in sheet.rows():
         job = TraceJob(
@@ -74,6 +75,7 @@ def read(file: str, lines: Sequence[str]) -> Trace:
             startup_s=sheet.number(row, startup),
             launch_s=sheet.number(row, launch) if row[1][launch].strip() else None,
             skew=_skew(sheet, row, skew),
+            announced=bool(sheet.whole(row, announced, least=0)),
             line=row[0],
         )
         if not sheet.mistakes:
@@ -95,6 +97,7 @@ def _cells(job: TraceJob) -> list[str]:
         "" if memory is None else str(memory.persistent_bytes),
         "" if memory is None else str(memory.ephemeral_bytes),
         "" if job.skew is None else repr(job.skew),
+        str(int(job.announced)),
         "; ".join(_phase(phase) for phase in job.phases),
     ]
 

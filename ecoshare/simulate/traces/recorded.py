@@ -174,6 +174,7 @@ def _job(story: _Story, others: Sequence[_Story], memory: MemoryDemand | None) -
         priority=spec.priority,
         memory=memory or spec.memory,
         startup_s=startup_s,
+        announced=spec.service_s is not None,
         launch_s=max(0.0, story.launched_s - story.started_s),
     )
 

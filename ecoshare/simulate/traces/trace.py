@@ -37,6 +37,7 @@ class TraceJob:
         memory: On each GPU; None where the trace does not say.
         startup_s: Time with its turn in which it does no iteration: until the first begins, and after the last.
         launch_s: Until it wants its turn, from the decision to start it; None where the trace does not say.
+        announced: Whether its length is known before it runs, as by a profile of its class.
         skew: Share of the largest tensor in the model's parameters, 0 to 1; None where the model is not known.
         line: In its file, from 1; 0 where there is none. A job is the same wherever it stands.
     """
@@ -51,6 +52,7 @@ class TraceJob:
     startup_s: float = 0.0
     launch_s: float | None = None
     skew: float | None = None
+    announced: bool = True
     line: int = field(default=0, compare=False)
 
     @property

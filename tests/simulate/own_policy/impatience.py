@@ -1,0 +1,23 @@
+"""Whoever has waited long goes first."""
+
+import math
+
+from patience import Patience
+
+from ecoshare.core.states import JobState
+
+
+class Impatient(Patience):
+    """As that, but whoever has waited for ten times as long goes before all who have not."""
+
+    name = "impatient"
+
+    def changes_s(self, job, at_s):
+        waits = job.state is JobState.QUEUED and not job.level
+        return job.waits_since_s + 10.0 * self.patience_s if waits else math.inf
+
+    def change(self, job, at_s):
+        job.level = 1
+
+    def order(self, job, at_s):
+        return (-job.level, *super().order(job, at_s))
