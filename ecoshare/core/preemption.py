@@ -53,7 +53,8 @@ class Preemption:
         self.movable = MovableJobs()
         self._room, self._fits = room, fits
         self._giving: set[Job] = set()
-        self._coming: Counter[str] = Counter()  # by node, devices of those that give way
+        self._coming: Counter[str] = Counter()  # by node, devices of those that give way; never changed, but replaced
+        self._coming_devices = 0
         self._claimants: list[Job] = []  # that wait for these
         self._idle = 0  # devices that nobody who waited could use when all were looked at
 
@@ -61,7 +62,8 @@ class Preemption:
         """A job leaves its places, maybe one that gave way."""
         if job in self._giving:
             self._giving.remove(job)
-            self._coming -= Counter(lane.device.node for lane in job.lanes)
+            self._coming = self._coming - Counter(lane.device.node for lane in job.lanes)
+            self._coming_devices -= job.spec.gpus
 
     def order_changed(self) -> None:
         """All must be looked at again."""
@@ -70,16 +72,19 @@ class Preemption:
     def walk(self, waiting: WaitingJobs, newcomer: Job | None, at_s: float) -> Iterator[Start | GiveWay]:
         """What is to be done now, one after the other; each must be done before the next is asked for."""
         new = [newcomer] if newcomer is not None and waiting.is_first(newcomer) else []
-        few = sorted([*self._claimants, *new], key=attrgetter("place"))
-        claims = yield from self._seat(Walk([few]) if few else None, at_s)
-        if self._room.free - claims.held + claims.coming > self._idle:
-            claims = yield from self._seat(waiting.walk(), at_s)
-        self._idle = self._room.free - claims.held + claims.coming
+        idle = self._room.free + self._coming_devices
+        if self._claimants or new:
+            few = sorted([*self._claimants, *new], key=attrgetter("place"))
+            idle = yield from self._seat(Walk([few]), at_s)
+        if idle > self._idle:
+            idle = yield from self._seat(waiting.walk(), at_s)
+        self._idle = idle
 
-    def _seat(self, walk: Walk | None, at_s: float) -> Generator[Start | GiveWay, None, _Claims]:
-        claims = _Claims(sum(self._coming.values()), self._coming.copy())
+    def _seat(self, walk: Walk, at_s: float) -> Generator[Start | GiveWay, None, int]:
+        """Go through some of the queue; returns the devices that nobody of it can use, now or when they come."""
+        claims = _Claims(self._coming_devices, self._coming)
         self._claimants = []
-        while walk is not None and (job := walk.job) is not None:
+        while (job := walk.job) is not None:
             if lanes := self._place(job, claims):
                 yield Start(job, lanes)
                 walk.go_on()
@@ -91,10 +96,11 @@ class Preemption:
             if victims:
                 yield GiveWay(victims, job)
                 self._giving.update(victims)
-                self._coming.update(lane.device.node for each in victims for lane in each.lanes)
+                self._coming = self._coming + Counter(lane.device.node for each in victims for lane in each.lanes)
+                self._coming_devices += sum(each.spec.gpus for each in victims)
             self._claimants.append(job)
             walk.go_on()
-        return claims
+        return self._room.free - claims.held + claims.coming
 
     def _place(self, job: Job, claims: _Claims) -> tuple[Lane, ...]:
         if job.spec.gpus > self._room.free - claims.held:

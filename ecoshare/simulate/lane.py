@@ -247,9 +247,8 @@ class VirtualLane:
         seats = list(self.seats.values())
         if before in seats:
             before.since_s = now_s
-        chosen = next_holder(
-            [Contender(slot, each.rank, each.service_s, each.since_s) for slot, each in enumerate(seats)]
-        )
+        contenders = [Contender(slot, each.rank, each.service_s, each.since_s) for slot, each in enumerate(seats)]
+        chosen = next_holder(contenders) if len(contenders) != 1 else 0
         if chosen is not None:
             holder = self.holder = seats[chosen]
             if holder is not before:
