@@ -32,7 +32,7 @@ class Seat:
     """An attempt of a job in its lane.
 
     Attributes:
-        left_s: Work that is left, in seconds alone on the device that the trace was made on.
+        left_s: Work that is left, in seconds alone on the device that the trace was made on; `work_s`: of all of it.
         held_s: Time that this attempt has held the turn.
         service_s: The same by its weight, on the lane's clock of service.
         since_s: When it began to wait.
@@ -45,6 +45,7 @@ class Seat:
     lanes: tuple[int, ...]
     left_s: float
     began_left_s: float
+    work_s: float
     rank: int = 0
     weight: float = 1.0
     held_s: float = 0.0
@@ -103,7 +104,7 @@ class Seat:
 
     def _phase(self) -> tuple[float, int, float]:
         """Of the phase that it is in: work done there, negative before the first; iterations, and how long one is."""
-        done_s = self.job.service_s - self.left_s - self.job.startup_s
+        done_s = self.work_s - self.left_s - self.job.startup_s
         for phase in self.job.phases:
             whole_s = phase.iterations * phase.iteration_s
             if done_s < whole_s * (1.0 - _NEARLY):
@@ -117,7 +118,7 @@ class Seat:
         """Iterations that are done when so much is left."""
         if left_s <= 0.0:
             return self.job.iterations
-        done_s, count = self.job.service_s - left_s - self.job.startup_s, 0
+        done_s, count = self.work_s - left_s - self.job.startup_s, 0
         for phase in self.job.phases:
             if done_s <= 0.0:
                 break
@@ -280,7 +281,6 @@ class VirtualLane:
 
     def _look_s(self) -> float:
         """When progress is looked at next; never where one is alone, and what it has done follows from the time."""
-        if len(self.seats) == 1:
+        if len(self.seats) == 1 or self.holder is None:
             return math.inf
-        least_s = min(seat.held_s for seat in self.seats.values())
-        return max(self.at_s, self.looked_s + max(TOLD_S, TOLD_SHARE * least_s))
+        return max(self.at_s, self.looked_s + max(TOLD_S, TOLD_SHARE * self.holder.held_s))

@@ -68,7 +68,7 @@ class _Running:
     """A job that has come and not ended.
 
     Attributes:
-        left_s: Work that its next attempt begins with.
+        left_s: Work that its next attempt begins with; `work_s`: of the whole job.
         placed_s: Time for which it has had a place.
         since_s: When its present attempt got one.
         demand_s: Of the account, when it came.
@@ -76,6 +76,7 @@ class _Running:
 
     job: TraceJob
     left_s: float
+    work_s: float
     demand_s: float
     start_s: float = math.inf
     placed_s: float = 0.0
@@ -170,10 +171,13 @@ class Simulator:
 
     def _arrive(self, job: TraceJob) -> None:
         self._account.want(job.gpus, job.arrival_s)
-        self._jobs[job.name] = _Running(job, job.service_s, self._account.demand_s)
-        self._tell(JobArrived(job.arrival_s, self._spec(job)))
+        work_s = job.service_s
+        self._jobs[job.name] = _Running(job, work_s, work_s, self._account.demand_s)
+        self._tell(JobArrived(job.arrival_s, self._spec(job, work_s)))
 
-    def _spec(self, job: TraceJob) -> JobSpec:
+    def _spec(self, job: TraceJob, work_s: float) -> JobSpec:
+        if len(job.phases) > 1:
+            work_s = job.startup_s + expected_s(job, work_s - job.startup_s)
         return JobSpec(
             name=job.name,
             job_class=job.job_class,
@@ -181,7 +185,7 @@ class Simulator:
             nodes=self._cluster.most_nodes(job),
             priority=job.priority,
             iterations=job.iterations,
-            service_s=job.startup_s + expected_s(job, job.service_s - job.startup_s) if job.announced else None,
+            service_s=work_s if job.announced else None,
             power_w=self._world.watts(job),
             movable=True,
             memory=job.memory,
@@ -225,7 +229,7 @@ class Simulator:
 
     def _start(self, command: StartJob, now_s: float) -> None:
         running = self._jobs[command.job]
-        seat = Seat(running.job, command.attempt, command.lanes, running.left_s, running.left_s)
+        seat = Seat(running.job, command.attempt, command.lanes, running.left_s, running.left_s, running.work_s)
         running.seat, running.since_s, running.attempts = seat, now_s, command.attempt
         running.start_s = min(running.start_s, now_s)
         launch_s = self._costs.start_s if running.job.launch_s is None else running.job.launch_s
@@ -329,7 +333,7 @@ class Simulator:
             start_s=running.start_s,
             finish_s=now_s,
             gpus=job.gpus,
-            service_s=job.service_s,
+            service_s=running.work_s,
             placed_s=running.placed_s,
             attempts=running.attempts,
             contention=max(1.0, wanted / self._cluster.size),
