@@ -45,7 +45,6 @@ from ecoshare.core.events import (
     JobArrived,
     JobExited,
     Outcome,
-    Planned,
     Refused,
     RunOpened,
     StopRequested,
@@ -424,24 +423,14 @@ class Driver:
                 self._start_job(command)
             case SetShares():
                 self._set_shares(command)
-            case ProfileJob() | ApplySetting() | MeasureTrial() | Ask():
+            case ProfileJob() | ApplySetting() | MeasureTrial() | Ask() | AskPlanner():
                 assert self._measuring is not None and self._tasks is not None
                 self._measuring.start(command, self._tasks)
-            case AskPlanner():
-                assert self._tasks is not None
-                self._tasks.create_task(self._plan(command))
             case WakeAt():
                 wait_s = max(0.0, command.at_s - self.now_s())
                 asyncio.get_running_loop().call_later(wait_s, self._tell, partial(Done, command=command.id))
             case KillJob():
                 self._send(Stop(command.job, command.attempt, command.at_once, command.reason, GRACE_S))
-
-    async def _plan(self, command: AskPlanner) -> None:
-        """Ask a planner, beside everything else."""
-        from ecoshare.advise.planners import answer
-
-        planned = await asyncio.to_thread(answer, command, 0.0)
-        self._tell(partial(Planned, command=command.id, shares=planned.shares))
 
     def _open_lane(self, command: OpenLane) -> None:
         self.tables[command.lane] = LaneTable.create(self.shared / f"lane{command.lane}")

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from ecoshare.core.commands import ApplySetting, Ask, MeasureTrial, ProfileJob
+from ecoshare.core.commands import ApplySetting, Ask, AskPlanner, MeasureTrial, ProfileJob
 from ecoshare.core.events import (
     Advised,
     Done,
     Event,
+    Planned,
     Profiled,
     Refused,
     StopRequested,
@@ -62,7 +63,7 @@ class Attempt(Protocol):
 
 @dataclass(slots=True)
 class Measuring:
-    """Carries out the commands that measure.
+    """Carries out the commands that measure, and those that ask.
 
     Attributes:
         attempts: Under way, by job.
@@ -91,7 +92,9 @@ class Measuring:
     then_stop: bool = False
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def start(self, command: ProfileJob | ApplySetting | MeasureTrial | Ask, tasks: asyncio.TaskGroup) -> None:
+    def start(
+        self, command: ProfileJob | ApplySetting | MeasureTrial | Ask | AskPlanner, tasks: asyncio.TaskGroup
+    ) -> None:
         """Begin to carry out a command."""
         match command:
             case ProfileJob():
@@ -102,9 +105,17 @@ class Measuring:
                 work = self._measure_trial(command)
             case Ask():
                 work = self._ask(command)
+            case AskPlanner():
+                work = self._plan(command)
         task = tasks.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+
+    async def _plan(self, command: AskPlanner) -> None:
+        """Ask a planner, beside everything else."""
+        from ecoshare.advise.planners import shares
+
+        self.tell(partial(Planned, command=command.id, shares=await asyncio.to_thread(shares, command)))
 
     # A job alone
 

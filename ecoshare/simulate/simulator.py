@@ -212,9 +212,9 @@ class Simulator:
             case WakeAt():
                 self._push(command.at_s, _What.WAKE, command.id)
             case AskPlanner():
-                from ecoshare.advise.planners import answer  # scipy, for those who need it
+                from ecoshare.advise.planners import shares  # scipy, for those who need it
 
-                self._push(now_s, _What.DONE, (command.id, answer(command, now_s)))
+                self._push(now_s, _What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
             case OpenLane():
                 self._lanes[command.lane] = VirtualLane(command.lane, self._costs.handover_s)
                 device = self._devices.setdefault(command.device, VirtualDevice(command.device))

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from ecoshare.advise.planners import answer
+from ecoshare.advise.planners import shares
 from ecoshare.core.commands import (
     ApplySetting,
     Ask,
@@ -138,7 +138,7 @@ class VirtualDriver:
             case Ask():
                 self._ask(command)
             case AskPlanner():
-                self._at(self.now_s + 0.2, partial(Planned, command=command.id, shares=answer(command, 0.0).shares))
+                self._at(self.now_s + 0.2, partial(Planned, command=command.id, shares=shares(command)))
             case WakeAt():
                 self._at(command.at_s, partial(Done, command=command.id))
             case SetShares():

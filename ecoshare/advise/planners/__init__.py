@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 from ecoshare.advise.planners.allox import match
 from ecoshare.core.commands import AskPlanner
-from ecoshare.core.events import Planned
 
 PLANNERS: dict[str, Callable[[AskPlanner], dict[str, float]]] = {"allox": match}
 """By the name that a policy asks for."""
 
 
-def answer(plan: AskPlanner, at_s: float) -> Planned:
+def shares(plan: AskPlanner) -> dict[str, float]:
     """What the planner says. Equal questions give equal answers: no solver is limited by time."""
-    return Planned(at_s, plan.id, PLANNERS[plan.planner](plan))
+    return PLANNERS[plan.planner](plan)

@@ -9,12 +9,13 @@ from ecoshare.core.commands import PlanJob
 from ecoshare.core.events import Config
 from ecoshare.core.policies.shares import OPTIONS, Shares
 from ecoshare.core.policies.srtf import expected_s
-from ecoshare.core.records import Job, Key, Lane
+from ecoshare.core.policies.usual import Usual
+from ecoshare.core.records import Job, Key
 
 ALPHA = 0.2
 
 
-class Allox:
+class Allox(Usual):
     """A minimum-cost matching of jobs to places in the queues of the devices, in rounds.
 
     Source: Le et al., "AlloX: Compute Allocation in Hybrid Clusters", EuroSys 2020: a job that is the k-th from the end
@@ -25,9 +26,6 @@ class Allox:
     """
 
     name: ClassVar[str] = "allox"
-    places: ClassVar[int | None] = None
-    preempts: ClassVar[bool] = True
-    backfill: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = (*OPTIONS, "alpha")
     planner: ClassVar[str] = "allox"
 
@@ -63,15 +61,3 @@ class Allox:
     def order(self, job: Job, at_s: float) -> Key:
         """As arranged when the round began."""
         return (job.level,)
-
-    def drift(self, job: Job) -> float:
-        """None within a round."""
-        return 0.0
-
-    def lane(self, lane: Lane) -> Key:
-        """The emptiest."""
-        return (len(lane.jobs), lane.number)
-
-    def rank(self, job: Job) -> float:
-        """As arranged when the round began."""
-        return job.level

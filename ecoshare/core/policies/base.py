@@ -36,7 +36,7 @@ class Policy(Protocol):
         ...
 
     def drift(self, job: Job) -> float:
-        """By how much the first part of its order changes in a second while it runs."""
+        """By how much the first part of its order changes in a second while it runs; asked where `preempts` is true."""
         ...
 
     def lane(self, lane: Lane) -> Key:

@@ -8,12 +8,13 @@ from typing import ClassVar
 from ecoshare.core.events import Config
 from ecoshare.core.policies.shares import OPTIONS, Shares, with_spare
 from ecoshare.core.policies.srtf import expected_s
-from ecoshare.core.records import Job, Key, Lane
+from ecoshare.core.policies.usual import Usual
+from ecoshare.core.records import Job, Key
 
 _STEPS = 60
 
 
-class FinishTime:
+class FinishTime(Usual):
     """Minimises the largest finish-time ratio, in rounds.
 
     rho_i = (age_i + need_i / x_i) / (isolated_i + need_i / s_i), with x_i the share of time, s_i = min(1, devices /
@@ -23,9 +24,6 @@ class FinishTime:
     """
 
     name: ClassVar[str] = "finish-time"
-    places: ClassVar[int | None] = None
-    preempts: ClassVar[bool] = True
-    backfill: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = OPTIONS
 
     def __init__(self, options: Mapping[str, float]) -> None:
@@ -77,15 +75,3 @@ class FinishTime:
     def order(self, job: Job, at_s: float) -> Key:
         """As arranged when the round began."""
         return (job.level,)
-
-    def drift(self, job: Job) -> float:
-        """None within a round."""
-        return 0.0
-
-    def lane(self, lane: Lane) -> Key:
-        """The emptiest."""
-        return (len(lane.jobs), lane.number)
-
-    def rank(self, job: Job) -> float:
-        """As arranged when the round began."""
-        return job.level

@@ -11,10 +11,11 @@ from typing import ClassVar
 from ecoshare.core.events import Config
 from ecoshare.core.policies.queues import OPTIONS, Queues
 from ecoshare.core.policies.tiresias import LIMITS_GPU_S
-from ecoshare.core.records import Job, Key, Lane
+from ecoshare.core.policies.usual import Usual
+from ecoshare.core.records import Job, Key
 
 
-class Gittins:
+class Gittins(Usual):
     """The job with the largest chance to end for the GPU-time that it would take goes first, in the queues of Tiresias.
 
     For a job that has had a, of lengths S like those of the past::
@@ -27,9 +28,6 @@ class Gittins:
     """
 
     name: ClassVar[str] = "gittins"
-    places: ClassVar[int | None] = None
-    preempts: ClassVar[bool] = True
-    backfill: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = (*OPTIONS, "fixed", "quantum")
 
     def __init__(self, options: Mapping[str, float], past_gpu_s: Sequence[float]) -> None:
@@ -84,14 +82,6 @@ class Gittins:
     def order(self, job: Job, at_s: float) -> Key:
         """Queue, then the largest index."""
         return (job.level, -self.index(self._quanta(job, at_s) * self._quantum))
-
-    def drift(self, job: Job) -> float:
-        """None: the index is looked up anew after each quantum."""
-        return 0.0
-
-    def lane(self, lane: Lane) -> Key:
-        """The emptiest."""
-        return (len(lane.jobs), lane.number)
 
     def rank(self, job: Job) -> float:
         """Place by queue and index."""

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from ecoshare.core.events import Config
 from ecoshare.core.policies.queues import OPTIONS, Queues
-from ecoshare.core.records import Job, Key, Lane
+from ecoshare.core.policies.usual import Usual
+from ecoshare.core.records import Job, Key
 
 ASSUMED_W = 200.0
 """Of a job whose draw nobody knows, for each of its GPUs."""
@@ -17,7 +18,7 @@ LIMITS_J = (650e3, 1440e3)
 """Those of `tiresias` at 200 W."""
 
 
-class LeastEnergy:
+class LeastEnergy(Usual):
     """The job that has cost the fewest joules goes first, by queues.
 
     Ours: `tiresias` counts the time that a GPU is taken, this one what it draws meanwhile, so that of two jobs of one
@@ -26,9 +27,6 @@ class LeastEnergy:
     """
 
     name: ClassVar[str] = "least-energy"
-    places: ClassVar[int | None] = None
-    preempts: ClassVar[bool] = True
-    backfill: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = OPTIONS
 
     def __init__(self, options: Mapping[str, float]) -> None:
@@ -43,15 +41,3 @@ class LeastEnergy:
     def order(self, job: Job, at_s: float) -> Key:
         """Queue, then first start, then when it came into the queue."""
         return (job.level, math.inf if job.first_start_s is None else job.first_start_s, job.level_s)
-
-    def drift(self, job: Job) -> float:
-        """None: what it has cost shows when it changes its queue."""
-        return 0.0
-
-    def lane(self, lane: Lane) -> Key:
-        """The emptiest."""
-        return (len(lane.jobs), lane.number)
-
-    def rank(self, job: Job) -> float:
-        """Queue."""
-        return job.level

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from ecoshare.core.events import Config
 from ecoshare.core.policies.shares import OPTIONS, Shares, with_spare
-from ecoshare.core.records import Job, Key, Lane
+from ecoshare.core.policies.usual import Usual
+from ecoshare.core.records import Job, Key
 
 
-class MaxMin:
+class MaxMin(Usual):
     """Equal GPU-time for all, in rounds.
 
     Source: Narayanan et al., "Gavel", OSDI 2020, section 4.1 (least attained service as max-min fairness), on devices
@@ -18,9 +19,6 @@ class MaxMin:
     """
 
     name: ClassVar[str] = "max-min"
-    places: ClassVar[int | None] = None
-    preempts: ClassVar[bool] = True
-    backfill: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = OPTIONS
 
     def __init__(self, options: Mapping[str, float]) -> None:
@@ -35,18 +33,6 @@ class MaxMin:
     def order(self, job: Job, at_s: float) -> Key:
         """As arranged when the round began."""
         return (job.level,)
-
-    def drift(self, job: Job) -> float:
-        """None within a round."""
-        return 0.0
-
-    def lane(self, lane: Lane) -> Key:
-        """The emptiest."""
-        return (len(lane.jobs), lane.number)
-
-    def rank(self, job: Job) -> float:
-        """As arranged when the round began."""
-        return job.level
 
 
 def _allocate(jobs: Sequence[Job], devices: int, _at_s: float) -> list[float]:

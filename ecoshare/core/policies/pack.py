@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ecoshare.core.records import Job, Key, Lane
+from ecoshare.core.policies.usual import Usual
+from ecoshare.core.records import Job, Key
 
 
-class Pack:
+class Pack(Usual):
     """As many jobs at once as fit; in a lane the earliest has the turn and the others fill its gaps.
 
     Hands the turn over as seldom as can be, so it wastes least; jobs finish in the order of their arrival. This is
@@ -15,22 +16,11 @@ class Pack:
     """
 
     name: ClassVar[str] = "pack"
-    places: ClassVar[int | None] = None
     preempts: ClassVar[bool] = False
-    backfill: ClassVar[bool] = True
-    options: ClassVar[tuple[str, ...]] = ()
 
     def order(self, job: Job, at_s: float) -> Key:
         """Order of arrival."""
-        return ()
-
-    def drift(self, job: Job) -> float:
-        """None."""
-        return 0.0
-
-    def lane(self, lane: Lane) -> Key:
-        """The emptiest, so that no lane idles while another has work waiting."""
-        return (len(lane.jobs), lane.number)
+        return (job.arrival_s,)
 
     def rank(self, job: Job) -> float:
         """Order of arrival."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from ecoshare.core.policies.srtf import expected_s
-from ecoshare.core.records import Job, Key, Lane
+from ecoshare.core.policies.srtf import drift, expected_s
+from ecoshare.core.policies.usual import Usual
+from ecoshare.core.records import Job, Key
 
 
-class Srsf:
+class Srsf(Usual):
     """The job that needs the least GPU-time to finish goes first.
 
     A large job holds up as many others as it takes GPUs, so its time counts that often. Source: Gu et al., "Tiresias",
@@ -17,10 +18,6 @@ class Srsf:
     """
 
     name: ClassVar[str] = "srsf"
-    places: ClassVar[int | None] = None
-    preempts: ClassVar[bool] = True
-    backfill: ClassVar[bool] = True
-    options: ClassVar[tuple[str, ...]] = ()
 
     def order(self, job: Job, at_s: float) -> Key:
         """Remaining GPU-time, seconds; among those that have not shown it, fewest iterations first."""
@@ -29,12 +26,4 @@ class Srsf:
 
     def drift(self, job: Job) -> float:
         """What remains shrinks, on each of its GPUs."""
-        return -float(job.spec.gpus)
-
-    def lane(self, lane: Lane) -> Key:
-        """The emptiest."""
-        return (len(lane.jobs), lane.number)
-
-    def rank(self, job: Job) -> float:
-        """Remaining GPU-time, seconds."""
-        return expected_s(job, job.told_s) * job.spec.gpus
+        return drift(job) * job.spec.gpus

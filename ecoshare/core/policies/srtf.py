@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from ecoshare.core.records import Job, Key, Lane
+from ecoshare.core.policies.usual import Usual
+from ecoshare.core.records import Job, Key
 
 
-class Srtf:
+class Srtf(Usual):
     """The job that needs the least turn time to finish goes first: the best mean JCT where lengths are known.
 
     Source: SRTF of Salus (Yu and Chowdhury, MLSys 2020, section 4). A job whose `iterations` nobody gave, or that
@@ -18,26 +19,19 @@ class Srtf:
     """
 
     name: ClassVar[str] = "srtf"
-    places: ClassVar[int | None] = None
-    preempts: ClassVar[bool] = True
-    backfill: ClassVar[bool] = True
-    options: ClassVar[tuple[str, ...]] = ()
 
     def order(self, job: Job, at_s: float) -> Key:
         """Remaining turn time, seconds; among those that have not shown it, fewest iterations first."""
         return (expected_s(job, at_s), math.inf if job.spec.iterations is None else job.spec.iterations)
 
     def drift(self, job: Job) -> float:
-        """What remains shrinks."""
-        return -1.0
+        """What remains shrinks; where it is not known, what was had grows."""
+        return drift(job)
 
-    def lane(self, lane: Lane) -> Key:
-        """The emptiest."""
-        return (len(lane.jobs), lane.number)
 
-    def rank(self, job: Job) -> float:
-        """Remaining turn time, seconds."""
-        return expected_s(job, job.told_s)
+def drift(job: Job) -> float:
+    """By how much what a job is expected to need changes in a second while it runs."""
+    return 1.0 if job.remaining_s(job.told_s) is None else -1.0
 
 
 def expected_s(job: Job, at_s: float) -> float:

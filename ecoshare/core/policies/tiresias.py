@@ -8,12 +8,13 @@ from typing import ClassVar
 
 from ecoshare.core.events import Config
 from ecoshare.core.policies.queues import OPTIONS, Queues
-from ecoshare.core.records import Job, Key, Lane
+from ecoshare.core.policies.usual import Usual
+from ecoshare.core.records import Job, Key
 
 LIMITS_GPU_S = (3250.0, 7200.0)
 
 
-class Tiresias:
+class Tiresias(Usual):
     """The job that has had the least GPU-time goes first, by queues: short jobs end soon although no length is known.
 
     Source: Gu et al., "Tiresias", NSDI 2019, section 3.3 (2D-LAS: service is GPUs x time). In a queue the job that was
@@ -22,9 +23,6 @@ class Tiresias:
     """
 
     name: ClassVar[str] = "tiresias"
-    places: ClassVar[int | None] = None
-    preempts: ClassVar[bool] = True
-    backfill: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = OPTIONS
 
     def __init__(self, options: Mapping[str, float]) -> None:
@@ -39,15 +37,3 @@ class Tiresias:
     def order(self, job: Job, at_s: float) -> Key:
         """Queue, then first start, then when it came into the queue."""
         return (job.level, math.inf if job.first_start_s is None else job.first_start_s, job.level_s)
-
-    def drift(self, job: Job) -> float:
-        """None: what it has had shows when it changes its queue."""
-        return 0.0
-
-    def lane(self, lane: Lane) -> Key:
-        """The emptiest."""
-        return (len(lane.jobs), lane.number)
-
-    def rank(self, job: Job) -> float:
-        """Queue."""
-        return job.level

@@ -1,0 +1,36 @@
+"""What most policies do alike."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from ecoshare.core.records import Job, Key, Lane
+
+
+class Usual(ABC):
+    """Fills the emptiest lane, lets others pass who do not fit, and gives the turn in the order of the queue.
+
+    See `base.Policy` for what each of these means.
+    """
+
+    places: ClassVar[int | None] = None
+    preempts: ClassVar[bool] = True
+    backfill: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def order(self, job: Job, at_s: float) -> Key:
+        """Place of a job in the queue."""
+
+    def drift(self, job: Job) -> float:
+        """None."""
+        return 0.0
+
+    def lane(self, lane: Lane) -> Key:
+        """The emptiest, so that no lane idles while another has work waiting."""
+        return (len(lane.jobs), lane.number)
+
+    def rank(self, job: Job) -> float:
+        """The first part of its place in the queue."""
+        return self.order(job, job.told_s)[0]
