@@ -137,6 +137,9 @@ class PlanJob:
         needs_s: Turn time that it is expected to need still.
         age_s: Since it arrived.
         keeps: It goes on where it is.
+        progress: Part of it that is done.
+        whole_s: Turn time that all of it is expected to take.
+        weight: Of its progress against that of others.
     """
 
     name: str
@@ -144,16 +147,24 @@ class PlanJob:
     needs_s: float
     age_s: float
     keeps: bool = False
+    progress: float = 0.0
+    whole_s: float = 0.0
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class AskPlanner:
-    """A question to a planner: which share of the time should each of these jobs run?"""
+    """A question to a planner: which share of the time should each of these jobs run?
+
+    Attributes:
+        options: Of the policy, by name.
+    """
 
     id: int
     planner: str
     devices: int
     jobs: tuple[PlanJob, ...]
+    options: tuple[tuple[str, float], ...] = ()
 
 
 Command = (

@@ -141,6 +141,7 @@ class JobSpec:
         priority: Higher first.
         iterations: Total number of training iterations, or None where nobody knows.
         service_s: Turn time that it needs in all, alone at the default setting, where that is known before it runs.
+        phases: Epochs and the turn time of each, in order, as its profile or history has them; empty where unknown.
         power_w: What it draws beyond an idle device, for each of its devices, where that is known.
         movable: It can be stopped at any boundary and goes on from there elsewhere.
         retries: How often a failure is tried again.
@@ -156,6 +157,7 @@ class JobSpec:
     priority: int = 0
     iterations: int | None = None
     service_s: float | None = None
+    phases: tuple[tuple[float, float], ...] = ()
     power_w: float | None = None
     movable: bool = False
     retries: int = 0

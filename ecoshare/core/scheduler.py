@@ -200,7 +200,8 @@ class Scheduler:
         if not jobs:
             return self._choose(at_s)
         self._planning = next(self._ids)
-        plan = AskPlanner(self._planning, cast(Planning, self._policy).planner, devices, jobs)
+        policy = cast(Planning, self._policy)
+        plan = AskPlanner(self._planning, policy.planner, devices, jobs, policy.planned_by)
         return [plan, *self._pace.wake()]
 
     def _planned(self, event: Planned) -> list[Command]:

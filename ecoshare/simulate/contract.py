@@ -364,7 +364,8 @@ class _Probe:
         if isinstance(policy, Rounds):
             self.round_s, self.arrange = policy.round_s, self._arrange
         if isinstance(policy, Planning):
-            self.planner, self.question, self.told = policy.planner, policy.question, policy.told
+            self.planner, self.planned_by = policy.planner, policy.planned_by
+            self.question, self.told = policy.question, policy.told
 
     def order(self, job: Job, at_s: float) -> Any:
         place = self._ask("order", job, at_s)

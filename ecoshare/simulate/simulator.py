@@ -186,6 +186,7 @@ class Simulator:
             priority=job.priority,
             iterations=job.iterations,
             service_s=work_s if job.announced else None,
+            phases=_epochs(job),
             power_w=self._world.watts(job),
             movable=True,
             memory=job.memory,
@@ -338,3 +339,14 @@ class Simulator:
             attempts=running.attempts,
             contention=max(1.0, wanted / self._cluster.size),
         )
+
+
+def _epochs(job: TraceJob) -> tuple[tuple[float, float], ...]:
+    """Epochs and their seconds, phase by phase; nothing where it does not count any."""
+    if not job.announced or any(phase.epoch_iterations is None for phase in job.phases):
+        return ()
+    return tuple(
+        (phase.iterations / phase.epoch_iterations, phase.iteration_s * phase.epoch_iterations)
+        for phase in job.phases
+        if phase.epoch_iterations is not None
+    )

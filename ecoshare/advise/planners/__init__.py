@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ecoshare.advise.planners.allox import match
+from ecoshare.advise.planners.shockwave import rounds
 from ecoshare.core.commands import AskPlanner
 
-PLANNERS: dict[str, Callable[[AskPlanner], dict[str, float]]] = {"allox": match}
+PLANNERS: dict[str, Callable[[AskPlanner], dict[str, float]]] = {"allox": match, "shockwave": rounds}
 """By the name that a policy asks for."""
 
 

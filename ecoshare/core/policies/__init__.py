@@ -22,6 +22,7 @@ from ecoshare.core.policies.least_energy import LeastEnergy
 from ecoshare.core.policies.max_min import MaxMin
 from ecoshare.core.policies.pack import Pack
 from ecoshare.core.policies.priority import Priority
+from ecoshare.core.policies.shockwave import Shockwave
 from ecoshare.core.policies.smallest import Smallest
 from ecoshare.core.policies.srsf import Srsf
 from ecoshare.core.policies.srtf import Srtf
@@ -42,6 +43,7 @@ POLICIES: dict[str, Any] = {
         MaxMin,
         Pack,
         Priority,
+        Shockwave,
         Smallest,
         Srsf,
         Srtf,

@@ -34,6 +34,7 @@ class Allox(Usual):
             options, lambda jobs, _devices, _at_s: [self._told.get(job.spec.name, 0.0) for job in jobs]
         )
         self.round_s, self.arrange = self._shares.round_s, self._shares.arrange
+        self.planned_by: tuple[tuple[str, float], ...] = ()
         self._alpha = options.get("alpha", ALPHA)
         self._told: dict[str, float] = {}
 

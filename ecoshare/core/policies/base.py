@@ -67,9 +67,11 @@ class Planning(Protocol):
 
     Attributes:
         planner: Its name in `ecoshare/advise/planners`.
+        planned_by: Options that the planner must know.
     """
 
     planner: ClassVar[str]
+    planned_by: tuple[tuple[str, float], ...]
 
     def question(self, jobs: Sequence[Job], devices: int, at_s: float) -> tuple[PlanJob, ...]:
         """What it is to be asked; nothing where the last answer will do."""
