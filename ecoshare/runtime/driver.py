@@ -203,7 +203,9 @@ class Driver:
             for command in commands:
                 self._carry_out(command)
             await asyncio.sleep(0)  # a queue that is never empty must not keep Ctrl-C out
-            if not self.core.live_jobs and (not self._to_arrive or self.core.stopping) and self.core.lanes:
+            over = not self.core.live_jobs and (not self._to_arrive or self.core.stopping) and self.core.lanes
+            assert self._measuring is not None
+            if over and not self._measuring.windows:
                 return
 
     def _tell(self, make: Callable[..., Event]) -> None:

@@ -36,7 +36,7 @@ from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.sampler import Sampler
 from ecoshare.runtime.settings import Settings
 from ecoshare.runtime.trial import Place, TrialVoid, TrialWindow
-from ecoshare.runtime.window import Measured, Window, WindowFailed
+from ecoshare.runtime.window import ENDED_IN_WINDOW, Measured, Window, WindowFailed
 
 if TYPE_CHECKING:
     from ecoshare.advise.adviser import TunerAdviser
@@ -74,6 +74,7 @@ class Measuring:
         settings: Of the device; None where nothing may be set.
         adviser: Of the tuner; None where nothing is searched.
         then_stop: Whether the run is for one search alone.
+        windows: How many are open; one whose job has ended may yet hold its profile.
     """
 
     plan: Plan
@@ -91,6 +92,7 @@ class Measuring:
     adviser: TunerAdviser | None = None
     then_stop: bool = False
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    windows: int = 0
 
     def start(
         self, command: ProfileJob | ApplySetting | MeasureTrial | Ask | AskPlanner, tasks: asyncio.TaskGroup
@@ -122,24 +124,28 @@ class Measuring:
     async def _profile(self, command: ProfileJob) -> None:
         """Measure a job in a window of its run; the core is told, whatever comes of it."""
         memory, error = None, ""
+        self.windows += 1
         try:
-            measured = await self._window(command)
-            job = self.attempts[command.job].job
-            memory = self.profiler.keep(job, command.attempt, measured, self.ready(), self.sampler)
+            own = self.attempts.get(command.job)
+            if own is None or own.attempt != command.attempt:
+                raise WindowFailed("the job ended before its window")
+            measured = await self._window(command, own)
+            if self.stopping():
+                raise WindowFailed(ENDED_IN_WINDOW)
+            memory = self.profiler.keep(own.job, command.attempt, measured, self.ready(), self.sampler)
         except WindowFailed as failed:
             error = str(failed)
         except (OSError, UnfitEnvironment):
             raise
         except Exception as defect:  # no run ends for a measurement
             error = f"no profile could be made: {defect!r}"
+        finally:
+            self.windows -= 1
         self.tell(partial(Profiled, command=command.id, memory=memory, error=error))
         if self.profiler.stops_the_run:
             self.tell(partial(StopRequested, at_once=False))
 
-    async def _window(self, command: ProfileJob) -> Measured:
-        own = self.attempts.get(command.job)
-        if own is None or own.attempt != command.attempt:
-            raise WindowFailed("the job ended before its window")
+    async def _window(self, command: ProfileJob, own: Attempt) -> Measured:
         window = Window(
             tables=dict(self.tables),
             place=own.places[0],

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -54,6 +53,10 @@ ENDED_IN_WINDOW = "the job ended in its window"
 
 class WindowFailed(Exception):
     """Nothing was measured; the message says why."""
+
+
+class _JobEnded(WindowFailed):
+    """The job ended, or the run is about to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,8 @@ class Window:
         """Make the others wait, measure, and let everybody run again.
 
         Raises:
-            WindowFailed: The job ended meanwhile, the others cannot be made to wait, or no iteration was seen.
+            WindowFailed: The job ended before enough was seen, the others cannot be made to wait, or no iteration was
+                seen.
         """
         result = Measured(self._usage(), self.now_s())
         iteration_s = _iteration_s(result.before)
@@ -166,7 +170,7 @@ class Window:
     def _usage(self) -> Usage:
         usage = self.usage()
         if usage is None:
-            raise WindowFailed(ENDED_IN_WINDOW)
+            raise _JobEnded(ENDED_IN_WINDOW)
         return usage
 
     async def _alone(self, result: Measured) -> None:
@@ -243,10 +247,16 @@ class Window:
         await self._take(result)
         while limits.iterations is not None and self._done() - began < limits.iterations:
             await asyncio.sleep(_LOOK_S)
+        enough = False
         while True:
             await asyncio.sleep(_TAKE_EVERY_S if limits.iterations is None else 0.0)
-            count, wall_s = self._done() - began, self.now_s() - began_s
-            await self._flush()
+            try:
+                count, wall_s = self._done() - began, self.now_s() - began_s
+                await self._flush()
+            except _JobEnded:
+                if enough:  # as of the last look: dearer than it should be, for it was to go on, but sound
+                    return
+                raise
             await self._take(result)
             result.timed_to_s = self.now_s()
             result.marks = trace.read(trace.trace_path(self.folder, self.attempt), skip_bytes)
@@ -257,10 +267,11 @@ class Window:
             result.steady = error is not None and error <= limits.steady
             if limits.iterations is not None:
                 return
-            mean_s = wall_s / count if count else math.inf
-            extra_s = max(0.0, result.observed_s - result.observed * mean_s) if count else 0.0
-            shortest_s = max(limits.shortest_s, _FEWEST_PERIODS * period_s, extra_s / limits.overhead)
-            if count >= _FEWEST_ITERATIONS and wall_s >= shortest_s and (result.steady or wall_s >= limits.longest_s):
+            shortest_s = max(limits.shortest_s, _FEWEST_PERIODS * period_s)
+            enough = count >= _FEWEST_ITERATIONS and wall_s >= shortest_s
+            extra_s = max(0.0, result.observed_s - result.observed * wall_s / count) if count else 0.0
+            cheap = wall_s >= extra_s / limits.overhead
+            if enough and cheap and (result.steady or wall_s >= limits.longest_s):
                 return
             if wall_s >= 5 * limits.longest_s and count:
                 return

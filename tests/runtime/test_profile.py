@@ -21,6 +21,7 @@ from ecoshare.runtime import log
 from tests.runtime.running import ECOSHARE, SCRIPTS, Finished, alone, command, job_file, run, slow_steps
 
 SLOW = SCRIPTS / "slow_steps.py"
+STEPS = 800
 
 
 def profile(folder: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -109,6 +110,20 @@ def test_what_cannot_be_measured_is_said_in_a_line(tmp_path: Path, args: tuple[s
     assert what in done.stderr
 
 
+@pytest.mark.slow
+def test_a_script_that_ends_before_its_times_have_settled_is_measured_by_what_was_seen(tmp_path: Path) -> None:
+    (tmp_path / "slower.py").write_text(
+        "import time\nimport ecoshare\nimport torch\n"
+        "for step in range(300):\n    time.sleep(0.005 + 0.0002 * step)\n    ecoshare.iteration()\n"
+    )
+    done = profile(tmp_path, "slower.py")
+    assert done.returncode == 0, done.stderr
+    (made,) = saved(tmp_path).values()
+    assert not made.steady and "the iteration time had not settled when the window ended" in made.notes
+    assert made.window.measured_s >= 5.0
+    assert made.train is not None and 0.02 < made.train.mean_s < 0.065
+
+
 def test_ctrl_c_ends_a_measurement_at_once_and_keeps_nothing(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*ECOSHARE, "profile", str(SLOW), "--device", "cpu", "--profiles", "profiles", "--", "--steps", "100000"],
@@ -135,7 +150,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     """Two lanes: two jobs of one class side by side, measured as they run."""
     folder = tmp_path_factory.mktemp("shared")
     (folder / "slow_steps.py").write_bytes(SLOW.read_bytes())
-    jobs = [{**slow_steps(name, 500, 20), "script": "slow_steps.py"} for name in ("first", "second")]
+    jobs = [{**slow_steps(name, STEPS, 20), "script": "slow_steps.py"} for name in ("first", "second")]
     yield run(folder, *jobs, options=("--lanes", "2", "--profiles", str(folder / "profiles")))
 
 
@@ -162,12 +177,12 @@ def test_the_first_job_of_a_class_is_measured_in_its_run_while_the_others_wait(s
     }
     inside = {name: sum(began_s + 0.2 < at_s < done.at_s - 0.1 for at_s in each) for name, each in marks.items()}
     assert inside[asked.job] > 20 and inside[other] == 0, "another lane ran in the window"
-    assert all(len(each) == 500 for each in marks.values())
+    assert all(len(each) == STEPS for each in marks.values())
 
 
 @pytest.mark.slow
 def test_measuring_changes_no_bit(shared: Finished) -> None:
-    _, expected = alone(SLOW, ("--steps", "500", "--ms", "20"), SCRIPTS)
+    _, expected = alone(SLOW, ("--steps", str(STEPS), "--ms", "20"), SCRIPTS)
     for name in ("first", "second"):
         assert shared.log(name) == expected
 
@@ -184,7 +199,7 @@ def test_the_next_run_knows_the_class_and_a_changed_script_is_another(shared: Fi
     known = shared.folder.parents[1] / "profiles"
     (made,) = saved(shared.folder.parents[1]).values()
     script = shared.folder.parents[1] / "slow_steps.py"
-    job = {**slow_steps("again", 500, 20), "script": str(script)}
+    job = {**slow_steps("again", STEPS, 20), "script": str(script)}
     again = run(tmp_path, job, options=("--profiles", str(known), "--memory", "4 GiB"))
     assert again.code == 0 and not entries(again, ProfileJob)
     assert made.memory.persistent_bytes is not None and made.memory.ephemeral_bytes is not None
