@@ -56,11 +56,7 @@ class MovableJobs:
     def behind(self, key: Key, at_s: float) -> Iterator[Job]:
         """Those behind a place in the order, the last first."""
         tails = [_behind(line, drift * at_s, key) for drift, line in self._lines.items()]
-        return (
-            (job for _, job in merge(*tails, key=_first, reverse=True))
-            if len(tails) > 1
-            else (job for tail in tails for _, job in tail)
-        )
+        return (job for _, job in merge(*tails, key=_first, reverse=True))
 
     def give_way(self, key: Key, gpus: int, room: int, at_s: float) -> list[Job]:
         """Those that lose their devices to a newcomer; empty where that would not make enough room.

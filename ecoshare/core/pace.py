@@ -47,7 +47,7 @@ class Pace:
     def forget(self, job: Job) -> None:
         """A job has ended."""
         if self._levels is not None:
-            self._timers.drop(job.spec.name)
+            self._timers.set(job.spec.name, math.inf)
 
     def wake(self) -> list[Command]:
         """What to ask for, if the next change comes before all that was asked for."""
@@ -66,7 +66,7 @@ class Pace:
     def rest(self) -> None:
         """No round is to begin before a job comes."""
         self.began_s = -math.inf
-        self._timers.drop(_ROUND)
+        self._timers.set(_ROUND, math.inf)
 
     def owns(self, command: int) -> bool:
         """Whether it is a `WakeAt` of these."""

@@ -96,9 +96,9 @@ class Job:
         By the speed that this attempt shows, else by what was known of the job before.
         """
         held_s = self.held_s(at_s)
-        iteration_s = self.usage.iteration_s
         if self.left_s is not None:
             return max(0.0, self.left_s - (held_s - self.usage.held_s))
+        iteration_s = self.usage.iteration_s
         if self.spec.iterations is not None and iteration_s is not None:
             left = (self.spec.iterations - self.usage.iterations) * iteration_s - (held_s - self.usage.held_s)
         elif self.spec.service_s is not None:

@@ -15,17 +15,6 @@ Fits = Callable[[Lane], bool]
 """Whether a job may be started in a lane."""
 
 
-class _Node:
-    """The devices of one machine.
-
-    Attributes:
-        lanes: Numbers of those that are empty, by device.
-    """
-
-    def __init__(self) -> None:
-        self.lanes: dict[str, list[int]] = {}
-
-
 class Room:
     """All lanes, ordered so that finding a place looks at few of them.
 
@@ -33,7 +22,6 @@ class Room:
         lanes: By number.
         devices: Lanes by the name of their device.
         free: Devices with an empty lane.
-        closed: Whether any lane could not be opened.
     """
 
     def __init__(self, preference: Callable[[Lane], Key]) -> None:
@@ -44,7 +32,7 @@ class Room:
         self._preference = preference
         self._places: SortedList = SortedList()  # (preference, number) of lanes that have a free place
         self._known: dict[int, tuple[Key, int]] = {}
-        self._nodes: dict[str, _Node] = {}
+        self._empty: dict[str, dict[str, list[int]]] = {}  # numbers of the empty lanes, by node and device
         self._by_free: list[dict[str, None]] = [{}]  # names of the nodes with so many free devices
         self._limits: tuple[int, int, int] | None = None
 
@@ -52,8 +40,8 @@ class Room:
         """A lane that is being opened."""
         self.lanes[lane.number] = lane
         self.devices.setdefault(lane.device.name, []).append(lane)
-        if lane.device.node not in self._nodes:
-            self._nodes[lane.device.node] = _Node()
+        if lane.device.node not in self._empty:
+            self._empty[lane.device.node] = {}
             self._by_free[0][lane.device.node] = None
         self._limits = None
 
@@ -126,7 +114,7 @@ class Room:
 
     def free_lanes(self, nodes: Iterable[str]) -> list[int]:
         """Numbers of the empty lanes of some nodes."""
-        return [number for name in nodes for numbers in self._nodes[name].lanes.values() for number in numbers]
+        return [number for name in nodes for numbers in self._empty[name].values() for number in numbers]
 
     def limits(self) -> tuple[int, int, int]:
         """Devices of the largest node, devices in all, and bytes of the largest lane, of what can be had at all."""
@@ -140,7 +128,7 @@ class Room:
 
     def _in_node(self, node: str, gpus: int, fits: Fits, kept: Container[int]) -> list[Lane]:
         """Up to so many empty lanes of a node, on as many devices, those that the policy prefers."""
-        lanes = [self.lanes[number] for numbers in self._nodes[node].lanes.values() for number in numbers]
+        lanes = [self.lanes[number] for numbers in self._empty[node].values() for number in numbers]
         found: dict[str, Lane] = {}
         for lane in sorted(lanes, key=lambda lane: self._known[lane.number]):
             if lane.number not in kept and lane.device.name not in found and fits(lane):
@@ -166,7 +154,7 @@ class Room:
         if len(lane.jobs) < lane.places:
             self._places.add(entry)
         if not lane.jobs:
-            empty = self._nodes[lane.device.node].lanes
+            empty = self._empty[lane.device.node]
             numbers = empty.get(lane.device.name)
             if numbers is None:
                 empty[lane.device.name] = [lane.number]
@@ -178,7 +166,7 @@ class Room:
         if len(lane.jobs) < lane.places:
             self._places.remove(self._known[lane.number])
         if not lane.jobs:
-            empty = self._nodes[lane.device.node].lanes
+            empty = self._empty[lane.device.node]
             numbers = empty[lane.device.name]
             numbers.remove(lane.number)
             if not numbers:

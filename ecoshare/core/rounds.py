@@ -9,7 +9,6 @@ from ecoshare.core.preemption import GiveWay, Start
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.room import Room
 from ecoshare.core.states import JobState
-from ecoshare.core.waiting import WaitingJobs
 
 
 class RoundSeats:
@@ -26,10 +25,10 @@ class RoundSeats:
         run = set(chosen)
         self._leaving = [job for job in jobs if job.state is JobState.RUNNING and job not in run]
 
-    def walk(self, waiting: WaitingJobs) -> Iterator[Start | GiveWay]:
+    def walk(self) -> Iterator[Start | GiveWay]:
         """What is to be done now; who was chosen and does not fit yet waits for those that leave."""
         leaving, self._leaving = self._leaving, []
-        coming = [job for job in self._chosen if job in waiting]
+        coming = [job for job in self._chosen if job.state is JobState.QUEUED]
         if leaving:
             yield GiveWay(leaving, coming[0] if coming else None)
         for job in coming:

@@ -211,7 +211,7 @@ class Scheduler:
 
     def _choose(self, at_s: float) -> list[Command]:
         self._seating.begin_round(self._running(), at_s)
-        commands = self._fill(at_s)
+        commands = self._seat(at_s)
         return commands + [command for lane in self.lanes.values() for command in self._shares(lane)]
 
     def _refused(self, event: Refused) -> list[Command]:
@@ -332,14 +332,19 @@ class Scheduler:
         return commands
 
     def _fill(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
+        """Use what is free now: seat those that wait, or begin a round where all that ran have ended."""
+        is_over = self._pace.in_rounds and not self._placed and self._live and at_s > self._pace.began_s
+        if is_over and not self.stopping and not self._opening:
+            return self._begin_round(at_s)
+        return self._seat(at_s, newcomer)
+
+    def _seat(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
         """Start every waiting job that has a place now, and stop those that give way.
 
         Not before the last lane is there: the first would get all.
         """
         if self.stopping or self._opening:
             return self._pace.wake()
-        if self._pace.in_rounds and not self._placed and self._live and at_s > self._pace.began_s:
-            return self._begin_round(at_s)  # all that ran have ended
         commands: list[Command] = []
         touched: dict[int, Lane] = {}
         for step in self._seating.walk(at_s, newcomer):

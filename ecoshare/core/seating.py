@@ -132,7 +132,7 @@ class Seating:
             newcomer: Who has just come, where nothing else has changed.
         """
         if self._rounds is not None:
-            return self._rounds.walk(self.waiting)
+            return self._rounds.walk()
         if self._preemption is not None:
             return self._preemption.walk(self.waiting, newcomer, at_s)
         return self._walk() if self._room.has_places else iter(())

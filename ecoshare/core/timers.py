@@ -21,10 +21,6 @@ class Timers:
             self._due[name] = at_s
             heappush(self._heap, (at_s, name))
 
-    def drop(self, name: str) -> None:
-        """Forget it."""
-        self._due.pop(name, None)
-
     @property
     def next_s(self) -> float:
         """When the next one is due; infinite where none is."""

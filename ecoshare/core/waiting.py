@@ -9,7 +9,6 @@ from operator import attrgetter
 from sortedcontainers import SortedKeyList
 
 from ecoshare.core.records import Job, Key
-from ecoshare.core.states import JobState
 
 _place = attrgetter("place")
 
@@ -54,9 +53,6 @@ class WaitingJobs:
     def is_first(self, job: Job) -> bool:
         """Whether a job that waits is the head of its line."""
         return self._lines[_demand(job)][0] is job
-
-    def __contains__(self, job: Job) -> bool:
-        return job.state is JobState.QUEUED
 
     def __iter__(self) -> Iterator[Job]:
         return merge(*self._lines.values(), key=_place)

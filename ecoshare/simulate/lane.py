@@ -158,7 +158,6 @@ class VirtualLane:
         claims: Ranks and weights of its jobs, and of those that are being started.
     """
 
-    number: int
     handover_s: float
     seats: dict[str, Seat] = field(default_factory=dict)
     holder: Seat | None = None
@@ -181,7 +180,7 @@ class VirtualLane:
         self.seats[seat.job.name] = seat
         self._look(now_s)
 
-    def leave(self, name: str, now_s: float) -> Seat:
+    def leave(self, name: str, now_s: float) -> None:
         """A job has ended or was stopped."""
         self.advance(now_s)
         seat = self.seats.pop(name)
@@ -189,7 +188,6 @@ class VirtualLane:
             self._grant(now_s)
         else:
             self._look(now_s)
-        return seat
 
     def claim(self, shares: Iterable[Share], now_s: float) -> None:
         """Ranks and weights have changed."""

@@ -21,7 +21,19 @@ from enum import IntEnum
 from heapq import heappop, heappush
 from typing import Any
 
-from ecoshare.core.commands import AskPlanner, Command, KillJob, OpenLane, SetShares, StartJob, WakeAt
+from ecoshare.core.commands import (
+    ApplySetting,
+    Ask,
+    AskPlanner,
+    Command,
+    KillJob,
+    MeasureTrial,
+    OpenLane,
+    ProfileJob,
+    SetShares,
+    StartJob,
+    WakeAt,
+)
 from ecoshare.core.events import (
     SCHEMA,
     Config,
@@ -217,12 +229,12 @@ class Simulator:
 
                 self._push(now_s, _What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
             case OpenLane():
-                self._lanes[command.lane] = VirtualLane(command.lane, self._costs.handover_s)
+                self._lanes[command.lane] = VirtualLane(self._costs.handover_s)
                 device = self._devices.setdefault(command.device, VirtualDevice(command.device))
                 self._device_of[command.lane] = device
                 self._push(now_s, _What.DONE, (command.id, None))
-            case _:
-                raise NotImplementedError(f"a simulation cannot {type(command).__name__}")
+            case ProfileJob() | ApplySetting() | MeasureTrial() | Ask():
+                raise AssertionError("every job is known here, and no setting is searched")
 
     def _push(self, at_s: float, what: _What, subject: Any) -> None:
         self._order += 1
