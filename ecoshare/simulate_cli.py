@@ -78,10 +78,12 @@ def simulate(
     from ecoshare.simulate.cluster import cluster as cluster_of
     from ecoshare.simulate.costs import NO_COSTS, Costs
     from ecoshare.simulate.simulator import Simulator
+    from ecoshare.simulate.traces.history import read as past_jobs
     from ecoshare.simulate.world import World
 
     policies = _policies(policy, objective)
-    options, past = _options(option or [], policies), _numbers(history)
+    options = _options(option or [], policies)
+    past_gpu_s = () if history is None else past_jobs(history)
     cluster = cluster_of(gpus, nodes, gpu_model, spread)
     if (trace is None) == (generate is None):
         raise UsageError("give a trace, or --generate salus, philly or sweep", "`ecoshare simulate --help`")
@@ -108,7 +110,7 @@ def simulate(
         Simulator(
             found,
             cluster,
-            Config(each, lanes, jobs_per_lane, preempt=alone, options=options, past_gpu_s=past),
+            Config(each, lanes, jobs_per_lane, preempt=alone, options=options, past_gpu_s=past_gpu_s),
             World(cluster.gpu),
             costs,
         )
@@ -191,34 +193,6 @@ def _options(given: Sequence[str], policies: Sequence[str]) -> tuple[tuple[str, 
         except UnknownPolicy as error:
             raise UsageError(f"--option {name.strip()}: {error}") from error
     return tuple(sorted(found.items()))
-
-
-def _numbers(file: Path | None) -> tuple[float, ...]:
-    """One number a line; a first line of words is passed over."""
-    from ecoshare.errors import InvalidJobFile, Mistake
-
-    if file is None:
-        return ()
-    try:
-        lines = file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--history {file}: {getattr(error, 'strerror', None) or 'not text'}") from error
-    found, mistakes = [], []
-    for place, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            value = float(line)
-        except ValueError:
-            if place > 1:
-                mistakes.append(Mistake(place, 1, "", f"{line.strip()[:40]!r} is not a number of seconds"))
-            continue
-        if not (math.isfinite(value) and value >= 0.0):
-            mistakes.append(Mistake(place, 1, "", f"{line.strip()} is not a number of seconds"))
-        found.append(value)
-    if mistakes:
-        raise InvalidJobFile(str(file), mistakes[:20])
-    return tuple(found)
 
 
 @contextmanager

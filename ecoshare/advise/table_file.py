@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ecoshare.advise.columns import Column, Part, known, pairs, parse_columns
+from ecoshare.advise.delimited import MOST_MISTAKES, begin_of, lines_of, quoted
 from ecoshare.advise.table import Point, Row, Table, positive
 from ecoshare.errors import InvalidJobFile, Mistake, UsageError
 
 MOST_SETTINGS = 5000
-_MOST_MISTAKES = 20
 _MOST_BYTES = 256 << 20
 
 _Record = tuple[int, list[str]]
@@ -26,7 +25,9 @@ def read(file: Path, columns: Sequence[str], where: Sequence[str] = ()) -> Table
         UsageError: The file cannot be read, an option names what it has not, nothing or too much is left to search.
         InvalidJobFile: What is wrong in the file, all of it with line and column.
     """
-    lines, delimiter = _lines(file)
+    lines = lines_of(file, "a table is a CSV file", (_MOST_BYTES, "keep the rows of one workload"))
+    first_line = next((line for line in lines if line.strip()), "")
+    delimiter = max(",;\t", key=first_line.count)
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
     records: list[_Record] = []
     before = 0
@@ -49,7 +50,7 @@ def read(file: Path, columns: Sequence[str], where: Sequence[str] = ()) -> Table
     twice = sorted({name for name in header if name and header.count(name) > 1})
     if ragged or twice:
         mistakes = [Mistake(first, 1, "", f"two columns are named {name!r}") for name in twice]
-        raise InvalidJobFile(str(file), (mistakes + ragged)[:_MOST_MISTAKES])
+        raise InvalidJobFile(str(file), (mistakes + ragged)[:MOST_MISTAKES])
     used = parse_columns(columns, header)
     chosen = _chosen(records, header, where)
     reading = _Reading(str(file), header, used, lines, delimiter)
@@ -89,7 +90,7 @@ class _Reading:
                 place = self.header.index(column.name)
                 value = positive(cells[place])
                 if value is None:
-                    what = f"expected a positive number, got {_quoted(cells[place])}"
+                    what = f"expected a positive number, got {quoted(cells[place])}"
                     mistakes.append(Mistake(*self._place(line, place), column.name, what))
                 else:
                     numbers[column] = value * column.factor
@@ -103,9 +104,9 @@ class _Reading:
             else:
                 rows[point] = Row(line, power_w, times)
         if mistakes:
-            rest = len(mistakes) - _MOST_MISTAKES
+            rest = len(mistakes) - MOST_MISTAKES
             hint = f"and {rest} more" if rest > 0 else "--where leaves rows out"
-            raise InvalidJobFile(self.file, mistakes[:_MOST_MISTAKES], hint)
+            raise InvalidJobFile(self.file, mistakes[:MOST_MISTAKES], hint)
         if twice:
             more = f", and {len(twice) - 1} more such rows" if len(twice) > 1 else ""
             first, line = twice[0]
@@ -143,31 +144,9 @@ class _Reading:
 
     def _place(self, line: int, cell: int) -> tuple[int, int]:
         """Line and column, both from 1, where a cell of the record that begins at `line` begins."""
-        row, column, quoted = line, 1, False
-        while cell:
-            text = self.lines[row - 1]
-            for column, char in enumerate(text, 2):
-                quoted ^= char == '"'
-                cell -= char == self.delimiter and not quoted
-                if not cell:
-                    return row, column
-            row += 1
-        return row, column
-
-
-def _lines(file: Path) -> tuple[list[str], str]:
-    """The lines with their ends, and what is between their cells."""
-    try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise UsageError(f"{file} has more than {_MOST_BYTES >> 20} MiB", "keep the rows of one workload")
-        text = file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{file} is no text (UTF-8): byte {error.start + 1}", "a table is a CSV file") from error
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror or error}") from error
-    lines = list(io.StringIO(text))
-    first = next((line for line in lines if line.strip()), "")
-    return lines, max(",;\t", key=first.count)
+        rest = (self.lines[row] for row in range(line - 1, len(self.lines)))
+        below, column = begin_of(rest, cell, self.delimiter)
+        return line + below, column
 
 
 def _chosen(records: Sequence[_Record], header: Sequence[str], where: Sequence[str]) -> list[_Record]:
@@ -182,7 +161,3 @@ def _chosen(records: Sequence[_Record], header: Sequence[str], where: Sequence[s
             known(wanted, there, f"--where {name}={wanted}", "the value")
         chosen = [record for record in chosen if record[1][place].strip() in equal]
     return chosen
-
-
-def _quoted(text: str) -> str:
-    return "nothing" if not text.strip() else repr(text if len(text) <= 60 else text[:57] + "...")

@@ -5,27 +5,20 @@ What is not known is said to be not known, and no joules stand without the word 
 
 from __future__ import annotations
 
-import io
-import re
 import time
 from importlib.resources import files
 from typing import Any
-from xml.etree import ElementTree
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 
 from ecoshare.jobs.quantities import format_duration, format_energy, format_size
 from ecoshare.measure.meter import ATTRIBUTED, MEASURED
 from ecoshare.report import charts
+from ecoshare.report.charts.svg import inline_svg
 from ecoshare.report.rundata import RunData
 from ecoshare.report.settings import setting_words
 
 NOT_KNOWN = "not known"
-_SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
-_COLOURS = {charts.INK: "currentColor", charts.GRID: "var(--grid)", charts.GROUND: "var(--ground)"}
-_REFERENCE = re.compile(r"url\(#([^)]+)\)")
-_DECIMALS = re.compile(r"-?\d+\.\d{3,}")
 _STATES = ("completed", "failed", "cancelled", "running", "queued", "arriving")
 _MACHINE = {
     "ecoshare": "ecoshare",
@@ -42,7 +35,7 @@ def html(data: RunData) -> str:
     """The report."""
     shown = []
     for chart in _charts(data):
-        shown.append({"key": chart.key, "title": chart.title, "caption": chart.caption, "svg": _svg(chart)})
+        shown.append({"key": chart.key, "title": chart.title, "caption": chart.caption, "svg": inline_svg(chart)})
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((files("ecoshare.report") / "report.html.j2").read_text(encoding="utf-8"))
     summary = data.summary
@@ -94,60 +87,6 @@ def energy_words(data: RunData) -> list[str]:
 def _charts(data: RunData) -> list[charts.Chart]:
     with charts.settings("report"):
         return charts.charts(data)
-
-
-def _svg(chart: charts.Chart) -> Markup | None:
-    """The chart as an element of the page, in the reader's colours, its ids its own; None where there is none."""
-    if chart.figure is None:
-        return None
-    text = io.StringIO()
-    with charts.settings(chart.key):
-        chart.figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    root = ElementTree.fromstring(text.getvalue())
-    for child in list(root):
-        if child.tag == f"{_SVG}metadata":
-            root.remove(child)
-    for parent in root.iter():
-        for child in list(parent):
-            if child.tag == f"{_SVG}style" or (child.tag == f"{_SVG}defs" and child.find(f"{_SVG}style") is not None):
-                parent.remove(child)  # it would hold for the whole page
-    for element in root.iter():
-        _settle(element, chart)
-    for name in ("width", "height", "version"):
-        root.attrib.pop(name, None)
-    root.set("role", "img")
-    root.set("aria-label", f"{chart.title}. {chart.alt}")
-    return Markup(ElementTree.tostring(root, encoding="unicode"))
-
-
-def _settle(element: ElementTree.Element, chart: charts.Chart) -> None:
-    """Fit an element into a page that holds other charts."""
-    element.tag = element.tag.removeprefix(_SVG)
-    tip = chart.tips.get(element.get("id", ""))
-    for name, value in list(element.attrib.items()):
-        if name.startswith(_XLINK):
-            del element.attrib[name]
-            name = name.removeprefix(_XLINK)
-        if name == "id":
-            value = f"{chart.key}-{value}"
-        elif name == "href":
-            value = value.replace("#", f"#{chart.key}-", 1)
-        elif name == "d":
-            value = _DECIMALS.sub(
-                lambda number: f"{float(number[0]):.2f}", value
-            )  # a hundredth of a pixel; half the size
-        else:
-            value = _REFERENCE.sub(rf"url(#{chart.key}-\1)", value)
-            for marker, colour in _COLOURS.items():
-                value = value.replace(marker, colour)
-        if value.startswith(("currentColor", "var(")):  # an attribute takes no variable, a style does
-            element.attrib.pop(name, None)
-            name, value = "style", f"{element.get('style', '')};{name}:{value}".lstrip(";")
-        element.set(name, value)
-    if tip is not None:
-        title = ElementTree.Element("title")
-        title.text = tip
-        element.insert(0, title)
 
 
 def _figures(summary: dict[str, Any]) -> list[tuple[str, str, str]]:

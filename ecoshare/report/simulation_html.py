@@ -15,8 +15,8 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.measure.meter import MODELLED
 from ecoshare.report import charts
-from ecoshare.report.charts.utilisation import any_letters, completion, fairness, utilisation
-from ecoshare.report.html import _svg as svg_of
+from ecoshare.report.charts.simulations import any_letters, completion, fairness, utilisation
+from ecoshare.report.charts.svg import inline_svg
 from ecoshare.report.simulation import columns
 from ecoshare.report.units import printable, share
 from ecoshare.simulate.cluster import Cluster
@@ -48,7 +48,9 @@ def write_simulation_report(
 def _page(results: Sequence[Result], trace: Trace, cluster: Cluster, costs: Costs, walls_s: Sequence[float]) -> str:
     with charts.settings("simulation"), any_letters():
         drawn = [completion(results), utilisation(results, cluster.size), fairness(results)]
-        shown = [{"key": each.key, "title": each.title, "caption": each.caption, "svg": svg_of(each)} for each in drawn]
+        shown = [
+            {"key": each.key, "title": each.title, "caption": each.caption, "svg": inline_svg(each)} for each in drawn
+        ]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((files("ecoshare.report") / "simulation.html.j2").read_text(encoding="utf-8"))
     return template.render(

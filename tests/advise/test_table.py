@@ -106,6 +106,14 @@ def test_the_place_of_a_cell_is_where_it_begins(
         assert lines[mistake.line - 1][mistake.column - 1 :].startswith('"no '), "an editor jumps elsewhere"
 
 
+def test_a_quotation_mark_inside_a_cell_is_no_defect_of_ours(tmp_path: Path) -> None:
+    """It parts nothing for the reader, and hides the cells after it from who looks for their places."""
+    with pytest.raises(InvalidJobFile) as caught:
+        small(tmp_path, 'net,limit,watts,epoch_s\na,100,99,2\n5" disk,200,x,2\n')
+    (mistake,) = caught.value.mistakes
+    assert (mistake.line, mistake.where) == (3, "watts")
+
+
 def test_all_mistakes_come_at_once_and_only_of_the_rows_asked_for(tmp_path: Path) -> None:
     text = "net,limit,watts,epoch_s\na,1,x,2\na,2,5,y\nb,1,5,5\nb,2,5,5\n"
     with pytest.raises(InvalidJobFile) as caught:

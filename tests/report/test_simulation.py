@@ -17,7 +17,7 @@ from rich.console import Console
 from ecoshare.core.events import Config
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.report import charts
-from ecoshare.report.charts.utilisation import completion, fairness, utilisation
+from ecoshare.report.charts.simulations import completion, fairness, utilisation
 from ecoshare.report.html import html
 from ecoshare.report.simulation import Column, columns, print_simulations
 from ecoshare.report.simulation_html import write_simulation_report

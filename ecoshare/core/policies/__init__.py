@@ -3,6 +3,19 @@
 A policy orders the jobs that wait for a place (`order`), chooses between the lanes that could take the first of them
 (`lane`), and ranks the jobs of a lane for its turn (`rank`). See `base.Policy` for the contract, and docs/policies.md
 for how to write one of your own: a package names it under the entry point `ecoshare.policies`.
+
+What they share::
+
+    Usual                        the emptiest lane, the turn by the queue
+      ├─ Fair, Fifo, Pack, Priority, Smallest, Srsf, Srtf
+      └─ WithOptions             takes the options of a run
+           ├─ Queues             jobs sink as they are served
+           │    ├─ Tiresias ─── Gittins
+           │    └─ LeastEnergy
+           └─ InRounds           who runs is chosen round by round
+                ├─ Shares        from shares of time
+                │    └─ Allox, FinishTime, MaxMin
+                └─ Shockwave
 """
 
 from __future__ import annotations

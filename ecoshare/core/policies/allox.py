@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ecoshare.core.commands import PlanJob
-from ecoshare.core.events import Config
-from ecoshare.core.policies.shares import OPTIONS, Shares
+from ecoshare.core.policies.shares import Shares
 from ecoshare.core.policies.srtf import expected_s
-from ecoshare.core.policies.usual import Usual
-from ecoshare.core.records import Job, Key
+from ecoshare.core.records import Job
 
 ALPHA = 0.2
 
 
-class Allox(Usual):
+class Allox(Shares):
     """A minimum-cost matching of jobs to places in the queues of the devices, in rounds.
 
     Source: Le et al., "AlloX: Compute Allocation in Hybrid Clusters", EuroSys 2020: a job that is the k-th from the end
@@ -26,26 +24,18 @@ class Allox(Usual):
     """
 
     name: ClassVar[str] = "allox"
-    options: ClassVar[tuple[str, ...]] = (*OPTIONS, "alpha")
+    options: ClassVar[tuple[str, ...]] = (*Shares.options, "alpha")
     planner: ClassVar[str] = "allox"
 
     def __init__(self, options: Mapping[str, float]) -> None:
-        self._shares = Shares(
-            options, lambda jobs, _devices, _at_s: [self._told.get(job.spec.name, 0.0) for job in jobs]
-        )
-        self.round_s, self.arrange = self._shares.round_s, self._shares.arrange
+        super().__init__(options)
         self.planned_by: tuple[tuple[str, float], ...] = ()
         self._alpha = options.get("alpha", ALPHA)
         self._told: dict[str, float] = {}
 
-    @classmethod
-    def from_config(cls, config: Config) -> Allox:
-        """With the options of a run."""
-        return cls(dict(config.options))
-
     def question(self, jobs: Sequence[Job], devices: int, at_s: float) -> tuple[PlanJob, ...]:
         """The jobs that are to be matched, each with the share that it has; none where nothing has changed."""
-        if not self._shares.is_due(jobs, at_s):
+        if not self.is_due(jobs, at_s):
             return ()
         fixed = [job for job in jobs if self._told.get(job.spec.name) == 1.0]
         loose = sorted((job for job in jobs if job not in fixed), key=lambda job: job.number)
@@ -59,6 +49,6 @@ class Allox(Usual):
         """The matching: a share of time for each job that is first in a queue."""
         self._told = {**self._told, **shares}
 
-    def order(self, job: Job, at_s: float) -> Key:
-        """As arranged when the round began."""
-        return (job.level,)
+    def allocate(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[float]:
+        """As last told."""
+        return [self._told.get(job.spec.name, 0.0) for job in jobs]

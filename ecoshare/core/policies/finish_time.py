@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ecoshare.core.events import Config
-from ecoshare.core.policies.shares import OPTIONS, Shares, with_spare
+from ecoshare.core.policies.shares import Shares, with_spare
 from ecoshare.core.policies.srtf import expected_s
-from ecoshare.core.policies.usual import Usual
-from ecoshare.core.records import Job, Key
+from ecoshare.core.records import Job
 
 _STEPS = 60
 
 
-class FinishTime(Usual):
+class FinishTime(Shares):
     """Minimises the largest finish-time ratio, in rounds.
 
     rho_i = (age_i + need_i / x_i) / (isolated_i + need_i / s_i), with x_i the share of time, s_i = min(1, devices /
@@ -24,20 +22,14 @@ class FinishTime(Usual):
     """
 
     name: ClassVar[str] = "finish-time"
-    options: ClassVar[tuple[str, ...]] = OPTIONS
 
     def __init__(self, options: Mapping[str, float]) -> None:
-        shares = Shares(options, self._allocate)
-        self.round_s, self.arrange = shares.round_s, shares.arrange
+        super().__init__(options)
         self._isolated_s: dict[str, float] = {}
         self._before: dict[str, tuple[float, float]] = {}  # attained service and equal share, at the last allocation
 
-    @classmethod
-    def from_config(cls, config: Config) -> FinishTime:
-        """With the options of a run."""
-        return cls(dict(config.options))
-
-    def _allocate(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[float]:
+    def allocate(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[float]:
+        """The least shares that keep all ratios under one bound, the lowest that the devices allow."""
         equal = [min(1.0, devices / len(jobs) / job.spec.gpus) for job in jobs]
         isolated_s, before = {}, {}
         for job, share in zip(jobs, equal, strict=True):
@@ -71,7 +63,3 @@ class FinishTime(Usual):
             middle = (low + high) / 2.0
             low, high = (low, middle) if fits(middle) else (middle, high)
         return shares(high)
-
-    def order(self, job: Job, at_s: float) -> Key:
-        """As arranged when the round began."""
-        return (job.level,)

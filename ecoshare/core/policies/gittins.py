@@ -6,16 +6,14 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ecoshare.core.events import Config
-from ecoshare.core.policies.queues import OPTIONS, Queues
-from ecoshare.core.policies.tiresias import LIMITS_GPU_S
-from ecoshare.core.policies.usual import Usual
+from ecoshare.core.policies.tiresias import Tiresias
 from ecoshare.core.records import Job, Key
 
 
-class Gittins(Usual):
+class Gittins(Tiresias):
     """The job with the largest chance to end for the GPU-time that it would take goes first, in the queues of Tiresias.
 
     For a job that has had a, of lengths S like those of the past::
@@ -28,7 +26,7 @@ class Gittins(Usual):
     """
 
     name: ClassVar[str] = "gittins"
-    options: ClassVar[tuple[str, ...]] = (*OPTIONS, "fixed", "quantum")
+    options: ClassVar[tuple[str, ...]] = (*Tiresias.options, "fixed", "quantum")
 
     def __init__(self, options: Mapping[str, float], past_gpu_s: Sequence[float]) -> None:
         """Learn from past jobs.
@@ -36,15 +34,15 @@ class Gittins(Usual):
         Args:
             past_gpu_s: What each of them needed; with none, all jobs are alike.
         """
-        self._queues = Queues(options, LIMITS_GPU_S, lambda job: float(job.spec.gpus))
-        self._quantum = options.get("quantum", LIMITS_GPU_S[0])
+        super().__init__(options)
+        self._quantum = options.get("quantum", self.default_limits[0])
         self._fixed = bool(options.get("fixed", 0.0))
         self._past = sorted(past_gpu_s)
         self._sums = [0.0, *accumulate(self._past)]
         self._known: dict[float, float] = {}
 
     @classmethod
-    def from_config(cls, config: Config) -> Gittins:
+    def from_config(cls, config: Config) -> Self:
         """With the options of a run, and what it knows of past jobs."""
         return cls(dict(config.options), config.past_gpu_s)
 
@@ -65,19 +63,15 @@ class Gittins(Usual):
         return (end - begin) / served if left and served > 0.0 else 0.0
 
     def _quanta(self, job: Job, at_s: float) -> int:
-        return int(self._queues.service(job, at_s) / self._quantum + 1e-9)
+        return int(self.service(job, at_s) / self._quantum + 1e-9)
 
     def changes_s(self, job: Job, at_s: float) -> float:
         """When it has had another quantum, or changes its queue."""
-        changes_s = self._queues.changes_s(job, at_s)
+        changes_s = super().changes_s(job, at_s)
         if not job.has_turn_alone:
             return changes_s
-        rest = (self._quanta(job, at_s) + 1) * self._quantum - self._queues.service(job, at_s)
-        return min(changes_s, at_s + rest / job.spec.gpus)
-
-    def change(self, job: Job, at_s: float) -> None:
-        """Put it into the queue where it belongs now."""
-        self._queues.change(job, at_s)
+        rest = (self._quanta(job, at_s) + 1) * self._quantum - self.service(job, at_s)
+        return min(changes_s, at_s + rest / self.rate(job))
 
     def order(self, job: Job, at_s: float) -> Key:
         """Queue, then the largest index."""

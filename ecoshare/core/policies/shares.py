@@ -1,4 +1,4 @@
-"""From shares of time to rounds: what max-min fairness and finish-time fairness share.
+"""From shares of time to rounds: what max-min fairness, finish-time fairness and AlloX share.
 
 Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads" (Gavel), OSDI 2020,
 section 5: a policy says which part of the time each job should run, and each round goes to those that lag most
@@ -8,23 +8,20 @@ behind it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
+from ecoshare.core.policies.usual import InRounds
 from ecoshare.core.records import Job
 from ecoshare.core.rounds import pick
 
-OPTIONS = ("reset", "round")
-"""Names of the parameters."""
-
 ROUND_S, RESET_S = 120.0, 0.0
-
-Allocate = Callable[[Sequence[Job], int, float], list[float]]
-"""Shares of time, 0 to 1, of jobs on so many devices at a time; times their GPUs they add up to the devices at most."""
 
 _STEPS = 60
 
 
-class Shares:
+class Shares(InRounds):
     """Chooses who runs in a round: the largest share for the time that a job has had since shares were last allocated.
 
     Attributes:
@@ -33,15 +30,20 @@ class Shares:
             and who comes in between waits (0: at once; Gavel's and Shockwave's simulators: 1000 to 1920 s).
     """
 
-    def __init__(self, options: Mapping[str, float], allocate: Allocate) -> None:
+    options: ClassVar[tuple[str, ...]] = ("reset", "round")
+
+    def __init__(self, options: Mapping[str, float]) -> None:
         self.round_s, self.reset_s = options.get("round", ROUND_S), options.get("reset", RESET_S)
-        self._allocate = allocate
         self._share: dict[str, float] = {}
         self._had: dict[str, float] = {}  # seconds since the last allocation, with a credit of half a round
         self._seen: dict[str, float] = {}  # attained service when last looked at
         self._owed: dict[str, float] = {}
         self._reset_at_s = -math.inf
         self._is_stale = False
+
+    @abstractmethod
+    def allocate(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[float]:
+        """Shares of time of one job or more, each 0 to 1; times their GPUs they add up to the devices at most."""
 
     def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[Job]:
         """Those that run in the round that begins."""
@@ -82,7 +84,7 @@ class Shares:
             self._owed[name] += due_s - (self._had[name] - self.round_s / 2)
             self._had[name] = self.round_s / 2
         self._reset_at_s, self._is_stale = at_s, False
-        shares = self._allocate(jobs, devices, at_s) if jobs else []
+        shares = self.allocate(jobs, devices, at_s) if jobs else []
         self._share = {job.spec.name: share for job, share in zip(jobs, shares, strict=True)}
 
 

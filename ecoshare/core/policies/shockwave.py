@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ecoshare.core.commands import PlanJob
-from ecoshare.core.events import Config
 from ecoshare.core.policies.forecast import Forecast
 from ecoshare.core.policies.srtf import expected_s
-from ecoshare.core.policies.usual import Usual
-from ecoshare.core.records import Job, Key
+from ecoshare.core.policies.usual import InRounds
+from ecoshare.core.records import Job
 from ecoshare.core.rounds import pick
 
 DEFAULTS = {"every": 8.0, "last": 100.0, "late": 12.0, "most": 1e4, "round": 120.0, "spread": 1e-3, "window": 20.0}
@@ -20,7 +19,7 @@ DEFAULTS = {"every": 8.0, "last": 100.0, "late": 12.0, "most": 1e4, "round": 120
 _MOMENTUM = 0.9
 
 
-class Shockwave(Usual):
+class Shockwave(InRounds):
     """The rounds of a window go to jobs so that the product of their progress is largest (Nash social welfare).
 
     ::
@@ -52,11 +51,6 @@ class Shockwave(Usual):
         self._plan: list[list[str]] = []  # who runs in the coming rounds
         self._asked: tuple[PlanJob, ...] = ()
         self._rounds: dict[str, int] | None = None
-
-    @classmethod
-    def from_config(cls, config: Config) -> Shockwave:
-        """With the options of a run."""
-        return cls(dict(config.options))
 
     def question(self, jobs: Sequence[Job], devices: int, at_s: float) -> tuple[PlanJob, ...]:
         """All jobs, where any has come or ended, or the plan is old."""
@@ -124,10 +118,6 @@ class Shockwave(Usual):
                     todo[job.name] -= 1
             plan.append(chosen)
         return plan
-
-    def order(self, job: Job, at_s: float) -> Key:
-        """As arranged when the round began."""
-        return (job.level,)
 
 
 def _forecast(job: Job, at_s: float) -> Forecast:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Self
 
+from ecoshare.core.events import Config
 from ecoshare.core.records import Job, Key, Lane
 
 
@@ -34,3 +36,30 @@ class Usual(ABC):
     def rank(self, job: Job) -> float:
         """The first part of its place in the queue."""
         return self.order(job, job.told_s)[0]
+
+
+class WithOptions(Usual):
+    """Is made with the options of a run."""
+
+    @abstractmethod
+    def __init__(self, options: Mapping[str, float]) -> None:
+        """Take those that are one's own; each has a default."""
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """With the options of a run."""
+        return cls(dict(config.options))
+
+
+class InRounds(WithOptions):
+    """Chooses anew in each round who runs; see `base.Rounds`."""
+
+    round_s: float
+
+    @abstractmethod
+    def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[Job]:
+        """Those that run in the round that begins."""
+
+    def order(self, job: Job, at_s: float) -> Key:
+        """As arranged when the round began."""
+        return (job.level,)

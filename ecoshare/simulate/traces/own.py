@@ -16,9 +16,10 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from ecoshare.advise.delimited import quoted
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.errors import UsageError
-from ecoshare.simulate.traces.sheet import Row, Sheet, number, quoted
+from ecoshare.simulate.traces.sheet import Row, Sheet, number
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, in_order
 
 COLUMNS = (
@@ -114,7 +115,7 @@ def _phases(sheet: Sheet, row: Row, cell: int) -> tuple[Phase, ...]:
         each, _, epoch = rest.partition("/")
         iterations, iteration_s, of = number(count), number(each), number(epoch or "1")
         if not (min(iterations, of) >= 1 and iterations.is_integer() and of.is_integer() and iteration_s > 0.0):
-            sheet.wrong(row, cell, f"expected iterations x seconds, such as '1000 x 0.25', got {quoted(part)}")
+            sheet.wrong(row, cell, f"expected iterations x seconds, such as '1000 x 0.25', got {quoted(part.strip())}")
             break
         found.append(Phase(int(iterations), iteration_s, int(of) if epoch else None))
     return tuple(found)
@@ -132,5 +133,5 @@ def _skew(sheet: Sheet, row: Row, cell: int) -> float | None:
         return None
     value = sheet.number(row, cell)
     if value > 1.0:
-        sheet.wrong(row, cell, f"expected a share of 1 at most, got {quoted(row[1][cell])}")
+        sheet.wrong(row, cell, f"expected a share of 1 at most, got {quoted(row[1][cell].strip())}")
     return value

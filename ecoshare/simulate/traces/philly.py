@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 
-from ecoshare.simulate.traces.sheet import Row, Sheet, quoted
+from ecoshare.advise.delimited import quoted
+from ecoshare.simulate.traces.sheet import Row, Sheet
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, in_order
 
 COLUMNS = ("timestamp", "duration", "num_gpus")

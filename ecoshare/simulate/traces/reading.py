@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ecoshare.advise.delimited import quoted
 from ecoshare.errors import InvalidJobFile, Mistake, UsageError
 from ecoshare.simulate.traces import gavel, own, philly, recorded, tiresias
 from ecoshare.simulate.traces import speeds as measured
-from ecoshare.simulate.traces.sheet import lines_of, quoted
+from ecoshare.simulate.traces.sheet import lines_of
 from ecoshare.simulate.traces.trace import Trace
 
 DEFAULT_GPU_MODEL = "v100"
@@ -64,7 +65,7 @@ def _read_file(path: Path, speeds: Path | None, schedules: Path | None, gpu_mode
     header = {cell.strip().strip('"') for cell in first.split(",")}
     columns, common = _nearest(header)
     if common < 2:
-        raise InvalidJobFile(file, [Mistake(number, 1, "", f"no trace begins with {quoted(first)}")], _EXPECTED)
+        raise InvalidJobFile(file, [Mistake(number, 1, "", f"no trace begins with {quoted(first.strip())}")], _EXPECTED)
     return _HEADED[columns](file, lines)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ecoshare.advise import delimited
+from ecoshare.advise.delimited import MOST_MISTAKES, begin_of, quoted
 from ecoshare.errors import InvalidJobFile, Mistake, UsageError
 
-_MOST_MISTAKES = 20
 _MOST = 1e15
 """Nothing in a trace is larger (30 million years, a petabyte), and up to here a float counts whole numbers exactly."""
 
@@ -23,20 +23,15 @@ Row = tuple[int, list[str]]
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a text file, with their ends; at least one that is not blank.
+    """The lines of a trace's file, with their ends; at least one that is not blank.
 
     Raises:
         UsageError: It cannot be read, is no text, or is empty.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no text (UTF-8): byte {error.start + 1}", "a trace is a text file") from error
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    if not text.strip():
+    lines = delimited.lines_of(path, "a trace is a text file")
+    if not any(map(str.strip, lines)):
         raise UsageError(f"{path} is empty", "a trace has a line for each job")
-    return list(io.StringIO(text))
+    return lines
 
 
 class Sheet:
@@ -55,6 +50,8 @@ class Sheet:
         self.file = file
         self.mistakes: list[Mistake] = []
         self._lines, self._delimiter, self._names = lines, delimiter, list(names)
+        # Where tabs part the cells, quotation marks are part of a command line and mean nothing.
+        self._quotes = delimiter != "\t"
         self._rest = 0
         self._seen: dict[str, int] = {}
         self._records = self._read()
@@ -126,7 +123,9 @@ class Sheet:
 
     def wrong(self, row: Row, cell: int, what: str) -> None:
         """Note that a cell is wrong."""
-        self._add(Mistake(row[0], self._column(row[0], cell), self._names[cell], what))
+        line, _ = row
+        _, column = begin_of([self._lines[line - 1]], cell, self._delimiter, self._quotes)
+        self._add(Mistake(line, column, self._names[cell], what))
 
     def finish(self) -> None:
         """Whether all is right.
@@ -138,11 +137,11 @@ class Sheet:
             raise InvalidJobFile(self.file, self.mistakes, f"and {self._rest} more" if self._rest else "")
 
     def _not_a(self, row: Row, cell: int, wanted: str) -> float:
-        self.wrong(row, cell, f"expected {wanted}, got {quoted(row[1][cell])}")
+        self.wrong(row, cell, f"expected {wanted}, got {quoted(row[1][cell].strip())}")
         return math.nan
 
     def _add(self, mistake: Mistake) -> None:
-        if len(self.mistakes) < _MOST_MISTAKES:
+        if len(self.mistakes) < MOST_MISTAKES:
             self.mistakes.append(mistake)
         else:
             self._rest += 1
@@ -153,11 +152,10 @@ class Sheet:
         Raises:
             InvalidJobFile: The quotation marks of one do not match.
         """
-        # Where tabs part the cells, quotation marks are part of a command line and mean nothing.
-        if self._delimiter == "\t":
-            reader = csv.reader(self._lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-        else:
+        if self._quotes:
             reader = csv.reader(self._lines, delimiter=self._delimiter, strict=True)
+        else:
+            reader = csv.reader(self._lines, delimiter=self._delimiter, quoting=csv.QUOTE_NONE)
         line = 0
         try:
             for cells in reader:
@@ -168,22 +166,6 @@ class Sheet:
                     yield line, cells
         except csv.Error as error:
             raise InvalidJobFile(self.file, [Mistake(line + 1, 1, "", f"no CSV: {error}")]) from error
-
-    def _column(self, line: int, cell: int) -> int:
-        """Where a cell begins, from 1."""
-        inside = False
-        for column, char in enumerate(self._lines[line - 1], 1):
-            if not cell:
-                return column
-            inside ^= char == '"' and self._delimiter != "\t"
-            cell -= char == self._delimiter and not inside
-        return 1
-
-
-def quoted(text: str) -> str:
-    """What a cell holds, as a message shows it."""
-    text = text.strip()
-    return "nothing" if not text else repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def number(text: str) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,40 +40,44 @@ def any_letters() -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True, slots=True)
+class _Distribution:
+    """A figure of the jobs whose distributions are drawn.
+
+    Attributes:
+        label: What a value is.
+        share_label: What the share of the jobs is that have at most this value.
+        ticks: Values to be named between two.
+        write: Names one.
+        limit: A value to be marked, and what it is.
+    """
+
+    label: str
+    share_label: str
+    ticks: Callable[[float, float], list[float]]
+    write: Callable[[float], str]
+    limit: tuple[float, str] | None = None
+
+
 def completion(results: Sequence[Result]) -> Chart:
     """Share of the jobs that ended within a time of their arrival."""
-    title = "Job completion times"
-    drawn = _distributions("completion", results, [result.jcts_s for result in results])
-    if drawn is None:
-        return Chart("completion", title, _NO_JOB)
-    figure, axes, tips = drawn
-    ticks = _round_times(*axes.get_xlim())
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda at_s, _: format_duration(at_s)))
-    axes.set_xlabel("JCT")
-    axes.set_ylabel("jobs that took at most so long")
     caption = "Share of the jobs that ended within a time of their arrival: further left and higher is better."
-    medians = (f"{result.policy} {format_duration(float(np.median(result.jcts_s)))}" for result in _known(results))
+    medians = (f"{one.policy} {format_duration(float(np.median(one.jcts_s)))}" for one in _known(results))
     alt = f"Lines of the share of jobs by JCT, on a logarithmic axis; medians: {', '.join(medians)}."
-    return Chart("completion", title, caption, printable(alt), figure, tips)
+    chart = Chart("completion", "Job completion times", caption, printable(alt))
+    of = _Distribution("JCT", "jobs that took at most so long", _round_times, format_duration)
+    return _distributions(chart, of, results, [result.jcts_s for result in results])
 
 
 def fairness(results: Sequence[Result]) -> Chart:
     """Share of the jobs with at most a finish-time ratio."""
-    title = "Finish-time ratios"
-    rhos = [np.array([each.rho for each in result.finished]) for result in results]
-    drawn = _distributions("fairness", results, rhos, (UNFAIR, f"unfair beyond {UNFAIR:g}"))
-    if drawn is None:
-        return Chart("fairness", title, _NO_JOB)
-    figure, axes, tips = drawn
-    axes.xaxis.set_major_locator(FixedLocator(_round_ratios(*axes.get_xlim())))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda ratio, _: number(ratio)))
-    axes.set_xlabel("rho")
-    axes.set_ylabel("jobs with at most this rho")
     caption = "JCT of each job over what it would be with an equal share of the cluster to itself."
     unfair = (f"{one.policy} {share(float(one.as_dict()['unfair'] or 0.0))}" for one in _known(results))
     alt = f"Lines of the share of jobs by rho, on a logarithmic axis; unfair: {', '.join(unfair)}."
-    return Chart("fairness", title, caption, printable(alt), figure, tips)
+    chart = Chart("fairness", "Finish-time ratios", caption, printable(alt))
+    limit = (UNFAIR, f"unfair beyond {UNFAIR:g}")
+    of = _Distribution("rho", "jobs with at most this rho", _round_ratios, number, limit)
+    return _distributions(chart, of, results, [np.array([each.rho for each in one.finished]) for one in results])
 
 
 def utilisation(results: Sequence[Result], devices: int) -> Chart:
@@ -131,16 +136,14 @@ def _edges(result: Result, width_s: float) -> Array:
     return np.append(width_s * np.arange(count), result.makespan_s)
 
 
-def _distributions(
-    key: str, results: Sequence[Result], values: Sequence[Array], limit: tuple[float, str] | None = None
-) -> tuple[Figure, Axes, dict[str, str]] | None:
-    """Empirical distribution functions on a logarithmic axis; None where there are no jobs.
+def _distributions(chart: Chart, of: _Distribution, results: Sequence[Result], values: Sequence[Array]) -> Chart:
+    """The chart with empirical distribution functions on a logarithmic axis.
 
     Args:
-        limit: A value to be marked, and what it is.
+        values: Of the jobs of each result.
     """
     if not any(map(len, values)):
-        return None
+        return Chart(chart.key, chart.title, _NO_JOB)
     positive = np.concatenate([each[each > 0.0] for each in values])
     low, high = (float(positive.min()), float(positive.max())) if len(positive) else (1.0, 1.0)
     figure, axes = figure_of(2.9)
@@ -149,20 +152,25 @@ def _distributions(
         if len(each):
             # What takes no time has no place on the axis: it is at its left end.
             x, y = _thinned(np.sort(np.maximum(each, low)))
-            _draw(axes, np.repeat(x, 2), np.repeat(np.append(0.0, y), 2)[1:-1], key, place, results, tips)
-    if limit is not None:
-        axes.axvline(limit[0], color=INK, linewidth=0.9, linestyle=(0, (4, 3)), label=limit[1])
-        low, high = min(low, limit[0]), max(high, limit[0])
+            _draw(axes, np.repeat(x, 2), np.repeat(np.append(0.0, y), 2)[1:-1], chart.key, place, results, tips)
+    if of.limit is not None:
+        limit, words = of.limit
+        axes.axvline(limit, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), label=words)
+        low, high = min(low, limit), max(high, limit)
     room = 1.03 if high > 1.2 * low else 1.5
     axes.set_xscale("log")
     axes.set_xlim(low / room, high * room)
+    axes.xaxis.set_major_locator(FixedLocator(of.ticks(*axes.get_xlim())))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: of.write(value)))
     axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel(of.label)
     axes.set_ylim(0.0, 1.02)
     axes.yaxis.set_major_locator(FixedLocator([0.0, 0.25, 0.5, 0.75, 1.0]))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    axes.set_ylabel(of.share_label)
     axes.grid()
     add_legend(figure, axes.get_lines())
-    return figure, axes, tips
+    return replace(chart, figure=figure, tips=tips)
 
 
 def _thinned(ordered: Array) -> tuple[Array, Array]:  # (n,) -> 2 x (<= COLUMNS,)

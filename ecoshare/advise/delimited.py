@@ -1,0 +1,61 @@
+"""Text files of cells with a delimiter between them, read so that a wrong cell can be named by file, line and column.
+
+Measured tables and traces are such files, written by other people's programs. What the cells must hold is known to who
+reads them; here is what these readers have in common.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from pathlib import Path
+
+from ecoshare.errors import UsageError
+
+MOST_MISTAKES = 20
+"""That are told of one file: more of them are of one kind."""
+
+
+def lines_of(path: Path, form: str, limit: tuple[int, str] | None = None) -> list[str]:
+    """The lines of a text file, with their ends.
+
+    Args:
+        form: What the file should be, as a hint for who names one that is no text.
+        limit: Bytes that it may have at most, and a hint for who names a longer one.
+
+    Raises:
+        UsageError: It cannot be read, is too long, or is no text.
+    """
+    try:
+        if limit is not None and path.stat().st_size > limit[0]:
+            raise UsageError(f"{path} has more than {limit[0] >> 20} MiB", limit[1])
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no text (UTF-8): byte {error.start + 1}", form) from error
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    return list(io.StringIO(text))
+
+
+def begin_of(lines: Iterable[str], cell: int, delimiter: str, quotes: bool = True) -> tuple[int, int]:
+    """Where a cell begins: how many lines below the first, and the column, from 1.
+
+    Args:
+        lines: From the first of the cell's record on; a record in quotation marks may have several.
+        cell: Its number, from 0; where the lines have no such cell, the record's begin is told.
+        quotes: Whether a delimiter between quotation marks parts nothing.
+    """
+    inside = False
+    if cell:
+        for below, line in enumerate(lines):
+            for column, char in enumerate(line, 2):
+                inside ^= quotes and char == '"'
+                cell -= char == delimiter and not inside
+                if not cell:
+                    return below, column
+    return 0, 1
+
+
+def quoted(text: str) -> str:
+    """What a cell holds, as a message shows it."""
+    return "nothing" if not text.strip() else repr(text if len(text) <= 60 else text[:57] + "...")
