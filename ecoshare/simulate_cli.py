@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,8 +65,14 @@ def simulate(
         Path | None, typer.Option(help="Measured speeds of the jobs of a Gavel or Shockwave trace (JSON).")
     ] = None,
     speeds_of: Annotated[str, typer.Option(help="The GPU in that file whose speeds are meant.")] = "v100",
+    pairs: Annotated[
+        Path | None, typer.Option(help="Measured speeds of jobs beside each other, in such a file; with --lanes 2.")
+    ] = None,
     schedules: Annotated[
         Path | None, typer.Option(help="How the batch sizes of a Shockwave trace change (JSON).")
+    ] = None,
+    calibration: Annotated[
+        Path | None, typer.Option(help="Speeds of single GPUs by class of job (CSV): device,class,speed; 1 is typical.")
     ] = None,
     convert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the trace in ecoshare's own form (CSV), and stop.")
@@ -77,6 +84,7 @@ def simulate(
     from ecoshare.core.events import Config
     from ecoshare.simulate.cluster import cluster as cluster_of
     from ecoshare.simulate.costs import NO_COSTS, Costs
+    from ecoshare.simulate.pairs import read as beside_each_other
     from ecoshare.simulate.simulator import Simulator
     from ecoshare.simulate.traces.history import read as past_jobs
     from ecoshare.simulate.world import World
@@ -85,6 +93,10 @@ def simulate(
     options = _options(option or [], policies)
     past_gpu_s = () if history is None else past_jobs(history)
     cluster = cluster_of(gpus, nodes, gpu_model, spread)
+    if calibration is not None:
+        from ecoshare.simulate.calibration import read as measured
+
+        cluster = replace(cluster, speeds=measured(calibration, cluster))
     if (trace is None) == (generate is None):
         raise UsageError("give a trace, or --generate salus, philly or sweep", "`ecoshare simulate --help`")
     if trace is None:
@@ -96,12 +108,18 @@ def simulate(
         from ecoshare.simulate.traces.reading import read
 
         found = read(trace, speeds=speeds, schedules=schedules, gpu_model=speeds_of)
+    unused = {each for of in cluster.speeds.values() for each in of if each} - {job.job_class for job in found.jobs}
+    if unused:
+        _say(f"no job of the trace is of class {', '.join(sorted(unused))}, which --calibration names")
     if convert is not None:
         from ecoshare.simulate.traces.own import write
 
         write(found, convert)
         _say(f"{len(found.jobs)} jobs written to {convert}; {found.note}")
         return
+    if pairs is not None and lanes == 1:
+        raise UsageError("--pairs: jobs of one lane are never beside each other", "--lanes 2 opens two on each GPU")
+    beside = None if pairs is None else beside_each_other(pairs, speeds_of)
     costs = NO_COSTS if no_costs else Costs()
     given = {"start_s": start_s, "stop_s": stop_s, "restart_s": restart_s}
     costs = costs.changed({name: value for name, value in given.items() if value is not None})
@@ -111,7 +129,7 @@ def simulate(
             found,
             cluster,
             Config(each, lanes, jobs_per_lane, preempt=alone, options=options, past_gpu_s=past_gpu_s),
-            World(cluster.gpu),
+            World(cluster.gpu, speeds=cluster.speeds, pairs=beside),
             costs,
         )
         for each in policies

@@ -51,7 +51,7 @@ def test_mistakes_are_told_all_at_once_with_their_places(tmp_path: Path) -> None
     [
         (("run",), 2, "give a job file"),
         (("run", "nowhere.yaml"), 2, "no job file"),
-        (("run", "good.yaml", "--policy", "best"), 2, "expected one of allox, fair, fifo"),
+        (("run", "good.yaml", "--policy", "best"), 2, "expected one of allox, critical, fair"),
         (("run", "good.yaml", "--objective", "fun"), 2, "expected one of energy"),
         (("run", "good.yaml", "--lanes", "0"), 2, "--lanes 0"),
         (("run", "good.yaml", "--jobs-per-lane", "99"), 2, "--jobs-per-lane 99"),

@@ -23,11 +23,19 @@ class Device:
         name: Unique in the run, such as `cuda:0` or `cpu`.
         node: The machine it is in; a gang never spans nodes.
         memory_bytes: What this run may use of its memory.
+        speeds: By job class: work that it does in a second, over that of a typical device of its model; under "" that
+            of all classes that are not named, 1 where that is missing too.
     """
 
     name: str
     node: str
     memory_bytes: int
+    speeds: tuple[tuple[str, float], ...] = ()
+
+    def speed(self, job_class: str) -> float:
+        """Of jobs of a class, over that of a typical device."""
+        known = dict(self.speeds)
+        return known.get(job_class, known.get("", 1.0))
 
 
 Setting = tuple[tuple[str, float | str], ...]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from heapq import merge
-from itertools import chain
 from operator import attrgetter, itemgetter
 
 from sortedcontainers import SortedKeyList
@@ -50,8 +49,16 @@ class MovableJobs:
         if not line:
             del self._lines[job.drift]
 
-    def __iter__(self) -> Iterator[Job]:
-        return chain.from_iterable(self._lines.values())
+    @property
+    def sink(self) -> bool:
+        """Whether any falls back in the order as it runs."""
+        return any(drift > 0.0 for drift in self._lines)
+
+    @staticmethod
+    def is_behind(job: Job, key: Key, at_s: float) -> bool:
+        """Whether one of them is behind a place in the order now."""
+        first = job.place[0] + job.drift * at_s
+        return first > key[0] or (first == key[0] and job.place[1:] > key[1:])
 
     def behind(self, key: Key, at_s: float) -> Iterator[Job]:
         """Those behind a place in the order, the last first."""

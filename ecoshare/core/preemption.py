@@ -20,9 +20,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
+from ecoshare.core.failures import Failures
 from ecoshare.core.movable import MovableJobs
-from ecoshare.core.records import Job, Lane
+from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.room import Room
+from ecoshare.core.states import JobState, LaneState
 from ecoshare.core.waiting import WaitingJobs, Walk
 
 
@@ -43,23 +45,30 @@ class GiveWay:
 
 
 class Preemption:
-    """Seats jobs where every device is one lane of one place, and those behind give way.
-
-    Attributes:
-        movable: Running jobs that can be asked to.
-    """
+    """Seats jobs where every device is one lane of one place, and those behind give way."""
 
     def __init__(self, room: Room, fits: Callable[[Job, Lane], bool]) -> None:
-        self.movable = MovableJobs()
+        self._movable = MovableJobs()
         self._room, self._fits = room, fits
+        self._failures = Failures(room, self._yields)
         self._giving: set[Job] = set()
         self._coming: Counter[str] = Counter()  # by node, devices of those that give way; never changed, but replaced
         self._coming_devices = 0
         self._claimants: list[Job] = []  # that wait for these
         self._idle = 0  # devices that nobody who waited could use when all were looked at
 
+    def runs(self, job: Job, place: Key, drift: float, at_s: float) -> None:
+        """A job that can be moved runs; see `MovableJobs.add`."""
+        self._movable.add(job, place, drift, at_s)
+        self._failures.touch([lane.device.node for lane in job.lanes])
+
+    def stops(self, job: Job) -> None:
+        """It cannot be asked to give way any more."""
+        self._movable.remove(job)
+
     def gone(self, job: Job) -> None:
         """A job leaves its places, maybe one that gave way."""
+        self._failures.touch([lane.device.node for lane in job.lanes])
         if job in self._giving:
             self._giving.remove(job)
             self._coming = self._coming - Counter(lane.device.node for lane in job.lanes)
@@ -82,7 +91,8 @@ class Preemption:
 
     def _seat(self, walk: Walk, at_s: float) -> Generator[Start | GiveWay, None, int]:
         """Go through some of the queue; returns the devices that nobody of it can use, now or when they come."""
-        claims = _Claims(self._coming_devices, self._coming)
+        coming = self._coming
+        claims = _Claims(self._coming_devices, coming)
         self._claimants = []
         while (job := walk.job) is not None:
             if lanes := self._place(job, claims):
@@ -100,12 +110,14 @@ class Preemption:
                 self._coming_devices += sum(each.spec.gpus for each in victims)
             self._claimants.append(job)
             walk.go_on()
+        if self._coming is not coming:
+            self._failures.touch(self._coming)  # from the next walk on they count as theirs who find them
         return self._room.free - claims.held + claims.coming
 
     def _place(self, job: Job, claims: _Claims) -> tuple[Lane, ...]:
         if job.spec.gpus > self._room.free - claims.held:
             return ()
-        return self._room.find(job.spec.gpus, job.spec.nodes, partial(self._fits, job), claims.kept)
+        return self._room.find(job, partial(self._fits, job), claims.kept)
 
     def _victims(self, job: Job, claims: _Claims, at_s: float) -> list[Job] | None:
         """Who gives way to a job for which there is no room now, and its claim on what comes; None where nobody can.
@@ -115,9 +127,11 @@ class Preemption:
         gpus, nodes = job.spec.gpus, job.spec.nodes
         if nodes is None or gpus == 1:
             room = self._room.free - claims.held + claims.coming
-            victims = [] if gpus <= room else self.movable.give_way(job.place, gpus, room, at_s)
+            victims = [] if gpus <= room else self._movable.give_way(job.place, gpus, room, at_s)
             if gpus > room and not victims:
                 return None
+        elif nodes == 1 and self._failures.stands(job, at_s):
+            return None
         else:
             free = self._room.free_by_node() + claims.by_node
             for node in claims.nodes:
@@ -125,8 +139,10 @@ class Preemption:
             chosen = free.most_common(nodes)
             victims = []
             if sum(devices for _, devices in chosen) < gpus:
-                victims = self.movable.give_way_within(job.place, gpus, nodes, free, at_s)
+                victims = self._movable.give_way_within(job.place, gpus, nodes, free, at_s)
                 if not victims:
+                    if nodes == 1 and not self._movable.sink:
+                        self._failures.note(job, claims.nodes)
                     return None
                 free.update(lane.device.node for each in victims for lane in each.lanes)
                 chosen = free.most_common(nodes)
@@ -134,6 +150,14 @@ class Preemption:
             claims.kept.update(self._room.free_lanes(claims.nodes))
         claims.wait(gpus, sum(each.spec.gpus for each in victims))
         return victims
+
+    def _yields(self, lane: Lane, place: Key, at_s: float) -> bool:
+        for job in lane.jobs.values():  # one at most
+            if job in self._giving:
+                return True
+            running = job.spec.movable and job.state is JobState.RUNNING
+            return running and self._movable.is_behind(job, place, at_s)
+        return lane.state is LaneState.OPEN
 
 
 @dataclass(slots=True)

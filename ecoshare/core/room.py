@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
+from functools import partial
 from itertools import chain, islice
+from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedList
 
+from ecoshare.core.placing import together
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import LaneState
+
+if TYPE_CHECKING:  # policies import what rounds share, and that the room
+    from ecoshare.core.policies.base import Placing
 
 Fits = Callable[[Lane], bool]
 """Whether a job may be started in a lane."""
@@ -20,16 +26,21 @@ class Room:
 
     Attributes:
         lanes: By number.
-        devices: Lanes by the name of their device.
+        devices: Lanes by the name of their device; `nodes`: by that of its node.
         free: Devices with an empty lane.
     """
 
-    def __init__(self, preference: Callable[[Lane], Key]) -> None:
-        """`preference` gives the smallest key to the lane that a policy would fill first."""
+    def __init__(self, preference: Callable[[Lane], Key], placing: Placing | None = None) -> None:
+        """`preference` gives the smallest key to the lane that a policy would fill first.
+
+        Args:
+            placing: Knows how slow a job is in a lane, which then counts before the preference.
+        """
         self.lanes: dict[int, Lane] = {}
         self.devices: dict[str, list[Lane]] = {}
+        self.nodes: dict[str, list[Lane]] = {}
         self.free = 0
-        self._preference = preference
+        self._preference, self._placing = preference, placing
         self._places: SortedList = SortedList()  # (preference, number) of lanes that have a free place
         self._known: dict[int, tuple[Key, int]] = {}
         self._empty: dict[str, dict[str, list[int]]] = {}  # numbers of the empty lanes, by node and device
@@ -40,6 +51,7 @@ class Room:
         """A lane that is being opened."""
         self.lanes[lane.number] = lane
         self.devices.setdefault(lane.device.name, []).append(lane)
+        self.nodes.setdefault(lane.device.node, []).append(lane)
         if lane.device.node not in self._empty:
             self._empty[lane.device.node] = {}
             self._by_free[0][lane.device.node] = None
@@ -72,16 +84,19 @@ class Room:
             del lane.jobs[job.spec.name]
             self._enter(lane)
 
-    def find(self, gpus: int, nodes: int | None, fits: Fits, kept: Container[int] = ()) -> tuple[Lane, ...]:
-        """Lanes for a job, one on each of so many devices; empty where there is no room.
+    def find(self, job: Job, fits: Fits, kept: Container[int] = ()) -> tuple[Lane, ...]:
+        """Lanes for a job, one on each of its devices; empty where there is no room.
 
         One device: the lane that the policy prefers. A gang has its lanes to itself, and gets them in one node, the
-        one with the fewest devices to spare; where it may span several, in those with the most.
+        one with the fewest devices to spare; where it may span several, in those with the most. Where the policy knows
+        how slow the job is in each: where it is least slow, and of equal ones the same.
 
         Args:
-            nodes: Most nodes that it may span; None for any number.
             kept: Lanes that are kept for others.
         """
+        gpus, nodes = job.spec.gpus, job.spec.nodes
+        if self._placing is not None:
+            return self._least_slow(job, self._placing, fits, kept)
         if gpus == 1:
             for _, number in self._places:
                 lane = self.lanes[number]
@@ -125,6 +140,29 @@ class Room:
             largest_bytes = max((lane.budget_bytes for lane in lanes), default=0)
             self._limits = max(nodes.values(), default=0), len(devices), largest_bytes
         return self._limits
+
+    def _least_slow(self, job: Job, placing: Placing, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
+        """Those that the policy finds least slow for a job, in one node or over several."""
+        gpus, nodes = job.spec.gpus, job.spec.nodes
+        slowness = partial(placing.slowness, job)
+        if gpus == 1:
+            free = (self.lanes[number] for _, number in self._places if number not in kept)
+            least = min(filter(fits, free), key=slowness, default=None)
+            return () if least is None else (least,)
+        if gpus > self.free:
+            return ()
+        within = together(self._in_nodes(self._by_free[gpus:], fits, kept), gpus, 1, slowness)
+        if nodes == 1:
+            return within
+        over = together(self._in_nodes(reversed(self._by_free[1:]), fits, kept), gpus, nodes, slowness)
+        if within and max(map(slowness, within)) <= placing.across * max(map(slowness, over)):
+            return within
+        return over
+
+    def _in_nodes(self, groups: Iterable[dict[str, None]], fits: Fits, kept: Container[int]) -> list[Lane]:
+        """An empty lane of each device of some nodes that has one."""
+        names = chain.from_iterable(groups)
+        return [lane for name in names for lane in self._in_node(name, len(self._empty[name]), fits, kept)]
 
     def _in_node(self, node: str, gpus: int, fits: Fits, kept: Container[int]) -> list[Lane]:
         """Up to so many empty lanes of a node, on as many devices, those that the policy prefers."""

@@ -32,7 +32,7 @@ class RoundSeats:
         if leaving:
             yield GiveWay(leaving, coming[0] if coming else None)
         for job in coming:
-            if lanes := self._room.find(job.spec.gpus, job.spec.nodes, partial(self._fits, job)):
+            if lanes := self._room.find(job, partial(self._fits, job)):
                 yield Start(job, lanes)
 
 

@@ -44,13 +44,14 @@ from ecoshare.core.events import (
 from ecoshare.core.fit import Fit
 from ecoshare.core.pace import Pace
 from ecoshare.core.policies import make
-from ecoshare.core.policies.base import Planning
+from ecoshare.core.policies.base import Placing, Planning, Trying
 from ecoshare.core.preemption import GiveWay, Start
 from ecoshare.core.profiling import Profiling
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.room import Room
 from ecoshare.core.seating import Seating
 from ecoshare.core.states import JobState, LaneState
+from ecoshare.core.trying import Trials
 from ecoshare.core.tuning import Tuning
 
 MOST_LOSSES = 3
@@ -80,11 +81,17 @@ class Scheduler:
         self._profiling = Profiling()
         self._arrivals = count()
         self._planning: int | None = None
+        self._trials: Trials | None = None
 
     @property
     def live_jobs(self) -> int:
         """Jobs that have arrived and not ended."""
         return self._live
+
+    @property
+    def watches_neighbours(self) -> bool:
+        """Whether it must be told how far a job is that has a lane to itself, but not its device."""
+        return self._trials is not None
 
     def handle(self, event: Event) -> list[Command]:
         """The commands that follow from one more event, in the order in which they must be carried out.
@@ -118,10 +125,16 @@ class Scheduler:
     def _open(self, event: RunOpened) -> list[Command]:
         self._config = event.config
         self._policy = make(event.config)
-        self._room = Room(self._policy.lane)
+        placing = self._policy if isinstance(self._policy, Placing) else None
+        if placing is not None:
+            placing.meet(event.devices)
+        self._room = Room(self._policy.lane, placing)
         self.lanes = self._room.lanes
         self._fit = Fit(self._room, self._profiling)
-        self._seating = Seating(self._policy, self._room, event.config.preempt, self._fit.fits)
+        if isinstance(self._policy, Trying):
+            places = self._policy.places or event.config.places_per_lane
+            self._trials = Trials(self._policy, self._room, places > 1 or event.config.lanes_per_device > 2)
+        self._seating = Seating(self._policy, self._room, event.config.preempt, self._fit.fits, self._trials)
         self._pace = Pace(self._policy, event.at_s, lambda: next(self._ids))
         known = {each.packing: each.setting for each in event.tuned}
         self._tuning = Tuning(known, event.config.search, lambda: next(self._ids))
@@ -172,6 +185,8 @@ class Scheduler:
         job.move(JobState.RUNNING, at_s, "started")
         job.told_s = at_s
         self._seating.runs(job, at_s)
+        if self._trials is not None:
+            self._trials.started(job)
         self._pace.look(job, at_s)
         return self._pace.wake() + self._settings(*self._devices_of(job))
 
@@ -245,12 +260,24 @@ class Scheduler:
             self._seating.runs(job, event.at_s)
         commands = [command for lane in job.lanes for command in self._shares(lane)]
         at_default = all(self._tuning.at_default(lane) for lane in job.lanes)
+        commands += self._undone(job, at_default, event.at_s)
         if self._config.profile and not self.stopping and at_default and self._profiling.wants(job, event.at_s):
             command = next(self._ids)
             self._profiling.begin(command, job)
             commands.append(ProfileJob(command, job.spec.name, job.attempt))
             return commands
         return commands + self._settings(*self._devices_of(job))
+
+    def _undone(self, job: Job, at_default: bool, at_s: float) -> list[Command]:
+        """There is news of a job: who is beside another one, and does not pay there, gives way."""
+        if self._trials is None or self.stopping or job.state is not JobState.RUNNING:
+            return []
+        settled = at_default and not any(self._profiling.occupies(lane) for lane in job.lanes)
+        is_over, loser = self._trials.told(job, settled)
+        if loser is not None:
+            reason = "the two were slower beside each other than in turn"
+            return [self._stop_for_now(loser, at_s, reason, at_once=False)]
+        return self._fill(at_s) if is_over else []  # it is certain now who may share their lanes
 
     def _exited(self, event: JobExited) -> list[Command]:
         job = self.jobs[event.job]
@@ -369,6 +396,8 @@ class Scheduler:
         self._starting[job.command] = job
         job.move(JobState.STARTING, at_s, "there is room")
         self._room.take(job)
+        if self._trials is not None:
+            self._trials.takes(job)
         self._placed += 1
         numbers = tuple(lane.number for lane in lanes)
         return StartJob(job.command, job.spec.name, job.attempt, numbers, self._fit.cap(job, lanes))
@@ -418,6 +447,8 @@ class Scheduler:
     def _leave(self, job: Job) -> None:
         """Free the job's places. The claims of those who stay keep their order, so nothing is sent."""
         self._seating.gone(job)
+        if self._trials is not None:
+            self._trials.left(job)
         self._room.give(job)
         self._placed -= 1
 

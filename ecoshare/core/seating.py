@@ -13,10 +13,15 @@ from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.room import Room
 from ecoshare.core.rounds import RoundSeats
 from ecoshare.core.states import JobState
+from ecoshare.core.trying import Trials, line
 from ecoshare.core.waiting import WaitingJobs
 
 MOST_PASSED = 16
 """How often a waiting job may be passed by others that fit where it does not, before room is kept for it."""
+
+MOST_LOOKED_AT = 64
+"""Lines of jobs that were given no place in one walk, where each class has a line, before the others are left for the
+next time: in a sweep each job may have a class of its own."""
 
 
 class Seating:
@@ -26,14 +31,23 @@ class Seating:
         waiting: Jobs without a place.
     """
 
-    def __init__(self, policy: Policy, room: Room, preempts: bool, fits: Callable[[Job, Lane], bool]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        room: Room,
+        preempts: bool,
+        fits: Callable[[Job, Lane], bool],
+        trials: Trials | None = None,
+    ) -> None:
         """Nobody is there.
 
         Args:
             preempts: Whether places can be given up: every device is one lane of one place.
             fits: Whether a job may be started in a lane.
+            trials: Find places for a policy that tries jobs beside each other.
         """
-        self.waiting = WaitingJobs()
+        self.waiting = WaitingJobs(None if trials is None else line)
+        self._trials = trials
         self._policy, self._room, self._fits = policy, room, fits
         moves = preempts and policy.preempts
         self._rounds = RoundSeats(room, fits) if moves and isinstance(policy, Rounds) else None
@@ -51,12 +65,12 @@ class Seating:
     def runs(self, job: Job, at_s: float) -> None:
         """A job has started."""
         if self._preemption is not None and job.spec.movable:
-            self._preemption.movable.add(job, self._key(job, at_s), self._policy.drift(job), at_s)
+            self._preemption.runs(job, self._key(job, at_s), self._policy.drift(job), at_s)
 
     def stops(self, job: Job) -> None:
         """A running job is about to stop, or has ended: it cannot be asked to give way any more."""
         if self._preemption is not None and job.spec.movable and job.state is JobState.RUNNING:
-            self._preemption.movable.remove(job)
+            self._preemption.stops(job)
 
     def gone(self, job: Job) -> None:
         """A job leaves its places."""
@@ -135,14 +149,16 @@ class Seating:
             return self._rounds.walk()
         if self._preemption is not None:
             return self._preemption.walk(self.waiting, newcomer, at_s)
-        return self._walk() if self._room.has_places else iter(())
+        has_room = self._room.has_places if self._trials is None else self._trials.has_room
+        return self._walk() if has_room else iter(())
 
     def _walk(self) -> Iterator[Start | GiveWay]:
         walk = self.waiting.walk()
         passed: list[Job] = []
         kept: set[int] = set()
+        find = self._room.find if self._trials is None else self._trials.find
         while (job := walk.job) is not None:
-            if lanes := self._room.find(job.spec.gpus, job.spec.nodes, partial(self._fits, job), kept):
+            if lanes := find(job, partial(self._fits, job), kept):
                 yield Start(job, lanes)
                 walk.go_on()
                 for each in passed:
@@ -154,8 +170,11 @@ class Seating:
                 walk.does_not_fit()
                 passed.append(job)
                 self._keep(job, kept)
+                if self._trials is not None and (len(passed) >= MOST_LOOKED_AT or not self._trials.has_room):
+                    return
 
     def _keep(self, job: Job, kept: set[int]) -> None:
         """Room is kept for a job that was passed by too many."""
         if job.passed >= MOST_PASSED:
-            kept.update(lane.number for lane in self._room.emptiest(job.spec.gpus, job.spec.nodes))
+            lanes = self._room.emptiest(job.spec.gpus, job.spec.nodes)
+            kept.update((lane.number for lane in lanes) if self._trials is None else self._trials.keep(lanes))

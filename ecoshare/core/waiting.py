@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heapreplace, merge
 from operator import attrgetter
 
@@ -20,16 +20,22 @@ class WaitingJobs:
     line however many wait. Jobs of one class and size share a line: a sweep of a thousand trials is one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, demand_of: Callable[[Job], tuple[object, ...]] | None = None) -> None:
+        """Nobody waits.
+
+        Args:
+            demand_of: Of a job, what those have in common none of whom fits where the first does not.
+        """
+        self._demand = demand_of or demand
         self._lines: dict[tuple[object, ...], SortedKeyList] = {}
         self._count = 0
 
     def add(self, job: Job) -> None:
         """Put a job at its place in the order."""
-        demand = _demand(job)
-        line = self._lines.get(demand)
+        wanted = self._demand(job)
+        line = self._lines.get(wanted)
         if line is None:
-            line = self._lines[demand] = SortedKeyList(key=_place)
+            line = self._lines[wanted] = SortedKeyList(key=_place)
         line.add(job)
         self._count += 1
 
@@ -39,12 +45,12 @@ class WaitingJobs:
         Raises:
             ValueError: It does not wait.
         """
-        demand = _demand(job)
-        line = self._lines[demand]
+        wanted = self._demand(job)
+        line = self._lines[wanted]
         line.remove(job)
         self._count -= 1
         if not line:
-            del self._lines[demand]
+            del self._lines[wanted]
 
     def walk(self) -> Walk:
         """Go through the queue in order, leaving out what cannot fit either."""
@@ -52,7 +58,7 @@ class WaitingJobs:
 
     def is_first(self, job: Job) -> bool:
         """Whether a job that waits is the head of its line."""
-        return self._lines[_demand(job)][0] is job
+        return self._lines[self._demand(job)][0] is job
 
     def __iter__(self) -> Iterator[Job]:
         return merge(*self._lines.values(), key=_place)
@@ -96,6 +102,7 @@ class Walk:
         heappop(self._heap)
 
 
-def _demand(job: Job) -> tuple[object, ...]:
+def demand(job: Job) -> tuple[object, ...]:
+    """What a job asks for: jobs of one demand fit alike."""
     spec = job.spec
     return (spec.gpus, spec.nodes, spec.memory, job.whole_lane)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from ecoshare.core.events import Device
 from ecoshare.errors import UsageError
@@ -23,12 +24,14 @@ class Cluster:
         nodes: How many.
         gpus: Devices of each.
         spread: Whether a job may have devices of any nodes, as if the network cost nothing.
+        speeds: What is known of devices that differ: by name and class of job, as in `Device.speeds`.
     """
 
     nodes: int
     gpus: int
     gpu: Gpu
     spread: bool = False
+    speeds: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
 
     @property
     def size(self) -> int:
@@ -52,10 +55,13 @@ class Cluster:
     def devices(self) -> tuple[Device, ...]:
         """As the core knows them."""
         return tuple(
-            Device(f"n{node}g{gpu}", f"n{node}", self.gpu.memory_bytes)
-            for node in range(self.nodes)
-            for gpu in range(self.gpus)
+            Device(name, node, self.gpu.memory_bytes, tuple(sorted(self.speeds.get(name, {}).items())))
+            for node, name in self._names()
         )
+
+    def _names(self) -> Iterator[tuple[str, str]]:
+        """Of each device: its node's, and its own."""
+        return ((f"n{node}", f"n{node}g{gpu}") for node in range(self.nodes) for gpu in range(self.gpus))
 
 
 def cluster(gpus: int | None, nodes: str | None, model: str, spread: bool = False) -> Cluster:

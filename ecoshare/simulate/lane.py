@@ -156,6 +156,8 @@ class VirtualLane:
         version: Changes with `next_s`, so that an older one is known to be void.
         planned: The version that the driver has noted.
         claims: Ranks and weights of its jobs, and of those that are being started.
+        watched_s: Since when progress is told even where one job is alone in it, beside those of other lanes; infinite
+            where it is not.
     """
 
     handover_s: float
@@ -170,6 +172,19 @@ class VirtualLane:
     version: int = 0
     planned: int = 0
     claims: dict[str, tuple[int, float]] = field(default_factory=dict)
+    watched_s: float = math.inf
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether each look at its one job is told."""
+        return self.watched_s < math.inf and len(self.seats) == 1
+
+    def watch(self, wanted: bool, now_s: float) -> None:
+        """Whether the core wants to know how far its job is although it has the lane to itself."""
+        if wanted != (self.watched_s < math.inf):
+            self.advance(now_s)
+            self.watched_s = now_s if wanted else math.inf
+            self._plan()
 
     def join(self, seat: Seat, now_s: float) -> None:
         """A job wants turns from now on."""
@@ -184,6 +199,8 @@ class VirtualLane:
         """A job has ended or was stopped."""
         self.advance(now_s)
         seat = self.seats.pop(name)
+        if not self.seats:
+            self.watched_s = math.inf
         if seat is self.holder:
             self._grant(now_s)
         else:
@@ -279,6 +296,8 @@ class VirtualLane:
 
     def _look_s(self) -> float:
         """When progress is looked at next; never where one is alone, and what it has done follows from the time."""
-        if len(self.seats) == 1 or self.holder is None:
+        if self.holder is None or (len(self.seats) == 1 and self.watched_s == math.inf):
             return math.inf
+        if len(self.seats) == 1:  # soon, and ever more rarely: what its neighbour does to it shows at once
+            return max(self.at_s, self.watched_s + max(TOLD_S, 2.0 * (self.looked_s - self.watched_s)))
         return max(self.at_s, self.looked_s + max(TOLD_S, TOLD_SHARE * self.holder.held_s))

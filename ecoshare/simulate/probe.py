@@ -10,7 +10,7 @@ from enum import Enum
 from numbers import Real
 from typing import Any
 
-from ecoshare.core.policies.base import Levels, Planning, Rounds
+from ecoshare.core.policies.base import Levels, Placing, Planning, Rounds, Trying
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import JobState
 
@@ -43,7 +43,8 @@ class _Said:
 class Probe:
     """Asks the policy in the core's place, each question twice, and notes what is wrong with its answers.
 
-    It is a policy itself, with those methods of `Levels`, `Rounds` and `Planning` that the one behind it has.
+    It is a policy itself, with those methods of `Levels`, `Rounds`, `Planning`, `Placing` and `Trying` that the one
+    behind it has.
     """
 
     def __init__(self, policy: Any, preempt: bool, faults: dict[Rule, str]) -> None:
@@ -67,6 +68,10 @@ class Probe:
         if isinstance(policy, Planning):
             self.planner, self.planned_by = policy.planner, policy.planned_by
             self.question, self.told = policy.question, policy.told
+        if isinstance(policy, Placing):
+            self.across, self.meet, self.slowness = policy.across, policy.meet, self._slowness
+        if isinstance(policy, Trying):
+            self.beside, self.pays, self.judge = self._beside, policy.pays, policy.judge
 
     def order(self, job: Job, at_s: float) -> Any:
         """The policy's answer, which is kept, to be asked for again as time passes.
@@ -150,7 +155,20 @@ class Probe:
             self._fault(Rule.BY_ITSELF, f"arrange() chose jobs of {gpus} GPUs for {devices} at {at_s:g} s")
         return chosen
 
-    def _ask(self, method: str, subject: Job | Lane, *more: float) -> Any:
+    def _slowness(self, job: Job, lane: Lane) -> Any:
+        slowness = self._ask("slowness", job, lane)
+        if not (_is_number(slowness) and 0.0 < slowness < math.inf):
+            words = f"slowness() of {_of(job)} in {_of(lane)} is {slowness!r}: expected a positive number"
+            self._fault(Rule.COMPARABLE, words)
+        return slowness
+
+    def _beside(self, job: Job, other: Job) -> Any:
+        key = self._ask("beside", job, other)
+        if key is not None:
+            self._compare("beside", key, f"{_of(job)} and {_of(other)}")
+        return key
+
+    def _ask(self, method: str, subject: Job | Lane, *more: float | Lane | Job) -> Any:
         with _telling(method, _of(subject)):
             ask = getattr(self._policy, method)
             answer, again = ask(subject, *more), ask(subject, *more)

@@ -118,6 +118,7 @@ class Simulator:
         self._finished: list[Finished] = []
         self._account = Account(cluster.size, cluster.gpu.idle_w)
         self._idle_wakes = 0
+        self._watches = False
         for job in trace.jobs:
             self._refuse_what_cannot_run(job)
 
@@ -142,6 +143,7 @@ class Simulator:
         """
         self._watch = watch
         self._tell(RunOpened(0.0, SCHEMA, self._config, self._cluster.devices()))
+        self._watches = self._core.watches_neighbours
         arrivals = iter(self._trace.jobs)
         coming = next(arrivals, None)
         while coming is not None or self._jobs:
@@ -251,6 +253,7 @@ class Simulator:
 
     def _begin(self, seat: Seat, now_s: float) -> None:
         """A job has started, and wants its turn."""
+        self._tell_of_neighbours(seat, now_s)
         lane = self._lanes[seat.lanes[0]]
         before, seat.speed = lane.holder, self._speed(seat)
         lane.join(seat, now_s)
@@ -274,9 +277,22 @@ class Simulator:
         lane.go_on(now_s)
         self._after(lane, now_s, holder)
         for seat in [*lane.seats.values()] if tells else ():
-            if seat.held_s - seat.told_s > TOLD_SHARE * seat.told_s:
-                seat.told_s = seat.held_s
-                self._tell(IterationsDone(now_s, seat.job.name, seat.usage()))
+            if lane.is_watched or seat.held_s - seat.told_s > TOLD_SHARE * seat.told_s:
+                self._tell_of(seat, now_s)
+
+    def _tell_of(self, seat: Seat, now_s: float) -> None:
+        seat.told_s = seat.held_s
+        self._tell(IterationsDone(now_s, seat.job.name, seat.usage()))
+
+    def _tell_of_neighbours(self, seat: Seat, now_s: float) -> None:
+        """Those in other lanes have another neighbour from now on: what they did until now was without."""
+        if not self._watches:
+            return
+        for number in seat.lanes:
+            for other in self._device_of[number].others(seat.lanes):
+                self._lanes[other.lanes[0]].advance(now_s)
+                if other.held_s > other.told_s:
+                    self._tell_of(other, now_s)
 
     def _leave(self, seat: Seat, now_s: float) -> None:
         lane = self._lanes[seat.lanes[0]]
@@ -295,6 +311,7 @@ class Simulator:
             self._finished.append(self._result_of(running, now_s))
         reason = "" if outcome is Outcome.COMPLETED else outcome.value
         self._tell(JobExited(now_s, seat.job.name, seat.attempt, outcome, 0, reason, seat.usage()))
+        self._tell_of_neighbours(seat, now_s)
         if outcome is Outcome.COMPLETED:
             del self._core.jobs[seat.job.name]  # of millions of jobs, only those that live are kept
 
@@ -324,6 +341,8 @@ class Simulator:
         for seat in device.seats if self._config.lanes_per_device > 1 else ():
             lane = self._lanes[seat.lanes[0]]
             lane.set_speed(self._speed(seat), now_s)
+            if self._watches:
+                lane.watch(len(device.at_work) > 1, now_s)
             self._plan(lane)
 
     def _speed(self, seat: Seat) -> float:

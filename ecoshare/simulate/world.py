@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ecoshare.simulate.gpus import Gpu
+from ecoshare.simulate.pairs import Pairs
 from ecoshare.simulate.traces.trace import TraceJob
 
 BESIDE = 0.68
@@ -18,24 +19,38 @@ class World:
     """The truth about devices and jobs.
 
     Attributes:
-        speeds: By device: work done in a second there, over that on the trace's own.
-        beside: Speed of a job while another lane of its device is at work.
+        speeds: By device, and there by class: work done in a second, over that on the trace's own device; under "" that
+            of all classes that are not named, 1 where that is missing too.
+        beside: Speed of a job while another lane of its device is at work, over that alone.
+        pairs: The same by what the two jobs are, of those that were measured.
         active_w: By class: watts beyond an idle device.
     """
 
     gpu: Gpu
-    speeds: Mapping[str, float] = field(default_factory=dict)
+    speeds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     beside: float = BESIDE
     active_w: Mapping[str, float] = field(default_factory=dict)
+    pairs: Pairs | None = None
 
-    def speed(self, _job: TraceJob, devices: Sequence[str], beside: Sequence[TraceJob]) -> float:
+    def speed(self, job: TraceJob, devices: Sequence[str], beside: Sequence[TraceJob]) -> float:
         """Work that a job does in a second of its turn: a gang goes as fast as the slowest of its devices.
 
         Args:
             beside: Jobs at work in other lanes of its devices.
         """
-        slowest = min(self.speeds.get(device, 1.0) for device in devices) if self.speeds else 1.0
-        return slowest * self.beside if beside else slowest
+        slowest = min(self._alone(job, device) for device in devices) if self.speeds else 1.0
+        return slowest * self._shared(job, beside) if beside else slowest
+
+    def _shared(self, job: TraceJob, beside: Sequence[TraceJob]) -> float:
+        """Speed that it has left beside others: the worst of them decides, as does the slowest device of a gang."""
+        if self.pairs is None:
+            return self.beside
+        known = (self.pairs.speed(job, other) for other in beside)
+        return min(self.beside if speed is None else speed for speed in known)
+
+    def _alone(self, job: TraceJob, device: str) -> float:
+        known = self.speeds.get(device, {})
+        return known.get(job.job_class, known.get("", 1.0))
 
     def watts(self, job: TraceJob) -> float:
         """That a job draws alone on each of its devices, beyond an idle one."""
@@ -46,4 +61,7 @@ class World:
         have, and all together at most what the board may."""
         if len(jobs) == 1:
             return self.watts(jobs[0])
-        return min(self.beside * sum(self.watts(job) for job in jobs), self.gpu.limit_w - self.gpu.idle_w)
+        drawn_w = [
+            self.watts(job) * self._shared(job, [*jobs[:place], *jobs[place + 1 :]]) for place, job in enumerate(jobs)
+        ]
+        return min(sum(drawn_w), self.gpu.limit_w - self.gpu.idle_w)

@@ -34,7 +34,17 @@ PAGE = (ROOT / "docs" / "policies.md").read_text()
 
 CHECKS = [name for name in vars(PolicyContract) if name.startswith("test_")]
 
-SMALL = {"fixed": 1.0, "quantum": 3.0, "limit_1": 5.0, "limit_2": 20.0, "reset": 5.0, "round": 4.0, "starvation": 2.0}
+SMALL = {
+    "fixed": 1.0,
+    "quantum": 3.0,
+    "limit_1": 5.0,
+    "limit_2": 20.0,
+    "reset": 5.0,
+    "round": 4.0,
+    "starvation": 2.0,
+    "trial": 3.0,
+    "margin": 0.5,
+}
 """Options with which something happens within the minute that a trace takes."""
 
 JOULES = {"limit_1": 1000.0, "limit_2": 4000.0}

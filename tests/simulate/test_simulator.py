@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import Command, KillJob, StartJob
 from ecoshare.core.events import Config, Event, JobArrived, JobExited, Outcome
+from ecoshare.core.failures import Failures
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.policies import POLICIES
 from ecoshare.errors import UsageError
@@ -70,6 +71,39 @@ def test_all_are_seated_as_if_anew_at_every_moment(policy: str, jobs: Trace) -> 
     found = {each.name: each.jct_s for each in simulate(jobs, policy, nodes=2, gpus=2).finished}
     expected = jcts(jobs.jobs, 4, *KEYS[policy])
     assert found == pytest.approx(expected, abs=1e-6)
+
+
+def decisions(jobs: Trace, policy: str, costs: Costs) -> list[tuple[Event, list[Command]]]:
+    seen: list[tuple[Event, list[Command]]] = []
+    config = Config(policy, 1, 1, preempt=True, options=(("limit_1", 20.0),) if policy == "tiresias" else ())
+    Simulator(jobs, Cluster(3, 4, GPU), config, World(GPU), costs).run(lambda *each: seen.append(each))
+    return seen
+
+
+@pytest.mark.parametrize("policy", ["smallest", "srsf", "srtf", "tiresias"])
+@settings(max_examples=15, deadline=None)
+@given(
+    jobs=st.lists(
+        st.builds(
+            lambda arrival, service, gpus, skew: TraceJob(
+                "?", "c", arrival, (Phase(10, service / 10),), gpus, skew=skew
+            ),
+            st.floats(0, 60),
+            st.floats(1, 40),
+            st.sampled_from([1, 1, 2, 3, 4, 4, 8]),
+            st.sampled_from([None, None, 0.0]),
+        ),
+        min_size=10,
+        max_size=40,
+    ),
+    costs=st.sampled_from([NO_COSTS, Costs(1.0, 1.0, 2.0, 0.01)]),
+)
+def test_to_remember_what_failed_changes_no_decision(policy: str, jobs: list[TraceJob], costs: Costs) -> None:
+    made = trace(*(replace(each, name=f"j{place}") for place, each in enumerate(jobs)))
+    with_memory = decisions(made, policy, costs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Failures, "stands", lambda *_: False)
+        assert decisions(made, policy, costs) == with_memory
 
 
 SHARED = st.lists(

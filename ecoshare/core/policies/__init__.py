@@ -12,10 +12,12 @@ What they share::
            ├─ Queues             jobs sink as they are served
            │    ├─ Tiresias ─── Gittins
            │    └─ LeastEnergy
+           ├─ Gandiva            tries jobs beside each other
            └─ InRounds           who runs is chosen round by round
                 ├─ Shares        from shares of time
                 │    └─ Allox, FinishTime, MaxMin
-                └─ Shockwave
+                ├─ Pal
+                └─ Critical, Shockwave
 """
 
 from __future__ import annotations
@@ -27,13 +29,16 @@ from typing import Any
 from ecoshare.core.events import Config
 from ecoshare.core.policies.allox import Allox
 from ecoshare.core.policies.base import Policy
+from ecoshare.core.policies.critical import Critical
 from ecoshare.core.policies.fair import Fair
 from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.policies.finish_time import FinishTime
+from ecoshare.core.policies.gandiva import Gandiva
 from ecoshare.core.policies.gittins import Gittins
 from ecoshare.core.policies.least_energy import LeastEnergy
 from ecoshare.core.policies.max_min import MaxMin
 from ecoshare.core.policies.pack import Pack
+from ecoshare.core.policies.pal import Pal
 from ecoshare.core.policies.priority import Priority
 from ecoshare.core.policies.shockwave import Shockwave
 from ecoshare.core.policies.smallest import Smallest
@@ -48,13 +53,16 @@ POLICIES: dict[str, Any] = {
     each.name: each
     for each in (
         Allox,
+        Critical,
         Fair,
         Fifo,
         FinishTime,
+        Gandiva,
         Gittins,
         LeastEnergy,
         MaxMin,
         Pack,
+        Pal,
         Priority,
         Shockwave,
         Smallest,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 from ecoshare.core.commands import PlanJob
+from ecoshare.core.events import Device
 from ecoshare.core.records import Job, Key, Lane
 
 
@@ -97,4 +99,59 @@ class Rounds(Protocol):
 
     def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> Sequence[Job]:
         """Those of the active jobs that should run in this round, the first first; they fit into so many devices."""
+        ...
+
+
+@runtime_checkable
+class Placing(Protocol):
+    """A policy that knows where a job is how slow: it gets the free lanes where it is least slow.
+
+    Of those where it is equally slow, a job gets the ones that it would get without this.
+
+    Attributes:
+        across: By how much a gang that spans several nodes counts as slower than one in a single node; a factor from 1.
+    """
+
+    across: float
+
+    def meet(self, devices: Sequence[Device]) -> None:
+        """All devices of the run; told once, before anything is asked."""
+        ...
+
+    def slowness(self, job: Job, lane: Lane) -> float:
+        """Time for its work there, over that on a typical device. A gang is as slow as in the slowest of its lanes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """How a job does beside another one, in another lane of its device.
+
+    Attributes:
+        iterations: Done there and told.
+        speed: Iterations in a second of its turn there, over those alone; None where one of the two is not known.
+    """
+
+    job: Job
+    iterations: int
+    speed: float | None
+
+
+@runtime_checkable
+class Trying(Protocol):
+    """A policy that tries jobs beside each other, where no device is empty, and undoes what does not pay.
+
+    Others may share the lanes of two that are beside each other only once it is known that this pays.
+    """
+
+    def beside(self, job: Job, other: Job) -> Key | None:
+        """Preference between those that a waiting job could be tried beside; None where it must not be."""
+        ...
+
+    def pays(self, one: Job, other: Job) -> bool:
+        """Whether it is known that jobs like these gain beside each other."""
+        ...
+
+    def judge(self, first: Beside, newcomer: Beside) -> bool:
+        """Whether the newcomer must give way; asked when there is news of one of two that a device has to itself."""
         ...

@@ -1,0 +1,68 @@
+"""Critical: the earliest deadline first, but those who would outlast all the rest run now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from ecoshare.core.policies.forecast import Forecast
+from ecoshare.core.policies.srtf import expected_s
+from ecoshare.core.policies.usual import InRounds
+from ecoshare.core.records import Job
+from ecoshare.core.rounds import pick
+
+ROUND_S = 120.0
+
+
+class Critical(InRounds):
+    """Short makespan, short JCTs and fairness by two rules, in rounds.
+
+    ::
+
+        backlog = sum_i gpus_i left_i / devices      the time in which the devices could do all that is left
+        due_i   = arrival_i + (had_i + left_i) max(1, jobs / devices)     the end with an equal share of the cluster
+
+    1. Who has more left than the backlog is critical: each moment that he waits, the last job ends later. Critical jobs
+       go first, the longest before.
+    2. All others by due date: in overload the shortest first, and nobody waits for ever, since dates pass.
+
+    Ours. Rule 1 is the bound of McNaughton, "Scheduling with deadlines and loss functions", Management Science 6, 1959
+    (the shortest makespan with preemption is the larger of the backlog and the longest job); rule 2 is earliest due
+    date first (Jackson, 1955), the date that of Mahajan et al., "Themis", NSDI 2020. What is left is forecast for jobs
+    that change their batch sizes (`forecast.py`). No constant is set by hand, but the option `round`: seconds of a
+    round (120).
+    """
+
+    name: ClassVar[str] = "critical"
+    options: ClassVar[tuple[str, ...]] = ("round",)
+
+    def __init__(self, options: Mapping[str, float]) -> None:
+        self.round_s = options.get("round", ROUND_S)
+        self._forecasts: dict[str, Forecast] = {}
+
+    def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[Job]:
+        """Those that are critical, then those that are due."""
+        if not jobs or not devices:
+            return []
+        for name in self._forecasts.keys() - {job.spec.name for job in jobs}:
+            del self._forecasts[name]
+        left_s = {job: self._left_s(job, at_s) for job in jobs}
+        backlog_s = sum(job.spec.gpus * left_s[job] for job in jobs) / devices
+        contention = max(1.0, len(jobs) / devices)
+
+        def urgency(job: Job) -> tuple[float, ...]:
+            if left_s[job] >= backlog_s:
+                return (0.0, -left_s[job], job.number)
+            return (1.0, job.arrival_s + contention * (job.attained_s(at_s) + left_s[job]), job.number)
+
+        return pick(sorted(jobs, key=urgency), devices)
+
+    def _left_s(self, job: Job, at_s: float) -> float:
+        """Turn time that a job needs still, by the epochs that it has shown where it counts any."""
+        if not job.spec.phases:
+            return expected_s(job, at_s)
+        forecast = self._forecasts.setdefault(job.spec.name, Forecast(job.spec.phases))
+        attained_s = job.attained_s(at_s)
+        done = forecast.done(attained_s)
+        begun_s = min(attained_s - forecast.done_s(done), forecast.epoch_s(min(done, forecast.epochs - 1)))
+        return max(0.0, forecast.left_s(done) - begun_s)

@@ -1,0 +1,86 @@
+"""How fast jobs run beside each other on one GPU: the pairs in a table of measured speeds of Gavel's.
+
+::
+
+    {"v100": {"('ResNet-18 (batch size 32)', 1)": {"null": 40.1, "('LM (batch size 5)', 1)": [21.0, 9.3]}}}
+      GPU          type of job, number of GPUs      alone         beside this one: its speed, and the other's
+
+The form is that of `traces/speeds.py`, in iterations a second. Source: Narayanan et al., "Heterogeneity-Aware Cluster
+Scheduling Policies for Deep Learning Workloads", OSDI 2020.
+"""
+
+from __future__ import annotations
+
+import math
+from ast import literal_eval
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ecoshare.errors import UsageError
+from ecoshare.simulate.traces.speeds import read as read_speeds
+from ecoshare.simulate.traces.trace import TraceJob
+
+IN_TURN = 0.5
+"""Speed of each of two that do not fit beside each other (a pair of zeros): one of them waits at any time. That it
+costs nothing to let the other in favours those who pack such pairs."""
+
+_Kind = tuple[str, int]
+"""Type of job and number of GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Measured speeds of two jobs beside each other on each of their GPUs.
+
+    Attributes:
+        file: Where they are from.
+        known: Of the first beside the second, over that alone; at most 1.
+    """
+
+    file: str
+    known: Mapping[tuple[_Kind, _Kind], float]
+
+    def speed(self, job: TraceJob, other: TraceJob) -> float | None:
+        """Of a job beside another one, over that alone; None where the two were not measured."""
+        return self.known.get(((job.job_class, job.gpus), (other.job_class, other.gpus)))
+
+
+def read(path: Path, gpu_model: str) -> Pairs:
+    """The pairs on `gpu_model` in the file at `path`.
+
+    Raises:
+        UsageError: It cannot be read, is of another form, or has no pairs on this model.
+    """
+    known = {}
+    for name, row in read_speeds(path, gpu_model).table.items():
+        cells = row if isinstance(row, dict) else {}
+        alone = _speed(cells.get("null"))
+        for other, pair in cells.items():
+            if other == "null" or not alone:
+                continue
+            both = [_speed(each) for each in pair] if isinstance(pair, list) else []
+            if len(both) != 2 or None in both:
+                hint = "expected two speeds in iterations a second, its own first"
+                raise UsageError(f"{path}: {name} beside {other} is {pair!r}"[:200], hint)
+            # A pair is not faster than alone, but by errors of measuring.
+            known[_kind(name), _kind(other)] = min(1.0, (both[0] or 0.0) / alone) if all(both) else IN_TURN
+    if not known:
+        raise UsageError(f"{path} has no pairs of jobs on {gpu_model!r}", "Gavel's simulation_throughputs.json has")
+    return Pairs(str(path), known)
+
+
+def _speed(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < math.inf:
+        return None
+    return float(value)
+
+
+def _kind(name: str) -> _Kind:
+    """Of `('A3C', 1)`, or of a bare type, which has one GPU."""
+    try:
+        job_type, gpus = literal_eval(name)
+    except (SyntaxError, ValueError):
+        return name, 1
+    return str(job_type), int(gpus)

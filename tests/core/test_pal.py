@@ -1,0 +1,258 @@
+"""PAL, and how lanes are chosen where a policy knows how slow a job is in each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecoshare.core.commands import Command, KillJob, StartJob, WakeAt
+from ecoshare.core.events import (
+    SCHEMA,
+    Config,
+    Device,
+    Done,
+    Event,
+    JobArrived,
+    JobExited,
+    JobSpec,
+    Outcome,
+    RunOpened,
+    Usage,
+)
+from ecoshare.core.placing import together
+from ecoshare.core.policies import POLICIES
+from ecoshare.core.policies.fifo import Fifo
+from ecoshare.core.policies.pal import Pal
+from ecoshare.core.policies.srtf import Srtf
+from ecoshare.core.records import Job, Lane
+from ecoshare.core.room import Room
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import LaneState
+from ecoshare.simulate.contract import PolicyContract
+
+GIB = 1 << 30
+
+Speeds = Mapping[str, Mapping[str, float]]
+"""By device, such as `a0` of node `a`, and by class."""
+
+
+def devices(speeds: Speeds) -> tuple[Device, ...]:
+    return tuple(Device(name, name[0], 8 * GIB, tuple(sorted(of.items()))) for name, of in speeds.items())
+
+
+def spec(name: str, job_class: str = "any", gpus: int = 1, nodes: int | None = None) -> JobSpec:
+    return JobSpec(name, job_class, gpus, nodes, movable=True)
+
+
+class Run:
+    """A scheduler with a device for each job, told of events by hand; what it wants is done at once.
+
+    Attributes:
+        places: Devices of each job that has some.
+    """
+
+    def __init__(
+        self, speeds: Speeds, *jobs: JobSpec, policy: str = "pal", preempt: bool = True, **options: float
+    ) -> None:
+        """All lanes are open, and the first round has begun with these jobs."""
+        self.core, self.stopped = Scheduler(), []
+        self.places: dict[str, tuple[str, ...]] = {}
+        self._wakes: list[WakeAt] = []
+        config = Config(policy, 1, 1, preempt=preempt, options=tuple(sorted(options.items())))
+        opening = self.core.handle(RunOpened(0.0, SCHEMA, config, devices(speeds)))
+        self.come(*jobs)
+        for command in opening:
+            self.tell(Done(0.0, command.id))
+
+    def tell(self, event: Event) -> None:
+        for command in self.core.handle(event):
+            self._done(command, event.at_s)
+
+    def come(self, *jobs: JobSpec, at_s: float = 0.0) -> None:
+        for job in jobs:
+            self.tell(JobArrived(at_s, job))
+
+    def wait_until(self, at_s: float) -> None:
+        """It is woken when it asked for that."""
+        while due := [wake for wake in self._wakes if wake.at_s <= at_s]:
+            self._wakes.remove(due[0])
+            self.tell(Done(at_s, due[0].id))
+
+    def end(self, job: str, at_s: float, outcome: Outcome = Outcome.COMPLETED) -> None:
+        del self.places[job]
+        self.tell(JobExited(at_s, job, self.core.jobs[job].attempt, outcome, 0, "", Usage()))
+
+    def _done(self, command: Command, at_s: float) -> None:
+        match command:
+            case StartJob():
+                self.places[command.job] = tuple(self.core.lanes[lane].device.name for lane in command.lanes)
+                self.tell(Done(at_s, command.id))
+            case KillJob():
+                self.stopped.append(command.job)
+                self.end(command.job, at_s, Outcome.STOPPED)
+            case WakeAt():
+                self._wakes.append(command)
+
+
+UNEVEN = {"a0": {"picky": 0.9, "calm": 0.99}, "a1": {"picky": 1.0, "calm": 1.0}, "b0": {"picky": 1.1, "calm": 1.01}}
+
+
+def test_the_most_sensitive_gets_the_fastest_device_although_it_came_last() -> None:
+    run = Run(UNEVEN, spec("other", "unknown"), spec("calm", "calm"), spec("picky", "picky"))
+    assert run.places == {"picky": ("b0",), "calm": ("a1",), "other": ("a0",)}
+
+
+def test_blind_jobs_get_the_places_that_they_would_get_without_speeds() -> None:
+    jobs = [spec("calm", "calm"), spec("picky", "picky")]
+    blind, unknown = Run(UNEVEN, *jobs, blind=1.0), Run({device: {} for device in UNEVEN}, *jobs)
+    assert blind.places == unknown.places == {"calm": ("a0",), "picky": ("a1",)}
+
+
+def test_those_that_run_keep_their_places() -> None:
+    run = Run(UNEVEN, spec("calm", "calm"))
+    run.come(spec("picky", "picky"), at_s=1.0)
+    run.wait_until(299.0)
+    assert run.places == {"calm": ("b0",)}, "nobody is started before the next round"
+    run.wait_until(300.0)
+    assert run.places == {"calm": ("b0",), "picky": ("a1",)}
+    assert not run.stopped
+
+
+def test_the_earliest_run_whatever_they_gain_by_fast_devices() -> None:
+    speeds = {"a0": {"picky": 1.1, "calm": 1.0}, "a1": {"picky": 0.9, "calm": 1.0}}
+    run = Run(speeds, spec("c0", "calm"), spec("c1", "calm"), spec("picky", "picky"))
+    assert run.places == {"c0": ("a0",), "c1": ("a1",)}
+
+
+def test_who_had_least_runs_where_that_is_asked_for() -> None:
+    for las, runs, stopped in ((0.0, "early", []), (1.0, "late", ["early"])):
+        run = Run({"a0": {}}, spec("early"), las=las)
+        run.come(spec("late"), at_s=10.0)
+        run.wait_until(300.0)
+        assert (list(run.places), run.stopped) == ([runs], stopped)
+
+
+def pairs(slow: float) -> Speeds:
+    """Two nodes, each with a fast device and a slow one, and a node of two that are alike."""
+    fast = {f"{node}{gpu}": {"": 1.0 if gpu == 0 else 0.5} for node in "ab" for gpu in range(2)}
+    return {**fast, "c0": {"": slow}, "c1": {"": slow}}
+
+
+@pytest.mark.parametrize(
+    ("slow", "options", "found"),
+    [
+        (0.9, {}, ("c0", "c1")),
+        (0.6, {}, ("c0", "c1")),  # 1 / 0.6 is less than 1.7
+        (0.58, {}, ("a0", "b0")),  # 1 / 0.58 is more
+        (0.9, {"across": 1.0}, ("a0", "b0")),
+        (1.0, {"across": 1.0}, ("c0", "c1")),  # as slow in one node: as few as can be
+        (0.4, {"across": 3.0}, ("a0", "a1")),
+    ],
+)
+def test_a_gang_spans_nodes_where_that_is_less_slow(slow: float, options: dict[str, float], found: object) -> None:
+    run = Run(pairs(slow), spec("gang", gpus=2), **options)
+    assert run.places == {"gang": found}
+
+
+def test_a_gang_that_must_not_span_nodes_gets_the_least_slow_of_one() -> None:
+    speeds = {"a0": {"": 1.0}, "a1": {"": 0.5}, "b0": {"": 0.7}, "b1": {"": 0.9}, "b2": {"": 0.8}}
+    run = Run(speeds, spec("gang", gpus=2, nodes=1))
+    assert run.places == {"gang": ("b1", "b2")}
+
+
+class Knowing(Srtf):
+    """Not in rounds, and knows the speeds."""
+
+    name: ClassVar[str] = "knowing"
+    across = 1.0
+
+    def meet(self, devices: Sequence[Device]) -> None:
+        pass
+
+    def slowness(self, job: Job, lane: Lane) -> float:
+        return 1.0 / lane.device.speed(job.spec.job_class)
+
+
+@pytest.mark.parametrize("preempt", [False, True])
+def test_any_policy_may_know_the_speeds(preempt: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POLICIES, "knowing", Knowing)
+    run = Run(UNEVEN, spec("one", "picky"), spec("two", "picky"), policy="knowing", preempt=preempt)
+    assert run.places == {"one": ("b0",), "two": ("a1",)}
+
+
+class Lost(Fifo):
+    """Does not know what it should."""
+
+    name: ClassVar[str] = "lost"
+    across = 1.0
+
+    def meet(self, devices: Sequence[Device]) -> None:
+        pass
+
+    def slowness(self, job: Job, lane: Lane) -> float:
+        return math.nan
+
+
+def test_an_answer_that_is_no_slowness_is_told() -> None:
+    contract: PolicyContract = type("TestIt", (PolicyContract,), {"policy": Lost})()
+    with pytest.raises(AssertionError, match=r"slowness\(\) of job j\d+ .* is nan: expected a positive number"):
+        contract.test_its_answers_can_be_compared()
+
+
+def lanes(nodes: Sequence[int]) -> list[Lane]:
+    """Open ones, each on a device of its own: so many in each node."""
+    found: list[Lane] = []
+    for node, count in enumerate(nodes):
+        for gpu in range(count):
+            device = Device(f"{node}:{gpu}", str(node), 8 * GIB)
+            found.append(Lane(len(found), device, 8 * GIB, 1, 0, LaneState.OPEN))
+    return found
+
+
+SIZES = st.lists(st.integers(1, 3), min_size=1, max_size=3)
+
+
+@given(sizes=SIZES, data=st.data(), gpus=st.integers(1, 5), nodes=st.sampled_from([None, 1, 2]))
+def test_no_other_lanes_are_less_slow_together(
+    sizes: list[int], data: st.DataObject, gpus: int, nodes: int | None
+) -> None:
+    free = lanes(sizes)
+    slowness = data.draw(st.lists(st.integers(1, 4), min_size=len(free), max_size=len(free)))
+    found = together(free, gpus, nodes, lambda lane: slowness[lane.number])
+    choices = [
+        each for each in combinations(free, gpus) if nodes is None or len({lane.device.node for lane in each}) <= nodes
+    ]
+    if not choices:
+        assert found == ()
+        return
+    assert len(set(found)) == gpus
+    assert len({lane.device.node for lane in found}) <= (nodes or gpus)
+    slowest = [max(slowness[lane.number] for lane in each) for each in (found, *choices)]
+    assert slowest[0] == min(slowest)
+
+
+@given(sizes=SIZES, data=st.data(), gpus=st.integers(1, 5), nodes=st.sampled_from([None, 1, 2]))
+def test_where_all_are_as_slow_a_job_gets_what_it_would_get_without(
+    sizes: list[int], data: st.DataObject, gpus: int, nodes: int | None
+) -> None:
+    policy = Pal({"blind": 1.0})
+    rooms = [Room(policy.lane), Room(policy.lane, policy)]
+    taken, kept = (data.draw(st.sets(st.integers(0, sum(sizes) - 1))) for _ in range(2))
+    found = []
+    for room in rooms:
+        for lane in lanes(sizes):
+            room.add(lane)
+            room.opened(lane)
+        for number in sorted(taken):
+            job = Job(spec(f"other{number}"), 0.0)
+            job.lanes = (room.lanes[number],)
+            room.take(job)
+        got = room.find(Job(spec("job", gpus=gpus, nodes=nodes), 0.0), lambda lane: not lane.jobs, kept)
+        found.append({lane.number for lane in got})
+    assert found[0] == found[1]

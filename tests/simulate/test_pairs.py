@@ -1,0 +1,229 @@
+"""Speeds of two jobs beside each other: read from a table, felt in the simulator, and used by packing on trial."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from ecoshare.cli import app
+from ecoshare.core.commands import Command, KillJob
+from ecoshare.core.events import Config, Event, IterationsDone
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.errors import UsageError
+from ecoshare.simulate.cluster import Cluster
+from ecoshare.simulate.contract import PolicyContract
+from ecoshare.simulate.costs import NO_COSTS, Costs
+from ecoshare.simulate.gpus import GPUS
+from ecoshare.simulate.pairs import IN_TURN, Pairs, read
+from ecoshare.simulate.result import Result
+from ecoshare.simulate.simulator import Simulator
+from ecoshare.simulate.traces.own import write
+from ecoshare.simulate.traces.reading import read as read_trace
+from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, in_order
+from ecoshare.simulate.world import BESIDE, World
+from tests.simulate.trace_files import data, needs_data
+
+GPU = GPUS["v100"]
+ONE, TWO = "('one', 1)", "('two', 1)"
+Log = list[tuple[Event, list[Command]]]
+
+
+def table(folder: Path, **more: object) -> Path:
+    path = folder / "pairs.json"
+    rows = {
+        ONE: {"null": 10.0, TWO: [8.0, 1.0], ONE: [0.0, 0.0]},
+        TWO: {"null": 4.0, ONE: [1.0, 8.0], TWO: [5.0, 5.0]},
+        **more,
+    }
+    path.write_text(json.dumps({"v100": rows}))
+    return path
+
+
+def job(name: str, job_class: str, arrival_s: float = 0.0, service_s: float = 1000.0, **more) -> TraceJob:
+    return TraceJob(name, job_class, arrival_s, (Phase(1000, service_s / 1000),), **more)
+
+
+def pairs(**speeds: float) -> Pairs:
+    """Classes of one letter each: `ab=0.4` is the speed of a beside b, and of b beside a."""
+    known = {}
+    for (one, other), speed in speeds.items():
+        known[(one, 1), (other, 1)] = known[(other, 1), (one, 1)] = speed
+    return Pairs("made", known)
+
+
+def simulate(jobs: list[TraceJob], policy: str, known: Pairs | None, gpus: int = 1, **more) -> tuple[Result, Log]:
+    log: Log = []
+    costs = more.pop("costs", NO_COSTS)
+    config = Config(policy, more.pop("lanes", 2), more.pop("places", 1), **more)
+    trace = Trace("made.csv", "made", in_order(jobs), "")
+    simulator = Simulator(trace, Cluster(1, gpus, GPU), config, World(GPU, pairs=known), costs)
+    return simulator.run(lambda event, commands: log.append((event, commands))), log
+
+
+def parted(log: Log) -> list[str]:
+    return [each.job for _, commands in log for each in commands if isinstance(each, KillJob)]
+
+
+def test_a_table_gives_the_speed_of_each_over_that_alone(tmp_path: Path) -> None:
+    found = read(table(tmp_path), "v100")
+    one, two = job("1", "one"), job("2", "two")
+    assert found.speed(one, two) == 0.8
+    assert found.speed(two, one) == 0.25
+    assert found.speed(one, one) == IN_TURN, "they do not fit beside each other"
+    assert found.speed(two, two) == 1.0, "nobody is faster beside another than alone"
+    assert found.speed(one, job("3", "three")) is None
+    assert found.speed(one, job("2", "two", gpus=2)) is None
+
+
+def test_bare_types_are_of_one_gpu(tmp_path: Path) -> None:
+    path = tmp_path / "oracle.json"
+    path.write_text(json.dumps({"v100": {"one": {"null": 10.0, "two": [5.0, 1.0]}}}))
+    assert read(path, "v100").speed(job("1", "one"), job("2", "two")) == 0.5
+
+
+@pytest.mark.parametrize("pair", [[1.0], [1.0, -1.0], [1.0, True], "1, 2", [1.0, None]])
+def test_what_is_no_pair_is_told(tmp_path: Path, pair: object) -> None:
+    path = table(tmp_path, **{"('three', 1)": {"null": 1.0, ONE: pair}})
+    with pytest.raises(UsageError, match=re.escape(f"('three', 1) beside {ONE} is {pair!r}")):
+        read(path, "v100")
+
+
+def test_a_table_without_pairs_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "alone.json"
+    path.write_text(json.dumps({"v100": {ONE: {"null": 1.0}}}))
+    with pytest.raises(UsageError, match="has no pairs of jobs on 'v100'"):
+        read(path, "v100")
+
+
+def test_the_worst_neighbour_decides_and_power_goes_by_speed() -> None:
+    a, b, c, d = (job(name, name) for name in "abcd")
+    world = World(GPU, pairs=pairs(ab=0.5, ac=0.9), active_w={"a": 40.0, "b": 20.0})
+    assert world.speed(a, ["g"], []) == 1.0
+    assert world.speed(a, ["g"], [b]) == 0.5
+    assert world.speed(a, ["g"], [c, b]) == 0.5
+    assert world.speed(a, ["g"], [d]) == BESIDE, "nothing is known of the two"
+    assert world.device_watts([a, b]) == pytest.approx(0.5 * 40.0 + 0.5 * 20.0)
+    assert world.device_watts([c, d, c]) == GPU.limit_w - GPU.idle_w, "no more than the board may draw"
+
+
+def test_two_that_slow_each_other_down_are_parted_once() -> None:
+    jobs = [job("a", "a"), job("b", "b", 10.0), job("b2", "b", 20.0)]
+    result, log = simulate(jobs, "gandiva", pairs(ab=0.4, bb=0.4))
+    assert parted(log) == ["b", "b2"], "a and b are told apart, then b and b; nobody is tried again"
+    always, _ = simulate(jobs, "pack", pairs(ab=0.4, bb=0.4))
+    never, _ = simulate(jobs, "fifo", None, lanes=1)
+    assert never.makespan_s < result.makespan_s < 1.1 * never.makespan_s, "trials cost, not much"
+    assert always.makespan_s > 1.15 * never.makespan_s
+
+
+def test_two_that_gain_stay() -> None:
+    jobs = [job("a", "a"), job("b", "b", 10.0)]
+    result, log = simulate(jobs, "gandiva", pairs(ab=0.8))
+    assert parted(log) == []
+    assert result.makespan_s == pytest.approx(10.0 + 990.0 / 0.8 + (1000.0 - 990.0))
+
+
+def test_a_pair_is_judged_by_what_it_does_beside_each_other() -> None:
+    """The first was alone for hours: the mean over its attempt hardly changes."""
+    jobs = [job("a", "a", service_s=100_000.0), job("b", "b", 50_000.0, service_s=10_000.0)]
+    _, log = simulate(jobs, "gandiva", pairs(ab=0.4))
+    [(at_s, name)] = [
+        (event.at_s, each.job) for event, commands in log for each in commands if isinstance(each, KillJob)
+    ]
+    assert name == "b" and 50_000.0 < at_s < 50_000.0 + 4 * 50 * 100.0 / 0.4, "soon after 50 iterations of 100 s"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    jobs=st.lists(
+        st.tuples(st.sampled_from("abc"), st.floats(0.0, 300.0), st.floats(1.0, 300.0), st.sampled_from([1, 1, 1, 2])),
+        min_size=1,
+        max_size=12,
+    ),
+    speeds=st.lists(st.floats(0.2, 1.0), min_size=6, max_size=6),
+    places=st.integers(1, 3),
+    lanes=st.integers(1, 3),
+    announced=st.booleans(),
+)
+def test_what_must_always_hold(jobs, speeds, places, lanes, announced) -> None:
+    known = pairs(**dict(zip(("aa", "ab", "ac", "bb", "bc", "cc"), speeds, strict=True)))
+    made = [
+        job(str(place), job_class, arrival_s, service_s, gpus=gpus, announced=announced)
+        for place, (job_class, arrival_s, service_s, gpus) in enumerate(jobs)
+    ]
+    costs = Costs(0.1, 0.2, 0.3, 0.001)
+    result, log = simulate(made, "gandiva", known, gpus=2, lanes=lanes, places=places, costs=costs)
+    assert len(result.finished) == len(made)
+    assert all(each.jct_s >= each.service_s - 1e-6 for each in result.finished)
+    assert len(parted(log)) <= 6 * 2, "each pair of classes fails once on each device, at most"
+    again = Scheduler()
+    assert [again.handle(event) for event, _ in log] == [commands for _, commands in log]
+    assert simulate(made, "gandiva", known, gpus=2, lanes=lanes, places=places, costs=costs)[1] == log
+
+
+def test_news_of_neighbours_is_for_those_who_ask_and_does_not_grow_with_their_length() -> None:
+    def told(policy: str, service_s: float) -> int:
+        jobs = [job("a", "a", service_s=service_s), job("b", "b", service_s=service_s)]
+        return sum(isinstance(event, IterationsDone) for event, _ in simulate(jobs, policy, pairs(ab=0.8))[1])
+
+    assert told("fair", 10_000.0) == 0
+    assert 0 < told("gandiva", 1_000.0) < told("gandiva", 1_000_000.0) < 60
+
+
+def test_the_option_is_read_and_refused_where_it_is_of_no_use(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    jobs = tuple(job(f"j{number}", job_class) for number, job_class in enumerate(["one", "one", "two"]))
+    write(Trace("made", "made", jobs, ""), trace)
+    line = ["simulate", str(trace), "--pairs", str(table(tmp_path)), "--policy", "fair", "--json", "--no-costs"]
+    done = CliRunner().invoke(app, [*line, "--lanes", "2"])
+    assert done.exit_code == 0, done.output
+    [row] = json.loads(done.stdout)["policies"]
+    assert row["makespan_s"] == pytest.approx(2000.0 + 1000.0), "two take turns, the third is alone"
+    refused = CliRunner().invoke(app, line)
+    assert refused.exit_code != 0 and isinstance(refused.exception, UsageError | SystemExit)
+
+
+@needs_data
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+def test_trials_are_no_worse_than_packing_always_or_never(gpus: int) -> None:
+    """Thirty jobs of Gavel's, whose pairs gain by half on average, and a fifth of them lose."""
+    speeds = data("gavel", "simulation_throughputs.json")
+    trace = read_trace(data("gavel", "30_jobs_1gpu.trace"), speeds=speeds)
+    known = read(speeds, "v100")
+
+    def run(policy: str, lanes: int) -> Result:
+        config = Config(policy, lanes, 1)
+        return Simulator(trace, Cluster(1, gpus, GPU), config, World(GPU, pairs=known), Costs()).run()
+
+    trials, always, never = run("gandiva", 2), run("pack", 2), run("fifo", 1)
+    assert trials.makespan_s < always.makespan_s < never.makespan_s
+    assert trials.jcts_s.mean() < always.jcts_s.mean() < never.jcts_s.mean()
+    assert trials.preemptions > 0, "packings were undone"
+
+
+@needs_data
+def test_one_gpu_is_about_as_well_used_as_by_gavels_own_gandiva() -> None:
+    """Theirs draws pairs by lot, and has rounds."""
+    speeds = data("gavel", "simulation_throughputs.json")
+    trace = read_trace(data("gavel", "30_jobs_1gpu.trace"), speeds=speeds)
+    theirs = json.loads(data("gavel", "results_1gpu.json").read_text())["runs"]["gandiva"]
+    config, world = Config("gandiva", 2, 1), World(GPU, pairs=read(speeds, "v100"))
+    ours = Simulator(trace, Cluster(1, 1, GPU), config, world, Costs()).run()
+    assert ours.makespan_s == pytest.approx(theirs["total_duration_s"], rel=0.05)
+
+
+class TestContractWithTrials(PolicyContract):
+    """Trials are short, and what two gain beside each other by default, 1.36, is not enough."""
+
+    policy = "gandiva"
+    options = (("trial", 3.0), ("margin", 0.5))
+
+    def test_packings_are_undone(self) -> None:
+        """Else the rest would say nothing of it."""
+        assert any("slower beside each other" in line for line in self.decisions())
