@@ -95,9 +95,9 @@ def test_whatever_comes_the_rules_are_kept(told: list[tuple[Status, float, float
         assert best is not None and best.feasible
         believed = searching._tuner.best()
         if believed is None or searching.best != believed.setting:
-            # Its favourite broke the limit when it was measured, so the measured numbers decide.
-            other = None if believed is None else searching.judged(believed.setting)
-            assert other is None or not other.feasible
+            # Its favourite broke the limit when it was measured, or was worse than the default: the numbers decide.
+            other, default = (believed and searching.judged(believed.setting)), searching.judged(DEFAULT)
+            assert other is None or not other.feasible or (default and other.objective > default.objective)
             assert all(
                 each is None or not each.feasible or best.objective <= each.objective
                 for each in map(searching.judged, SPACE.settings)
