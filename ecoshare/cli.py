@@ -106,6 +106,10 @@ def run(
             help="fair, fifo, pack, priority, srtf, tiresias, ...; the objective chooses where none is named."
         ),
     ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="A parameter of the policy that is named, such as limit_1=3600; may be repeated."),
+    ] = None,
     device: DeviceOption = None,
     lanes: Annotated[int, typer.Option(help="Lanes: jobs of one lane take turns, lanes run side by side.")] = 1,
     jobs_per_lane: Annotated[int | None, typer.Option(help="Most jobs that hold memory in one lane at once.")] = None,
@@ -140,7 +144,8 @@ def run(
     if resume is not None:
         if jobs is not None:
             raise UsageError("--resume takes the job file from the run; give one or the other")
-        given = (policy, device, jobs_per_lane, memory, profiles) != (None,) * 5 or lanes != 1 or objective != "energy"
+        given = (policy, option, device, jobs_per_lane, memory, profiles) != (None,) * 6
+        given = given or lanes != 1 or objective != "energy"
         if given or dry_run or no_profiles:
             raise UsageError(
                 "--resume takes its options from the run; only --control, --json and --no-report go with it"
@@ -155,12 +160,15 @@ def run(
             memory_bytes = parse_size_bytes(memory) if memory is not None else None
         except ValueError as error:
             raise UsageError(f"--memory {memory}: {error}") from error
+        if option and policy is None:
+            raise UsageError("--option is a policy's: name it with --policy")
         loaded = load(jobs)
         plan = planning.make(
             loaded,
             devices.find(device),
             objective=objective,
             policy=policy,
+            options=tuple(option or ()),
             lanes=lanes,
             places=jobs_per_lane if jobs_per_lane is not None else planning.PLACES,
             memory_bytes=memory_bytes,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -82,6 +81,7 @@ def simulate(
 ) -> None:
     """Run a trace of jobs in virtual time under one or more policies, on any number of GPUs."""
     from ecoshare.core.events import Config
+    from ecoshare.policy_names import policy_options
     from ecoshare.simulate.cluster import cluster as cluster_of
     from ecoshare.simulate.costs import NO_COSTS, Costs
     from ecoshare.simulate.pairs import read as beside_each_other
@@ -90,7 +90,7 @@ def simulate(
     from ecoshare.simulate.world import World
 
     policies = _policies(policy, objective)
-    options = _options(option or [], policies)
+    options = policy_options(option or [], policies)
     past_gpu_s = () if history is None else past_jobs(history)
     cluster = cluster_of(gpus, nodes, gpu_model, spread)
     if calibration is not None:
@@ -171,7 +171,7 @@ def simulate(
 
 
 def _policies(policy: str | None, objective: str | None) -> tuple[str, ...]:
-    from ecoshare.core.policies import UnknownPolicy, named
+    from ecoshare.policy_names import check_policy
 
     if policy is not None and objective is not None:
         raise UsageError("--policy and --objective: give one or the other")
@@ -187,30 +187,8 @@ def _policies(policy: str | None, objective: str | None) -> tuple[str, ...]:
     if not names:
         raise UsageError("--policy is empty")
     for name in names:
-        try:
-            named(name)
-        except UnknownPolicy as error:
-            raise UsageError(f"--policy {name}: {error}") from error
+        check_policy(name)
     return names
-
-
-def _options(given: Sequence[str], policies: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    from ecoshare.core.policies import UnknownPolicy, check_options
-
-    found = {}
-    for each in given:
-        name, _, value = each.partition("=")
-        try:
-            found[name.strip()] = float(value)
-        except ValueError:
-            raise UsageError(f"--option {each}: expected a name and a number, such as limit_1=3600") from None
-        if math.isnan(found[name.strip()]):
-            raise UsageError(f"--option {each}: not a number")
-        try:
-            check_options(policies, [name.strip()])
-        except UnknownPolicy as error:
-            raise UsageError(f"--option {name.strip()}: {error}") from error
-    return tuple(sorted(found.items()))
 
 
 @contextmanager

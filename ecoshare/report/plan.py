@@ -20,7 +20,8 @@ def print_plan(plan: dict[str, Any], console: Console) -> None:
     device = plan["device"]
     lane = format_size(plan["memory_bytes"] // plan["lanes"])
     console.print(Text(f"device     {device['name']}  {device['model']}"), soft_wrap=True)
-    console.print(f"objective  {plan['objective']}, policy {plan['policy']}")
+    options = "".join(f", {name} {value:g}" for name, value in plan["options"].items())
+    console.print(f"objective  {plan['objective']}, policy {plan['policy']}{options}")
     console.print(f"lanes      {plan['lanes']} of {lane}, at most {plan['places_per_lane']} jobs in each")
     console.print()
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -6,6 +6,7 @@ exist yet, is said in the plan's notes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from typing import Any
 from ecoshare.advise.advice import Goal
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import SCHEMA, Before, Config, Device, JobSpec, Tuned
-from ecoshare.core.policies import UnknownPolicy, named
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import LoadedJobs
@@ -26,6 +26,7 @@ from ecoshare.measure.meter import MEASURED
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.tuned import TunedStore
+from ecoshare.policy_names import check_policy, policy_options
 from ecoshare.runtime.jobclass import JobClass, JobClasses
 from ecoshare.runtime.profiling import demand
 
@@ -123,6 +124,7 @@ class Plan:
 
     Attributes:
         digest: Of the job file, so that a resumed run is the same run.
+        options: Of the policy, by name.
         memory_bytes: What all lanes together may use of the device.
         environment: What every job's environment gets.
         mps: Whether jobs of parallel lanes share a context through MPS.
@@ -138,6 +140,7 @@ class Plan:
     digest: str
     objective: str
     policy: str
+    options: tuple[tuple[str, float], ...]
     device: DeviceInfo
     memory_bytes: int
     lanes: int
@@ -157,7 +160,13 @@ class Plan:
         return {
             "schema": SCHEMA,
             "config": Config(
-                self.policy, self.lanes, self.places, self.mps, self.profiles is not None, self.goal is not None
+                self.policy,
+                self.lanes,
+                self.places,
+                self.mps,
+                self.profiles is not None,
+                self.goal is not None,
+                options=self.options,
             ),
             "devices": (Device(self.device.name, "local", self.memory_bytes),),
             "tuned": self.tuned,
@@ -171,6 +180,7 @@ class Plan:
             "digest": self.digest,
             "objective": self.objective,
             "policy": self.policy,
+            "options": dict(self.options),
             "device": self.device.as_dict(),
             "memory_bytes": self.memory_bytes,
             "lanes": self.lanes,
@@ -218,6 +228,7 @@ def make(
     device: DeviceInfo,
     objective: str = "energy",
     policy: str | None = None,
+    options: Sequence[str] = (),
     lanes: int = 1,
     places: int = PLACES,
     memory_bytes: int | None = None,
@@ -228,21 +239,19 @@ def make(
     """Decide how to run the jobs of a file on a device.
 
     Args:
+        options: Of the policy, such as `limit_1=3600`.
         store: Profiles of job classes; None to use none and measure none.
         control: Whether clocks and power may be set, where a setting is known for a packing of these jobs.
         goal: Of the search for the best setting; None for no search.
 
     Raises:
-        UsageError: No such objective or policy, or numbers out of range.
+        UsageError: No such objective, policy or option of it, or numbers out of range.
         UnfitEnvironment: A job needs more devices than there are.
     """
     if objective not in OBJECTIVES:
         raise UsageError(f"--objective {objective}: expected one of {', '.join(OBJECTIVES)}")
     if policy is not None:
-        try:
-            named(policy)
-        except UnknownPolicy as error:
-            raise UsageError(f"--policy {policy}: {error}") from error
+        check_policy(policy)
     if not 1 <= places <= SLOTS:
         raise UsageError(f"--jobs-per-lane {places}: expected 1 to {SLOTS}")
     if not 1 <= lanes <= SLOTS:
@@ -281,6 +290,7 @@ def make(
         digest=loaded.digest,
         objective=objective,
         policy=policy or chosen,
+        options=policy_options(options, [policy or OBJECTIVES[objective][0]]),
         device=device,
         memory_bytes=min(memory_bytes, device.memory_bytes),
         lanes=lanes,

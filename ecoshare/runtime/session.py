@@ -148,6 +148,7 @@ def resume(run: Path, progress: Progress, control: bool = True) -> Result:
         control=control and before.get("control", False),
         objective=before["objective"],
         policy=before["policy"],
+        options=[f"{name}={value!r}" for name, value in before.get("options", {}).items()],
         lanes=before["lanes"],
         places=before["places_per_lane"],
         memory_bytes=before["memory_bytes"],

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from ecoshare.core.events import RunOpened
+from ecoshare.runtime import log
 from tests.runtime.running import ECOSHARE, SCRIPTS, alone, command, job_file, run, slow_steps
 
 NEIGHBOUR = {"name": "neighbour", "script": str(SCRIPTS / "validation.py")}
@@ -71,10 +73,11 @@ def test_a_run_without_anything_left_says_so_and_gives_its_result_again(tmp_path
     assert json.loads(again.stdout)["jobs"] == done.summary["jobs"]
 
 
-def test_retries_are_counted_over_a_resume(tmp_path: Path) -> None:
+def test_retries_and_the_policys_options_are_kept_over_a_resume(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("import sys, time\ntime.sleep(0.5)\nsys.exit(1)\n")
     path = job_file(tmp_path, {"name": "a", "script": "fails.py", "retries": 3})
-    process = subprocess.Popen(command(path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    options = ("--policy", "tiresias", "--option", "limit_1=0.25", "--option", "starvation=3")
+    process = subprocess.Popen(command(path, *options), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     first = tmp_path / "runs/latest/jobs/a/exit-1.json"
     while not first.exists():
         time.sleep(0.01)
@@ -85,6 +88,8 @@ def test_retries_are_counted_over_a_resume(tmp_path: Path) -> None:
     assert again.returncode == 1
     ends = [json.loads(each.read_text()) for each in (tmp_path / "runs/latest/jobs/a").glob("exit-*.json")]
     assert sum(end["outcome"] == "failed" for end in ends) == 4
+    opened = [each for each in log.read(tmp_path / "runs/latest/events.jsonl") if isinstance(each, RunOpened)]
+    assert [each.config.options for each in opened] == 2 * [(("limit_1", 0.25), ("starvation", 3.0))]
 
 
 def test_an_unwritable_run_folder_is_said_before_anything_starts(tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+"""Policies and their options, as users name them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ecoshare.core.policies import UnknownPolicy, check_options, named
+from ecoshare.errors import UsageError
+
+
+def check_policy(name: str) -> None:
+    """Whether there is such a policy.
+
+    Raises:
+        UsageError: There is none.
+    """
+    try:
+        named(name)
+    except UnknownPolicy as error:
+        raise UsageError(f"--policy {name}: {error}") from error
+
+
+def policy_options(given: Sequence[str], policies: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    """Options such as `limit_1=3600`, each of at least one of these policies, sorted by name.
+
+    Raises:
+        UsageError: One is none, or of none of them.
+    """
+    found = {}
+    for each in given:
+        name, _, value = each.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise UsageError(f"--option {each}: expected a name and a number, such as limit_1=3600") from None
+        if not math.isfinite(found[name.strip()]):
+            raise UsageError(f"--option {each}: not a finite number")
+        try:
+            check_options(policies, [name.strip()])
+        except UnknownPolicy as error:
+            raise UsageError(f"--option {name.strip()}: {error}") from error
+    return tuple(sorted(found.items()))
