@@ -16,7 +16,7 @@ from ecoshare.core.commands import StartJob
 from ecoshare.runtime import log, sweep
 from tests.runtime.running import ECOSHARE, SCRIPTS, command, job_file, slow_steps
 
-QUICK, ALL = 5, 50
+QUICK, ALL = 3, 50
 
 
 def jobs(folder: Path) -> list[dict[str, object]]:

@@ -1,6 +1,7 @@
 """Unmodified scripts: each does the same shared as alone, whatever it is made of.
 
-All scripts of tests/scripts run in one lane, four at a time, beside each other; then each is run alone and compared.
+All scripts of tests/scripts run in one lane, four at a time, beside each other (a third of them, then the others); then
+each is run alone and compared.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import pytest
 from tests.runtime.running import Finished, alone, copy_of_scripts, run
 from tests.scripts.cases import CASES, Case
 
-QUICK = [case for case in CASES if not case.needs_compiler]
+PLAIN = [case for case in CASES if not case.needs_compiler]
+SOME = PLAIN[::3]
+OTHERS = [case for case in PLAIN if case not in SOME]
 COMPILED = [case for case in CASES if case.needs_compiler]
 
 
@@ -59,8 +62,13 @@ class Compared:
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Compared:
-    return Compared.of(QUICK, tmp_path_factory.mktemp("quick"))
+def some(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    return Compared.of(SOME, tmp_path_factory.mktemp("some"))
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    return Compared.of(OTHERS, tmp_path_factory.mktemp("others"))
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +77,16 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compared:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
-def test_the_same_shared_as_alone(case: Case, quick: Compared) -> None:
-    quick.check(case)
+@pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
+def test_the_same_shared_as_alone(case: Case, some: Compared) -> None:
+    some.check(case)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
+def test_the_others_too(case: Case, others: Compared) -> None:
+    others.check(case)
 
 
 @pytest.mark.slow
