@@ -53,8 +53,7 @@ class Rates:
         """What its window tells of a job that is beside another one."""
         iterations, iteration_s = self._window(job)
         alone_s = self._expected_s(job)
-        known = alone_s is not None and iterations > 0 and iteration_s > 0.0
-        return Beside(job, iterations, alone_s / iteration_s if known and alone_s is not None else None)
+        return Beside(job, iterations, None if alone_s is None or iteration_s <= 0.0 else alone_s / iteration_s)
 
     def _expected_s(self, job: Job) -> float | None:
         """An iteration alone: of this attempt, else the last that was seen of its class, else by what was known of the

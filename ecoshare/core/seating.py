@@ -14,7 +14,7 @@ from ecoshare.core.room import Room
 from ecoshare.core.rounds import RoundSeats
 from ecoshare.core.states import JobState
 from ecoshare.core.trying import Trials, line
-from ecoshare.core.waiting import WaitingJobs
+from ecoshare.core.waiting import WaitingJobs, demand
 
 MOST_PASSED = 16
 """How often a waiting job may be passed by others that fit where it does not, before room is kept for it."""
@@ -46,7 +46,7 @@ class Seating:
             fits: Whether a job may be started in a lane.
             trials: Find places for a policy that tries jobs beside each other.
         """
-        self.waiting = WaitingJobs(None if trials is None else line)
+        self.waiting = WaitingJobs(demand if trials is None else line)
         self._trials = trials
         self._policy, self._room, self._fits = policy, room, fits
         moves = preempts and policy.preempts

@@ -13,6 +13,12 @@ from ecoshare.core.records import Job, Key
 _place = attrgetter("place")
 
 
+def demand(job: Job) -> tuple[object, ...]:
+    """What a job asks for: jobs of one demand fit alike."""
+    spec = job.spec
+    return (spec.gpus, spec.nodes, spec.memory, job.whole_lane)
+
+
 class WaitingJobs:
     """A queue with one line for each distinct demand, by the `place` of each job, which must not change meanwhile.
 
@@ -20,13 +26,13 @@ class WaitingJobs:
     line however many wait. Jobs of one class and size share a line: a sweep of a thousand trials is one.
     """
 
-    def __init__(self, demand_of: Callable[[Job], tuple[object, ...]] | None = None) -> None:
+    def __init__(self, demand_of: Callable[[Job], tuple[object, ...]] = demand) -> None:
         """Nobody waits.
 
         Args:
             demand_of: Of a job, what those have in common none of whom fits where the first does not.
         """
-        self._demand = demand_of or demand
+        self._demand = demand_of
         self._lines: dict[tuple[object, ...], SortedKeyList] = {}
         self._count = 0
 
@@ -100,9 +106,3 @@ class Walk:
     def does_not_fit(self) -> None:
         """Nor does anybody else of its line."""
         heappop(self._heap)
-
-
-def demand(job: Job) -> tuple[object, ...]:
-    """What a job asks for: jobs of one demand fit alike."""
-    spec = job.spec
-    return (spec.gpus, spec.nodes, spec.memory, job.whole_lane)

@@ -290,7 +290,7 @@ def make(
         digest=loaded.digest,
         objective=objective,
         policy=policy or chosen,
-        options=policy_options(options, [policy or OBJECTIVES[objective][0]]),
+        options=policy_options(options, [policy or chosen]),
         device=device,
         memory_bytes=min(memory_bytes, device.memory_bytes),
         lanes=lanes,

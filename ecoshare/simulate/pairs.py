@@ -11,15 +11,14 @@ Scheduling Policies for Deep Learning Workloads", OSDI 2020.
 
 from __future__ import annotations
 
-import math
 from ast import literal_eval
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ecoshare.errors import UsageError
 from ecoshare.simulate.traces.speeds import read as read_speeds
+from ecoshare.simulate.traces.speeds import speed_of
 from ecoshare.simulate.traces.trace import TraceJob
 
 IN_TURN = 0.5
@@ -56,11 +55,11 @@ def read(path: Path, gpu_model: str) -> Pairs:
     known = {}
     for name, row in read_speeds(path, gpu_model).table.items():
         cells = row if isinstance(row, dict) else {}
-        alone = _speed(cells.get("null"))
+        alone = speed_of(cells.get("null"))
         for other, pair in cells.items():
             if other == "null" or not alone:
                 continue
-            both = [_speed(each) for each in pair] if isinstance(pair, list) else []
+            both = [speed_of(each) for each in pair] if isinstance(pair, list) else []
             if len(both) != 2 or None in both:
                 hint = "expected two speeds in iterations a second, its own first"
                 raise UsageError(f"{path}: {name} beside {other} is {pair!r}"[:200], hint)
@@ -69,12 +68,6 @@ def read(path: Path, gpu_model: str) -> Pairs:
     if not known:
         raise UsageError(f"{path} has no pairs of jobs on {gpu_model!r}", "Gavel's simulation_throughputs.json has")
     return Pairs(str(path), known)
-
-
-def _speed(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < math.inf:
-        return None
-    return float(value)
 
 
 def _kind(name: str) -> _Kind:

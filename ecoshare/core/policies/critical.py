@@ -61,7 +61,10 @@ class Critical(InRounds):
         """Turn time that a job needs still, by the epochs that it has shown where it counts any."""
         if not job.spec.phases:
             return expected_s(job, at_s)
-        forecast = self._forecasts.setdefault(job.spec.name, Forecast(job.spec.phases))
+        name = job.spec.name
+        if name not in self._forecasts:
+            self._forecasts[name] = Forecast(job.spec.phases)
+        forecast = self._forecasts[name]
         attained_s = job.attained_s(at_s)
         done = forecast.done(attained_s)
         begun_s = min(attained_s - forecast.done_s(done), forecast.epoch_s(min(done, forecast.epochs - 1)))

@@ -64,7 +64,9 @@ class Shockwave(InRounds):
             del self._forecasts[name], self._dues[name]
         asked = []
         for job in jobs:
-            forecast = self._forecasts.setdefault(job.spec.name, _forecast(job, at_s))
+            if job.spec.name not in self._forecasts:
+                self._forecasts[job.spec.name] = _forecast(job, at_s)
+            forecast = self._forecasts[job.spec.name]
             done = forecast.done(job.attained_s(at_s))
             left_s = forecast.left_s(done)
             dues = self._dues.setdefault(job.spec.name, [])

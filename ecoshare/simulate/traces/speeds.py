@@ -12,6 +12,7 @@ are the bare types.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -42,13 +43,20 @@ class Speeds:
         row = self.table.get(str((job_type, gpus)))
         if row is None and gpus == 1:
             row = self.table.get(job_type)
-        speed = row.get("null") if isinstance(row, dict) else None
+        speed = speed_of(row.get("null")) if isinstance(row, dict) else None
         where = f"on {gpus} {self.gpu_model}" if gpus > 1 else f"on {self.gpu_model}"
-        if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0.0 <= speed < float("inf"):
+        if speed is None:
             raise LookupError(f"{self.file} has no speed of {job_type!r} {where}")
         if not speed:
             raise LookupError(f"{job_type!r} does not fit {where}, says {self.file}")
-        return float(speed)
+        return speed
+
+
+def speed_of(value: Any) -> float | None:
+    """A cell of such a table, iterations a second; None where it holds no speed."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < math.inf:
+        return None
+    return float(value)
 
 
 def read(path: Path, gpu_model: str) -> Speeds:
