@@ -1,15 +1,16 @@
 """What the core asks of its driver, in the imperative.
 
-Every command has an id, unique in the run; the driver answers `OpenLane`, `StartJob` and `ApplySetting` with `Done` or
-`Refused`, and `WakeAt` with `Done`. `SetShares` takes effect at once, `KillJob` is answered by the `JobExited` of its
-job, `ProfileJob` by `Profiled`, `MeasureTrial` by `TrialMeasured`, and `Ask` by `Advised`, `AskPlanner` by `Planned`.
+Every command has an id, unique in the run. The driver answers `OpenLane`, `StartJob`, `MoveJob` and `ApplySetting`
+with `Done` or `Refused`, and `WakeAt` with `Done`; `SetShares` takes effect at once; `KillJob` is answered by the
+`JobExited` of its job, `ProfileJob` by `Profiled`, `MeasureTrial` by `TrialMeasured`, and what is asked by `Advised`
+(`Ask`), `Foreseen` (`AskOutlook`) and `Planned` (`AskPlanner`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ecoshare.core.events import Packing, Setting, Trial
+from ecoshare.core.events import Packing, Seen, Setting, Solo, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,22 @@ class SetShares:
     id: int
     lane: int
     shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveJob:
+    """Let a job that runs go on in another lane of its device, from its next boundary on.
+
+    Where the job ends first, its `JobExited` is the answer.
+
+    Attributes:
+        lane: Where it goes.
+    """
+
+    id: int
+    job: str
+    attempt: int
+    lane: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +184,35 @@ class AskPlanner:
     options: tuple[tuple[str, float], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class AskOutlook:
+    """A question to the adviser on neighbours: how fast do jobs of these classes run beside each other?
+
+    Attributes:
+        solos: What is known of each class alone.
+        seen: Packings that were measured, the oldest first.
+        work_s: By class, seconds of work alone that are expected to be left.
+        largest: Most jobs at once.
+    """
+
+    id: int
+    solos: tuple[tuple[str, Solo], ...]
+    seen: tuple[Seen, ...]
+    work_s: tuple[tuple[str, float], ...]
+    largest: int
+
+
 Command = (
-    OpenLane | StartJob | SetShares | KillJob | ProfileJob | ApplySetting | MeasureTrial | Ask | WakeAt | AskPlanner
+    OpenLane
+    | StartJob
+    | MoveJob
+    | SetShares
+    | KillJob
+    | ProfileJob
+    | ApplySetting
+    | MeasureTrial
+    | Ask
+    | AskOutlook
+    | AskPlanner
+    | WakeAt
 )

@@ -53,6 +53,56 @@ class Tuned:
     setting: Setting
 
 
+@dataclass(frozen=True, slots=True)
+class Solo:
+    """What is known of a job class alone on its device, at the default setting.
+
+    Attributes:
+        family: Jobs of one script behave alike.
+        iteration_s: Of training.
+        power_w: Of the device while it runs, and `idle_w` with nobody at work; None where there is no meter.
+        busy: Part of the time during which anything ran on the device.
+        memory_busy: Part of it during which the device's memory was read or written.
+    """
+
+    family: str = ""
+    iteration_s: float | None = None
+    power_w: float | None = None
+    idle_w: float | None = None
+    busy: float | None = None
+    memory_busy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairSpeed:
+    """How fast jobs of a class run beside one of another, each in a lane of its own, at the default setting.
+
+    Attributes:
+        one: Whose speed it is; `other`: its neighbour.
+        speed: Over that alone.
+        error: Its standard deviation.
+    """
+
+    one: str
+    other: str
+    speed: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Jobs that were measured beside each other at the default setting.
+
+    Attributes:
+        classes: Of the jobs; `speeds`: of each, over that alone.
+        power_w: Of the device; None where there is no meter.
+    """
+
+    classes: tuple[str, ...]
+    speeds: tuple[float, ...]
+    power_w: float | None
+
+
 class TrialStatus(Enum):
     """How far a trial can be believed."""
 
@@ -154,6 +204,8 @@ class JobSpec:
         movable: It can be stopped at any boundary and goes on from there elsewhere.
         retries: How often a failure is tried again.
         memory: Its measured demand, or None before the first profile.
+        solo: What else is known of its class alone.
+        slowdown: Most that it may be slower than alone, waits for its turn included; None for any.
         profiled: There is a profile of its class.
         before: What earlier sessions of the same run have seen of it.
     """
@@ -172,6 +224,8 @@ class JobSpec:
     memory: MemoryDemand | None = None
     before: Before = Before()
     profiled: bool = False
+    solo: Solo | None = None
+    slowdown: float | None = None
 
 
 class Outcome(Enum):
@@ -305,12 +359,14 @@ class Profiled:
     Attributes:
         memory: What jobs of the class need; None where it is not known.
         error: Why there is no profile; empty where there is one.
+        solo: What else was measured of the class.
     """
 
     at_s: float
     command: int
     memory: MemoryDemand | None
     error: str = ""
+    solo: Solo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +400,21 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreseen:
+    """An adviser has answered an `AskOutlook`.
+
+    Attributes:
+        pairs: Of all classes that it was asked about.
+        prices: By class: joules that a second of its work alone is worth; empty where watts are not known.
+    """
+
+    at_s: float
+    command: int
+    pairs: tuple[PairSpeed, ...]
+    prices: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class TrialMeasured:
     """A `MeasureTrial` is over."""
 
@@ -370,6 +441,7 @@ Event = (
     | Profiled
     | Advised
     | Planned
+    | Foreseen
     | TrialMeasured
     | StopRequested
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane import processes, records
-from ecoshare.lane.messages import Ended, Launch, Stop
+from ecoshare.lane.messages import Ended, Launch, Move, Stop
 from ecoshare.lane.table import LaneTable, Seat, Slot
 
 _GIB = 1 << 30
@@ -19,11 +19,31 @@ _SIGTERM_TO_SIGKILL_S = 3.0
 """Between the two for a job that hangs, and so has nothing to save."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A slot that was prepared for a job.
+
+    Attributes:
+        owner: Command that it was prepared for.
+    """
+
+    table: LaneTable
+    slot: int
+    owner: int
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is the job's still: it has not left it, and nobody has freed it."""
+        slot = self.table.slots[self.slot]
+        return bool(slot.owner == self.owner and slot.seat != Seat.EMPTY)
+
+
 @dataclass(slots=True)
 class Attempt:
     """A running process and its limits.
 
     Attributes:
+        places: One in each lane of a gang; else where the job is, and where it was asked to go on.
         verdict: Outcome and reason, where the supervisor itself decided that the job must end.
         deadlines: What to send next if the job is still there: (when, signal).
         peak_bytes: Largest memory seen.
@@ -32,7 +52,7 @@ class Attempt:
     launch: Launch
     pid: int
     pidfd: int
-    tables: list[LaneTable]
+    places: list[Place]
     stop: Stop | None = None
     terminated: bool = False
     verdict: tuple[str, str] | None = None
@@ -40,9 +60,14 @@ class Attempt:
     peak_bytes: int = 0
 
     @property
+    def place(self) -> Place:
+        """Where the job is, and its counters are: of a gang, in its first lane."""
+        return next((place for place in self.places if place.is_kept), self.places[-1])
+
+    @property
     def slot(self) -> Slot:
-        """The job's slot in its first lane, where its counters are."""
-        return self.tables[0].slots[self.launch.tables[0][1]]
+        """The job's slot there."""
+        return self.place.table.slots[self.place.slot]
 
     @property
     def mps(self) -> str | None:
@@ -55,10 +80,27 @@ class Attempt:
         if stop.at_once:
             processes.kill_group(self.pid, self.mps)
             return
-        for table, (_, slot) in zip(self.tables, self.launch.tables, strict=True):
-            table.stop(slot)
+        for place in self.places:  # where it is first: under its lock the job either sees it, or has gone on before
+            place.table.stop(place.slot, place.owner)
         now_s = time.monotonic()
         self.deadlines = ((now_s + stop.grace_s, signal.SIGTERM), (now_s + 2 * stop.grace_s, signal.SIGKILL))
+
+    def go_on(self, table: LaneTable, move: Move) -> None:
+        """Ask the job to go on in a slot of another lane, unless it is to end."""
+        if self.stop is not None:
+            return
+        here = self.place
+        self.places = [here, Place(table, move.slot, move.command)]
+        here.table.send(here.slot, move.lane, move.slot, here.owner)
+
+    def free(self) -> None:
+        """Free its slots; the process is gone.
+
+        The one that it was in comes last: an empty slot there, and a prepared one, would look as if it had gone on.
+        """
+        last = self.place
+        for place in (*(each for each in self.places if each is not last), last):
+            place.table.free(place.slot, place.owner)
 
     def watch(self, now_s: float) -> None:
         """Look at the job's memory and progress; end it where it is past a limit."""
@@ -107,7 +149,7 @@ class Attempt:
         if slot.seat != Seat.HOLDING:
             return None
         if slot.last_s == 0.0:
-            limit_s, silent_s = self.launch.startup_timeout_s, slot.held_s + now_s - slot.since_s
+            limit_s, silent_s = self.launch.startup_timeout_s, slot.balance_s + now_s
             what = "before its first iteration ended (startup_timeout)"
         else:
             limit_s, silent_s = self.launch.timeout_s, now_s - max(slot.last_s, slot.since_s)
@@ -163,13 +205,21 @@ def _signal_name(number: int) -> str:
 
 def usage(slot: Slot) -> dict[str, Any]:
     """The counters of a slot, as the fields of a `core.events.Usage` that a lane knows."""
-    holding = slot.seat == Seat.HOLDING
     return {
         "iterations": slot.iterations,
         "eval_iterations": slot.eval_iterations,
-        "held_s": slot.held_s + (max(0.0, time.monotonic() - slot.since_s) if holding else 0.0),
+        "held_s": _held_s(slot),
         "waited_s": slot.waited_at_last_s - slot.waited_at_first_s,
-        "span_s": slot.last_s - slot.first_s,
+        "span_s": slot.last_s - slot.first_s if slot.last_s else 0.0,
         "longest_wait_s": slot.longest_wait_s,
         "handovers": slot.handovers,
     }
+
+
+def _held_s(slot: Slot) -> float:
+    """Time for which its job has held the turn, up to a moment at which it was as it was read."""
+    while True:
+        turn = slot.seat, slot.handovers
+        held_s = slot.balance_s + time.monotonic() if slot.seat == Seat.HOLDING else slot.held_s
+        if (slot.seat, slot.handovers) == turn:
+            return float(held_s)

@@ -59,6 +59,23 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """Let an attempt of a job go on in another lane, from its next boundary on; nothing where it has ended.
+
+    It is answered in the lanes' tables: the job empties the slot that it had.
+
+    Attributes:
+        command: Id that the slot there was prepared for.
+    """
+
+    command: int
+    job: str
+    attempt: int
+    lane: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The supervisor has loaded torch and takes launches."""
 
@@ -81,6 +98,14 @@ class Launched:
 @dataclass(frozen=True, slots=True)
 class NotLaunched:
     """The process of an attempt could not be made."""
+
+    command: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotMoved:
+    """An attempt stays where it is."""
 
     command: int
     error: str
@@ -110,10 +135,10 @@ class Trouble:
     error: str
 
 
-Message = Launch | Stop | Ready | Launched | NotLaunched | Ended | Trouble
+Message = Launch | Stop | Move | Ready | Launched | NotLaunched | NotMoved | Ended | Trouble
 
 _TYPES: dict[str, type[Any]] = {
-    each.__name__: each for each in (Launch, Stop, Ready, Launched, NotLaunched, Ended, Trouble)
+    each.__name__: each for each in (Launch, Stop, Move, Ready, Launched, NotLaunched, NotMoved, Ended, Trouble)
 }
 
 

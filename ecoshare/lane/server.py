@@ -3,10 +3,10 @@
 ::
 
     controller ◄── Ready, Launched, Ended ──── server ──fork──► job   (script as __main__)
-               ─── Launch, Stop ─────────────►   │    ──fork──► job
+               ─── Launch, Move, Stop ───────►   │    ──fork──► job
                                                  │    ──fork, exec──► job in a fresh interpreter
                                                  │
-                               pidfds: record the end, free the slot, grant the turn again
+                               pidfds: record the end, free the slots, grant the turn again
                                every 250 ms: memory, hang limits, graces
 
 One thread, and no operation of torch ever runs here: a process that has started threads cannot be forked safely.
@@ -29,9 +29,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ecoshare.lane import boot, leaving, messages, processes, records, runner, warmth
-from ecoshare.lane.attempt import Attempt
-from ecoshare.lane.messages import Launch, Launched, Message, NotLaunched, Ready, Stop, Trouble
-from ecoshare.lane.table import LaneTable
+from ecoshare.lane.attempt import Attempt, Place
+from ecoshare.lane.messages import Launch, Launched, Message, Move, NotLaunched, NotMoved, Ready, Stop, Trouble
+from ecoshare.lane.table import LaneTable, lane_path
 
 _TICK_S = 0.25
 ADDED_ENVIRONMENT = "ECOSHARE_ADDED"
@@ -120,11 +120,22 @@ class Supervisor:
     def _obey(self, message: Message) -> Launch | None:
         if isinstance(message, Launch):
             return self._launch(message)
-        if isinstance(message, Stop):
+        if isinstance(message, Stop | Move):
             for attempt in self.attempts.values():
                 if (attempt.launch.job, attempt.launch.attempt) == (message.job, message.attempt):
-                    attempt.ask_to_end(message)
+                    self._ask(attempt, message)
         return None
+
+    def _ask(self, attempt: Attempt, message: Stop | Move) -> None:
+        if isinstance(message, Stop):
+            attempt.ask_to_end(message)
+            return
+        try:
+            table = self._table(str(lane_path(Path(attempt.place.table.path).parent, message.lane)))
+        except (OSError, ValueError) as error:
+            self._send(NotMoved(message.command, str(error)))
+            return
+        attempt.go_on(table, message)
 
     def _launch(self, launch: Launch) -> Launch | None:
         """Start a job; returns only in the child, and what it must run."""
@@ -133,7 +144,7 @@ class Supervisor:
         try:
             if why and not os.access(python, os.X_OK):
                 raise FileNotFoundError(f"{python} is not an interpreter that can be run")
-            tables = [self._table(path) for path, _ in launch.tables]
+            places = [Place(self._table(path), slot, launch.command) for path, slot in launch.tables]
             outputs = _open_outputs(Path(launch.folder), launch.attempt)
             parent = os.getpid()
             pid = os.fork()
@@ -148,7 +159,7 @@ class Supervisor:
             return launch
         for output in outputs:
             os.close(output)
-        attempt = Attempt(launch, pid, os.pidfd_open(pid), tables)
+        attempt = Attempt(launch, pid, os.pidfd_open(pid), places)
         self.attempts[pid] = attempt
         self._selector.register(attempt.pidfd, selectors.EVENT_READ, pid)
         self._send(Launched(launch.command, pid, why is None, why or ""))
@@ -179,8 +190,7 @@ class Supervisor:
             return  # killed with the run by the guard: not an end of the job's own
         processes.kill_group(attempt.pid, reaped=True)  # DataLoader workers outlive their parent by seconds
         ended = attempt.ended(status, used)
-        for table, (_, slot) in zip(attempt.tables, attempt.launch.tables, strict=True):
-            table.free(slot)
+        attempt.free()
         self._selector.unregister(attempt.pidfd)
         os.close(attempt.pidfd)
         del self.attempts[attempt.pid]

@@ -9,6 +9,12 @@
 Every change is made under the table's lock, which the kernel drops when its owner dies, and becomes valid with one
 store of one word; so a process killed at any point leaves a table that `free` can mend. The holder is that word: a
 job that dies with the turn leaves its slot's number there, and the supervisor grants the turn again.
+
+A job that goes on in another lane has a slot in each for a while. It is in the old one until that is empty, which is
+one word again:
+
+    lane 0, slot 2   HOLDING, goal: lane 1, slot 0   │   EMPTY     turn granted to the next
+    lane 1, slot 0   AWAY, pid 0                     │   AWAY, pid and counters of the job
 """
 
 from __future__ import annotations
@@ -50,13 +56,40 @@ NO_RANK = 2**31 - 1
 AT_ONCE = -(2**31)
 """Rank of somebody for whom every holder makes room at its next boundary."""
 
-_MAGIC = 0x45434F34  # changes with the layout
+NO_GOAL = 0
+UNREACHABLE = 1
+"""Goal of a job that was asked to move and cannot: it stays."""
+
+_MAGIC = 0x45434F35  # changes with the layout
+
+_KEPT = (
+    "pid",
+    "rank",
+    "weight",
+    "out_of_memory",
+    "held_s",
+    "waited_s",
+    "longest_wait_s",
+    "handovers",
+    "iterations",
+    "eval_iterations",
+    "first_s",
+    "last_s",
+    "waited_at_first_s",
+    "waited_at_last_s",
+    "warm_iterations",
+    "iteration_s",
+    "longest_iteration_s",
+)
+"""What a job keeps where it goes on in another lane: its claim, until the controller sends another, and what it has
+done. Its service is that of a newcomer, and what it was asked to do has been written to both slots."""
 
 
 class Seat(IntEnum):
     """What the job of a slot is doing, as far as the turn is concerned."""
 
     EMPTY = 0
+    """Nobody is here; its job has ended, or is where its goal is."""
     AWAY = 1
     """It neither has nor wants the turn: it starts, loads data, or ends."""
     WAITING = 2
@@ -85,6 +118,7 @@ class Header(ctypes.Structure):
         ("waiting_rank", ctypes.c_int32),
         ("used", ctypes.c_int32),
         ("only", ctypes.c_int32),
+        ("pinned", ctypes.c_uint32),
         ("quantum_s", ctypes.c_double),
         ("early_at_s", ctypes.c_double),
         ("wait_per_job_s", ctypes.c_double),
@@ -99,7 +133,11 @@ class Header(ctypes.Structure):
 
 
 class Slot(ctypes.Structure):
-    """One job's claim, state and counters."""
+    """One job's claim, state and counters.
+
+    While the job holds its turn, the time that it has held it is `balance_s` and the present time; otherwise `held_s`.
+    So one store of `seat` turns the one into the other, and nobody who reads it, or dies, counts a turn twice.
+    """
 
     _fields_ = (
         ("pid", ctypes.c_int32),
@@ -110,9 +148,12 @@ class Slot(ctypes.Structure):
         ("rank", ctypes.c_int32),
         ("ask", ctypes.c_uint32),
         ("back", ctypes.c_uint32),
+        ("owner", ctypes.c_uint32),
+        ("goal", ctypes.c_uint32),
         ("weight", ctypes.c_double),
         ("service_s", ctypes.c_double),
         ("since_s", ctypes.c_double),
+        ("balance_s", ctypes.c_double),
         ("held_s", ctypes.c_double),
         ("waited_s", ctypes.c_double),
         ("longest_wait_s", ctypes.c_double),
@@ -131,6 +172,11 @@ class Slot(ctypes.Structure):
 
 class _Layout(ctypes.Structure):
     _fields_ = (("header", Header), ("slots", Slot * SLOTS))
+
+
+def lane_path(folder: Path, lane: int) -> Path:
+    """The table of a lane, in the folder of those of its run."""
+    return folder / f"lane{lane}"
 
 
 class LaneTable:
@@ -200,11 +246,16 @@ class LaneTable:
 
     # Claims: the controller's side
 
-    def seat(self, index: int) -> None:
-        """Prepare an empty slot for a job that is about to start."""
+    def seat(self, index: int, owner: int = 0) -> None:
+        """Prepare an empty slot for a job that is about to start, or to come from another lane.
+
+        Args:
+            owner: Tells its seats from all others that the slot ever has: who frees it late frees nobody else's.
+        """
         with self.locked():
             slot = self.slots[index]
             ctypes.memset(ctypes.addressof(slot), 0, ctypes.sizeof(Slot))
+            slot.owner = owner
             slot.weight = 1.0
             slot.seat = Seat.AWAY
             self.header.used = max(self.header.used, index + 1)
@@ -227,6 +278,16 @@ class LaneTable:
             else:
                 self.refresh()
         self.wake(chosen)
+
+    def pin(self, pinned: bool) -> None:
+        """Keep everybody in this lane, whatever goal he has, or let them go again; who is leaving has left before."""
+        with self.locked():
+            self.header.pinned = pinned
+            going = [index for index in range(self.header.used) if self.slots[index].goal > UNREACHABLE]
+            for index in going:
+                self.slots[index].grant += 1
+        for index in going:
+            self.wake(index)
 
     # The turn: the jobs' and the supervisor's side
 
@@ -294,26 +355,63 @@ class LaneTable:
             slot.service_s, present_s or [self.header.virtual_s], turn_s if slot.back else 0.0
         )
 
-    def free(self, index: int) -> None:
-        """Empty the slot of a process that is gone; where it held the turn, grant it again."""
-        with self.locked():
-            ctypes.memset(ctypes.addressof(self.slots[index]), 0, ctypes.sizeof(Slot))
-            chosen = None
-            if self.header.only == index:
-                self.header.only = ANYBODY
-            if self.header.holder in (index, NOBODY):
-                chosen = self.choose(time.monotonic())
-                self.grant(chosen)
-            else:
-                self.refresh()
-        self.wake(chosen)
+    def free(self, index: int, owner: int = 0) -> None:
+        """Empty the slot of a process that is gone; where it held the turn, grant it again.
 
-    def stop(self, index: int) -> None:
-        """Ask the job of a slot to end at its next boundary, and wake it if it waits."""
-        self.slots[index].stop = 1
+        Nothing where the slot has another owner by now.
+        """
         with self.locked():
-            self.slots[index].grant += 1
+            slot, holder = self.slots[index], NOBODY
+            if slot.owner == owner:
+                slot.seat = Seat.EMPTY  # first: who reads counters looks at it after them
+                ctypes.memset(ctypes.addressof(slot), 0, ctypes.sizeof(Slot))
+                self.pass_on(index)
+                holder = self.header.holder
+        if holder != NOBODY:  # though it had the turn before: the one that is gone may have died before waking it
+            self.wake(holder)
+
+    def pass_on(self, index: int) -> int | None:
+        """Grant what an empty slot had, to the one that is told if any; the caller holds the lock."""
+        if self.header.only == index:
+            self.header.only = ANYBODY
+        if self.header.holder not in (index, NOBODY):
+            self.refresh()
+            return None
+        chosen = self.choose(time.monotonic())
+        self.grant(chosen)
+        return chosen
+
+    def stop(self, index: int, owner: int = 0) -> None:
+        """Ask the job of a slot to end at its next boundary, and wake it if it waits; as `free` for the owner."""
+        with self.locked():
+            if self.slots[index].owner == owner:
+                self.slots[index].stop = 1
+                self.slots[index].grant += 1
         self.wake(index)
+
+    # Moves from lane to lane
+
+    def send(self, index: int, lane: int, slot: int, owner: int = 0) -> None:
+        """Ask the job of a slot to go on in a slot of another lane; wake it if it waits; as `free` for the owner."""
+        with self.locked():
+            if self.slots[index].owner == owner:
+                self.slots[index].goal = UNREACHABLE + 1 + lane * SLOTS + slot
+                self.slots[index].grant += 1
+        self.wake(index)
+
+    def goal(self, index: int) -> tuple[int, int] | None:
+        """Lane and slot to which the job of a slot is to go now; None where it stays."""
+        slot = self.slots[index]
+        if slot.goal <= UNREACHABLE or slot.stop or self.header.pinned:
+            return None
+        lane, place = divmod(slot.goal - UNREACHABLE - 1, SLOTS)
+        return lane, place
+
+    def copy(self, index: int, there: Slot) -> None:
+        """Write what the job of a slot keeps to one of another lane, where nobody else writes it yet."""
+        here = self.slots[index]
+        for name in _KEPT:
+            setattr(there, name, getattr(here, name))
 
     def refresh(self) -> None:
         """Renew what a holder reads at each boundary without the lock; the caller holds it.

@@ -8,6 +8,13 @@
     B                            ╚═══════════boundary══════╝
 
 No message goes to the controller: the holder picks its successor itself, with `core.turns`.
+
+Where the controller has named a slot of another lane, the job goes on there, from a boundary or from its wait:
+
+    lane 0, A  ═══════boundary═╗
+                               ║ drain, copy what it has done, empty the slot, grant B: all under the lock of lane 0
+    lane 0, B                  ╚═══════════
+    lane 1, A                   ─ ─ ─ ═════    a newcomer
 """
 
 from __future__ import annotations
@@ -17,9 +24,10 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from ecoshare.core.turns import Contender
-from ecoshare.lane.table import NO_RANK, NOBODY, Ask, LaneTable, Seat
+from ecoshare.lane.table import NO_GOAL, NO_RANK, NOBODY, UNREACHABLE, Ask, LaneTable, Seat, lane_path
 from ecoshare.lane.trace import Kind, Tracer
 
 _LOOK_AGAIN_S = 1.0
@@ -55,6 +63,9 @@ class Turn:
         self._lost_s = 0.0  # by the cold iterations of this turn
         self._left_s = 0.0
         self._away_s = 0.0  # since the last iteration ended
+        self._wanted = False  # from `take` to `leave`
+        self._waited_before_s = 0.0  # for the same turn, in lanes that it has left since
+        self._handovers_before = 0  # in those lanes
         self._slot.pid = os.getpid()
 
     @property
@@ -66,27 +77,11 @@ class Turn:
         """Wait for the turn; at once where the job has it."""
         if self.holding:
             return
-        if self._slot.seat == Seat.WAITING:  # a signal handler of the script broke off the wait
-            self._wait()
-            return
-        table, slot = self._table, self._slot
-        chosen = None
-        with table.locked():
-            slot.since_s = time.monotonic()
-            if self._left_s:
-                self._away_s += slot.since_s - self._left_s
-            slot.back = slot.handovers > 0
-            table.level(self._index, slot.since_s)
-            slot.seat = Seat.WAITING
-            if table.header.holder == NOBODY:
-                chosen = table.choose(slot.since_s)
-                table.grant(chosen)
-            else:
-                table.refresh()
-        if chosen == self._index:
-            self._begin(slot.since_s)
-            return
-        table.wake(chosen)
+        self._wanted = True
+        if self._slot.seat != Seat.WAITING:  # else a signal handler of the script broke off the wait
+            self._move()
+            if self._enter():
+                return
         self._wait()
 
     def offer(self, drain: Callable[[], None]) -> None:
@@ -95,10 +90,14 @@ class Turn:
         Args:
             drain: Waits until the device has done what the job has asked of it.
         """
-        table, slot, header = self._table, self._slot, self._table.header
-        if slot.seat == Seat.WAITING:
-            self._wait()
+        if self._wanted and not self.holding:
+            self.take()
             return
+        if self._slot.goal != NO_GOAL and self._move(drain):
+            if self._wanted:
+                self.take()
+            return
+        table, slot, header = self._table, self._slot, self._table.header
         if slot.stop == 1:
             drain()
             self._stop()
@@ -135,6 +134,7 @@ class Turn:
     def leave(self) -> None:
         """Give the turn up without wanting it back yet."""
         table, slot = self._table, self._slot
+        self._wanted = False
         if slot.seat == Seat.AWAY:
             return
         chosen = None
@@ -210,9 +210,8 @@ class Turn:
 
     def _account(self, now_s: float) -> None:
         slot = self._slot
-        held_s = now_s - slot.since_s
-        slot.held_s += held_s
-        slot.service_s = self._service_s(held_s)
+        slot.held_s = slot.balance_s + now_s
+        slot.service_s = self._service_s(now_s - slot.since_s)
         header = self._table.header
         header.virtual_s = max(header.virtual_s, slot.service_s)
 
@@ -222,30 +221,104 @@ class Turn:
             header = self._table.header
             header.refill_s += _SMOOTHING * (self._lost_s - header.refill_s)
 
+    def _enter(self) -> bool:
+        """Ask for the turn, as one that neither has nor wants it; whether the job has it at once."""
+        table, slot = self._table, self._slot
+        chosen = None
+        with table.locked():
+            slot.since_s = time.monotonic()
+            if self._left_s:
+                self._away_s += slot.since_s - self._left_s
+                self._left_s = 0.0
+            slot.back = slot.handovers > self._handovers_before
+            table.level(self._index, slot.since_s)
+            slot.seat = Seat.WAITING
+            if table.header.holder == NOBODY:
+                chosen = table.choose(slot.since_s)
+                table.grant(chosen)
+            else:
+                table.refresh()
+        if chosen == self._index:
+            self._begin(slot.since_s)
+            return True
+        table.wake(chosen)
+        return False
+
     def _wait(self) -> None:
-        table, slot, header = self._table, self._slot, self._table.header
         while True:
+            table, slot, header = self._table, self._slot, self._table.header
             seen = slot.grant
             if header.holder == self._index:
                 break
             if slot.stop == 1:
                 self._stop()
+            if slot.goal != NO_GOAL and self._move():
+                if self._enter():
+                    return
+                continue
             table.sleep(self._index, seen, _LOOK_AGAIN_S)
         now_s = time.monotonic()
         waited_s = now_s - slot.since_s
         header.latency_s += _SMOOTHING * (now_s - header.handed_s - header.latency_s)
         slot.waited_s += waited_s
-        slot.longest_wait_s = max(slot.longest_wait_s, waited_s)
+        slot.longest_wait_s = max(slot.longest_wait_s, self._waited_before_s + waited_s)
         self._place, self._lost_s = 0, 0.0
         self._begin(now_s)
 
     def _begin(self, now_s: float) -> None:
         slot = self._slot
+        self._waited_before_s = 0.0
         slot.handovers += 1
         slot.back = 0
         slot.since_s = now_s
+        slot.balance_s = slot.held_s - now_s
         slot.seat = Seat.HOLDING
         self._mark(Kind.TURN_BEGINS, now_s)
+
+    def _move(self, drain: Callable[[], None] = lambda: None) -> bool:
+        """Go on in the lane that the controller has named, without the turn there; whether there was one to go to.
+
+        One store empties the slot here. Whoever reads the job's counters finds those here before it, and those there,
+        which are equal by then, after it; where the process is killed before it has passed its turn on, the supervisor
+        does so, as for any that dies with it.
+        """
+        here, slot, place = self._table, self._slot, self._index
+        goal = here.goal(place)
+        if goal is None:
+            return False
+        lane, index = goal
+        try:
+            table = LaneTable(lane_path(Path(here.path).parent, lane))
+        except (OSError, ValueError):
+            slot.goal = UNREACHABLE
+            return False
+        if self.holding:
+            drain()
+        there, empty = table.slots[index], int(Seat.EMPTY)
+        with here.locked():
+            if here.goal(place) != goal:
+                table.close()
+                return False
+            now_s, held = time.monotonic(), self.holding
+            waited_s = now_s - slot.since_s if slot.seat == Seat.WAITING else 0.0
+            if held:
+                self._account(now_s)
+            here.copy(place, there)
+            there.waited_s += waited_s
+            there.longest_wait_s = max(there.longest_wait_s, self._waited_before_s + waited_s)
+            # No call stands between these, so no signal handler of the script comes between them.
+            slot.seat = empty
+            self._table, self._slot, self._index = table, there, index
+            self._waited_before_s += waited_s
+            self._handovers_before = there.handovers
+            self._place, self._lost_s = _COLD, 0.0
+            self._left_s = self._left_s or now_s
+            chosen = here.pass_on(place)
+        here.wake(chosen)
+        here.close()
+        if held:
+            self._mark(Kind.TURN_ENDS, now_s)
+        return True
 
     def _mark(self, kind: Kind, at_s: float) -> None:
         if self._trace is not None:

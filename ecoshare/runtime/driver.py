@@ -5,7 +5,7 @@
                     ┌───────────── driver ─────────────┐
     arrivals ─────► │  queue ──► core.handle ──► log   │
     signals ──────► │              │                   │ ──claims──► lane tables (shared memory)
-    supervisor ───► │              └──► carry out ─────│ ──Launch, Stop──► supervisor
+    supervisor ───► │              └──► carry out ─────│ ──Launch, Move, Stop──► supervisor
     lane tables ──► │  (progress, once a second)       │
                     └───────────────┬──────────────────┘
                                     └── guard (told when all is well)
@@ -28,10 +28,12 @@ from typing import TYPE_CHECKING, Any
 from ecoshare.core.commands import (
     ApplySetting,
     Ask,
+    AskOutlook,
     AskPlanner,
     Command,
     KillJob,
     MeasureTrial,
+    MoveJob,
     OpenLane,
     ProfileJob,
     SetShares,
@@ -45,17 +47,19 @@ from ecoshare.core.events import (
     JobArrived,
     JobExited,
     Outcome,
+    Profiled,
     Refused,
     RunOpened,
     StopRequested,
+    TrialMeasured,
     Usage,
 )
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import attempt, processes, records
-from ecoshare.lane.messages import GRACE_S, Ended, Launch, Launched, NotLaunched, Ready, Stop, Trouble
-from ecoshare.lane.table import SLOTS, LaneTable, Seat
+from ecoshare.lane.messages import GRACE_S, Ended, Launched, Message, NotLaunched, NotMoved, Ready, Stop, Trouble
+from ecoshare.lane.table import LaneTable, Seat, Slot, lane_path
 from ecoshare.measure import samples
 from ecoshare.measure.model import PowerModel
 from ecoshare.report.progress import Progress
@@ -67,6 +71,7 @@ from ecoshare.runtime.footprint import Footprints
 from ecoshare.runtime.guard import Guard
 from ecoshare.runtime.log import EventLog
 from ecoshare.runtime.measuring import Measuring
+from ecoshare.runtime.moving import Moving
 from ecoshare.runtime.plan import Plan, PlannedJob
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.sampler import Sampler
@@ -88,12 +93,20 @@ _MOST_SUPERVISORS = 6
 
 @dataclass(slots=True)
 class _Process:
-    """An attempt that the supervisor was asked to start and has not told the end of."""
+    """An attempt that the supervisor was asked to start and has not told the end of.
+
+    Attributes:
+        places: Lane and slot on each of its devices.
+        owner: Command that they were prepared for.
+        known: What the core was told that it has used; `seen`: what was read last.
+    """
 
     job: PlannedJob
     attempt: int
-    places: tuple[tuple[int, int], ...]  # (lane, slot)
+    places: tuple[tuple[int, int], ...]
+    owner: int
     known: Usage = field(default_factory=Usage)
+    seen: Usage = field(default_factory=Usage)
     told_s: float = 0.0
 
 
@@ -145,6 +158,7 @@ class Driver:
     _stops: int = 0
     _sampler: Sampler | None = None
     _measuring: Measuring | None = None
+    _moving: Moving | None = None
     _supervisor: Supervisor | None = None
     _guard: Guard | None = None
     _tasks: asyncio.TaskGroup | None = None
@@ -169,6 +183,7 @@ class Driver:
                     self.folder.samples, self.plan.device, self.power, self._progress_of_jobs, self.plan.idle_w
                 )
                 self._measuring = self._measurer(self._sampler)
+                self._moving = Moving(self.tables, self.processes, self._startable, self._send, self._tell)
                 async with asyncio.TaskGroup() as tasks:
                     self._tasks = tasks
                     beside = (
@@ -197,6 +212,8 @@ class Driver:
         while True:
             make = await self._queue.get()
             event = make(at_s=self.now_s())
+            if isinstance(event, Profiled | TrialMeasured):
+                self.moving.unpin()
             commands = self.core.handle(event)
             self.log.write(event, commands)
             self.progress.event(event, commands)
@@ -207,6 +224,12 @@ class Driver:
             assert self._measuring is not None
             if over and not self._measuring.windows:
                 return
+
+    @property
+    def moving(self) -> Moving:
+        """Moves jobs from lane to lane, once the run has begun."""
+        assert self._moving is not None
+        return self._moving
 
     def _tell(self, make: Callable[..., Event]) -> None:
         self._queue.put_nowait(make)
@@ -243,6 +266,8 @@ class Driver:
                     case NotLaunched():
                         self._forget_command(message.command)
                         self._tell(partial(Refused, command=message.command, error=message.error))
+                    case NotMoved():
+                        self.moving.refused(message.command, message.error)
                     case Ended():
                         self._end(message)
                     case Trouble():
@@ -267,8 +292,7 @@ class Driver:
                 for ended in records.read(self.folder.job(process.job.spec.name))
                 if ended.attempt == process.attempt
             ]
-            for lane, slot in process.places:
-                self.tables[lane].free(slot)
+            self._free(process)
             lost = Ended(
                 process.job.spec.name,
                 process.attempt,
@@ -283,7 +307,7 @@ class Driver:
         if process is None or process.attempt != ended.attempt:
             return
         del self.processes[ended.job]
-        usage = Usage(**ended.usage) if ended.usage else process.known
+        usage = Usage(**ended.usage) if ended.usage else process.seen
         key = samples.attempt_key(ended.job, ended.attempt)
         self._ended[key] = _progress(process.places[0][0], usage, None)
         self._footprints.forget(key)
@@ -298,6 +322,7 @@ class Driver:
                 usage=usage,
             )
         )
+        self.moving.ended(ended.job)
         if self.only_tune and not self.core.stopping:
             self._tell(partial(StopRequested, at_once=False))  # the packing that was to be tuned is no more
 
@@ -337,8 +362,9 @@ class Driver:
         process = self.processes.get(name)
         usage, holding = job.usage, False
         if process is not None and process.places:
+            usage = self.usage(name)
             lane, slot = process.places[0]
-            usage, holding = self.usage(name), self.tables[lane].header.holder == slot
+            holding = self.tables[lane].header.holder == slot
         done = usage.done
         return JobView(
             name=name,
@@ -373,23 +399,32 @@ class Driver:
 
     def usage(self, name: str) -> Usage:
         """What a job under way has used so far, read from its lane's table."""
+        process = self.processes[name]
+        for _ in range(2):  # it may go on to another lane meanwhile, once
+            slot = self._slot(name)
+            usage = Usage(**attempt.usage(slot))
+            if slot.seat != Seat.EMPTY:
+                # At the end of a turn it was told a few microseconds more: totals only grow.
+                process.seen = replace(usage, held_s=max(usage.held_s, process.seen.held_s))
+                break
+        return process.seen  # where it has ended, and its end is under way to us
+
+    def _slot(self, name: str) -> Slot:
+        """The slot in which a job under way is now."""
+        self.moving.follow(name)
         lane, index = self.processes[name].places[0]
-        slot = self.tables[lane].slots[index]
-        if slot.seat == Seat.EMPTY:  # it has ended, and its end is under way to us
-            return self.processes[name].known
-        return Usage(**attempt.usage(slot))
+        return self.tables[lane].slots[index]
 
     def _progress_of_jobs(self, on_device: Mapping[int, int]) -> dict[str, samples.Progress]:
         """What every attempt under way has done so far, and once more those that have ended since the last call."""
         done, self._ended = self._ended, {}
         for name, process in self.processes.items():
-            lane, index = process.places[0]
             usage = self.usage(name)
-            family = processes.family(self.tables[lane].slots[index].pid)
+            family = processes.family(self._slot(name).pid)
             spent_s = max(processes.processor_s(family), usage.cpu_s)
             key = samples.attempt_key(name, process.attempt)
             memory_bytes = self._footprints.bytes(key, family, on_device if self.plan.device.kind != "cpu" else None)
-            done[key] = _progress(lane, replace(usage, cpu_s=spent_s), memory_bytes)
+            done[key] = _progress(process.places[0][0], replace(usage, cpu_s=spent_s), memory_bytes)
         return done
 
     @contextlib.contextmanager
@@ -425,8 +460,13 @@ class Driver:
                 self._start_job(command)
             case SetShares():
                 self._set_shares(command)
-            case ProfileJob() | ApplySetting() | MeasureTrial() | Ask() | AskPlanner():
+            case MoveJob():
+                assert self._tasks is not None
+                self.moving.start(command, self._tasks)
+            case ProfileJob() | ApplySetting() | MeasureTrial() | Ask() | AskOutlook() | AskPlanner():
                 assert self._measuring is not None and self._tasks is not None
+                if isinstance(command, ProfileJob | MeasureTrial):
+                    self.moving.pin()
                 self._measuring.start(command, self._tasks)
             case WakeAt():
                 wait_s = max(0.0, command.at_s - self.now_s())
@@ -435,29 +475,33 @@ class Driver:
                 self._send(Stop(command.job, command.attempt, command.at_once, command.reason, GRACE_S))
 
     def _open_lane(self, command: OpenLane) -> None:
-        self.tables[command.lane] = LaneTable.create(self.shared / f"lane{command.lane}")
+        self.tables[command.lane] = LaneTable.create(lane_path(self.shared, command.lane))
         self._tell(partial(Done, command=command.id))
 
     def _start_job(self, command: StartJob) -> None:
         job = self._jobs[command.job]
-        places = tuple((lane, self._free_slot(lane)) for lane in command.lanes)
+        places = tuple((lane, self.moving.free_slots(lane)[0]) for lane in command.lanes)
         for lane, slot in places:
-            self.tables[lane].seat(slot)
+            self.tables[lane].seat(slot, command.id)
         folder = self.folder.job(command.job)
         folder.mkdir(mode=0o700, exist_ok=True)
-        self.processes[command.job] = _Process(job, command.attempt, places)
+        self.processes[command.job] = _Process(job, command.attempt, places, command.id)
         self._commands[command.id] = command.job
         tables = [(self.tables[lane].path, slot) for lane, slot in places]
         self._send(job.launch(command, tables, folder, self.plan.device, self.plan.environment, self.began_s))
 
-    def _free_slot(self, lane: int) -> int:
-        slots = self.tables[lane].slots
-        return next(slot for slot in range(SLOTS) if slots[slot].seat == Seat.EMPTY)
+    def _startable(self, lane: int) -> int:
+        """How many jobs more the core may start in a lane."""
+        return self.core.lanes[lane].places - len(self.core.lanes[lane].jobs)
 
     def _forget_command(self, command: int) -> None:
-        process = self.processes.pop(self._commands.pop(command))
+        name = self._commands.pop(command)
+        self._free(self.processes.pop(name))
+        self.moving.ended(name)
+
+    def _free(self, process: _Process) -> None:
         for lane, slot in process.places:
-            self.tables[lane].free(slot)
+            self.tables[lane].free(slot, process.owner)
 
     def _set_shares(self, command: SetShares) -> None:
         claims = {}
@@ -468,7 +512,7 @@ class Driver:
                     claims[slot] = (share.rank, share.weight)
         self.tables[command.lane].claim(claims)
 
-    def _send(self, message: Launch | Stop) -> None:
+    def _send(self, message: Message) -> None:
         assert self._supervisor is not None
         self._supervisor.send(message)
 

@@ -1,0 +1,704 @@
+"""Jobs that go on in another lane, among real processes, beside the controller's and the supervisor's own parts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from ecoshare.core.commands import MoveJob
+from ecoshare.core.events import Done, Event, Refused
+from ecoshare.lane.attempt import Attempt, Place, usage
+from ecoshare.lane.messages import Launch, Move, Stop
+from ecoshare.lane.table import ANYBODY, NO_RANK, NOBODY, LaneTable, Seat, lane_path
+from ecoshare.lane.turn import Turn
+from ecoshare.runtime.moving import Moving
+
+Body = Callable[[Turn], None]
+
+
+@dataclass
+class Known:
+    """A job as the driver knows it."""
+
+    attempt: int
+    places: tuple[tuple[int, int], ...]
+    owner: int
+
+
+@dataclass
+class Lanes:
+    """Two lanes with jobs that are functions, the driver's `Moving` and the supervisor's `Attempt`."""
+
+    folder: Path
+    tables: dict[int, LaneTable] = field(default_factory=dict)
+    known: dict[str, Known] = field(default_factory=dict)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    told: list[Event] = field(default_factory=list)
+    ids: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def __post_init__(self) -> None:
+        self.tables |= {lane: LaneTable.create(lane_path(self.folder, lane)) for lane in range(2)}
+        self.moving = Moving(
+            self.tables, self.known, lambda _: 0, self._send, lambda make: self.told.append(make(at_s=0.0))
+        )
+
+    def _send(self, move: Move) -> None:
+        if move.job in self.attempts:  # else it has been reaped
+            self.attempts[move.job].go_on(self.tables[move.lane], move)
+
+    def start(self, name: str, lane: int, body: Body, rank: int = 0) -> Attempt:
+        """Fork a process that runs `body` with its turn in a lane."""
+        slot, owner = self.moving.free_slots(lane)[0], next(self.ids)
+        table = self.tables[lane]
+        table.seat(slot, owner)
+        table.claim({slot: (rank, 1.0)})
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                body(Turn(LaneTable(table.path), slot))
+                code = 0
+            finally:
+                os._exit(code)
+        launch = Launch(
+            owner, name, 1, [(table.path, slot)], None, None, [], "/", {}, None, False, "cpu", 1 << 40, None, None,
+            str(self.folder), 0.0,
+        )  # fmt: skip
+        self.attempts[name] = Attempt(launch, pid, os.pidfd_open(pid), [Place(table, slot, owner)])
+        self.known[name] = Known(1, ((lane, slot),), owner)
+        return self.attempts[name]
+
+    def move(self, name: str, lane: int, tasks: asyncio.TaskGroup) -> int:
+        """Ask a job to go on in another lane; the command's id."""
+        command = MoveJob(next(self.ids), name, 1, lane)
+        self.moving.start(command, tasks)
+        return command.id
+
+    def has_moved(self, command: int) -> bool:
+        """Whether a move is over, and well."""
+        return any(isinstance(event, Done) and event.command == command for event in self.told)
+
+    def place(self, name: str) -> tuple[int, int]:
+        """Lane and slot in which a job is."""
+        self.moving.follow(name)
+        return self.known[name].places[0]
+
+    def slot(self, name: str) -> Any:
+        """The slot in which a job is."""
+        lane, index = self.place(name)
+        return self.tables[lane].slots[index]
+
+    def reap(self, name: str) -> tuple[int, dict[str, Any]]:
+        """Wait for a job's end and do what the supervisor and the driver do then; its exit code and usage."""
+        attempt = self.attempts[name]
+        _, status, used = os.wait4(attempt.pid, 0)
+        ended = attempt.ended(status, used)
+        attempt.free()
+        os.close(attempt.pidfd)
+        del self.attempts[name], self.known[name]
+        self.moving.ended(name)
+        return os.waitstatus_to_exitcode(status), ended.usage
+
+    def kill(self, name: str) -> dict[str, Any]:
+        """End a job with SIGKILL; its usage."""
+        os.kill(self.attempts[name].pid, signal.SIGKILL)
+        return self.reap(name)[1]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no slot of any lane is anybody's, and nobody has the turn."""
+        return all(
+            table.header.holder == NOBODY
+            and table.header.waiting_rank == NO_RANK
+            and all(slot.seat == Seat.EMPTY for slot in table.slots)
+            for table in self.tables.values()
+        )
+
+
+@pytest.fixture
+def lanes(tmp_path: Path) -> Iterator[Lanes]:
+    made = Lanes(tmp_path)
+    yield made
+    for name in list(made.attempts):
+        made.kill(name)
+
+
+def until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
+    end_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end_s, "it did not come about"
+        time.sleep(0.001)
+
+
+async def until_then(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
+    end_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end_s, "it did not come about"
+        await asyncio.sleep(0.001)
+
+
+def moves(scene: Callable[[asyncio.TaskGroup], Coroutine[Any, Any, None]]) -> None:
+    """Play a scene in which jobs move; those whose moves are still pending must have been killed or reaped."""
+
+    async def play() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            await scene(tasks)
+
+    asyncio.run(play())
+
+
+def train(iterations: int = 1 << 60, each_s: float = 0.0003, quantum_s: float | None = 0.0) -> Body:
+    """A job; a quantum of None is the lane's own."""
+
+    def body(turn: Turn) -> None:
+        turn.take()
+        for _ in range(iterations):
+            time.sleep(each_s)
+            turn.count(evaluating=False)
+            if quantum_s is not None:
+                turn._table.header.quantum_s = quantum_s
+            turn.offer(lambda: None)
+        turn.leave()
+
+    return body
+
+
+def mark(number: int, iterations: int, folder: Path, dice: random.Random) -> Body:
+    """A job that writes its number twice in each iteration to a file of its lane; some load data now and then."""
+
+    def body(turn: Turn) -> None:
+        turn.take()
+        for _ in range(iterations):
+            with (folder / f"marks-{Path(turn._table.path).name}").open("ab", buffering=0) as file:
+                file.write(b"<%d>" % number)
+                if dice.random() < 0.1:
+                    time.sleep(0.001)
+                file.write(b"</%d>" % number)
+            turn.count(evaluating=False)
+            turn._table.header.quantum_s = 0.0
+            turn.offer(lambda: None)
+            if number % 2 and dice.random() < 0.05:
+                turn.leave()
+                time.sleep(0.002)
+                turn.take()
+        turn.leave()
+
+    return body
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
+def test_random_moves_lose_and_repeat_nothing(lanes: Lanes, tmp_path: Path, seed: int) -> None:
+    """Each iteration once, one job at a time in each lane, counters that only grow, and everybody comes to his end."""
+    dice, jobs, iterations = random.Random(seed), 5, 1500
+    seen: dict[str, dict[str, float]] = {}
+
+    def compare(name: str, now: dict[str, float]) -> None:
+        # Between the end of a turn and the word that tells of it a few microseconds pass, in which it still counts.
+        slack = {"held_s": 0.005}
+        for key, before in seen.get(name, {}).items():
+            assert now[key] >= before - slack.get(key, 0.0), (name, key, seen[name], now)
+
+    def look(name: str) -> None:
+        slot = lanes.slot(name)
+        used = usage(slot)
+        if slot.seat != Seat.EMPTY:
+            compare(name, used)
+            seen[name] = used
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        for number in range(jobs):
+            lanes.start(str(number), number % 2, mark(number, iterations, tmp_path, random.Random(seed + number)))
+        moved = 0
+        ended: set[str] = set()
+        deadline_s = time.monotonic() + 60.0
+        while len(ended) < jobs:
+            assert time.monotonic() < deadline_s, "somebody has come to a stop"
+            for name in set(lanes.known) - ended:
+                look(name)
+                if os.waitid(os.P_PIDFD, lanes.attempts[name].pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                    ended.add(name)
+                    look(name)
+                    code, used = lanes.reap(name)
+                    assert (code, used["iterations"]) == (0, iterations)
+                    compare(name, used)
+                elif name not in lanes.moving.pending and dice.random() < 0.3:
+                    lanes.move(name, 1 - lanes.place(name)[0], tasks)
+                    moved += 1
+            await asyncio.sleep(0)
+        assert moved > 50, "too few moves to show anything"
+
+    moves(scene)
+    assert lanes.is_empty
+    contents = [(tmp_path / f"marks-lane{lane}").read_bytes() for lane in range(2)]
+    for number in range(jobs):
+        pair = b"<%d></%d>" % (number, number)
+        assert sum(content.count(pair) for content in contents) == iterations, "another mark stands inside, or is lost"
+        assert all(pair in content for content in contents), "it was never in one of the lanes"
+
+
+def test_a_holder_passes_its_turn_on_and_is_a_newcomer_there(lanes: Lanes) -> None:
+    def veteran(turn: Turn) -> None:
+        turn._slot.service_s = 1000.0
+        train()(turn)
+
+    lanes.start("moves", 0, veteran)
+    until(lambda: lanes.slot("moves").iterations > 3)
+    lanes.start("stays", 0, train(quantum_s=None), rank=1)
+    lanes.start("there", 1, train())
+    until(lambda: lanes.slot("there").iterations > 3)
+    with lanes.tables[1].locked():
+        level_s = lanes.slot("there").service_s
+    assert lanes.slot("stays").iterations == 0, "it is less urgent"
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        before = lanes.slot("moves").iterations
+        command = lanes.move("moves", 1, tasks)
+        await until_then(lambda: lanes.has_moved(command))
+        assert lanes.place("moves")[0] == 1 and lanes.slot("moves").iterations >= before
+        await until_then(lambda: lanes.slot("stays").iterations > 3)
+        await until_then(lambda: lanes.slot("moves").iterations > before + 20)
+        assert level_s <= lanes.slot("moves").service_s < 900.0, "it would wait for those there to have had as much"
+        there = lanes.slot("there").iterations
+        await until_then(lambda: lanes.slot("there").iterations > there + 20)
+
+    moves(scene)
+
+
+def test_one_that_waits_moves_without_having_had_its_turn(lanes: Lanes) -> None:
+    lanes.start("holds", 0, train(each_s=3.0, quantum_s=1000.0))
+    until(lambda: lanes.tables[0].header.holder == 0)
+    lanes.start("waits", 0, train(40))
+    until(lambda: lanes.slot("waits").seat == Seat.WAITING)
+    time.sleep(0.2)
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        command = lanes.move("waits", 1, tasks)
+        await until_then(lambda: lanes.has_moved(command), 1.0)
+
+    moves(scene)
+    code, used = lanes.reap("waits")
+    assert (code, used["iterations"]) == (0, 40)
+    assert used["longest_wait_s"] >= 0.2, "the wait in the lane that it left is forgotten"
+    assert lanes.slot("holds").seat == Seat.HOLDING and lanes.slot("holds").iterations == 0
+
+
+def test_one_that_is_away_moves_when_it_comes_back(lanes: Lanes) -> None:
+    def load(turn: Turn) -> None:
+        train(5)(turn)
+        until(lambda: turn._slot.goal != 0)
+        time.sleep(0.1)
+        assert Path(turn._table.path).name == "lane0", "nobody looked at its turn"
+        turn.take()
+        assert Path(turn._table.path).name == "lane1" and turn.holding
+        turn.leave()
+
+    lanes.start("loads", 0, load)
+    until(lambda: lanes.slot("loads").iterations == 5 and lanes.slot("loads").seat == Seat.AWAY)
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        command = lanes.move("loads", 1, tasks)
+        await until_then(lambda: lanes.has_moved(command))
+
+    moves(scene)
+    code, used = lanes.reap("loads")
+    assert (code, used["iterations"], used["handovers"]) == (0, 5, 2)
+
+
+@pytest.mark.parametrize("order", ["stop first", "move first", "arrived first"])
+def test_a_stop_wins_over_a_move(lanes: Lanes, order: str) -> None:
+    lanes.start("holds", 0, train(each_s=0.5, quantum_s=1000.0))
+    until(lambda: lanes.tables[0].header.holder == 0)
+    lanes.start("stays", 1, train())
+    attempt = lanes.start("ends", 0, train())
+    until(lambda: lanes.slot("ends").seat == Seat.WAITING)
+    stop = Stop("ends", 1, False, "for this test", 10.0)
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        if order == "stop first":
+            attempt.ask_to_end(stop)
+        command = lanes.move("ends", 1, tasks)
+        if order == "arrived first":
+            await until_then(lambda: lanes.has_moved(command))
+        if order != "stop first":
+            attempt.ask_to_end(stop)
+        code, used = lanes.reap("ends")
+        assert code == -signal.SIGTERM
+        assert lanes.has_moved(command) == (order == "arrived first")
+        if order == "stop first":
+            assert used["iterations"] == 0
+
+    moves(scene)
+    assert sum(slot.seat != Seat.EMPTY for table in lanes.tables.values() for slot in table.slots) == 2
+
+
+def test_a_stop_wins_where_it_is_seen_together_with_a_move(lanes: Lanes) -> None:
+    """The job looks at both at once, when it comes back from loading data."""
+
+    def load(turn: Turn) -> None:
+        train(5)(turn)
+        until(lambda: turn._slot.stop == 1 and turn._slot.goal != 0)
+        train(5)(turn)
+
+    attempt = lanes.start("ends", 0, load)
+    until(lambda: lanes.slot("ends").iterations == 5 and lanes.slot("ends").seat == Seat.AWAY)
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        command = lanes.move("ends", 1, tasks)
+        attempt.ask_to_end(Stop("ends", 1, False, "for this test", 10.0))
+        os.waitid(os.P_PIDFD, attempt.pidfd, os.WEXITED | os.WNOWAIT)
+        lanes.moving.follow("ends")
+        code, used = lanes.reap("ends")
+        assert (code, used["iterations"]) == (-signal.SIGTERM, 6)
+        assert not lanes.has_moved(command)
+
+    moves(scene)
+    assert lanes.is_empty
+
+
+def test_one_that_died_before_its_move_is_not_taken_to_have_moved(
+    lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when all was copied, and the driver looks at the slots between any two that the supervisor frees."""
+    attempt = lanes.start("dies", 0, train(each_s=60.0))
+    until(lambda: lanes.slot("dies").seat == Seat.HOLDING)
+    free = LaneTable.free
+
+    def free_and_look(table: LaneTable, index: int, owner: int = 0) -> None:
+        free(table, index, owner)
+        lanes.moving.follow("dies")
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        lanes.move("dies", 1, tasks)
+        monkeypatch.setattr(LaneTable, "free", free_and_look)
+        os.kill(attempt.pid, signal.SIGKILL)
+        os.waitid(os.P_PIDFD, attempt.pidfd, os.WEXITED | os.WNOWAIT)
+        lanes.tables[0].copy(0, lanes.tables[1].slots[0])
+        attempt.free()
+        assert not lanes.told, "it was said to have moved"
+        monkeypatch.undo()
+        lanes.reap("dies")
+        assert not lanes.told and not lanes.moving.pending
+
+    moves(scene)
+    assert lanes.is_empty
+
+
+def test_a_turn_that_is_reserved_there_is_waited_for(lanes: Lanes) -> None:
+    lanes.start("moves", 0, train())
+    lanes.start("measured", 1, train())
+    until(lambda: lanes.slot("moves").iterations > 3 and lanes.slot("measured").iterations > 3)
+    lanes.tables[1].reserve(0)
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        command = lanes.move("moves", 1, tasks)
+        await until_then(lambda: lanes.has_moved(command))
+        await until_then(lambda: lanes.slot("moves").seat == Seat.WAITING)
+        done, others = lanes.slot("moves").iterations, lanes.slot("measured").iterations
+        await until_then(lambda: lanes.slot("measured").iterations > others + 100)
+        assert lanes.slot("moves").iterations == done, "it ran in the window of another job"
+        assert lanes.slot("moves").back == 0, "it would come in before the end of a quantum, as one that loads data"
+        lanes.tables[1].reserve(ANYBODY)
+        await until_then(lambda: lanes.slot("moves").iterations > done + 10)
+
+    moves(scene)
+
+
+def test_a_reservation_does_not_outlast_the_one_that_it_was_for(lanes: Lanes) -> None:
+    lanes.start("moves", 0, train())
+    until(lambda: lanes.slot("moves").iterations > 3)
+    lanes.start("waits", 0, train())
+    lanes.tables[0].reserve(0)
+    until(lambda: lanes.slot("waits").seat == Seat.WAITING)
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        lanes.move("moves", 1, tasks)
+        done = lanes.slot("waits").iterations
+        await until_then(lambda: lanes.slot("waits").iterations > done + 3)
+
+    moves(scene)
+
+
+def test_nobody_leaves_a_lane_that_is_pinned(lanes: Lanes) -> None:
+    lanes.start("runs", 0, train())
+    lanes.start("waits", 0, train(), rank=1)
+    until(lambda: lanes.slot("runs").iterations > 3 and lanes.slot("waits").seat == Seat.WAITING)
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        lanes.moving.pin()
+        lanes.moving.pin()
+        commands = [lanes.move(name, 1, tasks) for name in ("runs", "waits")]
+        done = lanes.slot("runs").iterations
+        await until_then(lambda: lanes.slot("runs").iterations > done + 50)
+        lanes.moving.unpin()
+        await asyncio.sleep(0.05)
+        assert not lanes.told and {lanes.place(name)[0] for name in ("runs", "waits")} == {0}
+        lanes.moving.unpin()
+        await until_then(lambda: all(map(lanes.has_moved, commands)), 0.9)
+
+    moves(scene)
+    assert lanes.slot("waits").rank == 1, "its claim was left behind"
+
+
+def test_a_lane_without_a_table_is_told_and_the_job_stays(lanes: Lanes) -> None:
+    lanes.start("stays", 0, train())
+    lane_path(lanes.folder, 1).unlink()
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        command = lanes.move("stays", 1, tasks)
+        await until_then(lambda: bool(lanes.told))
+        assert isinstance(lanes.told[0], Refused) and lanes.told[0].command == command
+        done = lanes.slot("stays").iterations
+        await until_then(lambda: lanes.slot("stays").iterations > done + 10)
+
+    moves(scene)
+    assert all(slot.seat == Seat.EMPTY for slot in lanes.tables[1].slots)
+
+
+def test_what_cannot_be_is_refused(lanes: Lanes) -> None:
+    lanes.start("here", 0, train(each_s=1.0))
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        lanes.moving.start(MoveJob(100, "gone", 1, 1), tasks)
+        lanes.moving.start(MoveJob(101, "here", 2, 1), tasks)
+        lanes.moving.start(MoveJob(102, "here", 1, 0), tasks)
+        lanes.moving.start(MoveJob(103, "here", 1, 2), tasks)
+        for slot in range(64):
+            lanes.tables[1].seat(slot)
+        lanes.moving.start(MoveJob(104, "here", 1, 1), tasks)
+        lanes.tables[1].free(5)
+        lanes.moving.start(MoveJob(105, "here", 1, 1), tasks)
+        lanes.moving.start(MoveJob(106, "here", 1, 1), tasks)
+        assert [(type(event), event.command) for event in lanes.told] == [
+            (Refused, command) for command in (102, 103, 104, 106)
+        ], "the ends of those that have ended answer for them"
+        lanes.kill("here")
+        assert len(lanes.told) == 4 and not lanes.moving.pending
+        assert lanes.tables[1].slots[5].seat == Seat.EMPTY
+
+    moves(scene)
+
+
+def test_slots_that_the_core_may_fill_are_left_to_it(lanes: Lanes) -> None:
+    lanes.start("here", 0, train())
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        for slot in range(63):
+            lanes.tables[1].seat(slot)
+        lanes.moving.startable = lambda _: 1
+        lanes.moving.start(MoveJob(100, "here", 1, 1), tasks)
+        assert isinstance(lanes.told[0], Refused)
+
+    moves(scene)
+
+
+def test_who_frees_or_stops_late_touches_nobody_else(lanes: Lanes) -> None:
+    table = lanes.tables[0]
+    table.seat(0, 7)
+    table.free(0, 6)
+    table.stop(0, 6)
+    table.send(0, 1, 0, 6)
+    assert (table.slots[0].seat, table.slots[0].stop, table.slots[0].goal) == (Seat.AWAY, 0, 0)
+    table.free(0, 7)
+    assert table.slots[0].seat == Seat.EMPTY
+
+
+class Broken(Exception):
+    """What a signal handler of a script may raise."""
+
+
+def at_step(number: int, what: str, do: Callable[[], None]) -> Callable[[FrameType, str, Any], Any]:
+    """A trace function that calls `do` at the n-th step, `opcode` or `line`, of a move that was asked for by then.
+
+    That is inside `Turn._move` and what it calls, from a boundary or a wait.
+    """
+    steps = count(1)
+
+    def trace(frame: FrameType, event: str, _argument: Any) -> Any:
+        if event == "call":
+            back: FrameType | None = frame
+            while back is not None and back.f_code is not Turn._move.__code__:
+                back = back.f_back
+            if back is None or (back.f_back is not None and back.f_back.f_code is Turn.take.__code__):
+                return None
+            frame.f_trace_opcodes = what == "opcode"
+            return trace
+        if event == what and next(steps) == number:
+            do()
+        return trace
+
+    return trace
+
+
+def cut_off(
+    number: int,
+    what: str,
+    do: Callable[[], None],
+    waits: bool,
+    goes_on: Callable[[Turn, bool], None] = lambda _turn, _was_broken: None,
+) -> Body:
+    """A job of three iterations, 20 ms in all, that is cut off in its move, or ends well where that was over before."""
+
+    def body(turn: Turn) -> None:
+        if not waits:
+            turn.take()
+            time.sleep(0.02)
+            for _ in range(3):
+                turn.count(evaluating=False)
+            until(lambda: turn._slot.goal != 0)
+        was_broken = False
+        sys.settrace(at_step(number, what, do))
+        try:
+            if waits:
+                turn.take()
+            else:
+                turn.offer(lambda: None)
+        except Broken:
+            was_broken = True
+        finally:
+            sys.settrace(None)
+        goes_on(turn, was_broken)
+
+    return body
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def cut_moves(lanes: Lanes, what: str, steps: Iterator[int], waits: bool) -> int:
+    """Moves of which each is cut off by SIGKILL at another step; how many there were until one came to its end."""
+    tried = 0
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        nonlocal tried
+        for name, lane in (("here", 0), ("there", 1)):
+            lanes.start(name, lane, train())
+        seat = Seat.WAITING if waits else Seat.HOLDING
+        for step in steps:
+            began_s = time.monotonic()
+            lanes.tables[0].reserve(0 if waits else 1)
+            attempt = lanes.start("moves", 0, cut_off(step, what, die, waits))
+            await until_then(lambda: lanes.slot("moves").seat == seat)
+            lanes.tables[0].reserve(0 if waits else ANYBODY)
+            before = usage(lanes.slot("moves"))
+            lanes.move("moves", 1, tasks)
+            await until_then(
+                lambda: os.waitid(os.P_PIDFD, attempt.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None  # noqa: B023
+            )
+            if step % 2:  # else the supervisor is the first to know of its end
+                lanes.moving.follow("moves")
+            code, used = lanes.reap("moves")
+            wall_s = time.monotonic() - began_s
+            lanes.tables[0].reserve(ANYBODY)
+            assert used["iterations"] == (0 if waits else 3)
+            assert before["held_s"] <= used["held_s"] <= wall_s, (step, "a turn is lost, or counted twice")
+            assert waits or used["held_s"] >= 0.02
+            here, there = (lanes.slot(name).iterations for name in ("here", "there"))
+            await until_then(lambda: lanes.slot("here").iterations > here + 3)  # noqa: B023
+            await until_then(lambda: lanes.slot("there").iterations > there + 3)  # noqa: B023
+            seats = [[slot.seat != Seat.EMPTY for slot in table.slots] for table in lanes.tables.values()]
+            assert seats == [[True] + [False] * 63] * 2, (step, "a slot of the dead is left")
+            if code == 0:
+                return
+            tried += 1
+
+    moves(scene)
+    return tried
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_death_at_a_line_of_a_move_leaves_both_lanes_going(lanes: Lanes, waits: bool) -> None:
+    assert cut_moves(lanes, "line", count(1, 7), waits) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("what", ["line", "opcode"])
+@pytest.mark.parametrize("waits", [False, True])
+def test_death_at_any_instruction_of_a_move_leaves_both_lanes_going(lanes: Lanes, what: str, waits: bool) -> None:
+    assert cut_moves(lanes, what, count(1), waits) > 100
+
+
+@pytest.mark.parametrize("tries", [8, pytest.param(50, marks=pytest.mark.slow)])
+def test_death_at_any_moment_leaves_both_lanes_going(lanes: Lanes, tries: int) -> None:
+    dice = random.Random(tries)
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        for name, lane in (("here", 0), ("there", 1)):
+            lanes.start(name, lane, train())
+        for _ in range(tries):
+            lanes.start("moves", 0, train(each_s=0.0001))
+            await until_then(lambda: lanes.slot("moves").iterations > 3)
+            end_s = time.monotonic() + dice.uniform(0.0, 0.05)
+            while time.monotonic() < end_s:
+                if "moves" not in lanes.moving.pending:
+                    lanes.move("moves", 1 - lanes.place("moves")[0], tasks)
+                await asyncio.sleep(dice.uniform(0.0, 0.002))
+            seen = usage(lanes.slot("moves"))
+            used = lanes.kill("moves")
+            assert used["iterations"] >= seen["iterations"] and used["held_s"] >= seen["held_s"]
+            for name in ("here", "there"):
+                done = lanes.slot(name).iterations
+                await until_then(lambda: lanes.slot(name).iterations > done + 3)  # noqa: B023
+        assert not lanes.moving.pending
+
+    moves(scene)
+    for name in ("here", "there"):
+        lanes.kill(name)
+    assert lanes.is_empty
+
+
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_move_that_a_signal_handler_breaks_off_is_gone_on_with(lanes: Lanes, stride: int) -> None:
+    """At every line at which one may run: where no call stands between two lines, none does."""
+    source, first = Path(Turn._move.__code__.co_filename).read_text().splitlines(), Turn._move.__code__.co_firstlineno
+    commit = next(number for number, line in enumerate(source, 1) if number > first and "slot.seat = empty" in line)
+    is_over, may_not = 3, 4
+
+    def raise_it() -> None:
+        frame = sys._getframe(2)  # the traced one
+        if frame.f_code is Turn._move.__code__ and frame.f_lineno == commit + 1:
+            os._exit(may_not)
+        raise Broken
+
+    def go_on(turn: Turn, was_broken: bool) -> None:
+        if not was_broken:
+            os._exit(is_over)
+        turn.offer(lambda: None)
+        turn.offer(lambda: None)
+        assert turn.holding and Path(turn._table.path).name == "lane1"
+        turn.count(evaluating=False)
+        turn.leave()
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        for name, lane in (("here", 0), ("there", 1)):
+            lanes.start(name, lane, train())
+        for step in count(1, stride):
+            lanes.tables[0].reserve(1)
+            attempt = lanes.start("moves", 0, cut_off(step, "line", raise_it, False, go_on))
+            await until_then(lambda: lanes.slot("moves").seat == Seat.HOLDING)
+            lanes.tables[0].reserve(ANYBODY)
+            command = lanes.move("moves", 1, tasks)
+            await until_then(
+                lambda: os.waitid(os.P_PIDFD, attempt.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None  # noqa: B023
+            )
+            lanes.moving.follow("moves")
+            code, used = lanes.reap("moves")
+            if code == is_over:
+                assert step > 50
+                return
+            assert code == may_not or (code, used["iterations"], lanes.has_moved(command)) == (0, 4, True), step
+
+    moves(scene)

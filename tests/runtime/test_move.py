@@ -1,0 +1,261 @@
+"""Real scripts that go on in another lane of a real run, again and again: the same bits, and nothing counted twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ecoshare.core.commands import Command, MoveJob, ProfileJob, StartJob, WakeAt
+from ecoshare.core.events import Done, Event, JobExited, Profiled, Refused, Usage
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import JobState
+from ecoshare.hardware import devices
+from ecoshare.jobs.load import load
+from ecoshare.lane.table import Seat
+from ecoshare.measure.profiles import ProfileStore
+from ecoshare.report.progress import Silent
+from ecoshare.runtime import log, session, sweep
+from ecoshare.runtime import plan as planning
+from ecoshare.runtime.driver import Driver
+from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
+
+OWN = 1_000_000
+"""Ids from here on are of commands that the core did not give."""
+
+EVERY_S = 0.03
+
+
+class Moves(Scheduler):
+    """The core, with moves added: every running job goes on in the other lane, again and again."""
+
+    def __init__(self, also: Callable[[Driver, float], None] | None = None) -> None:
+        """Args:
+        also: Called at each look.
+        """
+        super().__init__()
+        self.driver: Driver
+        self.asked: dict[int, str] = {}
+        self.arrived: Counter[str] = Counter()
+        self.refused: list[str] = []
+        self.seen: dict[tuple[str, int], Usage] = {}
+        self._also, self._last, self._dice = also, OWN, random.Random(7)
+
+    def handle(self, event: Event) -> list[Command]:
+        """What the core says, and moves."""
+        if isinstance(event, Done | Refused) and event.command in self.asked:
+            job = self.asked.pop(event.command)
+            if isinstance(event, Done):
+                self.arrived[job] += 1
+            else:
+                self.refused.append(event.error)
+            return []
+        if isinstance(event, JobExited):  # which answers its move
+            self.asked = {command: job for command, job in self.asked.items() if job != event.job}
+        if not (isinstance(event, Done) and event.command > OWN):
+            commands = super().handle(event)
+            return [*commands, self._wake(event.at_s)] if self._last == OWN else commands
+        self._look()
+        if self._also is not None:
+            self._also(self.driver, event.at_s)
+        return [*self._moves(), self._wake(event.at_s)] if self.live_jobs else []
+
+    def _id(self) -> int:
+        self._last += 1
+        return self._last
+
+    def _wake(self, at_s: float) -> WakeAt:
+        return WakeAt(self._id(), at_s + EVERY_S)
+
+    def _moves(self) -> list[Command]:
+        commands: list[Command] = []
+        for name, process in self.driver.processes.items():
+            may_move = self.jobs[name].state is JobState.RUNNING and name not in self.asked.values()
+            if may_move and self._dice.random() < 0.7:
+                command = MoveJob(self._id(), name, process.attempt, 1 - process.places[0][0])
+                self.asked[command.id] = name
+                commands.append(command)
+        return commands
+
+    def _look(self) -> None:
+        """What is read of a job only grows."""
+        for name, process in self.driver.processes.items():
+            usage, key = self.driver.usage(name), (name, process.attempt)
+            for what, before in asdict(self.seen.get(key, Usage())).items():
+                if isinstance(before, int | float):
+                    assert getattr(usage, what) >= before, (name, what, before, usage)
+            self.seen[key] = usage
+
+
+@dataclass
+class Moved:
+    """A run that is over.
+
+    Attributes:
+        slots: That were left to somebody when the jobs had ended, by lane.
+    """
+
+    core: Moves
+    result: session.Result
+    entries: list[Event | Command]
+    slots: list[int] = field(default_factory=list)
+
+    def job(self, name: str) -> dict[str, Any]:
+        """Its part of the summary."""
+        return next(job for job in self.result.data.summary["jobs"] if job["name"] == name)
+
+    def log(self, name: str) -> bytes:
+        """What it wrote."""
+        return (self.result.folder.job(name) / "stdout.log").read_bytes()
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Moved]]:
+    """Run jobs in two lanes in this process, with moves."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def start(core: Moves, *jobs: dict[str, Any], profiles: Path | None = None) -> Moved:
+        loaded = load(job_file(tmp_path, *jobs))
+        store = ProfileStore(profiles) if profiles is not None else None
+        plan = planning.make(loaded, devices.find("cpu"), policy="fair", lanes=2, places=4, store=store)
+
+        def make(**fields: Any) -> Driver:
+            core.driver = Driver(core=core, **fields)
+            return core.driver
+
+        monkeypatch.setattr(session, "Driver", make)
+        result = session.start(plan, loaded.text, tmp_path / "runs", Silent())
+        tables = core.driver.tables.values()
+        left = [sum(slot.seat != Seat.EMPTY for slot in table.slots) for table in tables]
+        assert not sweep.members(core.driver.token)
+        assert not core.driver.moving.pending
+        return Moved(core, result, list(log.read(result.folder.events)), left)
+
+    yield start
+    signal.signal(signal.SIGINT, before)
+
+
+@cache
+def printed_alone(script: Path, args: tuple[str, ...]) -> bytes:
+    code, stdout = alone(script, args, script.parent)
+    assert code == 0
+    return stdout
+
+
+def check_alike(moved: Moved, name: str, script: Path, args: tuple[str, ...], iterations: int) -> None:
+    assert moved.log(name) == printed_alone(script, args), "it is not what it is alone"
+    assert (moved.job(name)["state"], moved.job(name)["iterations"]) == ("completed", iterations)
+
+
+def test_jobs_that_move_do_what_they_do_alone(run: Callable[..., Moved]) -> None:
+    loader = {"name": "loads", "script": str(SCRIPTS / "workers.py")}
+    core = Moves()
+    moved = run(core, *(slow_steps(f"j{number}", 150, 4) for number in range(2)), loader)
+    for number in range(2):
+        assert core.arrived[f"j{number}"] >= 5, "it hardly moved"
+        check_alike(moved, f"j{number}", SCRIPTS / "slow_steps.py", ("--steps", "150", "--ms", "4"), 150)
+    check_alike(moved, "loads", SCRIPTS / "workers.py", (), 16)
+    ends = {event.job: event.usage for event in moved.entries if isinstance(event, JobExited)}
+    for (name, _), seen in core.seen.items():
+        assert ends[name].held_s >= seen.held_s - 0.005 and ends[name].handovers >= seen.handovers
+    assert moved.slots == [0, 0]
+    assert not core.refused
+
+
+@pytest.mark.slow
+def test_a_job_in_an_interpreter_of_its_own_moves_too(run: Callable[..., Moved]) -> None:
+    core = Moves()
+    fresh = slow_steps("fresh", 100, 5, isolation="fresh")
+    moved = run(core, fresh, slow_steps("other", 1000, 5), slow_steps("third", 300, 5))
+    assert core.arrived["fresh"] >= 3
+    check_alike(moved, "fresh", SCRIPTS / "slow_steps.py", ("--steps", "100", "--ms", "5"), 100)
+    check_alike(moved, "other", SCRIPTS / "slow_steps.py", ("--steps", "1000", "--ms", "5"), 1000)
+    assert moved.slots == [0, 0]
+
+
+def test_jobs_killed_on_their_way_leave_the_others_going(run: Callable[..., Moved]) -> None:
+    """SIGKILL at any moment, of the mover alone: it is tried again, and every slot is free at the end."""
+    dice, killed = random.Random(3), Counter[str]()
+
+    def kill(driver: Driver, _at_s: float) -> None:
+        process = driver.processes.get("dies")
+        if process is None or dice.random() < 0.8 or killed["dies"] >= 6:
+            return
+        lane, slot = process.places[0]
+        if driver.tables[lane].slots[slot].iterations:
+            os.kill(driver.tables[lane].slots[slot].pid, signal.SIGKILL)
+            killed["dies"] += 1
+
+    core = Moves(kill)
+    moved = run(core, slow_steps("dies", 60, 4, retries=20), *(slow_steps(f"j{n}", 250, 4) for n in range(2)))
+    assert killed["dies"] >= 2 and moved.job("dies")["attempts"] == killed["dies"] + 1
+    assert {moved.job(name)["state"] for name in ("dies", "j0", "j1")} == {"completed"}
+    assert [moved.job(f"j{n}")["iterations"] for n in range(2)] == [250, 250]
+    assert moved.slots == [0, 0]
+
+
+def test_a_supervisor_killed_on_their_way_is_replaced(run: Callable[..., Moved]) -> None:
+    killed = []
+
+    def kill(driver: Driver, _at_s: float) -> None:
+        if not killed and sum(core.arrived.values()) > 4:
+            assert driver._supervisor is not None
+            killed.append(driver._supervisor.pid)
+            asyncio.get_running_loop().call_soon(os.kill, *killed, signal.SIGKILL)  # when the next moves are under way
+
+    core = Moves(kill)
+    moved = run(core, *(slow_steps(f"j{number}", 150, 4) for number in range(3)))
+    assert killed
+    for number in range(3):
+        job = moved.job(f"j{number}")
+        assert (job["state"], job["iterations"]) == ("completed", 150)
+    assert max(moved.job(f"j{number}")["attempts"] for number in range(3)) == 2
+    assert moved.slots == [0, 0]
+
+
+def test_a_stop_ends_jobs_wherever_they_are(run: Callable[..., Moved]) -> None:
+    stopped = []
+
+    def stop(_driver: Driver, _at_s: float) -> None:
+        if not stopped and sum(core.arrived.values()) > 6:
+            stopped.append(True)
+            asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)  # while the next move
+
+    core = Moves(stop)
+    moved = run(core, *(slow_steps(f"j{number}", 100_000, 4) for number in range(3)))
+    assert stopped
+    ends = [event for event in moved.entries if isinstance(event, JobExited)]
+    assert [event.outcome.value for event in ends] == ["stopped"] * 3
+    for event in ends:  # SIGTERM at a boundary: what it has printed is what was counted
+        printed = moved.log(event.job).count(b"\n")
+        assert printed in (event.usage.iterations, event.usage.iterations - 1)
+    assert moved.slots == [0, 0]
+
+
+@pytest.mark.slow
+def test_nobody_moves_while_one_is_measured(run: Callable[..., Moved], tmp_path: Path) -> None:
+    core = Moves()
+    moved = run(core, *(slow_steps(f"j{number}", 1200, 5) for number in range(2)), profiles=tmp_path / "profiles")
+    began = [n for n, entry in enumerate(moved.entries) if isinstance(entry, ProfileJob)]
+    ended = [n for n, entry in enumerate(moved.entries) if isinstance(entry, Profiled)]
+    assert began and len(began) == len(ended)
+    asked = {entry.id for entry in moved.entries if isinstance(entry, MoveJob)}
+    for first, last in zip(began, ended, strict=True):
+        end = moved.entries[last]
+        assert isinstance(end, Profiled) and not end.error
+        window = moved.entries[first:last]
+        settled = [n for n, entry in enumerate(window) if isinstance(entry, Done) and entry.command in asked]
+        assert all(n < 6 for n in settled), "somebody has moved in the middle of a window"
+        assert any(isinstance(entry, MoveJob) for entry in window), "nobody was to move"
+    assert any(isinstance(entry, Done) and entry.command in asked for entry in moved.entries[ended[-1] :])
+    starts = sum(isinstance(entry, StartJob) for entry in moved.entries)
+    assert starts == 2 and moved.slots == [0, 0]
