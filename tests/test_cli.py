@@ -51,7 +51,7 @@ def test_mistakes_are_told_all_at_once_with_their_places(tmp_path: Path) -> None
     [
         (("run",), 2, "give a job file"),
         (("run", "nowhere.yaml"), 2, "no job file"),
-        (("run", "good.yaml", "--policy", "best"), 2, "expected one of allox, critical, fair"),
+        (("run", "good.yaml", "--policy", "best"), 2, "expected one of allox, critical, edp"),
         (("run", "good.yaml", "--policy", "tiresias", "--option", "round=3"), 2, "expected one of limit_1"),
         (("run", "good.yaml", "--policy", "tiresias", "--option", "limit_1"), 2, "expected a name and a number"),
         (("run", "good.yaml", "--policy", "fair", "--option", "limit_1=3"), 2, "these policies have no options"),

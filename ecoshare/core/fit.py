@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from heapq import nlargest
+
 from ecoshare.core.memory import MemoryDemand, cap_bytes
 from ecoshare.core.profiling import Profiling
 from ecoshare.core.records import Job, Lane
@@ -11,8 +14,13 @@ from ecoshare.core.room import Room
 class Fit:
     """The safety condition, with what is known of each job's memory by now."""
 
-    def __init__(self, room: Room, profiling: Profiling) -> None:
-        self._room, self._profiling = room, profiling
+    def __init__(self, room: Room, profiling: Profiling, elastic: bool = False) -> None:
+        """Nothing is known beyond what the jobs say.
+
+        Args:
+            elastic: Whether the lanes of a device share its memory, each as much as its jobs need.
+        """
+        self._room, self._profiling, self._elastic = room, profiling, elastic
 
     def fits(self, job: Job, lane: Lane) -> bool:
         """Whether the job may be started there now.
@@ -22,7 +30,33 @@ class Fit:
         """
         if self._profiling.occupies(lane) or any(other.spec.gpus > 1 for other in lane.jobs.values()):
             return False
-        return lane.takes(self.demand(job, lane))
+        return lane.takes(self.demand(job, lane)) and (not self._elastic or self.joins(lane.device.name, [job]))
+
+    def joins(self, device: str, newcomers: Iterable[Job]) -> bool:
+        """Whether a device has memory for these beside those that are there, in whichever of its lanes they are.
+
+        The condition of a lane (`memory.lane_fits`) summed over its lanes, with the largest T that could meet.
+        """
+        lane = self._room.devices[device][0]
+        return self._taken_bytes(device, [self.demand(job, lane) for job in newcomers]) <= lane.device.memory_bytes
+
+    def _taken_bytes(self, device: str, more: Iterable[MemoryDemand] = ()) -> int:
+        lanes = self._room.devices[device]
+        demands = [*(job.demand for lane in lanes for job in lane.jobs.values()), *more]
+        ephemeral = nlargest(len(lanes), (each.ephemeral_bytes for each in demands))
+        return sum(each.persistent_bytes for each in demands) + sum(ephemeral)
+
+    def granted(self, job: Job, lane: Lane) -> MemoryDemand:
+        """What it gets when it is started there.
+
+        Where lanes are elastic and its class is about to be measured, all that is free until then: nobody can say how
+        much it needs, and it would be a pity to find out by its end.
+        """
+        demand = self.demand(job, lane)
+        if not self._elastic or not self._profiling.will(job) or self._measured(job) is not None:
+            return demand
+        free_bytes = lane.device.memory_bytes - self._taken_bytes(lane.device.name)
+        return MemoryDemand(max(demand.peak_bytes, free_bytes))
 
     def never(self, job: Job) -> str | None:
         """Why the job could not start even in an empty cluster, or None where it could."""
@@ -39,10 +73,13 @@ class Fit:
         return None
 
     def demand(self, job: Job, lane: Lane) -> MemoryDemand:
-        """What the job must be granted there: its profile's demand, else an equal share of the lane."""
+        """What the job must be granted there: its profile's demand, else an equal share of the lane, or what it has
+        shown to need."""
         if job.whole_lane or job.spec.gpus > 1:
             return MemoryDemand(lane.budget_bytes)
         demand = self._measured(job) or MemoryDemand(lane.budget_bytes // lane.places)
+        if demand.peak_bytes < job.least_bytes:
+            demand = MemoryDemand(job.least_bytes)
         return demand if demand.peak_bytes <= lane.budget_bytes else MemoryDemand(lane.budget_bytes)
 
     def cap(self, job: Job, lanes: tuple[Lane, ...]) -> int:

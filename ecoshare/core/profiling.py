@@ -27,7 +27,13 @@ class Profiling:
         memory: By class, what was measured in this run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: bool) -> None:
+        """Nothing was measured.
+
+        Args:
+            wanted: Whether anything is to be.
+        """
+        self._wanted = wanted
         self.memory: dict[str, MemoryDemand] = {}
         self._windows: dict[int, Job] = {}
         self._devices: dict[str, int] = {}
@@ -39,7 +45,8 @@ class Profiling:
         """Whether a window for this job should begin now."""
         usage, rest_s = job.usage, job.remaining_s(at_s)
         return (
-            job.state is JobState.RUNNING
+            self._wanted
+            and job.state is JobState.RUNNING
             and not job.spec.profiled
             and job.spec.gpus == 1
             and job.spec.job_class not in self._classes
@@ -49,6 +56,12 @@ class Profiling:
             and (rest_s is None or rest_s >= SHORTEST_REST_S)
             and not any(self.occupies(lane) for lane in job.lanes)
         )
+
+    def will(self, job: Job) -> bool:
+        """Whether a job that starts now may be measured: its class is not known, and was not given up."""
+        name = job.spec.job_class
+        tried = self._tries[name] >= MOST_WINDOWS
+        return self._wanted and not job.spec.profiled and job.spec.gpus == 1 and not tried
 
     def settled(self, job: Job) -> bool:
         """Whether a running job is warm, and will not be measured any more."""
@@ -64,8 +77,8 @@ class Profiling:
         self._tries[job.spec.job_class] += 1
         self._devices.update({lane.device.name: command for lane in job.lanes})
 
-    def ended(self, event: Profiled) -> None:
-        """A window is over: its device is free, and its class known unless it failed."""
+    def ended(self, event: Profiled) -> str:
+        """A window is over: its device is free, and its class, which is returned, known unless it failed."""
         name = self._windows.pop(event.command).spec.job_class
         self._devices = {device: command for device, command in self._devices.items() if command != event.command}
         if event.error:
@@ -73,6 +86,7 @@ class Profiling:
             self._not_before_s[name] = event.at_s + PAUSE_S * self._tries[name]
         elif event.memory is not None:
             self.memory[name] = event.memory
+        return name
 
     def occupies(self, lane: Lane) -> bool:
         """Whether the lane's device belongs to a window now, so that nobody may be started there."""

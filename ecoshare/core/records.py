@@ -21,6 +21,7 @@ class Job:
         attempt: Number of the present or last attempt; 0 before the first.
         command: Id of the `StartJob` that is not acknowledged yet.
         whole_lane: It ran out of memory once and now gets a lane's whole budget.
+        least_bytes: That it needs at least, by what was seen of it.
         again: An end that was asked for is followed by a new attempt (a suspect neighbour, say).
         passed: How often a job behind it in the queue was started before it.
         losses: Attempts that ended through no fault of the job's own.
@@ -44,6 +45,7 @@ class Job:
     lanes: tuple[Lane, ...] = ()
     demand: MemoryDemand = field(default_factory=lambda: MemoryDemand(0))
     whole_lane: bool = False
+    least_bytes: int = 0
     again: bool = False
     failures: int = 0
     losses: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedList
@@ -83,6 +83,14 @@ class Room:
             self._leave(lane)
             del lane.jobs[job.spec.name]
             self._enter(lane)
+
+    def move(self, job: Job, to: Lane) -> Lane:
+        """A job of one device has its place in another lane of it now; returns where it was."""
+        (before,) = job.lanes
+        self.give(job)
+        job.lanes = (to,)
+        self.take(job)
+        return before
 
     def find(self, job: Job, fits: Fits, kept: Container[int] = ()) -> tuple[Lane, ...]:
         """Lanes for a job, one on each of its devices; empty where there is no room.
@@ -177,9 +185,12 @@ class Room:
 
     def _spread(self, gpus: int, nodes: int | None, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
         """Over as few nodes as can be: those with the most free devices first."""
+        if nodes is not None:  # of those some may be kept for others
+            lanes = self._in_nodes(reversed(self._by_free[1:]), fits, kept)
+            return together(lanes, gpus, nodes, lambda lane: 0.0)
         found: list[Lane] = []
         names = chain.from_iterable(reversed(self._by_free[1:]))
-        for node in islice(names, nodes):
+        for node in names:
             found += self._in_node(node, gpus - len(found), fits, kept)
             if len(found) == gpus:
                 return tuple(found)

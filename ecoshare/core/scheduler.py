@@ -23,12 +23,22 @@ from __future__ import annotations
 from itertools import count
 from typing import cast
 
-from ecoshare.core.commands import AskPlanner, Command, KillJob, OpenLane, ProfileJob, SetShares, Share, StartJob
+from ecoshare.core.commands import (
+    AskPlanner,
+    Command,
+    KillJob,
+    OpenLane,
+    ProfileJob,
+    SetShares,
+    Share,
+    StartJob,
+)
 from ecoshare.core.events import (
     Advised,
     Device,
     Done,
     Event,
+    Foreseen,
     IterationsDone,
     JobArrived,
     JobExited,
@@ -43,8 +53,9 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.fit import Fit
 from ecoshare.core.pace import Pace
+from ecoshare.core.packer import Packer
 from ecoshare.core.policies import make
-from ecoshare.core.policies.base import Placing, Planning, Trying
+from ecoshare.core.policies.base import Packing, Placing, Planning, Trying
 from ecoshare.core.preemption import GiveWay, Start
 from ecoshare.core.profiling import Profiling
 from ecoshare.core.records import Job, Lane
@@ -52,7 +63,7 @@ from ecoshare.core.room import Room
 from ecoshare.core.seating import Seating
 from ecoshare.core.states import JobState, LaneState
 from ecoshare.core.trying import Trials
-from ecoshare.core.tuning import Tuning
+from ecoshare.core.tuning import Tuning, running
 
 MOST_LOSSES = 3
 """How often an attempt may be lost through no fault of its job before the job is given up."""
@@ -78,10 +89,10 @@ class Scheduler:
         self._ids = count(1)
         self._starting: dict[int, Job] = {}
         self._opening: dict[int, Lane] = {}
-        self._profiling = Profiling()
         self._arrivals = count()
         self._planning: int | None = None
         self._trials: Trials | None = None
+        self._packer: Packer | None = None
 
     @property
     def live_jobs(self) -> int:
@@ -113,10 +124,11 @@ class Scheduler:
             case JobExited():
                 return self._exited(event)
             case Profiled():
-                self._profiling.ended(event)
-                return self._fill(event.at_s) + self._settings()
+                return self._profiled(event)
             case Planned():
                 return self._planned(event)
+            case Foreseen():
+                return self._foreseen(event)
             case TrialMeasured() | Advised():
                 return self._tuned(event)
             case StopRequested():
@@ -124,27 +136,41 @@ class Scheduler:
 
     def _open(self, event: RunOpened) -> list[Command]:
         self._config = event.config
+        self._profiling = Profiling(event.config.profile)
         self._policy = make(event.config)
         placing = self._policy if isinstance(self._policy, Placing) else None
         if placing is not None:
             placing.meet(event.devices)
         self._room = Room(self._policy.lane, placing)
         self.lanes = self._room.lanes
-        self._fit = Fit(self._room, self._profiling)
+        self._fit = Fit(self._room, self._profiling, isinstance(self._policy, Packing))
         if isinstance(self._policy, Trying):
             places = self._policy.places or event.config.places_per_lane
             self._trials = Trials(self._policy, self._room, places > 1 or event.config.lanes_per_device > 2)
-        self._seating = Seating(self._policy, self._room, event.config.preempt, self._fit.fits, self._trials)
+        if isinstance(self._policy, Packing):
+            self._packer = Packer(
+                self._policy,
+                self._room,
+                self._fit,
+                lambda: self._seating.waiting,
+                self._is_held,
+                event.config.lanes_per_device,
+                lambda: next(self._ids),
+            )
+        finder = self._trials or self._packer
+        self._seating = Seating(self._policy, self._room, event.config.preempt, self._fit.fits, finder)
         self._pace = Pace(self._policy, event.at_s, lambda: next(self._ids))
         known = {each.packing: each.setting for each in event.tuned}
-        self._tuning = Tuning(known, event.config.search, lambda: next(self._ids))
+        present = running if self._packer is None else self._packer.present
+        observe = self._packer is not None and event.config.profile and not event.config.search
+        self._tuning = Tuning(known, event.config.search, lambda: next(self._ids), present, observe)
         return [self._open_lane(device) for device in event.devices for _ in range(event.config.lanes_per_device)]
 
     def _open_lane(self, device: Device) -> OpenLane:
         lane = Lane(
             number=len(self.lanes),
             device=device,
-            budget_bytes=device.memory_bytes // self._config.lanes_per_device,
+            budget_bytes=device.memory_bytes // (1 if self._packer is not None else self._config.lanes_per_device),
             places=self._policy.places or self._config.places_per_lane,
             command=next(self._ids),
         )
@@ -158,6 +184,8 @@ class Scheduler:
         job.whole_lane, job.level_s = before.out_of_memory, event.at_s
         self.jobs[event.job.name] = job
         self._live += 1
+        if self._packer is not None:
+            self._packer.arrived(job)
         self._wait(job, event.at_s)
         if self.stopping:
             self._end(job, JobState.CANCELLED, event.at_s, "the run was being stopped")
@@ -174,6 +202,8 @@ class Scheduler:
             return self._fill(event.at_s)
         if (job := self._starting.pop(event.command, None)) is not None:
             return self._started(job, event.at_s)
+        if self._packer is not None and self._packer.owns(event.command):
+            return self._moved(self._packer, event)
         if self._pace.owns(event.command):
             return self._woken(event)
         return self._tuned(event) if self._tuning.owns(event.command) else []
@@ -188,7 +218,14 @@ class Scheduler:
         if self._trials is not None:
             self._trials.started(job)
         self._pace.look(job, at_s)
+        if self._packer is not None:
+            return self._fill(at_s)
         return self._pace.wake() + self._settings(*self._devices_of(job))
+
+    def _moved(self, packer: Packer, event: Done) -> list[Command]:
+        """A job goes on in another lane."""
+        before, after = packer.moved(event.command)
+        return [*self._shares(before), *self._shares(after), *self._fill(event.at_s)]
 
     def _woken(self, event: Done) -> list[Command]:
         """Some jobs have changed their levels, or a round begins."""
@@ -238,6 +275,9 @@ class Scheduler:
             return self._fill(event.at_s)
         if self._tuning.owns(event.command):
             return self._tuned(event)
+        if self._packer is not None and event.command not in self._starting:
+            self._packer.refused(event.command)
+            return self._fill(event.at_s)
         job = self._starting.pop(event.command)
         job.command = None
         self._leave(job)
@@ -252,6 +292,22 @@ class Scheduler:
             self._requeue(job, event.at_s, event.error)
         return self._fill(event.at_s)
 
+    def _profiled(self, event: Profiled) -> list[Command]:
+        name = self._profiling.ended(event)
+        if self._packer is not None:
+            if event.solo is not None:
+                self._packer.learned(name, event.solo)
+            for job in self._running():  # what it was granted until its class was measured is free again
+                if job.spec.job_class == name:
+                    job.least_bytes = max(job.least_bytes, job.usage.peak_bytes)
+                    job.demand = self._fit.demand(job, job.lanes[0])
+        return self._fill(event.at_s) + self._settings()
+
+    def _foreseen(self, event: Foreseen) -> list[Command]:
+        assert self._packer is not None, "who asked packs"
+        self._packer.foreseen(event)
+        return self._fill(event.at_s)
+
     def _progressed(self, event: IterationsDone) -> list[Command]:
         job = self.jobs[event.job]
         self._seating.stops(job)  # what is told may change its place in the order
@@ -261,7 +317,7 @@ class Scheduler:
         commands = [command for lane in job.lanes for command in self._shares(lane)]
         at_default = all(self._tuning.at_default(lane) for lane in job.lanes)
         commands += self._undone(job, at_default, event.at_s)
-        if self._config.profile and not self.stopping and at_default and self._profiling.wants(job, event.at_s):
+        if not self.stopping and at_default and self._profiling.wants(job, event.at_s):
             command = next(self._ids)
             self._profiling.begin(command, job)
             commands.append(ProfileJob(command, job.spec.name, job.attempt))
@@ -316,7 +372,9 @@ class Scheduler:
             and not job.whole_lane
             and job.demand.peak_bytes < self._fit.largest_bytes()
         ):
-            job.whole_lane = True
+            if self._packer is not None:
+                job.least_bytes = 2 * job.demand.peak_bytes
+            job.whole_lane = self._packer is None or job.least_bytes >= self._fit.largest_bytes()
             return True
         if outcome in _FAILURES:
             job.failures += 1
@@ -359,11 +417,33 @@ class Scheduler:
         return commands
 
     def _fill(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
-        """Use what is free now: seat those that wait, or begin a round where all that ran have ended."""
+        """Use what is free now: seat those that wait, or begin a round where all that ran have ended.
+
+        Where groups run beside each other, those that run are arranged anew, and the adviser is asked for more.
+        """
+        if self._packer is not None:
+            return self._pack(self._packer, at_s)
         is_over = self._pace.in_rounds and not self._placed and self._live and at_s > self._pace.began_s
         if is_over and not self.stopping and not self._opening:
             return self._begin_round(at_s)
         return self._seat(at_s, newcomer)
+
+    def _pack(self, packer: Packer, at_s: float) -> list[Command]:
+        if self.stopping or self._opening:
+            return []
+        packer.look(at_s)
+        commands = self._seat(at_s)
+        for name, lanes in self._room.devices.items():
+            moves, choice = packer.rearrange(name, at_s)
+            commands += moves
+            if choice is not None:
+                for lane in lanes:
+                    commands += self._shares(lane)
+        return [*commands, *packer.ask(), *self._settings()]
+
+    def _is_held(self, device: str) -> bool:
+        """Whether somebody is measured there, so that everything stays as it is until that is over."""
+        return self._profiling.occupies(self._room.devices[device][0]) or self._tuning.is_measuring(device)
 
     def _seat(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
         """Start every waiting job that has a place now, and stop those that give way.
@@ -388,7 +468,7 @@ class Scheduler:
 
     def _start(self, job: Job, lanes: tuple[Lane, ...], at_s: float) -> StartJob:
         self._seating.waiting.remove(job)
-        job.lanes, job.demand = lanes, self._fit.demand(job, lanes[0])
+        job.lanes, job.demand = lanes, self._fit.granted(job, lanes[0])
         job.attempt += 1
         job.command = next(self._ids)
         if job.first_start_s is None:
@@ -407,7 +487,12 @@ class Scheduler:
         device = self._tuning.device_of(event.command)
         if self.stopping:
             return []
-        return self._tuning.answered(event, self._room.devices[device]) + self._settings(device)
+        commands = self._tuning.answered(event, self._room.devices[device])
+        if self._packer is None:
+            return commands + self._settings(device)
+        if isinstance(event, TrialMeasured):
+            self._packer.measured(event.trial, self._room.devices[device])
+        return commands + self._fill(event.at_s)
 
     def _settings(self, *devices: str) -> list[Command]:
         """What follows from the packings of these devices, or of all."""
@@ -415,13 +500,16 @@ class Scheduler:
             return []
         commands: list[Command] = []
         for name in devices or self._room.devices:
-            ready = self._config.search and self._is_ready(name)
+            ready = self._tuning.tries and self._is_ready(name)
             commands += self._tuning.look(name, self._room.devices[name], ready)
         return commands
 
     def _is_ready(self, device: str) -> bool:
         """Whether nobody is about to come or to be measured there: a packing that is searched should last."""
-        if self._starting or len(self._seating.waiting):
+        if self._packer is not None:
+            if not self._packer.is_settled(device):
+                return False
+        elif self._starting or len(self._seating.waiting):
             return False
         lanes = self._room.devices[device]
         return not any(self._profiling.occupies(lane) for lane in lanes) and all(
@@ -449,6 +537,8 @@ class Scheduler:
         self._seating.gone(job)
         if self._trials is not None:
             self._trials.left(job)
+        if self._packer is not None:
+            self._packer.left(job)
         self._room.give(job)
         self._placed -= 1
 
@@ -468,6 +558,8 @@ class Scheduler:
         if job.state is JobState.QUEUED:
             self._seating.waiting.remove(job)
         self._pace.forget(job)
+        if self._packer is not None:
+            self._packer.ended(job)
         job.move(state, at_s, cause)
         self._live -= 1
 

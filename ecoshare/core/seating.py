@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 from operator import attrgetter
+from typing import Protocol
 
 from ecoshare.core.commands import PlanJob
 from ecoshare.core.policies.base import Levels, Planning, Policy, Rounds
 from ecoshare.core.preemption import GiveWay, Preemption, Start
 from ecoshare.core.records import Job, Key, Lane
-from ecoshare.core.room import Room
+from ecoshare.core.room import Fits, Room
 from ecoshare.core.rounds import RoundSeats
 from ecoshare.core.states import JobState
-from ecoshare.core.trying import Trials, line
 from ecoshare.core.waiting import WaitingJobs, demand
 
 MOST_PASSED = 16
@@ -22,6 +22,27 @@ MOST_PASSED = 16
 MOST_LOOKED_AT = 64
 """Lines of jobs that were given no place in one walk, where each class has a line, before the others are left for the
 next time: in a sweep each job may have a class of its own."""
+
+
+class Finder(Protocol):
+    """Finds places for jobs beside each other."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is a place at all, for somebody."""
+        ...
+
+    def line(self, job: Job) -> tuple[object, ...]:
+        """What jobs that wait have in common where one of them has no place if another has none."""
+        ...
+
+    def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
+        """Lanes for a job; none where it has no place now."""
+        ...
+
+    def keep(self, lanes: tuple[Lane, ...]) -> Iterator[int]:
+        """Numbers of the lanes that nobody else may have, so that a job gets these."""
+        ...
 
 
 class Seating:
@@ -37,17 +58,17 @@ class Seating:
         room: Room,
         preempts: bool,
         fits: Callable[[Job, Lane], bool],
-        trials: Trials | None = None,
+        finder: Finder | None = None,
     ) -> None:
         """Nobody is there.
 
         Args:
             preempts: Whether places can be given up: every device is one lane of one place.
             fits: Whether a job may be started in a lane.
-            trials: Find places for a policy that tries jobs beside each other.
+            finder: Finds places for a policy that puts jobs beside each other.
         """
-        self.waiting = WaitingJobs(demand if trials is None else line)
-        self._trials = trials
+        self.waiting = WaitingJobs(demand if finder is None else finder.line)
+        self._finder = finder
         self._policy, self._room, self._fits = policy, room, fits
         moves = preempts and policy.preempts
         self._rounds = RoundSeats(room, fits) if moves and isinstance(policy, Rounds) else None
@@ -149,14 +170,14 @@ class Seating:
             return self._rounds.walk()
         if self._preemption is not None:
             return self._preemption.walk(self.waiting, newcomer, at_s)
-        has_room = self._room.has_places if self._trials is None else self._trials.has_room
+        has_room = self._room.has_places if self._finder is None else self._finder.has_room
         return self._walk() if has_room else iter(())
 
     def _walk(self) -> Iterator[Start | GiveWay]:
         walk = self.waiting.walk()
         passed: list[Job] = []
         kept: set[int] = set()
-        find = self._room.find if self._trials is None else self._trials.find
+        find = self._room.find if self._finder is None else self._finder.find
         while (job := walk.job) is not None:
             if lanes := find(job, partial(self._fits, job), kept):
                 yield Start(job, lanes)
@@ -170,11 +191,11 @@ class Seating:
                 walk.does_not_fit()
                 passed.append(job)
                 self._keep(job, kept)
-                if self._trials is not None and (len(passed) >= MOST_LOOKED_AT or not self._trials.has_room):
+                if self._finder is not None and (len(passed) >= MOST_LOOKED_AT or not self._finder.has_room):
                     return
 
     def _keep(self, job: Job, kept: set[int]) -> None:
         """Room is kept for a job that was passed by too many."""
         if job.passed >= MOST_PASSED:
             lanes = self._room.emptiest(job.spec.gpus, job.spec.nodes)
-            kept.update((lane.number for lane in lanes) if self._trials is None else self._trials.keep(lanes))
+            kept.update((lane.number for lane in lanes) if self._finder is None else self._finder.keep(lanes))

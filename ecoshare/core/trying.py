@@ -47,6 +47,10 @@ class Trials:
     def _has_idle(self) -> bool:
         return len(self._on) < len(self._room.devices)
 
+    def line(self, job: Job) -> tuple[object, ...]:
+        """What jobs that wait have in common where one of them has no place if another has none."""
+        return (*demand(job), job.spec.job_class if _is_steady(job) else None)
+
     def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
         """Lanes for a job: of empty devices, else beside another job, else where nobody's neighbours are uncertain."""
         if self._has_idle:
@@ -181,11 +185,6 @@ class Trials:
             return None
         job = next(iter(jobs))
         return job if _is_steady(job) else None
-
-
-def line(job: Job) -> tuple[object, ...]:
-    """What jobs that wait have in common where one of them has no place if another has none."""
-    return (*demand(job), job.spec.job_class if _is_steady(job) else None)
 
 
 def _is_steady(job: Job) -> bool:

@@ -39,7 +39,7 @@ class Phase(Enum):
 
 
 _MOVES = {
-    Phase.IDLE: {Phase.APPLYING, Phase.ASKING},
+    Phase.IDLE: {Phase.APPLYING, Phase.ASKING, Phase.MEASURING},
     Phase.APPLYING: {Phase.IDLE, Phase.MEASURING, Phase.ASKING},
     Phase.ASKING: {Phase.IDLE, Phase.APPLYING, Phase.MEASURING},
     Phase.MEASURING: {Phase.IDLE, Phase.ASKING},
@@ -79,28 +79,48 @@ class Tuning:
         known: Settings by packing: found in earlier runs, or in this one.
     """
 
-    def __init__(self, known: dict[Packing, Setting], search: bool, ids: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        known: dict[Packing, Setting],
+        search: bool,
+        ids: Callable[[], int],
+        present: Callable[[Iterable[Lane]], list[Job]],
+        observe: bool = False,
+    ) -> None:
         """Nothing is set.
 
         Args:
             search: Whether packings without a known setting are searched.
             ids: Gives the next command's id.
+            present: Those of some lanes that make their packing.
+            observe: Whether packings of several jobs that are not searched are measured once, at the default setting.
         """
-        self.known, self._search, self._ids = known, search, ids
+        self.known, self._search, self._ids, self._present = known, search, ids, present
+        self._observe, self._observed = observe, set[Packing]()
         self._devices: dict[str, _Device] = {}
         self._commands: dict[int, _Device] = {}
 
     @property
     def active(self) -> bool:
         """Whether any device's setting may ever change."""
-        return self._search or bool(self.known) or bool(self._devices)
+        return self._search or self._observe or bool(self.known) or bool(self._devices)
+
+    @property
+    def tries(self) -> bool:
+        """Whether anything is ever measured."""
+        return self._search or self._observe
+
+    def is_measuring(self, name: str) -> bool:
+        """Whether a trial is under way on a device: who comes or goes now makes it void."""
+        device = self._devices.get(name)
+        return device is not None and device.phase is Phase.MEASURING
 
     def at_default(self, lane: Lane) -> bool:
         """Whether a lane's device is as it was found, and nobody is about to change that."""
         device = self._devices.get(lane.device.name)
         return device is None or (device.phase is Phase.IDLE and device.setting == DEFAULT)
 
-    def look(self, name: str, lanes: Iterable[Lane], ready: bool) -> list[Command]:
+    def look(self, name: str, lanes: Sequence[Lane], ready: bool) -> list[Command]:
         """What follows from the packing of a device as it is now.
 
         Args:
@@ -110,10 +130,14 @@ class Tuning:
         device = self._devices.setdefault(name, _Device(name))
         if device.phase is not Phase.IDLE:
             return []
-        packing = packing_of(lanes)
+        packing = self._packing_of(lanes)
         if self._search and packing and packing not in self.known and ready:
             device.packing = packing
             return [self._ask(device, None)]
+        if self._may_observe(device, packing) and ready:
+            device.packing = packing
+            self._observed.add(packing)
+            return self._measure(device, lanes)
         wanted = self.known.get(packing, DEFAULT)
         if wanted == device.setting or device.stuck == (packing, wanted):
             return []
@@ -131,7 +155,7 @@ class Tuning:
             lanes: All of the command's device.
         """
         device = self._commands.pop(event.command)
-        now = packing_of(lanes)
+        now = self._packing_of(lanes)
         match event:
             case Done():
                 device.setting = device.wanted
@@ -141,8 +165,10 @@ class Tuning:
             case Refused():
                 device.stuck = (now, device.wanted)
                 return self._rest(device)
+            case TrialMeasured() if device.packing == now and now not in self._observed:
+                return [self._ask(device, event.trial)]
             case TrialMeasured():
-                return [self._ask(device, event.trial)] if device.packing == now else self._rest(device)
+                return self._rest(device)
             case Advised():
                 return self._advised(device, event, lanes)
 
@@ -150,11 +176,18 @@ class Tuning:
         assert device.packing is not None, "who asked had a packing"
         if event.over:
             self.known[device.packing] = event.setting
-        if event.over or device.packing != packing_of(lanes):
+        if event.over or device.packing != self._packing_of(lanes):
             return self._rest(device)
         if event.setting == device.setting:
             return self._measure(device, lanes)
         return [self._apply(device, event.setting)]
+
+    def _may_observe(self, device: _Device, packing: Packing) -> bool:
+        several = sum(map(len, packing)) > 1
+        return self._observe and several and device.setting == DEFAULT and packing not in self._observed
+
+    def _packing_of(self, lanes: Iterable[Lane]) -> Packing:
+        return packing_of(self._present(lanes))
 
     def device_of(self, command: int) -> str:
         """The device that an unanswered command is about."""
@@ -176,7 +209,7 @@ class Tuning:
         return ApplySetting(self._begin(device, Phase.APPLYING), device.name, setting)
 
     def _measure(self, device: _Device, lanes: Sequence[Lane]) -> list[Command]:
-        jobs = tuple(sorted(job.spec.name for lane in lanes for job in _running(lane)))
+        jobs = tuple(sorted(job.spec.name for job in self._present(lanes)))
         return [MeasureTrial(self._begin(device, Phase.MEASURING), device.name, jobs, device.setting)]
 
     def _begin(self, device: _Device, phase: Phase) -> int:
@@ -186,11 +219,14 @@ class Tuning:
         return command
 
 
-def packing_of(lanes: Iterable[Lane]) -> Packing:
-    """The classes of the jobs that run, lane by lane; the same for every order of lanes and jobs."""
-    classes = [tuple(sorted(job.spec.job_class for job in _running(lane))) for lane in lanes]
-    return tuple(sorted(each for each in classes if each))
+def packing_of(jobs: Iterable[Job]) -> Packing:
+    """The classes of jobs of one device, lane by lane; the same for every order of lanes and jobs."""
+    lanes: dict[int, list[str]] = {}
+    for job in jobs:
+        lanes.setdefault(job.lanes[0].number, []).append(job.spec.job_class)
+    return tuple(sorted(tuple(sorted(classes)) for classes in lanes.values()))
 
 
-def _running(lane: Lane) -> list[Job]:
-    return [job for job in lane.jobs.values() if job.state is JobState.RUNNING]
+def running(lanes: Iterable[Lane]) -> list[Job]:
+    """All jobs that run in some lanes."""
+    return [job for lane in lanes for job in lane.jobs.values() if job.state is JobState.RUNNING]

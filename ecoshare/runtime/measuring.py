@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from ecoshare.core.commands import ApplySetting, Ask, AskPlanner, MeasureTrial, ProfileJob
+from ecoshare.core.commands import ApplySetting, Ask, AskOutlook, AskPlanner, MeasureTrial, ProfileJob
 from ecoshare.core.events import (
     Advised,
     Done,
     Event,
+    Foreseen,
     Planned,
     Profiled,
     Refused,
@@ -25,6 +26,7 @@ from ecoshare.core.events import (
     TrialStatus,
     Usage,
 )
+from ecoshare.core.outlook import BESIDE
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware.knob import Clocks
 from ecoshare.lane.messages import Ready
@@ -33,6 +35,7 @@ from ecoshare.measure import samples
 from ecoshare.runtime.folder import RunFolder
 from ecoshare.runtime.plan import Plan, PlannedJob
 from ecoshare.runtime.profiler import Profiler
+from ecoshare.runtime.profiling import demand, solo
 from ecoshare.runtime.sampler import Sampler
 from ecoshare.runtime.settings import Settings
 from ecoshare.runtime.trial import Place, TrialVoid, TrialWindow
@@ -40,6 +43,10 @@ from ecoshare.runtime.window import ENDED_IN_WINDOW, Measured, Window, WindowFai
 
 if TYPE_CHECKING:
     from ecoshare.advise.adviser import TunerAdviser
+
+
+ON_PROCESSORS = 0.5
+"""Speed of a job beside another one that keeps all processors busy as it does: they have half of them each."""
 
 
 class Attempt(Protocol):
@@ -95,7 +102,9 @@ class Measuring:
     windows: int = 0
 
     def start(
-        self, command: ProfileJob | ApplySetting | MeasureTrial | Ask | AskPlanner, tasks: asyncio.TaskGroup
+        self,
+        command: ProfileJob | ApplySetting | MeasureTrial | Ask | AskOutlook | AskPlanner,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         """Begin to carry out a command."""
         match command:
@@ -107,6 +116,8 @@ class Measuring:
                 work = self._measure_trial(command)
             case Ask():
                 work = self._ask(command)
+            case AskOutlook():
+                work = self._foresee(command)
             case AskPlanner():
                 work = self._plan(command)
         task = tasks.create_task(work)
@@ -119,11 +130,19 @@ class Measuring:
 
         self.tell(partial(Planned, command=command.id, shares=await asyncio.to_thread(shares, command)))
 
+    async def _foresee(self, command: AskOutlook) -> None:
+        """Ask how fast jobs would be beside each other, beside everything else."""
+        from ecoshare.advise.outlook import foresee
+
+        beside = ON_PROCESSORS if self.plan.device.kind == "cpu" else BESIDE
+        pairs, prices = await asyncio.to_thread(foresee, command, beside)
+        self.tell(partial(Foreseen, command=command.id, pairs=pairs, prices=prices))
+
     # A job alone
 
     async def _profile(self, command: ProfileJob) -> None:
         """Measure a job in a window of its run; the core is told, whatever comes of it."""
-        memory, error = None, ""
+        made, error = None, ""
         self.windows += 1
         try:
             own = self.attempts.get(command.job)
@@ -132,7 +151,7 @@ class Measuring:
             measured = await self._window(command, own)
             if self.stopping():
                 raise WindowFailed(ENDED_IN_WINDOW)
-            memory = self.profiler.keep(own.job, command.attempt, measured, self.ready(), self.sampler)
+            made = self.profiler.keep(own.job, command.attempt, measured, self.ready(), self.sampler)
         except WindowFailed as failed:
             error = str(failed)
         except (OSError, UnfitEnvironment):
@@ -141,7 +160,8 @@ class Measuring:
             error = f"no profile could be made: {defect!r}"
         finally:
             self.windows -= 1
-        self.tell(partial(Profiled, command=command.id, memory=memory, error=error))
+        memory, alone = (None, None) if made is None else (demand(made), solo(made))
+        self.tell(partial(Profiled, command=command.id, memory=memory, error=error, solo=alone))
         if self.profiler.stops_the_run:
             self.tell(partial(StopRequested, at_once=False))
 

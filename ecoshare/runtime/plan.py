@@ -13,7 +13,7 @@ from typing import Any
 
 from ecoshare.advise.advice import Goal
 from ecoshare.core.commands import StartJob
-from ecoshare.core.events import SCHEMA, Before, Config, Device, JobSpec, Tuned
+from ecoshare.core.events import SCHEMA, Before, Config, Device, JobSpec, Solo, Tuned
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import LoadedJobs
@@ -28,7 +28,7 @@ from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.tuned import TunedStore
 from ecoshare.policy_names import check_policy, policy_options
 from ecoshare.runtime.jobclass import JobClass, JobClasses
-from ecoshare.runtime.profiling import demand
+from ecoshare.runtime.profiling import demand, solo
 
 OBJECTIVES: dict[str, tuple[str, str]] = {
     "energy": (
@@ -360,6 +360,8 @@ def _plan(job: Job, job_class: JobClass, profile: Profile | None) -> PlannedJob:
         power_w=_power_w(profile),
         retries=job.retries,
         memory=demand(profile) if profile is not None else None,
+        solo=solo(profile) if profile is not None else Solo(job_class.origin.script),
+        slowdown=job.slowdown,
         profiled=profile is not None and _is_whole(profile),
     )
     return PlannedJob(spec, job.arrival_s, job, job_class)

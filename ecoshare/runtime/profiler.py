@@ -7,7 +7,6 @@ import sys
 from dataclasses import dataclass, field
 
 import ecoshare
-from ecoshare.core.memory import MemoryDemand
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.lane.messages import Ready
@@ -16,7 +15,7 @@ from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.samples import attempt_key
 from ecoshare.runtime.folder import RunFolder
 from ecoshare.runtime.plan import PlannedJob
-from ecoshare.runtime.profiling import Meter, demand, profile
+from ecoshare.runtime.profiling import Meter, profile
 from ecoshare.runtime.sampler import Sampler
 from ecoshare.runtime.window import Limits, Measured
 
@@ -43,8 +42,8 @@ class Profiler:
 
     def keep(
         self, job: PlannedJob, attempt: int, measured: Measured, ready: Ready | None, sampler: Sampler | None
-    ) -> MemoryDemand | None:
-        """Make and save the profile of a job's class; returns what such jobs need of memory, if that is known.
+    ) -> Profile:
+        """Make and save the profile of a job's class.
 
         A store that cannot be written costs the profile of later runs, not this run.
 
@@ -66,12 +65,12 @@ class Profiler:
         ProfileStore(self.folder.profiles).save(made)
         if made.meter_failed and self.store.find(made.job_class) is not None:
             self.notes.append(f"the meter failed: the profile of {made.job_class} stays as it was")
-            return demand(made)
+            return made
         try:
             self.store.save(made)
         except UnfitEnvironment as error:
             self.notes.append(f"the profile of {made.job_class} is not kept: {error}")
-        return demand(made)
+        return made
 
     def _machine(self, ready: Ready | None) -> Machine:
         device = self.device

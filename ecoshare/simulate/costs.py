@@ -18,12 +18,21 @@ class Costs:
         stop_s: From the word to give way until the devices are free.
         restart_s: More than `start_s`, for a job that goes on from where it was stopped.
         handover_s: From the end of a turn to the beginning of the next.
+        rest_s: For which an idle device is watched before a job is measured alone, and `window_s`: for which it is.
+        trial_s: Of a trial of a setting, or of a packing at the default.
+        ask_s: Until an adviser has answered.
+        apply_s: Until a setting is in force.
     """
 
     start_s: float = 0.035
     stop_s: float = 0.0
     restart_s: float = 0.0
     handover_s: float = 40e-6
+    rest_s: float = 3.0
+    window_s: float = 4.0
+    trial_s: float = 4.5
+    ask_s: float = 0.3
+    apply_s: float = 0.05
 
     def changed(self, given: dict[str, float]) -> Costs:
         """With other values, by name."""
@@ -34,5 +43,5 @@ class Costs:
         return asdict(self)
 
 
-NO_COSTS = Costs(0.0, 0.0, 0.0, 0.0)
+NO_COSTS = Costs(0.0, 0.0, 0.0, 0.0, ask_s=0.0, apply_s=0.0)
 """As in simulators that leave them out."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ecoshare.core.events import Setting
 from ecoshare.simulate.lane import Seat
 
 
@@ -16,12 +17,16 @@ class VirtualDevice:
         at_work: By lane, who has the turn there.
         watts: Drawn beyond idle.
         busy: Whether anybody is at work.
+        lanes: Their numbers.
+        setting: In force.
     """
 
     name: str
     at_work: dict[int, Seat] = field(default_factory=dict)
     watts: float = 0.0
     busy: bool = False
+    lanes: list[int] = field(default_factory=list)
+    setting: Setting = ()
 
     @property
     def seats(self) -> list[Seat]:

@@ -33,6 +33,7 @@ class Seat:
 
     Attributes:
         left_s: Work that is left, in seconds alone on the device that the trace was made on; `work_s`: of all of it.
+        cap_bytes: Most memory that it may rise to.
         held_s: Time that this attempt has held the turn.
         service_s: The same by its weight, on the lane's clock of service.
         since_s: When it began to wait.
@@ -46,6 +47,7 @@ class Seat:
     left_s: float
     began_left_s: float
     work_s: float
+    cap_bytes: int
     rank: int = 0
     weight: float = 1.0
     held_s: float = 0.0
@@ -156,11 +158,14 @@ class VirtualLane:
         version: Changes with `next_s`, so that an older one is known to be void.
         planned: The version that the driver has noted.
         claims: Ranks and weights of its jobs, and of those that are being started.
-        watched_s: Since when progress is told even where one job is alone in it, beside those of other lanes; infinite
+        closely: Whether progress is told as in live runs even where one job is alone in it.
+        watched_s: Since when it is told even where one job is alone in it, beside those of other lanes; infinite
             where it is not.
+        only: Who alone may have the turn; empty for nobody, None for all.
     """
 
     handover_s: float
+    closely: bool = False
     seats: dict[str, Seat] = field(default_factory=dict)
     holder: Seat | None = None
     at_s: float = 0.0
@@ -173,6 +178,7 @@ class VirtualLane:
     planned: int = 0
     claims: dict[str, tuple[int, float]] = field(default_factory=dict)
     watched_s: float = math.inf
+    only: str | None = None
 
     @property
     def is_watched(self) -> bool:
@@ -185,6 +191,27 @@ class VirtualLane:
             self.advance(now_s)
             self.watched_s = now_s if wanted else math.inf
             self._plan()
+
+    def reserve(self, only: str | None, now_s: float) -> None:
+        """Let one job alone have the turn, nobody (empty), or all again (None); a holder goes on to its boundary."""
+        self.advance(now_s)
+        self.only = only
+        holder = self.holder
+        if holder is None:
+            self._grant(now_s)
+        elif not self._may(holder):
+            self.turn_ends_s = max(self.at_s, now_s) + holder.boundary_s() / holder.speed
+            self._plan()
+        else:
+            self.turn_ends_s = math.inf
+            self._look(now_s)
+
+    def _may(self, seat: Seat) -> bool:
+        return self.only is None or self.only == seat.job.name
+
+    def _rivals(self, holder: Seat) -> list[Seat]:
+        """Those that may have the turn beside its holder."""
+        return [each for each in self.seats.values() if each is not holder and self._may(each)]
 
     def join(self, seat: Seat, now_s: float) -> None:
         """A job wants turns from now on."""
@@ -248,7 +275,9 @@ class VirtualLane:
         if holder is None:
             self._grant(now_s)
             return
-        rivals = [each for each in self.seats.values() if each is not holder and each.rank <= holder.rank]
+        if not self._may(holder):
+            return
+        rivals = [each for each in self._rivals(holder) if each.rank <= holder.rank]
         if not rivals:
             self.turn_ends_s = math.inf
         elif any(each.rank < holder.rank for each in rivals):
@@ -260,8 +289,8 @@ class VirtualLane:
     def _grant(self, now_s: float) -> None:
         before, self.holder = self.holder, None
         self.at_s = now_s
-        seats = list(self.seats.values())
-        if before in seats:
+        seats = [each for each in self.seats.values() if self._may(each)]
+        if before is not None:
             before.since_s = now_s
         contenders = [Contender(slot, each.rank, each.service_s, each.since_s) for slot, each in enumerate(seats)]
         chosen = next_holder(contenders) if len(contenders) != 1 else 0
@@ -270,13 +299,13 @@ class VirtualLane:
             if holder is not before:
                 holder.handovers += 1
                 self.at_s = now_s + (self.handover_s if before is not None else 0.0)
-            rivals = any(each.rank <= holder.rank for each in seats if each is not holder)
+            rivals = any(each.rank <= holder.rank for each in self._rivals(holder))
             self.turn_ends_s = self.at_s + self._turn_s(holder) if rivals else math.inf
         self._plan()
 
     def _turn_s(self, holder: Seat) -> float:
         """Length of a turn: whole iterations, and several real turns in one where nobody could tell."""
-        rivals = [each for each in self.seats.values() if each.rank <= holder.rank]
+        rivals = [holder, *(each for each in self._rivals(holder) if each.rank <= holder.rank)]
         longest_s = max(each.iteration_s / each.speed for each in rivals)
         turn_s = quantum_s(len(rivals), self.handover_s, longest_s)
         turn_s = max(turn_s, COARSE * min(each.left_s / each.speed for each in rivals))
@@ -296,8 +325,9 @@ class VirtualLane:
 
     def _look_s(self) -> float:
         """When progress is looked at next; never where one is alone, and what it has done follows from the time."""
-        if self.holder is None or (len(self.seats) == 1 and self.watched_s == math.inf):
+        if self.holder is None or (len(self.seats) == 1 and self.watched_s == math.inf and not self.closely):
             return math.inf
-        if len(self.seats) == 1:  # soon, and ever more rarely: what its neighbour does to it shows at once
+        if len(self.seats) == 1 and not self.closely:
+            # Soon, and ever more rarely: what its neighbour does to it shows at once.
             return max(self.at_s, self.watched_s + max(TOLD_S, 2.0 * (self.looked_s - self.watched_s)))
         return max(self.at_s, self.looked_s + max(TOLD_S, TOLD_SHARE * self.holder.held_s))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ecoshare.core.commands import Command, KillJob, OpenLane, StartJob
+from ecoshare.core.commands import Command, KillJob, MoveJob, OpenLane, StartJob
 from ecoshare.core.events import Done, Event, JobExited
 from ecoshare.core.memory import MemoryDemand, lane_fits
 from ecoshare.simulate.cluster import Cluster
@@ -47,6 +47,7 @@ class Ledger:
         self._inside: dict[int, dict[str, MemoryDemand]] = {}
         self._held: dict[str, tuple[int, ...]] = {}
         self._starts: dict[int, str] = {}
+        self._moves: dict[int, MoveJob] = {}
         self._at_work: dict[str, None] = {}
         self._at_s = trace.jobs[0].arrival_s
         for event, commands in log:
@@ -56,6 +57,8 @@ class Ledger:
         self._pass(event.at_s)
         if isinstance(event, Done) and event.command in self._starts:
             self._at_work[self._starts.pop(event.command)] = None
+        elif isinstance(event, Done) and event.command in self._moves:
+            self._move(self._moves.pop(event.command))
         elif isinstance(event, JobExited):
             self._at_work.pop(event.job, None)
             self.iterations[event.job] += event.usage.iterations
@@ -67,6 +70,8 @@ class Ledger:
                     self._opened[command.lane], self._inside[command.lane] = command, {}
                 case StartJob():
                     self._take(command)
+                case MoveJob():
+                    self._moves[command.id] = command
                 case KillJob():
                     self._at_work.pop(command.job, None)
 
@@ -76,11 +81,45 @@ class Ledger:
         devices: dict[str, list[TraceJob]] = {}
         for lane, job in by_lane.items():
             devices.setdefault(self._opened[lane].device, []).append(job)
-        watts = self._cluster.size * self._world.gpu.idle_w + sum(map(self._world.device_watts, devices.values()))
+        active_w = sum(self._world.device_watts(jobs) for jobs in devices.values())
+        watts = self._cluster.size * self._world.gpu.idle_w + active_w
         self.energy_j += watts * passed_s
         for name in self._at_work:
             self.worked_s[name] += passed_s
         self._at_s += passed_s
+
+    def _move(self, command: MoveJob) -> None:
+        (before,) = self._held[command.job]
+        if command.job not in self._inside[before]:
+            self.faults.append(f"job {command.job} was moved and is not there")
+            return
+        self._inside[command.lane][command.job] = self._inside[before].pop(command.job)
+        self._held[command.job] = (command.lane,)
+        device, there = self._opened[command.lane].device, self._opened[before].device
+        if device != there:
+            self.faults.append(f"job {command.job} was moved from {there} to {device}")
+        self._check(command.lane)
+
+    def _check(self, lane: int) -> None:
+        """Whether a lane, and its device with all its lanes, have what they need."""
+        inside, names = self._inside[lane], ", ".join(self._inside[lane])
+        device = self._opened[lane].device
+        lanes = [self._inside[number] for number, each in self._opened.items() if each.device == device]
+        needed = [
+            (sum(one.persistent_bytes for one in each.values()), max(one.ephemeral_bytes for one in each.values()))
+            for each in lanes
+            if each
+        ]
+        gang = any(self._jobs[name].gpus > 1 for name in inside)
+        wrong = {
+            f"lane {lane} of a gang is shared: {names}": gang and len(inside) > 1,
+            f"lane {lane} of {self._places} places has {names}": len(inside) > self._places,
+            f"lane {lane} has less memory than needed by {names}": not lane_fits(
+                inside.values(), self._opened[lane].budget_bytes
+            ),
+            f"{device} has less memory than its lanes need": sum(map(sum, needed)) > self._cluster.gpu.memory_bytes,
+        }
+        self.faults += [words for words, holds in wrong.items() if holds]
 
     def _take(self, command: StartJob) -> None:
         job = self._jobs[command.job]
@@ -95,8 +134,7 @@ class Ledger:
         for lane in command.lanes:
             inside, budget = self._inside[lane], self._opened[lane].budget_bytes
             inside[job.name] = job.memory or MemoryDemand(budget if job.gpus > 1 else budget // self._places)
-            gang, names = any(self._jobs[name].gpus > 1 for name in inside), ", ".join(inside)
-            wrong[f"lane {lane} of a gang is shared: {names}"] = gang and len(inside) > 1
-            wrong[f"lane {lane} of {self._places} places has {names}"] = len(inside) > self._places
-            wrong[f"lane {lane} has less memory than needed by {names}"] = not lane_fits(inside.values(), budget)
+            if inside[job.name].peak_bytes > command.cap_bytes:  # it will find that out, and has no more until then
+                inside[job.name] = MemoryDemand(command.cap_bytes)
+            self._check(lane)
         self.faults += [words for words, holds in wrong.items() if holds]

@@ -18,16 +18,20 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
+from ecoshare.advise.advice import Advice
 from ecoshare.core.commands import (
     ApplySetting,
     Ask,
+    AskOutlook,
     AskPlanner,
     Command,
     KillJob,
     MeasureTrial,
+    MoveJob,
     OpenLane,
     ProfileJob,
     SetShares,
@@ -46,7 +50,10 @@ from ecoshare.core.events import (
     Outcome,
     Planned,
     RunOpened,
+    Solo,
 )
+from ecoshare.core.policies import make
+from ecoshare.core.policies.base import Packing
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_size
@@ -55,9 +62,10 @@ from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.device import VirtualDevice
 from ecoshare.simulate.lane import TOLD_SHARE, Seat, VirtualLane, expected_s
+from ecoshare.simulate.measuring import Measuring
 from ecoshare.simulate.result import Finished, Result
 from ecoshare.simulate.traces.trace import Trace, TraceJob
-from ecoshare.simulate.world import World
+from ecoshare.simulate.world import Truth
 
 _MOST_IDLE_WAKES = 10_000
 """In a row, with all jobs there and no device at work, before a policy is said to let them wait for ever."""
@@ -72,7 +80,8 @@ class _What(IntEnum):
     DONE = 0
     STOPPED = 1
     LANE = 2
-    WAKE = 3
+    MEASURED = 3
+    WAKE = 4
 
 
 @dataclass(slots=True)
@@ -100,8 +109,19 @@ class _Running:
 class Simulator:
     """Runs a trace under one policy."""
 
-    def __init__(self, trace: Trace, cluster: Cluster, config: Config, world: World, costs: Costs) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        cluster: Cluster,
+        config: Config,
+        world: Truth,
+        costs: Costs,
+        tuner: Callable[[Ask], Advice] | None = None,
+    ) -> None:
         """Nothing has happened yet.
+
+        Args:
+            tuner: Answers what is asked about settings, where `config.search` is on.
 
         Raises:
             UsageError: A job asks for more than there is.
@@ -119,6 +139,9 @@ class Simulator:
         self._account = Account(cluster.size, cluster.gpu.idle_w)
         self._idle_wakes = 0
         self._watches = False
+        self._packs = isinstance(make(config), Packing)
+        self._varies = config.search or world.changes_s < math.inf
+        self._measuring = Measuring(world, costs, tuner, self._alone_on, self._later)
         for job in trace.jobs:
             self._refuse_what_cannot_run(job)
 
@@ -128,7 +151,7 @@ class Simulator:
             raise UsageError(
                 f"{name} asks for {job.gpus} GPUs, and there are {size}", "--gpus or --nodes says how many there are"
             )
-        lane_bytes = self._cluster.gpu.memory_bytes // self._config.lanes_per_device
+        lane_bytes = self._cluster.gpu.memory_bytes // (1 if self._packs else self._config.lanes_per_device)
         if job.memory is not None and job.memory.peak_bytes > lane_bytes:
             raise UsageError(
                 f"{name} needs {format_size(job.memory.peak_bytes)}, and a lane has {format_size(lane_bytes)}",
@@ -144,6 +167,8 @@ class Simulator:
         self._watch = watch
         self._tell(RunOpened(0.0, SCHEMA, self._config, self._cluster.devices()))
         self._watches = self._core.watches_neighbours
+        if self._world.changes_s < math.inf:
+            self._push(self._world.changes_s, _What.MEASURED, None)
         arrivals = iter(self._trace.jobs)
         coming = next(arrivals, None)
         while coming is not None or self._jobs:
@@ -175,10 +200,18 @@ class Simulator:
                 command, more = subject
                 if isinstance(more, Seat):
                     self._idle_wakes = 0
+                    if more.job.memory is not None and more.job.memory.peak_bytes > more.cap_bytes:
+                        self._exit(more, at_s, Outcome.OUT_OF_MEMORY)
+                        return
                     self._begin(more, at_s)
                 self._tell(more if isinstance(more, Planned) else Done(at_s, command))
             case _What.STOPPED:
                 self._exit(subject, at_s, Outcome.STOPPED)
+            case _What.MEASURED:
+                if subject is None:
+                    self._change(at_s)
+                elif (event := subject(at_s)) is not None:
+                    self._tell(event)
             case _What.WAKE:
                 self._idle_wakes += not self._account.busy
                 self._tell(Done(at_s, subject))
@@ -201,10 +234,12 @@ class Simulator:
             iterations=job.iterations,
             service_s=work_s if job.announced else None,
             phases=_epochs(job),
-            power_w=self._world.watts(job),
+            power_w=None if self._config.profile else self._world.watts(job),
             movable=True,
-            memory=job.memory,
-            profiled=True,
+            memory=None if self._config.profile else job.memory,
+            profiled=not self._config.profile,
+            solo=Solo(job.job_class) if self._config.profile else self._world.solo(job, "", job.arrival_s),
+            slowdown=job.slowdown,
         )
 
     def _tell(self, event: Event) -> None:
@@ -231,12 +266,23 @@ class Simulator:
 
                 self._push(now_s, _What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
             case OpenLane():
-                self._lanes[command.lane] = VirtualLane(self._costs.handover_s)
+                closely = self._packs or self._config.profile
+                self._lanes[command.lane] = VirtualLane(self._costs.handover_s, closely)
                 device = self._devices.setdefault(command.device, VirtualDevice(command.device))
+                device.lanes.append(command.lane)
                 self._device_of[command.lane] = device
                 self._push(now_s, _What.DONE, (command.id, None))
-            case ProfileJob() | ApplySetting() | MeasureTrial() | Ask():
-                raise AssertionError("every job is known here, and no setting is searched")
+            case MoveJob():
+                self._move(command, now_s)
+            case ApplySetting():
+                self._push(now_s + self._costs.apply_s, _What.MEASURED, partial(self._apply, command))
+            case ProfileJob():
+                self._measuring.profile(command, self._seat_of(command.job), now_s)
+            case MeasureTrial():
+                seats = [self._seat_of(name) for name in command.jobs]
+                self._measuring.trial(command, self._devices[command.device], seats, now_s)
+            case Ask() | AskOutlook():
+                self._measuring.ask(command, now_s)
 
     def _push(self, at_s: float, what: _What, subject: Any) -> None:
         self._order += 1
@@ -244,7 +290,8 @@ class Simulator:
 
     def _start(self, command: StartJob, now_s: float) -> None:
         running = self._jobs[command.job]
-        seat = Seat(running.job, command.attempt, command.lanes, running.left_s, running.left_s, running.work_s)
+        left_s = running.left_s
+        seat = Seat(running.job, command.attempt, command.lanes, left_s, left_s, running.work_s, command.cap_bytes)
         running.seat, running.since_s, running.attempts = seat, now_s, command.attempt
         running.start_s = min(running.start_s, now_s)
         launch_s = self._costs.start_s if running.job.launch_s is None else running.job.launch_s
@@ -255,9 +302,50 @@ class Simulator:
         """A job has started, and wants its turn."""
         self._tell_of_neighbours(seat, now_s)
         lane = self._lanes[seat.lanes[0]]
-        before, seat.speed = lane.holder, self._speed(seat)
+        before, seat.speed = lane.holder, self._speed(seat, now_s)
         lane.join(seat, now_s)
         self._after(lane, now_s, before)
+
+    def _later(self, at_s: float, what: Callable[[float], Event | None]) -> None:
+        self._push(at_s, _What.MEASURED, what)
+
+    def _seat_of(self, job: str) -> Seat:
+        seat = self._jobs[job].seat
+        assert seat is not None, "only who runs is measured"
+        return seat
+
+    def _move(self, command: MoveJob, now_s: float) -> None:
+        """A job goes on in another lane; in virtual time it need not reach a boundary before."""
+        seat = self._seat_of(command.job)
+        self._leave(seat, now_s)
+        seat.lanes = (command.lane,)
+        lane = self._lanes[command.lane]
+        before, seat.speed = lane.holder, self._speed(seat, now_s)
+        lane.join(seat, now_s)
+        self._after(lane, now_s, before)
+        self._push(now_s, _What.DONE, (command.id, None))
+
+    def _apply(self, command: ApplySetting, now_s: float) -> Done:
+        device = self._devices[command.device]
+        device.setting = command.setting
+        self._feel(device, now_s)
+        return Done(now_s, command.id)
+
+    def _change(self, now_s: float) -> None:
+        """The world is another one from now on."""
+        for device in self._devices.values():
+            self._feel(device, now_s)
+        self._push(now_s + self._world.changes_s, _What.MEASURED, None)
+
+    def _alone_on(self, seat: Seat, only: str | None, now_s: float) -> VirtualDevice:
+        """Let one job of a seat's device have its turn, nobody (empty), or all again (None)."""
+        device = self._device_of[seat.lanes[0]]
+        for number in device.lanes:
+            lane = self._lanes[number]
+            before = lane.holder
+            lane.reserve(only if not only or number in seat.lanes else "", now_s)
+            self._after(lane, now_s, before)
+        return device
 
     def _stop(self, command: KillJob, now_s: float) -> None:
         seat = self._jobs[command.job].seat
@@ -335,20 +423,22 @@ class Simulator:
     def _feel(self, device: VirtualDevice, now_s: float) -> None:
         """Others are at work on a device now: its power has changed, and the speed of those beside each other."""
         busy, watts = device.busy, device.watts
-        device.watts = self._world.device_watts([seat.job for seat in device.seats])
+        jobs = [seat.job for seat in device.seats]
+        device.watts = self._world.device_watts(jobs, device.name, device.setting, now_s)
         device.busy = bool(device.seats)
         self._account.work(device.busy - busy, device.watts - watts, now_s)
-        for seat in device.seats if self._config.lanes_per_device > 1 else ():
+        for seat in device.seats if self._config.lanes_per_device > 1 or self._varies else ():
             lane = self._lanes[seat.lanes[0]]
-            lane.set_speed(self._speed(seat), now_s)
+            lane.set_speed(self._speed(seat, now_s), now_s)
             if self._watches:
                 lane.watch(len(device.at_work) > 1, now_s)
             self._plan(lane)
 
-    def _speed(self, seat: Seat) -> float:
+    def _speed(self, seat: Seat, now_s: float) -> float:
         devices = [self._device_of[number] for number in seat.lanes]
         beside = [other.job for device in devices for other in device.others(seat.lanes)]
-        return self._world.speed(seat.job, [device.name for device in devices], beside)
+        names = [device.name for device in devices]
+        return self._world.speed(seat.job, names, beside, devices[0].setting, now_s)
 
     def _plan(self, lane: VirtualLane) -> None:
         if lane.version != lane.planned:

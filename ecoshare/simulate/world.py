@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from ecoshare.core.events import Setting, Solo
 from ecoshare.simulate.gpus import Gpu
 from ecoshare.simulate.pairs import Pairs
 from ecoshare.simulate.traces.trace import TraceJob
@@ -14,9 +17,51 @@ BESIDE = 0.68
 median combined speed of 1.37 of all pairs that Gavel measured on a V100 (Narayanan et al., OSDI 2020)."""
 
 
+class Truth(Protocol):
+    """What a simulation takes for the truth about devices and jobs.
+
+    Attributes:
+        changes_s: How often it changes by itself; infinite for never.
+    """
+
+    @property
+    def changes_s(self) -> float: ...
+
+    @property
+    def idle_w(self) -> float:
+        """Of an idle device."""
+        ...
+
+    def speed(
+        self, job: TraceJob, devices: Sequence[str], beside: Sequence[TraceJob], setting: Setting, at_s: float
+    ) -> float:
+        """Work that a job does in a second of its turn.
+
+        Args:
+            beside: Jobs at work in other lanes of its devices.
+        """
+        ...
+
+    def watts(self, job: TraceJob) -> float:
+        """That a job draws alone on each of its devices, beyond an idle one."""
+        ...
+
+    def device_watts(self, jobs: Sequence[TraceJob], device: str, setting: Setting, at_s: float) -> float:
+        """Drawn beyond idle by a device where these are at work."""
+        ...
+
+    def solo(self, job: TraceJob, device: str, at_s: float) -> Solo:
+        """What a window measures of a job alone, errors of measuring included."""
+        ...
+
+    def measured(self, value: float, what: str, at_s: float) -> float:
+        """A value with the error that measuring it has."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class World:
-    """The truth about devices and jobs.
+    """Devices and jobs that stay as they are, and can be measured without an error; no setting changes them.
 
     Attributes:
         speeds: By device, and there by class: work done in a second, over that on the trace's own device; under "" that
@@ -32,7 +77,24 @@ class World:
     active_w: Mapping[str, float] = field(default_factory=dict)
     pairs: Pairs | None = None
 
-    def speed(self, job: TraceJob, devices: Sequence[str], beside: Sequence[TraceJob]) -> float:
+    @property
+    def changes_s(self) -> float:
+        """Never."""
+        return math.inf
+
+    @property
+    def idle_w(self) -> float:
+        """Of an idle device."""
+        return self.gpu.idle_w
+
+    def speed(
+        self,
+        job: TraceJob,
+        devices: Sequence[str],
+        beside: Sequence[TraceJob],
+        setting: Setting = (),
+        at_s: float = 0.0,
+    ) -> float:
         """Work that a job does in a second of its turn: a gang goes as fast as the slowest of its devices.
 
         Args:
@@ -56,7 +118,18 @@ class World:
         """That a job draws alone on each of its devices, beyond an idle one."""
         return self.active_w.get(job.job_class, self.gpu.active_w)
 
-    def device_watts(self, jobs: Sequence[TraceJob]) -> float:
+    def solo(self, job: TraceJob, device: str, at_s: float) -> Solo:
+        """What is true of it."""
+        iteration_s = job.phases[0].iteration_s / self.speed(job, [device], [])
+        return Solo(job.job_class, iteration_s, self.gpu.idle_w + self.watts(job), self.gpu.idle_w)
+
+    def measured(self, value: float, what: str, at_s: float) -> float:
+        """The value."""
+        return value
+
+    def device_watts(
+        self, jobs: Sequence[TraceJob], device: str = "", setting: Setting = (), at_s: float = 0.0
+    ) -> float:
         """Drawn beyond idle by a device where these are at work: jobs beside each other draw by the speed that they
         have, and all together at most what the board may."""
         if len(jobs) == 1:

@@ -240,7 +240,7 @@ def test_nobody_is_tried_beside_a_gang() -> None:
 def test_one_lane_is_no_place_to_try() -> None:
     run = Told(lanes=1)
     run.arrive("a", "b")
-    assert not run.core._seating._trials.has_room
+    assert not run.core._trials.has_room
 
 
 def test_a_stopped_run_parts_nobody() -> None:
@@ -257,10 +257,8 @@ def test_a_queue_of_many_classes_is_not_walked_to_its_end(monkeypatch: pytest.Mo
     for spec in many:
         run.tell(JobArrived(run.now_s, spec))
     looked_at = []
-    fits = run.core._seating._trials._is_certain
-    monkeypatch.setattr(
-        run.core._seating._trials, "_is_certain", lambda job, lane: looked_at.append(job) or fits(job, lane)
-    )
+    fits = run.core._trials._is_certain
+    monkeypatch.setattr(run.core._trials, "_is_certain", lambda job, lane: looked_at.append(job) or fits(job, lane))
     run.arrive("z")
     assert len(set(looked_at)) == MOST_LOOKED_AT
 

@@ -8,6 +8,8 @@ What they share::
 
     Usual                        the emptiest lane, the turn by the queue
       ├─ Fair, Fifo, Pack, Priority, Smallest, Srsf, Srtf
+      ├─ Packs                  runs groups of jobs beside each other, for an objective
+      │    └─ Edp, Energy, Jct, Makespan
       └─ WithOptions             takes the options of a run
            ├─ Queues             jobs sink as they are served
            │    ├─ Tiresias ─── Gittins
@@ -38,6 +40,7 @@ from ecoshare.core.policies.gittins import Gittins
 from ecoshare.core.policies.least_energy import LeastEnergy
 from ecoshare.core.policies.max_min import MaxMin
 from ecoshare.core.policies.pack import Pack
+from ecoshare.core.policies.packs import Edp, Energy, Jct, Makespan
 from ecoshare.core.policies.pal import Pal
 from ecoshare.core.policies.priority import Priority
 from ecoshare.core.policies.shockwave import Shockwave
@@ -54,12 +57,16 @@ POLICIES: dict[str, Any] = {
     for each in (
         Allox,
         Critical,
+        Edp,
+        Energy,
         Fair,
         Fifo,
         FinishTime,
         Gandiva,
         Gittins,
+        Jct,
         LeastEnergy,
+        Makespan,
         MaxMin,
         Pack,
         Pal,

@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from ecoshare.core.commands import PlanJob
 from ecoshare.core.events import Device
+from ecoshare.core.outlook import Forecast
 from ecoshare.core.records import Job, Key, Lane
 
 
@@ -154,4 +155,25 @@ class Trying(Protocol):
 
     def judge(self, first: Beside, newcomer: Beside) -> bool:
         """Whether the newcomer must give way; asked when there is news of one of two that a device has to itself."""
+        ...
+
+
+@runtime_checkable
+class Packing(Protocol):
+    """A policy that runs groups of jobs beside each other, chosen by what is expected of them (`core/packer.py`).
+
+    Of all groups with the job that is first in its order, the one is best in which what is spent is least for what the
+    work done is worth. The others that run keep their places, and have the turn where a member of the group is away.
+    """
+
+    def spent(self, forecast: Forecast) -> float:
+        """In a second, by a device of which this is expected; positive."""
+        ...
+
+    def worth(self, job: Job, price: float, at_s: float) -> float:
+        """Of a second of a job's work alone.
+
+        Args:
+            price: The joules that it is worth.
+        """
         ...

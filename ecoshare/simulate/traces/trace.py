@@ -39,6 +39,7 @@ class TraceJob:
         launch_s: Until it wants its turn, from the decision to start it; None where the trace does not say.
         announced: Whether its length is known before it runs, as by a profile of its class.
         skew: Share of the largest tensor in the model's parameters, 0 to 1; None where the model is not known.
+        slowdown: Most that it may be slower than alone, while it has a place; None for any.
         line: In its file, from 1; 0 where there is none. A job is the same wherever it stands.
     """
 
@@ -53,6 +54,7 @@ class TraceJob:
     launch_s: float | None = None
     skew: float | None = None
     announced: bool = True
+    slowdown: float | None = None
     line: int = field(default=0, compare=False)
 
     @property

@@ -1,0 +1,100 @@
+"""What is expected of jobs that run beside each other on a device: how fast each is, and what the device draws.
+
+An adviser makes it, of what is known of each class alone and of the packings that were measured; the core only adds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ecoshare.core.events import PairSpeed, Solo
+
+BESIDE = 0.68
+"""Speed of a job beside another of which nothing is known, over that alone: half of the median combined speed of 1.37
+of all pairs that Gavel measured on a V100 (Narayanan et al., OSDI 2020)."""
+
+IDLE_SHARE = 0.16
+"""Of what a device draws with a job alone, what an idle one does, where nothing is known: 0.12 over 0.75 of its limit,
+as in `ecoshare/simulate/gpus.py`."""
+
+UNKNOWN_W = 1.0
+"""Watts of a class alone where those of no class are known: only their ratios matter then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A group of jobs on a device, each in a lane of its own.
+
+    Attributes:
+        speeds: Of each, over that alone at the default setting.
+        errors: Their standard deviations.
+        power_w: Of the whole device.
+    """
+
+    speeds: tuple[float, ...]
+    errors: tuple[float, ...]
+    power_w: float
+
+
+@dataclass(slots=True)
+class Outlook:
+    """What is known by now.
+
+    Attributes:
+        solos: By class, alone.
+        pairs: By class and neighbour.
+        prices: By class, the joules that a second of its work alone is worth.
+    """
+
+    solos: dict[str, Solo] = field(default_factory=dict)
+    pairs: dict[tuple[str, str], PairSpeed] = field(default_factory=dict)
+    prices: dict[str, float] = field(default_factory=dict)
+    _watts: tuple[float, float] = (UNKNOWN_W, IDLE_SHARE * UNKNOWN_W)
+
+    def learn(self, job_class: str, solo: Solo) -> None:
+        """A class was measured alone."""
+        self.solos[job_class] = solo
+        powers = [each.power_w for each in self.solos.values() if each.power_w is not None]
+        idles = [each.idle_w for each in self.solos.values() if each.idle_w is not None]
+        power_w = sum(powers) / len(powers) if powers else UNKNOWN_W
+        self._watts = power_w, min(idles, default=IDLE_SHARE * power_w)
+
+    def foreseen(self, pairs: Iterable[PairSpeed], prices: dict[str, float]) -> None:
+        """An adviser has answered."""
+        self.pairs = {(each.one, each.other): each for each in pairs}
+        self.prices = prices
+
+    @property
+    def idle_w(self) -> float:
+        """Of a device where nobody is at work."""
+        return self._watts[1]
+
+    def power_w(self, job_class: str) -> float:
+        """Of a device where one job of this class is at work alone."""
+        solo = self.solos.get(job_class)
+        return self._watts[0] if solo is None or solo.power_w is None else solo.power_w
+
+    def price(self, job_class: str) -> float:
+        """Joules that a second of its work alone is worth: at most what it costs alone."""
+        return self.prices.get(job_class, self.power_w(job_class))
+
+    def forecast(self, classes: Sequence[str]) -> Forecast:
+        """What to expect of jobs of these classes beside each other.
+
+        The delays that each neighbour alone would cause add up, and watts beyond idle go with the speed.
+        """
+        idle_w = self.idle_w
+        speeds, errors, power_w = [], [], idle_w
+        for place, one in enumerate(classes):
+            delay, spread = 0.0, 0.0
+            for other in (*classes[:place], *classes[place + 1 :]):
+                pair = self.pairs.get((one, other))
+                speed, error = (BESIDE, 0.5 * BESIDE) if pair is None else (pair.speed, pair.error)
+                delay += 1.0 / speed - 1.0
+                spread += (error / (speed * speed)) ** 2
+            speed = 1.0 / (1.0 + delay)
+            speeds.append(speed)
+            errors.append(speed * speed * spread**0.5)
+            power_w += speed * max(0.0, self.power_w(one) - idle_w)
+        return Forecast(tuple(speeds), tuple(errors), power_w)

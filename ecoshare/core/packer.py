@@ -1,0 +1,369 @@
+"""Groups of jobs that run beside each other, kept up as jobs come and go and more becomes known of them.
+
+::
+
+    lane 0   A ═══════════════════════════╗            the group: A, which is first in the order, and B
+             D ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─╚══════════   D has the turn where A is away, and follows A
+    lane 1   B ════════════════╗
+             C                 ╚══════════════════════   better beside A than D would be: it came when B had ended
+
+What waits is started where it belongs to the best group of a device. Those that run and do not belong to it are neither
+stopped nor restarted: they get a rank behind it, and go on in another lane where a member of the group has theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from ecoshare.core.commands import AskOutlook, MoveJob
+from ecoshare.core.events import Foreseen, Seen, Solo, Trial, TrialStatus
+from ecoshare.core.fit import Fit
+from ecoshare.core.outlook import Outlook
+from ecoshare.core.packing import GAIN, Candidate, Group, Grouping
+from ecoshare.core.policies.base import Packing, Policy
+from ecoshare.core.records import Job, Key, Lane
+from ecoshare.core.room import Fits, Room
+from ecoshare.core.states import JobState
+from ecoshare.core.waiting import WaitingJobs, demand
+
+WINDOW = 32
+"""Of those that wait, the first ones are looked at."""
+
+MOST_CLASSES = 48
+"""That the adviser is asked about at once."""
+
+WORK_S = 60.0
+"""What a job is taken to have left, where nobody knows: it only weighs classes against each other."""
+
+MARGIN = 0.2
+"""By how much of its place in the order somebody must be ahead of who goes first now: both are known with an error, and
+they would change places for ever."""
+
+_MEMBER, _BEHIND = 0, 1
+
+_HERE = frozenset({JobState.STARTING, JobState.RUNNING})
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Who runs beside each other on a device from now on, and why.
+
+    Attributes:
+        behind: Jobs that are there, and not in the group.
+    """
+
+    device: str
+    group: Group
+    members: tuple[Job, ...]
+    behind: tuple[Job, ...]
+
+
+class Packer:
+    """Finds places for a policy that packs, and rearranges what runs.
+
+    Attributes:
+        outlook: What is expected of neighbours.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        room: Room,
+        fit: Fit,
+        waiting: Callable[[], WaitingJobs],
+        is_held: Callable[[str], bool],
+        largest: int,
+        ids: Callable[[], int],
+    ) -> None:
+        """Nobody is there.
+
+        Args:
+            waiting: The queue.
+            is_held: Whether a device must stay as it is for now: somebody is measured there.
+            largest: Most jobs in a group: the lanes of a device.
+            ids: Gives the next command's id.
+        """
+        assert isinstance(policy, Packing), "others have no groups"
+        self.outlook = Outlook()
+        self._policy, self._packs, self._room, self._fit = policy, policy, room, fit
+        self._waiting, self._is_held, self._ids, self._largest = waiting, is_held, ids, largest
+        self._grouping = Grouping(self.outlook, policy.spent, largest)
+        self._moves: dict[int, tuple[Job, Lane]] = {}
+        self._moving: dict[Job, Lane] = {}
+        self._stuck: set[Job] = set()
+        self._work_s: dict[str, tuple[int, float]] = {}
+        self._seen: list[Seen] = []
+        self._asked: int | None = None
+        self._is_stale = False
+        self._best: dict[str, frozenset[Job]] = {}
+        self._first: dict[str, Job] = {}  # by device, of its group
+        self._now_s = 0.0
+
+    # Who is there
+
+    def arrived(self, job: Job) -> None:
+        """A job has come; what is known of its class is known from now on."""
+        name, solo = job.spec.job_class, job.spec.solo
+        if solo is not None and name not in self.outlook.solos:
+            self.outlook.learn(name, solo)
+        jobs, work_s = self._work_s.get(name, (0, 0.0))
+        self._is_stale |= not jobs
+        self._work_s[name] = jobs + 1, work_s + self._length_s(job)
+
+    def ended(self, job: Job) -> None:
+        """A job is over."""
+        name = job.spec.job_class
+        jobs, work_s = self._work_s[name]
+        self._work_s[name] = jobs - 1, work_s - self._length_s(job)
+        if jobs == 1:
+            del self._work_s[name]
+            self._is_stale = True
+        self._stuck.discard(job)
+        self._first = {device: first for device, first in self._first.items() if first is not job}
+
+    def left(self, job: Job) -> None:
+        """A job leaves its places: a move of it that is under way counts no more."""
+        if self._moving.pop(job, None) is not None:
+            self._moves = {command: each for command, each in self._moves.items() if each[0] is not job}
+
+    def _length_s(self, job: Job) -> float:
+        return WORK_S if job.spec.service_s is None else job.spec.service_s
+
+    # What is known
+
+    def learned(self, job_class: str, solo: Solo) -> None:
+        """A class was measured alone."""
+        self.outlook.learn(job_class, solo)
+        self._is_stale = True
+
+    def measured(self, trial: Trial, lanes: Iterable[Lane]) -> None:
+        """A packing was measured: what it says of its classes beside each other, if that was at the default setting.
+
+        Args:
+            lanes: All of its device.
+        """
+        jobs = [job for job in self.present(lanes) if job.spec.name in trial.times_s]
+        if trial.status is not TrialStatus.MEASURED or trial.setting or len(jobs) < max(2, len(trial.times_s)):
+            return
+        classes, speeds = [], []
+        for job in jobs:
+            solo = self.outlook.solos.get(job.spec.job_class)
+            time_s = trial.times_s.get(job.spec.name)
+            if solo is None or solo.iteration_s is None or not time_s:
+                return
+            classes.append(job.spec.job_class)
+            speeds.append(solo.iteration_s / time_s)
+        self._seen.append(Seen(tuple(classes), tuple(speeds), trial.power_w))
+        self._is_stale = True
+
+    def ask(self) -> list[AskOutlook]:
+        """The question to the adviser, where there is something new and no answer is awaited."""
+        if not self._is_stale or self._asked is not None or not self._work_s:
+            return []
+        self._is_stale = False
+        self._asked = self._ids()
+        names = list(islice(self._work_s, MOST_CLASSES))
+        solos = tuple((name, self.outlook.solos[name]) for name in names if name in self.outlook.solos)
+        work_s = tuple((name, self._work_s[name][1]) for name in names)
+        return [AskOutlook(self._asked, solos, tuple(self._seen), work_s, self._largest)]
+
+    def foreseen(self, event: Foreseen) -> None:
+        """The adviser has answered."""
+        self._asked = None
+        self.outlook.foreseen(event.pairs, event.prices)
+
+    # Who gets a place: as `seating.Seating` asks
+
+    def look(self, at_s: float) -> None:
+        """Something has changed: what was found out before may be otherwise now."""
+        self._best.clear()
+        self._now_s = at_s
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is a place at all, for somebody."""
+        return self._room.has_places
+
+    def line(self, job: Job) -> tuple[object, ...]:
+        """What jobs that wait have in common where one of them has no place if another has none."""
+        return (*demand(job), job.spec.job_class, job.spec.slowdown)
+
+    def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
+        """Lanes for a job: where it belongs to the best group of a device; a gang's are of empty ones."""
+        if job.spec.gpus > 1:
+            return self._room.find(job, lambda lane: self._is_empty(lane.device.name) and fits(lane), kept)
+        for device in self._room.devices:
+            lane = self._free_lane(device)
+            if lane is None or lane.number in kept or not fits(lane) or self._has_gang(device):
+                continue
+            if device not in self._best:
+                self._best[device] = self._best_of(device, self._now_s)
+            if job in self._best[device]:
+                del self._best[device]  # it is another one, with this job there
+                return (lane,)
+        return ()
+
+    def keep(self, lanes: tuple[Lane, ...]) -> Iterator[int]:
+        """Numbers of all lanes of the devices of these: whoever they are kept for needs an empty device."""
+        return (each.number for lane in lanes for each in self._room.devices[lane.device.name])
+
+    def _best_of(self, device: str, at_s: float) -> frozenset[Job]:
+        """Who should run there, of those that do and those that could."""
+        if self._is_held(device):
+            return frozenset()
+        here = self._here(device)
+        waiting = [job for job in islice(self._waiting(), WINDOW) if job.spec.gpus == 1]
+        could = [job for job in waiting if self._fit.joins(device, [job])]
+        group = self._choose([*here, *could], device, at_s)
+        return frozenset(group[1]) if group is not None else frozenset()
+
+    def _free_lane(self, device: str) -> Lane | None:
+        """Where a new member of the group goes: an empty lane, else one that has no member of it."""
+        lanes = [lane for lane in self._room.devices[device] if self._has_place(lane)]
+        return min(lanes, key=lambda lane: (self._members(lane), len(lane.jobs), lane.number), default=None)
+
+    def _has_place(self, lane: Lane) -> bool:
+        """Whether one more may come, beside those that are there and those that are under way."""
+        return len(lane.jobs) + sum(to is lane for to in self._moving.values()) < lane.places
+
+    def _members(self, lane: Lane) -> int:
+        here = sum(job.level == _MEMBER and job not in self._moving for job in lane.jobs.values())
+        return here + sum(to is lane for to in self._moving.values())
+
+    # How those that run are arranged
+
+    def rearrange(self, device: str, at_s: float) -> tuple[list[MoveJob], Choice | None]:
+        """Let the best group of those that are there run; the moves for it, and what was chosen if that is new."""
+        here = self._here(device)
+        if not here or self._is_held(device) or self._has_gang(device):
+            return [], None
+        found = self._choose(here, device, at_s)
+        assert found is not None, "somebody is there"
+        group, members = found
+        self._first[device] = members[0]
+        now = [job for job in here if job.level == _MEMBER]
+        if set(now) != set(members) and members[0] in now:
+            kept = self._grouping.of([self._candidate(job, at_s) for job in now])
+            if len(now) <= self._largest and kept.cost * (1.0 - GAIN) <= group.cost and kept.keeps_limits:
+                group, members = kept, now
+        is_new = set(now) != set(members)
+        for job in here:
+            job.level = _MEMBER if job in members else _BEHIND
+        moves = self._moves_for(device, members, [job for job in here if job not in members])
+        if not is_new:
+            return moves, None
+        behind = tuple(job for job in here if job not in members)
+        return moves, Choice(device, group, tuple(members), behind)
+
+    def _moves_for(self, device: str, members: Sequence[Job], behind: Sequence[Job]) -> list[MoveJob]:
+        """One member in each lane, and nobody else in a lane without one."""
+        lanes = self._room.devices[device]
+        by_lane: dict[int, Job] = {}
+        crowded = []
+        for job in members:
+            lane = self._goes_on_in(job)
+            if by_lane.setdefault(lane.number, job) is not job:
+                crowded.append(job)
+        moves = []
+        for job in crowded:
+            free = [lane for lane in lanes if lane.number not in by_lane and self._has_place(lane)]
+            to = min(free, key=lambda lane: (len(lane.jobs), lane.number), default=None)
+            if to is not None and self._may_move(job):
+                by_lane[to.number] = job
+                moves.append(self._move(job, to))
+        for job in behind:
+            if self._goes_on_in(job).number not in by_lane and self._may_move(job):
+                free = [lane for lane in lanes if lane.number in by_lane and self._has_place(lane)]
+                to = min(free, key=lambda lane: (len(lane.jobs), lane.number), default=None)
+                if to is not None:
+                    moves.append(self._move(job, to))
+        return moves
+
+    def _move(self, job: Job, to: Lane) -> MoveJob:
+        command = self._ids()
+        self._moves[command], self._moving[job] = (job, to), to
+        return MoveJob(command, job.spec.name, job.attempt, to.number)
+
+    def _may_move(self, job: Job) -> bool:
+        return job.state is JobState.RUNNING and job not in self._moving and job not in self._stuck
+
+    def _goes_on_in(self, job: Job) -> Lane:
+        return self._moving.get(job, job.lanes[0])
+
+    def owns(self, command: int) -> bool:
+        """Whether a command is a move that was not answered."""
+        return command in self._moves
+
+    def moved(self, command: int) -> tuple[Lane, Lane]:
+        """A job goes on in another lane now: where it was, and where it is."""
+        job, to = self._moves.pop(command)
+        del self._moving[job]
+        return self._room.move(job, to), to
+
+    def refused(self, command: int) -> None:
+        """A job cannot go on elsewhere."""
+        job, _ = self._moves.pop(command)
+        del self._moving[job]
+        self._stuck.add(job)
+
+    # What runs where
+
+    def present(self, lanes: Iterable[Lane]) -> list[Job]:
+        """Those that run in these lanes and belong to the group."""
+        return [
+            job
+            for lane in lanes
+            for job in lane.jobs.values()
+            if job.state is JobState.RUNNING and job.level == _MEMBER
+        ]
+
+    def is_settled(self, device: str) -> bool:
+        """Whether nobody is about to start or to move there."""
+        jobs = [job for lane in self._room.devices[device] for job in lane.jobs.values()]
+        return all(job.state is JobState.RUNNING and job not in self._moving for job in jobs)
+
+    def _choose(self, jobs: Sequence[Job], device: str, at_s: float) -> tuple[Group, list[Job]] | None:
+        ordered = self._in_order(jobs, device, at_s)
+        by_number = {job.number: job for job in ordered}
+
+        def fits(members: Sequence[Candidate]) -> bool:
+            newcomers = [by_number[each.number] for each in members if by_number[each.number].state not in _HERE]
+            return self._fit.joins(device, newcomers)
+
+        group = self._grouping.best([self._candidate(job, at_s) for job in ordered], fits)
+        return None if group is None else (group, [by_number[each.number] for each in group.members])
+
+    def _in_order(self, jobs: Sequence[Job], device: str, at_s: float) -> list[Job]:
+        """By the policy; but who was first there stays so unless another one is ahead of it by a margin."""
+        keys = {job: self._key(job, at_s) for job in jobs}
+        ordered = sorted(jobs, key=keys.__getitem__)
+        first = self._first.get(device)
+        if first in keys and keys[first][0] - keys[ordered[0]][0] <= MARGIN * abs(keys[first][0]):
+            ordered.remove(first)
+            ordered.insert(0, first)
+        return ordered
+
+    def _candidate(self, job: Job, at_s: float) -> Candidate:
+        limit = job.spec.slowdown
+        price = self.outlook.price(job.spec.job_class)
+        return Candidate(
+            number=job.number,
+            job_class=job.spec.job_class,
+            worth=self._packs.worth(job, price, at_s),
+            least=0.0 if limit is None else 1.0 / limit,
+            must=limit is not None and job.state in _HERE,
+        )
+
+    def _key(self, job: Job, at_s: float) -> Key:
+        return (*self._policy.order(job, at_s), job.arrival_s, job.number)
+
+    def _here(self, device: str) -> list[Job]:
+        return [job for lane in self._room.devices[device] for job in lane.jobs.values() if job.state in _HERE]
+
+    def _is_empty(self, device: str) -> bool:
+        return not any(lane.jobs for lane in self._room.devices[device])
+
+    def _has_gang(self, device: str) -> bool:
+        return any(job.spec.gpus > 1 for lane in self._room.devices[device] for job in lane.jobs.values())

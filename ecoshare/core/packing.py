@@ -1,0 +1,127 @@
+"""Who runs beside each other on a device: a group of jobs, each in a lane of its own.
+
+::
+
+    candidates, in the policy's order      A  B  C  D  E          A goes first: it is in every group
+    all with up to two mates               A  A+B  A+C ... A+D+E  the best of them
+    grow by who makes that better          A+D+E+B                as long as somebody does
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from operator import attrgetter
+
+from ecoshare.core.outlook import Forecast, Outlook
+
+GAIN = 0.02
+"""By how much a larger group must be better: less would not be worth the memory that it takes."""
+
+_MATES = 2
+"""That are looked at together: with three, thirty candidates would have thousands of groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A job that could run on the device now.
+
+    Attributes:
+        number: Its own; equal ones are the same job.
+        worth: Of a second of its work alone, in the objective's own unit.
+        least: Speed over that alone that it must keep; 0 for none.
+        must: It runs there, and may not be stopped.
+    """
+
+    number: int
+    job_class: str
+    worth: float
+    least: float = 0.0
+    must: bool = False
+
+
+Fits = Callable[[Sequence[Candidate]], bool]
+"""Whether these can be on the device at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Jobs beside each other, and what is expected of them.
+
+    Attributes:
+        cost: What is spent for what they are worth; smaller is better.
+    """
+
+    members: tuple[Candidate, ...]
+    forecast: Forecast
+    cost: float
+
+    @property
+    def keeps_limits(self) -> bool:
+        """Whether every job is expected to be as fast as it must be, with a standard deviation to spare."""
+        speeds = zip(self.members, self.forecast.speeds, self.forecast.errors, strict=True)
+        return all(not each.least or speed - error >= each.least for each, speed, error in speeds)
+
+
+class Grouping:
+    """Chooses groups under one objective."""
+
+    def __init__(self, outlook: Outlook, spent: Callable[[Forecast], float], largest: int) -> None:
+        """An objective.
+
+        Args:
+            spent: In a second, by a device of which this is expected.
+            largest: Most jobs in a group.
+        """
+        self._outlook, self._spent, self._largest = outlook, spent, largest
+
+    def of(self, members: Sequence[Candidate]) -> Group:
+        """What these would be worth beside each other."""
+        forecast = self._outlook.forecast([each.job_class for each in members])
+        worth = sum(speed * each.worth for speed, each in zip(forecast.speeds, members, strict=True))
+        return Group(tuple(members), forecast, self._spent(forecast) / worth if worth > 0.0 else float("inf"))
+
+    def best(self, candidates: Sequence[Candidate], fits: Fits) -> Group | None:
+        """The best group with the first candidate and all that must run; None where there is nobody.
+
+        Where the first one may not be beside those that must run, it waits.
+
+        Args:
+            candidates: In the policy's order.
+            fits: True for all that are there already, and for the first one.
+        """
+        if not candidates:
+            return None
+        must = [each for each in candidates if each.must]
+        first = [] if candidates[0] in must else [candidates[0]]
+        best = self.of([*first, *must])
+        if must and first and not (len(best.members) <= self._largest and best.keeps_limits):
+            best = self.of(must)
+        base = best.members
+        others = _distinct([each for each in candidates if each not in base])
+        for count in range(1, min(_MATES, self._largest - len(base)) + 1):
+            groups = (self.of((*base, *mates)) for mates in combinations(others, count))
+            best = _better(best, groups, fits)
+        while len(best.members) < self._largest:
+            groups = (self.of((*best.members, each)) for each in others if each not in best.members)
+            if (grown := _better(best, groups, fits)) is best:
+                break
+            best = grown
+        return best
+
+
+def _better(best: Group, groups: Iterable[Group], fits: Fits) -> Group:
+    """The best of some larger groups, if it is clearly better than a smaller one."""
+    better = [each for each in groups if each.cost < best.cost * (1.0 - GAIN) and each.keeps_limits]
+    return next((each for each in sorted(better, key=attrgetter("cost")) if fits(each.members)), best)
+
+
+def _distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Of those that are alike the first two: of a sweep of a thousand, no more need to be looked at."""
+    alike: dict[tuple[str, float, float], list[Candidate]] = {}
+    for each in candidates:
+        same = alike.setdefault((each.job_class, each.worth, each.least), [])
+        if len(same) < _MATES:
+            same.append(each)
+    return [each for same in alike.values() for each in same]

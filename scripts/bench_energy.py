@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Joules, mean JCT and broken limits of random mixes of jobs on one GPU, the search included, beside other ways.
+
+Simulated: the world that judges (energy_world.py) is not the model that decides. It looks up measured pair speeds and
+power responses, and has drift, noise and contention that the predictor has no term for. No measured table joins clocks,
+power limits and co-location, so no figure here says what a card would do.
+
+Ways: `exclusive` one job after the other, shortest first; `exclusive, tuned` the same with a search for each class
+(PolyThrottle alone); `packed` all that fit take turns in one lane (Salus alone); `blind` whoever fits runs beside the
+others, as under MPS; `ecoshare`; and a bound that no way can pass (energy_bound.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import ClassVar
+
+from benchmarking import ROOT, Figure, main, median, say
+
+sys.path.insert(0, str(ROOT))
+
+from ecoshare.advise.advice import Alone, Goal
+from ecoshare.advise.adviser import TunerAdviser
+from ecoshare.core.commands import Command
+from ecoshare.core.events import Config, Event, Profiled, Setting, Solo
+from ecoshare.core.outlook import Forecast
+from ecoshare.core.policies import POLICIES
+from ecoshare.core.policies.packs import Packs
+from ecoshare.core.records import Job, Key
+from ecoshare.simulate.cluster import Cluster
+from ecoshare.simulate.costs import Costs
+from ecoshare.simulate.gpus import Gpu
+from ecoshare.simulate.result import Result
+from ecoshare.simulate.simulator import Simulator
+from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob
+from energy_bound import bound
+from energy_world import MeasuredWorld, MixJob, load, mix
+
+MIXES, QUICK_MIXES = 200, 4
+FEWEST, MOST = 5, 30
+LANES, PLACES = 3, 4
+DRIFT_S = 30.0
+"""How often the drift of the world is felt by what runs."""
+
+WAYS = {
+    "exclusive": Config("srtf", 1, 1),
+    "exclusive, tuned": Config("srtf", 1, 1, profile=True, search=True),
+    "packed": Config("fair", 1, 16),
+    "blind": Config("blind", 4, 1),
+    "ecoshare": Config("energy", LANES, PLACES, profile=True, search=True),
+}
+OURS = "ecoshare"
+
+
+class Blind(Packs):
+    """Whoever fits runs beside the others, in the order of arrival."""
+
+    name: ClassVar[str] = "blind"
+
+    def order(self, job: Job, at_s: float) -> Key:
+        """Order of arrival."""
+        return (job.arrival_s,)
+
+    def spent(self, forecast: Forecast) -> float:
+        """The more there are, the better."""
+        return 0.5 ** len(forecast.speeds) / sum(forecast.speeds)
+
+    def worth(self, job: Job, price: float, at_s: float) -> float:
+        """All alike."""
+        return 1.0
+
+
+POLICIES[Blind.name] = Blind
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The measured world as a simulation asks it."""
+
+    world: MeasuredWorld
+    changes_s: float = DRIFT_S
+
+    @property
+    def idle_w(self) -> float:
+        """Of the card."""
+        return self.world.idle_w
+
+    def speed(
+        self, job: TraceJob, devices: Sequence[str], beside: Sequence[TraceJob], setting: Setting, at_s: float
+    ) -> float:
+        """Of the first of those at work."""
+        classes = [job.job_class, *(each.job_class for each in beside)]
+        return self.world.state(classes, setting, at_s, devices[0]).speeds[0]
+
+    def watts(self, job: TraceJob) -> float:
+        """Alone."""
+        return self.device_watts([job], "", (), 0.0)
+
+    def device_watts(self, jobs: Sequence[TraceJob], device: str, setting: Setting, at_s: float) -> float:
+        """Beyond idle."""
+        return self.world.state([each.job_class for each in jobs], setting, at_s, device).watts - self.world.idle_w
+
+    def solo(self, job: TraceJob, device: str, at_s: float) -> Solo:
+        """As a profiler measures it."""
+        seen = self.world.profile(job.job_class, at_s, device)
+        family = job.job_class.partition(" (")[0]
+        idle_w = self.measured(self.world.idle_w, f"idle {device}", at_s)
+        return Solo(family, seen.iteration_s, seen.watts, idle_w, seen.busy, seen.memory_busy)
+
+    def measured(self, value: float, what: str, at_s: float) -> float:
+        """With the noise of measuring."""
+        return value * self.world.noise(what, at_s)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mix.
+
+    Attributes:
+        broken: Jobs over their limit, and `limited`: that have one.
+    """
+
+    joules: float
+    mean_jct_s: float
+    makespan_s: float
+    broken: int
+    limited: int
+
+
+def run(world: MeasuredWorld, jobs: Sequence[MixJob], config: Config) -> Outcome:
+    """A mix under one way."""
+    return outcome(simulate(world, jobs, config), jobs)
+
+
+def simulate(
+    world: MeasuredWorld,
+    jobs: Sequence[MixJob],
+    config: Config,
+    watch: Callable[[Event, list[Command]], None] = lambda event, commands: None,
+) -> Result:
+    """The same, with all that happened."""
+    trace = Trace("mix", "energy", tuple(_job(world, each, config.policy != Blind.name) for each in jobs), "")
+    gpu = Gpu("judged", max(world.space.knobs[1].values), world.memory_bytes)
+    solos: dict[str, Solo] = {}
+    named = {each.name: each.job_class for each in jobs}
+
+    def told(event: Event, commands: list[Command]) -> None:
+        for command in commands:
+            windows.update({command.id: named[command.job]} if type(command).__name__ == "ProfileJob" else {})
+        if isinstance(event, Profiled) and event.solo is not None:
+            solos[windows[event.command]] = event.solo
+        watch(event, commands)
+
+    def alone(job: str) -> Alone:
+        solo = solos.get(named[job])
+        return Alone(None, None) if solo is None else Alone(solo.power_w, solo.iteration_s)
+
+    windows: dict[int, str] = {}
+    goal = Goal("energy", 1.1, 12)
+    adviser = TunerAdviser(lambda: world.space, lambda: dict(world.default), alone, goal)
+    costs = Costs()
+    simulator = Simulator(trace, Cluster(1, 1, gpu), config, Judge(world), costs, adviser.answer)
+    return simulator.run(told)
+
+
+def _job(world: MeasuredWorld, job: MixJob, with_limit: bool) -> TraceJob:
+    iteration_s = world.solo_s(job.job_class)
+    return TraceJob(
+        job.name,
+        job.job_class,
+        job.arrival_s,
+        (Phase(job.iterations, iteration_s),),
+        memory=world.memory(job.job_class),
+        slowdown=job.slowdown if with_limit else None,
+    )
+
+
+def outcome(result: Result, jobs: Sequence[MixJob]) -> Outcome:
+    """What counts of it."""
+    limits = {each.name: each.slowdown for each in jobs if each.slowdown is not None}
+    slowdowns = {each.name: each.placed_s / each.service_s for each in result.finished}
+    broken = sum(slowdowns[name] > limit for name, limit in limits.items())
+    return Outcome(result.energy_j, float(result.jcts_s.mean()), result.makespan_s, broken, len(limits))
+
+
+def measure(options: argparse.Namespace) -> list[Figure]:
+    """All figures."""
+    if options.data is None:
+        return [Figure("joules of mixes", None, "", note="give the folder of the measured tables with --data")]
+    mixes = options.mixes or (QUICK_MIXES if options.quick else MIXES)
+    found: dict[str, list[Outcome]] = {way: [] for way in WAYS}
+    bounds = []
+    for seed in range(mixes):
+        world = load(options.data, seed)
+        jobs = mix(world, seed, Random(f"jobs {seed}").randint(FEWEST, MOST))
+        for way, config in WAYS.items():
+            found[way].append(run(world, jobs, config))
+        bounds.append(bound(world, [(each.job_class, each.work_s) for each in jobs], most_at_once=LANES).joules)
+        words = ", ".join(f"{way} {each[-1].joules / bounds[-1]:.3f}" for way, each in found.items())
+        say(f"mix {seed}: {len(jobs)} jobs; joules over the bound: {words}")
+    return figures(found, bounds)
+
+
+def figures(found: dict[str, list[Outcome]], bounds: Sequence[float]) -> list[Figure]:
+    """Of every way its joules over the bound, mean JCT over exclusive, and limits broken; and what was wanted."""
+    made = []
+    for way, each in found.items():
+        over = [one.joules / least for one, least in zip(each, bounds, strict=True)]
+        jcts = [one.mean_jct_s / other.mean_jct_s for one, other in zip(each, found["exclusive"], strict=True)]
+        limited = sum(one.limited for one in each)
+        broken = 100.0 * sum(one.broken for one in each) / limited if limited else math.nan
+        ours = way == OURS
+        made += [
+            Figure(f"{way}: joules over the bound", median(over), "x", "<= 1.1" if ours else ""),
+            Figure(f"{way}: mean JCT over exclusive", median(jcts), "x"),
+            Figure(f"{way}: limits broken", broken, "%", "<= 1" if ours else ""),
+        ]
+        if not ours:
+            less = fmean(mine.joules < other.joules for mine, other in zip(found[OURS], each, strict=True))
+            made.append(Figure(f"{way}: mixes in which {OURS} needs less", 100.0 * less, "%", ">= 95"))
+    return made
+
+
+if __name__ == "__main__":
+
+    def more(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--data", type=Path, help="folder of the measured tables")
+        parser.add_argument("--mixes", type=int, help="how many")
+
+    main("energy", __doc__, measure, more)

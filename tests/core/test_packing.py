@@ -1,0 +1,97 @@
+"""Groups against all that there are, and how long choosing takes when a thousand wait."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecoshare.core.events import PairSpeed, Solo
+from ecoshare.core.outlook import Forecast, Outlook
+from ecoshare.core.packing import Candidate, Group, Grouping
+
+CLASSES = "abcdef"
+NEARLY = 1.03
+
+
+@st.composite
+def outlooks(draw: st.DrawFn) -> Outlook:
+    outlook = Outlook()
+    for name in CLASSES:
+        outlook.learn(name, Solo(name, 0.1, draw(st.floats(60.0, 300.0)), 40.0))
+    speeds = st.floats(0.2, 1.0)
+    pairs = [PairSpeed(one, other, draw(speeds), draw(st.floats(0.0, 0.1))) for one in CLASSES for other in CLASSES]
+    outlook.foreseen(pairs, {})
+    return outlook
+
+
+@st.composite
+def candidates(draw: st.DrawFn, most: int = 8) -> list[Candidate]:
+    limits = st.one_of(st.just(0.0), st.floats(0.3, 0.9))
+    return [
+        Candidate(number, draw(st.sampled_from(CLASSES)), draw(st.floats(20.0, 300.0)), draw(limits))
+        for number in range(draw(st.integers(1, most)))
+    ]
+
+
+def watts(forecast: Forecast) -> float:
+    return forecast.power_w
+
+
+def time(forecast: Forecast) -> float:
+    return 1.0
+
+
+def everybody(members: object) -> bool:
+    return True
+
+
+def all_groups(grouping: Grouping, them: list[Candidate], largest: int) -> list[Group]:
+    """With the first of them, and all that keep the limits, but for the first alone, which always may."""
+    first, *others = them
+    groups = [grouping.of([first, *mates]) for size in range(largest) for mates in combinations(others, size)]
+    return [each for each in groups if each.keeps_limits or len(each.members) == 1]
+
+
+@given(outlooks(), candidates(), st.sampled_from([watts, time]), st.integers(1, 4))
+def test_no_group_is_much_better(outlook: Outlook, them: list[Candidate], spent: object, largest: int) -> None:
+    grouping = Grouping(outlook, spent, largest)
+    found = grouping.best(them, everybody)
+    best = min(each.cost for each in all_groups(grouping, them, largest))
+    assert found is not None
+    assert found.cost <= NEARLY * best
+
+
+@given(outlooks(), candidates(), st.sets(st.integers(0, 7)))
+def test_who_must_run_does_and_keeps_the_limits(outlook: Outlook, them: list[Candidate], must: set[int]) -> None:
+    them = [
+        Candidate(each.number, each.job_class, each.worth, each.least, each.number in must and len(must) <= 3)
+        for each in them
+    ]
+    found = Grouping(outlook, watts, 3).best(them, everybody)
+    assert found is not None
+    bound = [each for each in them if each.must]
+    assert set(bound) <= set(found.members)
+    if len(found.members) > len(bound) + 1:
+        assert found.keeps_limits
+    assert them[0] in found.members or bound
+
+
+@given(outlooks(), candidates())
+def test_nobody_joins_who_has_no_room(outlook: Outlook, them: list[Candidate]) -> None:
+    found = Grouping(outlook, watts, 3).best(them, lambda members: sum(each.number % 3 + 1 for each in members) <= 4)
+    assert found is not None
+    assert len(found.members) == 1 or sum(each.number % 3 + 1 for each in found.members) <= 4
+
+
+def test_who_hurts_each_other_stays_apart_and_who_does_not_is_packed() -> None:
+    outlook = Outlook()
+    for name in "abc":
+        outlook.learn(name, Solo(name, 0.1, 200.0, 40.0))
+    speeds = {("a", "b"): 0.4, ("b", "a"): 0.45, ("a", "c"): 0.9, ("c", "a"): 0.95}
+    outlook.foreseen([PairSpeed(*pair, speed, 0.01) for pair, speed in speeds.items()], {})
+    a, b, c = (Candidate(number, name, 200.0) for number, name in enumerate("abc"))
+    grouping = Grouping(outlook, watts, 2)
+    assert grouping.best([a, b], everybody).members == (a,)
+    assert grouping.best([a, b, c], everybody).members == (a, c)
