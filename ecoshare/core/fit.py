@@ -72,6 +72,13 @@ class Fit:
             return f"needs {job.spec.memory.peak_bytes} bytes, and the largest lane has {largest_bytes}"
         return None
 
+    def give_back(self, job: Job) -> bool:
+        """What a job was granted until it was known, and does not need; whether that is anything."""
+        before = job.demand
+        job.least_bytes = max(job.least_bytes, job.usage.peak_bytes)
+        job.demand = self.demand(job, job.lanes[0])
+        return job.demand != before
+
     def demand(self, job: Job, lane: Lane) -> MemoryDemand:
         """What the job must be granted there: its profile's demand, else an equal share of the lane, or what it has
         shown to need."""

@@ -121,10 +121,12 @@ class Packer:
             del self._work_s[name]
             self._is_stale = True
         self._stuck.discard(job)
-        self._first = {device: first for device, first in self._first.items() if first is not job}
 
     def left(self, job: Job) -> None:
-        """A job leaves its places: a move of it that is under way counts no more."""
+        """A job leaves its places: it is first no more, and a move of it that is under way does not count."""
+        for lane in job.lanes:
+            if self._first.get(lane.device.name) is job:
+                del self._first[lane.device.name]
         if self._moving.pop(job, None) is not None:
             self._moves = {command: each for command, each in self._moves.items() if each[0] is not job}
 

@@ -59,9 +59,14 @@ class Profiling:
 
     def will(self, job: Job) -> bool:
         """Whether a job that starts now may be measured: its class is not known, and was not given up."""
-        name = job.spec.job_class
-        tried = self._tries[name] >= MOST_WINDOWS
-        return self._wanted and not job.spec.profiled and job.spec.gpus == 1 and not tried
+        name, spec = job.spec.job_class, job.spec
+        known = spec.profiled or name in self._classes or self._tries[name] >= MOST_WINDOWS
+        return self._wanted and not known and spec.gpus == 1
+
+    def too_short(self, job: Job, at_s: float) -> bool:
+        """Whether a job that runs will be over before its class could be measured."""
+        rest_s = job.remaining_s(at_s)
+        return self.will(job) and _is_warm(job.usage) and rest_s is not None and rest_s < SHORTEST_REST_S
 
     def settled(self, job: Job) -> bool:
         """Whether a running job is warm, and will not be measured any more."""

@@ -297,10 +297,9 @@ class Scheduler:
         if self._packer is not None:
             if event.solo is not None:
                 self._packer.learned(name, event.solo)
-            for job in self._running():  # what it was granted until its class was measured is free again
+            for job in self._running():
                 if job.spec.job_class == name:
-                    job.least_bytes = max(job.least_bytes, job.usage.peak_bytes)
-                    job.demand = self._fit.demand(job, job.lanes[0])
+                    self._fit.give_back(job)
         return self._fill(event.at_s) + self._settings()
 
     def _foreseen(self, event: Foreseen) -> list[Command]:
@@ -317,6 +316,8 @@ class Scheduler:
         commands = [command for lane in job.lanes for command in self._shares(lane)]
         at_default = all(self._tuning.at_default(lane) for lane in job.lanes)
         commands += self._undone(job, at_default, event.at_s)
+        if self._packer is not None and self._profiling.too_short(job, event.at_s) and self._fit.give_back(job):
+            return commands + self._fill(event.at_s)
         if not self.stopping and at_default and self._profiling.wants(job, event.at_s):
             command = next(self._ids)
             self._profiling.begin(command, job)
@@ -509,9 +510,11 @@ class Scheduler:
         if self._packer is not None:
             if not self._packer.is_settled(device):
                 return False
-        elif self._starting or len(self._seating.waiting):
+        elif self._starting:
             return False
         lanes = self._room.devices[device]
+        if self._packer is None and len(self._seating.waiting) and any(len(lane.jobs) < lane.places for lane in lanes):
+            return False
         return not any(self._profiling.occupies(lane) for lane in lanes) and all(
             self._profiling.settled(job) for lane in lanes for job in lane.jobs.values()
         )

@@ -85,7 +85,12 @@ class Seat:
         # As real jobs count: from the first boundary to the last.
         span_s = max(0.0, self.held_s - (0.0 if first else self.job.startup_s)) * (1.0 - 1.0 / count) if count else 0.0
         return Usage(
-            iterations=count, held_s=self.held_s, span_s=span_s, handovers=self.handovers, left_s=self._expected_s()
+            iterations=count,
+            held_s=self.held_s,
+            span_s=span_s,
+            peak_bytes=0 if self.job.memory is None else min(self.cap_bytes, self.job.memory.peak_bytes),
+            handovers=self.handovers,
+            left_s=self._expected_s(),
         )
 
     @property
