@@ -90,7 +90,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     plan = json.loads(done.stdout)
     assert done.returncode == 0 and plan["policy"] == "fair"
     assert plan["jobs"][0]["env"] == ["TOKEN"] and "hunter2" not in done.stdout
-    assert "cannot yet choose who shares" in done.stderr
+    assert "`--policy energy --lanes 3` chooses" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 

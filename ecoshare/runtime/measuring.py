@@ -223,6 +223,7 @@ class Measuring:
             clocks=self._clocks,
             readings=self._readings,
             most_s=self._most_s(command),
+            for_joules=self.adviser is not None,
         )
         trial = await window.measure()
         if self.settings is not None and not command.setting:

@@ -33,10 +33,13 @@ from ecoshare.runtime.profiling import demand, solo
 OBJECTIVES: dict[str, tuple[str, str]] = {
     "energy": (
         "fair",
-        "objective energy: this version cannot yet choose who shares; the order of turns alone saves nothing, so "
-        "everybody gets equal turns (policy fair)",
+        "objective energy: who shares is not chosen by itself yet, and everybody gets equal turns (policy fair); "
+        "`--policy energy --lanes 3` chooses",
     ),
-    "edp": ("srtf", "objective edp: this version cannot yet choose who shares; it shortens JCT (policy srtf)"),
+    "edp": (
+        "srtf",
+        "objective edp: who shares is not chosen by itself yet (policy srtf); `--policy edp --lanes 3` chooses",
+    ),
     "jct": ("srtf", ""),
     "makespan": ("pack", ""),
 }
@@ -283,7 +286,7 @@ def make(
     if memory_bytes > device.memory_bytes:
         notes.append(f"{format_size(memory_bytes)} is more than the device has: {format_size(device.memory_bytes)}")
     limited = [job.source.name for job in jobs if job.source.slowdown is not None]
-    if limited:
+    if limited and (policy or chosen) not in OBJECTIVES:  # these have a policy of their name that does
         notes.append(f"slowdown limits ({_some(limited)}) are checked at the end; nothing steers by them yet")
     return Plan(
         job_file=loaded.path,

@@ -97,6 +97,7 @@ class TrialWindow:
         clocks: What the device's clocks do now.
         readings: What its knobs are set to, as far as they can be read back.
         most_s: By job: time of an iteration beyond which it is clearly too slow; empty for the default setting.
+        for_joules: Whether a trial without joules is of no use; else times alone are measured where there is no meter.
     """
 
     command: MeasureTrial
@@ -107,6 +108,7 @@ class TrialWindow:
     clocks: Callable[[], Awaitable[Clocks | None]]
     readings: Callable[[], Awaitable[Mapping[str, float]]]
     most_s: Mapping[str, float]
+    for_joules: bool = True
     limits: TrialLimits = DEFAULT_LIMITS
 
     async def measure(self) -> Trial:
@@ -116,13 +118,14 @@ class TrialWindow:
             TrialVoid: A job ended.
         """
         session = self.sampler.session
-        if session is None or session.source != MEASURED:
+        is_metered = session is not None and session.source == MEASURED
+        if self.for_joules and not is_metered:
             return Trial(self.command.setting, TrialStatus.FAILED, note=_NO_METER)
-        period_s = session.period_s
+        period_s = session.period_s if session is not None and is_metered else 0.0
         await asyncio.sleep(max(self.limits.settle_s, 2 * period_s))
         skip = {job: trace.whole_bytes(place.trace) for job, place in self.places.items()}
-        first = await self.sampler.take(self.now_s)
-        if first is None or first.energy_j is None:
+        first = await self.sampler.take(self.now_s) if is_metered else None
+        if is_metered and (first is None or first.energy_j is None):
             why = first.fault if first is not None else _NO_METER
             return Trial(self.command.setting, TrialStatus.CONTAMINATED, note=why)
         before, began_s = self._usages(), self.now_s()
@@ -139,19 +142,19 @@ class TrialWindow:
                 break
             if self._enough(before, now, wall_s, period_s):
                 break
-        last = await self.sampler.take(self.now_s)
+        last = await self.sampler.take(self.now_s) if is_metered else None
         after, ended_s = self._usages(), self.now_s()
         await self._flush()
         wall_s = ended_s - began_s
         work = {job: self._work(job, skip[job], began_s, ended_s) for job in self.places}
-        joules, spoilt = self._joules(first, last, period_s)
+        joules, spoilt = self._joules(first, last, period_s) if first is not None else (None, [])
         throttles = tuple(dict.fromkeys(words for each in seen for words in each.throttles))
         spoilt += [words for words in throttles if words in _OTHERS] + self._spoilt(seen, readings, before, after, work)
         status = TrialStatus.CONTAMINATED if spoilt else TrialStatus.CENSORED if early else TrialStatus.MEASURED
         return Trial(
             setting=self.command.setting,
             status=status,
-            power_w=joules / (last.at_s - first.at_s) if joules is not None and last is not None else None,
+            power_w=joules / (last.at_s - first.at_s) if joules is not None and first and last else None,
             joules=joules,
             duration_s=wall_s,
             times_s={job: each.time_s for job, each in work.items() if each.time_s is not None},

@@ -1,0 +1,55 @@
+"""Who runs beside whom is chosen in a real run: jobs that leave the processors idle are moved beside each other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ecoshare.core.commands import StartJob
+from ecoshare.core.events import Foreseen, TrialMeasured, TrialStatus
+from ecoshare.runtime.log import read, replay
+from tests.runtime.running import run
+
+SLEEPS = """
+import sys, time
+import torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(int(sys.argv[1])):
+    loss = model(torch.randn(32, 64)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    time.sleep(0.02)
+print(loss.item())
+"""
+
+
+@pytest.mark.slow
+def test_jobs_that_leave_the_processors_idle_are_moved_beside_each_other(tmp_path: Path) -> None:
+    script = tmp_path / "sleeps.py"
+    script.write_text(SLEEPS)
+    jobs = [
+        {"name": f"j{count}", "script": str(script), "args": [str(count)], "iterations": count} for count in (900, 901)
+    ]
+    options = ("--policy", "energy", "--lanes", "2", "--profiles", str(tmp_path / "profiles"))
+    done = run(tmp_path, *jobs, options=options)
+    assert done.code == 0, done.stderr
+    log = list(read(done.folder / "events.jsonl"))
+    assert sum(isinstance(each, StartJob) for each in log) == 2, "nobody was restarted"
+    assert any(isinstance(each, Foreseen) for each in log)
+    (pair,) = [each.trial for each in log if isinstance(each, TrialMeasured) and len(each.trial.times_s) == 2]
+    assert pair.status is TrialStatus.MEASURED, "a pair is measured without a meter, too"
+    assert pair.power_w is None
+    ends = {job["name"]: job["finish_s"] for job in done.summary["jobs"]}
+    assert done.summary["makespan_s"] < 30.0, f"one after the other they take over 38 s: {ends}"
+    for _, logged, now in replay(iter(log)):
+        assert logged == now
+    for job in jobs:
+        alone = subprocess.run([sys.executable, script, *job["args"]], capture_output=True, check=True)
+        assert done.log(job["name"]) == alone.stdout, "the same bits"
