@@ -7,7 +7,7 @@ that the search begins. Both drivers ask here, the live one and the simulator.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ecoshare.advise.advice import Advice, Alone, Goal
 from ecoshare.advise.search import Ending, Outcome, Search
@@ -57,6 +57,7 @@ class TunerAdviser:
         goal: Goal,
         told: Callable[[Trial, Outcome | None], None] = lambda _trial, _outcome: None,
         prior: Callable[[Space, Sequence[Job]], Prior | None] = lambda _space, _jobs: None,
+        class_of: Callable[[str], str] = lambda name: name,
     ) -> None:
         """An adviser that was asked nothing.
 
@@ -66,10 +67,11 @@ class TunerAdviser:
             alone: By the name of a job: what is known of its class.
             told: Called with every trial, and the search's word on it.
             prior: Of a packing's observables; else the physical model's.
+            class_of: Of a job, by its name: the packing may come back with other jobs of its classes.
         """
         self.searches: dict[Packing, PackingSearch] = {}
         self._space, self._default, self._alone, self._goal = space, default, alone, goal
-        self._tell, self._prior = told, prior
+        self._tell, self._prior, self._class_of = told, prior, class_of
 
     def answer(self, ask: Ask) -> Advice:
         """The answer to a question of the core."""
@@ -79,7 +81,7 @@ class TunerAdviser:
                 return Advice(()) if own.search is None else self._next(own, own.search)
             if own.search is None:
                 return self._default_told(own, ask.trial)
-            return self._told(own, own.search, ask.trial)
+            return self._told(own, own.search, self._of_same_jobs(own.search, ask.trial))
         except Exception as defect:  # no run ends for a search
             return self._over(own, f"the tuner failed: {defect!r}")
 
@@ -123,6 +125,22 @@ class TunerAdviser:
         if len(own.trials) >= self._goal.budget:
             return self._over(own, Ending.BUDGET.value)
         return self._next(own, search)
+
+    def _of_same_jobs(self, search: Search, trial: Trial) -> Trial:
+        """A trial as if it were of the jobs that the search began with: those of the same classes stand for them."""
+        names = sorted(job.name for job in search.yardstick.jobs)
+        if trial.times_s.keys() <= set(names):
+            return trial
+        by_class: dict[str, list[str]] = {}
+        for name in sorted(trial.times_s):
+            by_class.setdefault(self._class_of(name), []).append(name)
+        stands = {own: by_class[self._class_of(own)].pop(0) for own in names if by_class.get(self._class_of(own))}
+
+        def renamed(values: Mapping[str, float]) -> dict[str, float]:
+            return {own: values[name] for own, name in stands.items() if name in values}
+
+        times_s, shares, rates = map(renamed, (trial.times_s, trial.shares, trial.rates))
+        return replace(trial, times_s=times_s, shares=shares, rates=rates)
 
     def _without(self, own: PackingSearch, search: Search, left: Space) -> Search:
         """The same search with the knobs that are left: it keeps trials in which the others were at their default."""

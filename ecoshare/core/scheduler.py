@@ -507,17 +507,14 @@ class Scheduler:
 
     def _is_ready(self, device: str) -> bool:
         """Whether nobody is about to come or to be measured there: a packing that is searched should last."""
-        if self._packer is not None:
-            if not self._packer.is_settled(device):
-                return False
-        elif self._starting:
-            return False
         lanes = self._room.devices[device]
-        if self._packer is None and len(self._seating.waiting) and any(len(lane.jobs) < lane.places for lane in lanes):
+        if any(self._profiling.occupies(lane) for lane in lanes):
             return False
-        return not any(self._profiling.occupies(lane) for lane in lanes) and all(
-            self._profiling.settled(job) for lane in lanes for job in lane.jobs.values()
-        )
+        if self._packer is not None:
+            return self._packer.is_settled(device) and all(map(self._profiling.settled, self._packer.present(lanes)))
+        may_come = len(self._seating.waiting) and any(len(lane.jobs) < lane.places for lane in lanes)
+        everybody = (job for lane in lanes for job in lane.jobs.values())
+        return not self._starting and not may_come and all(map(self._profiling.settled, everybody))
 
     @staticmethod
     def _devices_of(job: Job) -> tuple[str, ...]:

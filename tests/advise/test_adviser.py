@@ -90,6 +90,27 @@ def test_equal_questions_get_equal_answers() -> None:
     assert carry_out(adviser(device), device) == carry_out(adviser(device), device)
 
 
+def test_other_jobs_of_the_same_classes_go_on_with_the_search() -> None:
+    device = Device()
+    expected, best = carry_out(adviser(device), device)
+    tuned = TunerAdviser(
+        device.space, device.default, lambda _job: Alone(None, None), GOAL, class_of=lambda name: name[0]
+    )
+    advice, tried = tuned.answer(ask(None)), []
+    while not advice.over:
+        tried.append(advice.setting)
+        trial = device.run(advice.setting)
+        if len(tried) > 2:
+            names = {"a": f"a{len(tried)}", "b": f"b{len(tried)}"}
+            values = {
+                each: {names[job]: value for job, value in getattr(trial, each).items()}
+                for each in ("times_s", "shares")
+            }
+            trial = replace(trial, **values)
+        advice = tuned.answer(ask(trial))
+    assert (tried, advice) == (expected, best)
+
+
 def test_a_default_that_is_disturbed_is_measured_again_and_then_given_up() -> None:
     device, tuned = Device(), adviser(Device())
     disturbed = Trial((), TrialStatus.CONTAMINATED, power_w=100.0, throttles=("temperature",))
