@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from ecoshare.advise.advice import Alone, Goal
 from ecoshare.advise.adviser import TunerAdviser
-from ecoshare.core.commands import Command
+from ecoshare.core.commands import Command, ProfileJob
 from ecoshare.core.events import Config, Event, Profiled, Setting, Solo
 from ecoshare.core.outlook import Forecast
 from ecoshare.core.policies import POLICIES
@@ -154,8 +154,7 @@ def simulate(
     named = {each.name: each.job_class for each in jobs}
 
     def told(event: Event, commands: list[Command]) -> None:
-        for command in commands:
-            windows.update({command.id: named[command.job]} if type(command).__name__ == "ProfileJob" else {})
+        windows.update({command.id: named[command.job] for command in commands if isinstance(command, ProfileJob)})
         if isinstance(event, Profiled) and event.solo is not None:
             solos[windows[event.command]] = event.solo
         watch(event, commands)

@@ -18,12 +18,8 @@ join is made here, once, in a form that the predictor does not have, and with pa
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import json
 import math
 import re
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -40,6 +36,18 @@ from ecoshare.hardware.gpu_knobs import GPU_CLOCK, POWER_LIMIT
 from ecoshare.hardware.knob import UNLOCKED
 from ecoshare.simulate.gpus import IDLE_SHARE
 from ecoshare.simulate.traces import speeds
+from energy_curves import (
+    CLOCKS_MHZ,
+    Workload,
+    a4000,
+    between,
+    by_cap,
+    by_clock,
+    measured_workloads,
+    monotone,
+    titan,
+    uniform,
+)
 from tuner import Knob, Role, Space
 from tuner.space import Value
 
@@ -48,10 +56,6 @@ Array = NDArray[np.float64]
 NOISE, DRIFT = 0.02, 0.02
 _DRIFT_PERIOD_S = (480.0, 720.0)
 
-_CLOCKS_MHZ = (795.0, 900.0, 1005.0, 1110.0, 1215.0, 1320.0, 1425.0, 1530.0)
-"""Of a V100; the lowest is about as far below the highest as the kernels were measured."""
-_MEMORY_BOUND = 1.8
-"""A kernel that is slowed by less than this at half the clock waits for memory."""
 _MEMORY_SHARES = {"ResNet-50": 0.346, "Transformer": 0.421}
 """Part of the kernels' time that waits for memory: Orion's for ResNet-50 and Transformer-XL on a V100 (its
 `summary.csv`). Of others it is drawn, 0.1 to 0.7."""
@@ -83,11 +87,6 @@ _PERSISTENT_SHARE = 0.7
 _CAP_STEP_W = 2.5
 _NEAR = 0.7
 """Of its limit, what a workload draws on average that the limit slows: its phases differ. Slower with less is noise."""
-_A4000_W = 140.0
-"""Its power limit, from the data sheet: the table has no idle watts."""
-
-_Workload = tuple[str, str, str, int]
-"""Dataset, network, optimizer, batch size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +198,7 @@ class MeasuredWorld:
         """
         self.classes = tuple(classes)
         self.idle_w, self.memory_bytes = IDLE_SHARE * limits_w[-1], _MEMORY_BYTES
-        clock = Knob(GPU_CLOCK, _CLOCKS_MHZ[:-1], Role.CORE_CLOCK, {UNLOCKED: _CLOCKS_MHZ[-1]})
+        clock = Knob(GPU_CLOCK, CLOCKS_MHZ[:-1], Role.CORE_CLOCK, {UNLOCKED: CLOCKS_MHZ[-1]})
         self.space = Space.product(clock, Knob(POWER_LIMIT, tuple(limits_w), Role.POWER_LIMIT))
         self.default: dict[str, Value] = {GPU_CLOCK: UNLOCKED, POWER_LIMIT: limits_w[-1]}
         self._seed, self._known, self._pairs = seed, dict(classes), dict(pairs)
@@ -268,14 +267,14 @@ class MeasuredWorld:
 
     def noise(self, key: str, at_s: float) -> float:
         """What a measurement is too large by: log-normal, 2 %, its own for each key and moment."""
-        return math.exp(NOISE * NormalDist().inv_cdf(_uniform(self._seed, "noise", key, float(at_s))))
+        return math.exp(NOISE * NormalDist().inv_cdf(uniform(self._seed, "noise", key, float(at_s))))
 
     def _drift(self, at_s: float, device: str) -> tuple[float, float]:
         """By what factors speeds and watts are off: a warm chip draws more, and is slower for a part of that."""
 
         def wave(name: str) -> float:
-            period_s = _between(*_DRIFT_PERIOD_S, self._seed, device, name, "period")
-            return math.sin(2.0 * math.pi * (at_s / period_s + _uniform(self._seed, device, name, "phase")))
+            period_s = between(*_DRIFT_PERIOD_S, self._seed, device, name, "period")
+            return math.sin(2.0 * math.pi * (at_s / period_s + uniform(self._seed, device, name, "phase")))
 
         warmth = wave("warmth")
         return 1.0 + 0.5 * DRIFT * (wave("speed") - warmth), 1.0 + DRIFT * warmth
@@ -337,7 +336,7 @@ def load(data: Path, seed: int, gpu: str = "v100") -> MeasuredWorld:
         if table[key][beside][0]
     }
     solo_s = {one: 1.0 / table[key]["null"] for key, one in single.items() if any(pair[0] == one for pair in pairs)}
-    workloads, kernels = _workloads(data), [*_titan(data), _a4000(data)]
+    workloads, kernels = measured_workloads(data), [*titan(data), a4000(data)]
     limits_w = np.unique([limit for points in workloads.values() for limit in points])
     idle_w = IDLE_SHARE * float(limits_w[-1])
     most_w = max(points[limits_w[-1]][1] for points in workloads.values()) - idle_w
@@ -346,13 +345,13 @@ def load(data: Path, seed: int, gpu: str = "v100") -> MeasuredWorld:
     def made(name: str) -> _JobClass:
         points = workloads[_stand_in(name, workloads, seed)]
         cap_logs = np.log([(points[limit][0], points[limit][1] - idle_w) for limit in limits_w]).T
-        cap_logs = np.stack([_monotone(cap_logs[0, ::-1])[::-1], _monotone(cap_logs[1])])
+        cap_logs = np.stack([monotone(cap_logs[0, ::-1])[::-1], monotone(cap_logs[1])])
         work = min(1.0, math.exp(cap_logs[1, -1]) / most_w)
-        share = _MEMORY_SHARES.get(_family(name)[0], _between(0.1, 0.7, seed, name, "memory share"))
-        clock_logs = _by_clock(kernels, work, share, seed, name)
-        cap_logs = _by_cap(caps_w, limits_w, idle_w, cap_logs, clock_logs)
+        share = _MEMORY_SHARES.get(_family(name)[0], between(0.1, 0.7, seed, name, "memory share"))
+        clock_logs = by_clock(kernels, work, share, seed, name)
+        cap_logs = by_cap(caps_w, limits_w, idle_w, cap_logs, clock_logs)
         delays = [1.0 - speed for (_, beside), speed in pairs.items() if beside == name]
-        busy = 0.5 * (math.sqrt(work) + sum(delays) / len(delays)) * _between(0.9, 1.1, seed, name, "busy")
+        busy = 0.5 * (math.sqrt(work) + sum(delays) / len(delays)) * between(0.9, 1.1, seed, name, "busy")
         return _JobClass(
             solo_s=solo_s[name],
             memory=_memory(name),
@@ -361,10 +360,10 @@ def load(data: Path, seed: int, gpu: str = "v100") -> MeasuredWorld:
             clock_times=np.exp(clock_logs[0]),
             clock_w=np.exp(clock_logs[1] + cap_logs[1, -1]),
             busy=busy,
-            memory_busy=busy * share * _between(0.9, 1.1, seed, name, "memory busy"),
-            swell=_between(-0.8, 0.8, seed, name, "swell"),
-            crowd=_between(0.2, 0.8, seed, name, "crowd"),
-            overlap=_between(0.05, 0.3, seed, name, "overlap"),
+            memory_busy=busy * share * between(0.9, 1.1, seed, name, "memory busy"),
+            swell=between(-0.8, 0.8, seed, name, "swell"),
+            crowd=between(0.2, 0.8, seed, name, "crowd"),
+            overlap=between(0.05, 0.3, seed, name, "overlap"),
         )
 
     world = MeasuredWorld(seed, {name: made(name) for name in solo_s}, pairs, tuple(map(float, limits_w)), caps_w)
@@ -396,16 +395,6 @@ def mix(world: MeasuredWorld, seed: int, jobs: int) -> list[MixJob]:
     return made
 
 
-def _uniform(*key: object) -> float:
-    """In (0, 1), the same for the same key in every process."""
-    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
-    return (int.from_bytes(digest) + 0.5) / 2.0**64
-
-
-def _between(low: float, high: float, *key: object) -> float:
-    return low + (high - low) * _uniform(*key)
-
-
 def _family(name: str) -> tuple[str, int]:
     """Of `LM (batch size 5)`: `LM` and 5; the size is 0 where there is none."""
     family, _, size = name.removesuffix(")").partition(" (batch size ")
@@ -420,90 +409,10 @@ def _memory(name: str) -> MemoryDemand:
     return MemoryDemand(persistent, int(peak_gib * 2**30) - persistent)
 
 
-def _workloads(data: Path) -> dict[_Workload, dict[float, tuple[float, float]]]:
-    """(Seconds an epoch, watts) by power limit, of each workload that Zeus measured."""
-    found: dict[_Workload, dict[float, tuple[float, float]]] = defaultdict(dict)
-    with (data / "zeus_nsdi23" / "summary_power_v100.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            key = row["dataset"], row["network"], row["optimizer"], int(row["batch_size"])
-            found[key][float(row["power_limit"])] = float(row["time_per_epoch"]), float(row["average_power"])
-    return dict(found)
-
-
-def _stand_in(name: str, workloads: Collection[_Workload], seed: int) -> _Workload:
+def _stand_in(name: str, workloads: Collection[Workload], seed: int) -> Workload:
     """The workload that a class stands for; where its name says nothing, any."""
     family, size = _family(name)
     alike = [each for each in workloads if each[:2] == _STAND_INS.get(family)]
     if not alike:
-        return sorted(workloads)[int(len(workloads) * _uniform(seed, name, "stand-in"))]
+        return sorted(workloads)[int(len(workloads) * uniform(seed, name, "stand-in"))]
     return min(alike, key=lambda each: (abs(math.log(each[3] / size)), each))
-
-
-def _titan(data: Path) -> list[Array]:
-    """Curves of the micro-benchmarks of gpuPTXModel at the higher memory clock."""
-    folder, blocks = data / "gpuptxmodel", list[list[list[float]]]()
-    for line in (folder / "microbenchmarks__aggregated_dataset_gtxtitanx.csv").read_text().splitlines():
-        if "," not in line:
-            blocks.append([])
-        else:
-            blocks[-1].append([float(cell) for cell in line.split(",")])
-    idle_w = np.array((folder / "idle_pows_gtxtitanx.txt").read_text().split(), dtype=float)
-    curves = []
-    for block in blocks:
-        rows = np.array([row for row in block if row[0] == max(each[0] for each in block)])
-        curves.append(_curve(rows[:, 1], rows[:, 2], rows[:, 3] - idle_w[-len(rows) :]))
-    return curves
-
-
-def _a4000(data: Path) -> Array:
-    """The curve of Kernel Tuner's FP32 kernel, by the clocks that were achieved."""
-    path = data / "kernel_tuner" / "synthetic_fp32_cache_NVIDIA_RTX_A4000.json"
-    points = json.loads(path.read_text())["cache"].values()
-    rows = np.array(sorted((each["core_freq"], each["time"], each["nvml_power"]) for each in points))
-    return _curve(rows[:, 0], rows[:, 1], rows[:, 2] - IDLE_SHARE * _A4000_W)
-
-
-def _curve(mhz: Array, times: Array, active_w: Array) -> Array:
-    """(2, n_clocks) logarithms of time and active watts at the world's clocks, over those at the highest."""
-    logs = np.stack([_monotone(np.log(times)[::-1])[::-1], _monotone(np.log(active_w))])
-    logs -= logs[:, [-1]]
-    asked = np.log(np.array(_CLOCKS_MHZ) / _CLOCKS_MHZ[-1])
-    return np.stack([np.interp(asked, np.log(mhz / mhz[-1]), row) for row in logs])
-
-
-def _monotone(values: Array) -> Array:
-    """The values where they rise; else half way between the rising curves above and below them."""
-    above, below = np.maximum.accumulate(values), np.minimum.accumulate(values[::-1])[::-1]
-    middle: Array = 0.5 * (above + below)
-    return middle
-
-
-def _by_clock(kernels: Sequence[Array], work: float, share: float, seed: int, name: str) -> Array:
-    """(2, n_clocks) the curve of a class: the device is at work for a part of its time at the highest clock.
-
-    The mean of logarithms, so that what the device spends on an iteration is what it spends on the kernels.
-
-    Args:
-        work: That part; `share` is the part of it that waits for memory.
-    """
-    computing = [each for each in kernels if each[0, 0] >= math.log(_MEMORY_BOUND)]
-    waiting = [each for each in kernels if each[0, 0] < math.log(_MEMORY_BOUND)]
-    one, other = (
-        group[int(len(group) * _uniform(seed, name, kind))]
-        for group, kind in ((computing, "computing"), (waiting, "waiting"))
-    )
-    kernel = (1.0 - share) * one + share * other
-    active_w = _monotone(kernel[1] + (1.0 - work) * kernel[0])
-    return np.stack([work * kernel[0], active_w - active_w[-1]])
-
-
-def _by_cap(caps_w: Array, limits_w: Array, idle_w: float, by_limit: Array, by_clock: Array) -> Array:
-    """(2, n_caps) the curve by limits at each cap; below the lowest limit a class draws no more than the cap, and is
-    slowed as by the clocks with which it draws so much less, on and on."""
-    logs = np.stack([np.interp(np.log(caps_w), np.log(limits_w), row) for row in by_limit])
-    lower = caps_w < limits_w[0]
-    logs[1, lower] = np.minimum(by_limit[1, 0], np.log(caps_w[lower] - idle_w))
-    less = logs[1, lower] - by_limit[1, 0]
-    beyond = np.minimum(0.0, less - by_clock[1, 0]) * by_clock[0, 0] / by_clock[1, 0]
-    logs[0, lower] = by_limit[0, 0] + np.interp(less, by_clock[1], by_clock[0]) + beyond
-    return logs

@@ -23,7 +23,7 @@ Prior of the hyperparameters and the search for them: Rasmussen, Williams, "Gaus
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -170,18 +170,6 @@ class Interference:
             np.array([math.fsum(logs[side]) / len(logs[side]) for side in sides]),
             np.array([len(logs[side]) for side in sides], dtype=np.float64),
         )
-
-
-def group(pair_speed: Callable[[int, int], float], count: int) -> list[float]:
-    """Speeds of `count` jobs beside each other: the delays that each neighbour alone would cause add up.
-
-    Args:
-        pair_speed: Of the job at the first place beside that at the second, over that alone.
-    """
-    delays = [
-        math.fsum(1.0 / pair_speed(one, other) - 1.0 for other in range(count) if other != one) for one in range(count)
-    ]
-    return [1.0 / (1.0 + delay) for delay in delays]
 
 
 def _expected(known: Sequence[Traits], beside: float) -> Array:  # (n_classes, n_classes)

@@ -14,7 +14,6 @@ stopped nor restarted: they get a rank behind it, and go on in another lane wher
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from ecoshare.core.commands import AskOutlook, MoveJob
@@ -44,20 +43,6 @@ they would change places for ever."""
 _MEMBER, _BEHIND = 0, 1
 
 _HERE = frozenset({JobState.STARTING, JobState.RUNNING})
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Who runs beside each other on a device from now on, and why.
-
-    Attributes:
-        behind: Jobs that are there, and not in the group.
-    """
-
-    device: str
-    group: Group
-    members: tuple[Job, ...]
-    behind: tuple[Job, ...]
 
 
 class Packer:
@@ -236,11 +221,11 @@ class Packer:
 
     # How those that run are arranged
 
-    def rearrange(self, device: str, at_s: float) -> tuple[list[MoveJob], Choice | None]:
-        """Let the best group of those that are there run; the moves for it, and what was chosen if that is new."""
+    def rearrange(self, device: str, at_s: float) -> tuple[list[MoveJob], bool]:
+        """Let the best group of those that are there run; the moves for it, and whether it is another one."""
         here = self._here(device)
         if not here or self._is_held(device) or self._has_gang(device):
-            return [], None
+            return [], False
         found = self._choose(here, device, at_s)
         assert found is not None, "somebody is there"
         group, members = found
@@ -249,15 +234,11 @@ class Packer:
         if set(now) != set(members) and members[0] in now:
             kept = self._grouping.of([self._candidate(job, at_s) for job in now])
             if len(now) <= self._largest and kept.cost * (1.0 - GAIN) <= group.cost and kept.keeps_limits:
-                group, members = kept, now
+                members = now
         is_new = set(now) != set(members)
         for job in here:
             job.level = _MEMBER if job in members else _BEHIND
-        moves = self._moves_for(device, members, [job for job in here if job not in members])
-        if not is_new:
-            return moves, None
-        behind = tuple(job for job in here if job not in members)
-        return moves, Choice(device, group, tuple(members), behind)
+        return self._moves_for(device, members, [job for job in here if job not in members]), is_new
 
     def _moves_for(self, device: str, members: Sequence[Job], behind: Sequence[Job]) -> list[MoveJob]:
         """One member in each lane, and nobody else in a lane without one."""

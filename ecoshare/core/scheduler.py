@@ -435,11 +435,10 @@ class Scheduler:
         packer.look(at_s)
         commands = self._seat(at_s)
         for name, lanes in self._room.devices.items():
-            moves, choice = packer.rearrange(name, at_s)
+            moves, is_new = packer.rearrange(name, at_s)
             commands += moves
-            if choice is not None:
-                for lane in lanes:
-                    commands += self._shares(lane)
+            if is_new:
+                commands += [command for lane in lanes for command in self._shares(lane)]
         return [*commands, *packer.ask(), *self._settings()]
 
     def _is_held(self, device: str) -> bool:

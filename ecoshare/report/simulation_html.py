@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
+from ecoshare.core.outlook import BESIDE
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.measure.meter import MODELLED
@@ -24,7 +25,6 @@ from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.gpus import BUSY_SHARE, IDLE_SHARE
 from ecoshare.simulate.result import UNFAIR, Result
 from ecoshare.simulate.traces.trace import Trace
-from ecoshare.simulate.world import BESIDE
 
 
 def write_simulation_report(

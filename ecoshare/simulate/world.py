@@ -8,13 +8,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ecoshare.core.events import Setting, Solo
+from ecoshare.core.outlook import BESIDE
 from ecoshare.simulate.gpus import Gpu
 from ecoshare.simulate.pairs import Pairs
 from ecoshare.simulate.traces.trace import TraceJob
-
-BESIDE = 0.68
-"""Speed of a job beside another on the same GPU, over its speed alone, where nothing is known of the two: half of the
-median combined speed of 1.37 of all pairs that Gavel measured on a V100 (Narayanan et al., OSDI 2020)."""
 
 
 class Truth(Protocol):

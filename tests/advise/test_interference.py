@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ecoshare.advise.interference import ENOUGH, SHIPPED, Interference, Seen, Traits, _Kernel, group
-from ecoshare.core.outlook import BESIDE
+from ecoshare.advise.interference import ENOUGH, SHIPPED, Interference, Seen, Traits, _Kernel
+from ecoshare.core.events import PairSpeed
+from ecoshare.core.outlook import BESIDE, Outlook
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 STRANGER = "nobody knows it"
@@ -169,14 +171,20 @@ def test_the_slopes_are_those_of_the_covariance(seed: int) -> None:
         assert slope == pytest.approx((up - down) / 2e-5, rel=1e-4, abs=1e-6), name
 
 
+def group(speeds: dict[tuple[str, str], float], classes: Sequence[str]) -> tuple[float, ...]:
+    outlook = Outlook()
+    outlook.foreseen([PairSpeed(*pair, speed, 0.0) for pair, speed in speeds.items()], {})
+    return outlook.forecast(classes).speeds
+
+
 @given(st.integers(1, 6), st.floats(0.05, 1.0))
 def test_delays_of_several_neighbours_add_up(count: int, speed: float) -> None:
-    together = group(lambda one, other: speed, count)
+    together = group({("a", "a"): speed}, ["a"] * count)
     assert together == pytest.approx([1.0 / (1.0 + (count - 1) * (1.0 / speed - 1.0))] * count)
 
 
 def test_a_group_of_two_is_the_pair() -> None:
-    assert group(lambda one, other: (0.5, 0.8)[one], 2) == pytest.approx([0.5, 0.8])
+    assert group({("a", "b"): 0.5, ("b", "a"): 0.8}, "ab") == pytest.approx([0.5, 0.8])
 
 
 def test_it_loads_no_torch_and_no_scipy() -> None:

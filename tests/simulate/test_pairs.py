@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from ecoshare.cli import app
 from ecoshare.core.commands import Command, KillJob
 from ecoshare.core.events import Config, Event, IterationsDone
+from ecoshare.core.outlook import BESIDE
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UsageError
 from ecoshare.simulate.cluster import Cluster
@@ -26,7 +27,7 @@ from ecoshare.simulate.simulator import Simulator
 from ecoshare.simulate.traces.own import write
 from ecoshare.simulate.traces.reading import read as read_trace
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, in_order
-from ecoshare.simulate.world import BESIDE, World
+from ecoshare.simulate.world import World
 from tests.simulate.trace_files import data, needs_data
 
 GPU = GPUS["v100"]
