@@ -74,7 +74,7 @@ class Supervisor:
         while True:
             try:
                 line = await self._reader.readline()
-            except ConnectionResetError:
+            except ConnectionError:  # reset, or broken by what we wrote meanwhile
                 return
             if not line.endswith(b"\n"):
                 return

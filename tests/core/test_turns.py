@@ -280,5 +280,6 @@ def test_absences_starve_nobody_and_nobody_waits_past_the_bound(jobs: list[Simul
     longest_s = max(job.iteration_s for job in jobs)
     for job in jobs:
         can_use = job.iteration_s / (job.iteration_s + job.away_s + longest_s) if job.away_s else 1.0
-        assert job.held_s / lane.now_s > 0.8 * min(can_use, 1 / len(jobs))
+        # Of several that are there, more than one may go before it.
+        assert job.held_s / lane.now_s > 0.7 * min(can_use, 1 / len(jobs))
         assert job.longest_wait_s <= lane.bound_s + 1e-9
