@@ -4,6 +4,13 @@
 It sets nothing on the GPU: no clocks, limits or modes. With several lanes ecoshare starts an MPS daemon of its own and
 ends it.
 
+First the mix, the loop over packing, lanes and quantum with measured joules:
+
+* energy and time of eight small jobs one after the other, all at once under time slices and under MPS, and shared by
+  ecoshare; and whether each lost the same, bit for bit, in all ways (mix_figures.py).
+
+Then the checks, as far as the nine minutes go; `--only mix` and `--only checks` are for one of the two:
+
 * the same losses alone and shared (deterministic algorithms on), in one lane and in two;
 * what a hand-over costs with the device drained;
 * the example mix one after the other, in one lane, in two lanes with MPS and without;
@@ -11,6 +18,8 @@ ends it.
 * profiles: P, T and context against the allocator and nvidia-smi, joules an iteration over three windows, idle power,
   and what is attributed to two jobs side by side against what they take alone (gpu_profiles.py);
 * which knobs the board offers, read and not set.
+
+`--device cpu` runs the mix on the processors, small and without joules, to try out everything but the GPU.
 """
 
 from __future__ import annotations
@@ -18,15 +27,29 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import gpu_profiles
+import mix_figures
 from benchmarking import ROOT, Figure, main, say
+
+LIMIT_S = 520.0
+"""For everything but torch's own start and the end: nine minutes are 540 s."""
+
+LENGTH_S, QUICK_LENGTH_S = 20.0, 2.0
+"""Of each job of the mix alone."""
+
+KEPT_S = 20.0
+"""Of that time, not for the ways of the mix: so that the figures of those that were done are not lost."""
 
 EXAMPLES = ROOT / "examples"
 SIZES = {
@@ -82,39 +105,118 @@ def alone() -> tuple[dict[str, bytes], float]:
     return printed, time.monotonic() - began_s
 
 
+class OutOfTime(BaseException):
+    """The time for a part of the check is over; no `except Exception` on the way may keep it."""
+
+
+@contextmanager
+def within(limit_s: float) -> Iterator[None]:
+    """Let this take so long at most. A command under way is killed, and ends what it has started.
+
+    Raises:
+        OutOfTime: It took longer.
+    """
+
+    def over(_number: int, _frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Clock:
+    """The time that is left for the whole check."""
+
+    def __init__(self, limit_s: float = LIMIT_S) -> None:
+        """It begins now."""
+        self._until_s = time.monotonic() + limit_s
+
+    def left_s(self) -> float:
+        """Until all must be over."""
+        return self._until_s - time.monotonic()
+
+    def take(self, part: str, measure: Callable[[], list[Figure]]) -> list[Figure]:
+        """The figures of a part; why there are none, where it fails or no time is left."""
+        say(f"{part}: {self.left_s():.0f} s left")
+        try:
+            with within(self.left_s()):
+                return measure()
+        except OutOfTime:
+            return [Figure(part, None, "", note=f"not done within the {LIMIT_S:g} s of the whole check")]
+        except Exception as error:  # the other parts go on
+            return [Figure(part, None, "", note=f"{type(error).__name__}: {str(error)[-300:]}")]
+
+
 def measure(options: argparse.Namespace) -> list[Figure]:
     """All figures."""
     import torch
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started must be ended then, too
+    clock = Clock()
+    if options.device == "cpu":
+        return _mix(clock, "cpu", options.length or QUICK_LENGTH_S)
     if not torch.cuda.is_available():
         return [Figure("GPU", None, "", note="this machine has none")]
     figures = [Figure("GPUs", torch.cuda.device_count(), "", note=torch.cuda.get_device_name(0))]
-    printed, in_turn_s = alone()
-    again, _ = alone()
-    repeat = [name for name in printed if printed[name] == again[name] and not printed[name].startswith(b"failed")]
-    figures.append(Figure("examples that repeat alone", len(repeat), "of 6", note=", ".join(repeat)))
-    figures.append(Figure("one after the other", in_turn_s, "s"))
-    figures += _knobs()
+    if options.only != "checks":
+        figures += _mix(clock, "cuda", options.length or (QUICK_LENGTH_S if options.quick else LENGTH_S))
+    if options.only != "mix":
+        figures += checks(clock)
+    say("done")
+    return figures
+
+
+def _mix(clock: Clock, device: str, length_s: float) -> list[Figure]:
+    return clock.take("mix", lambda: mix_figures.measure(device, length_s, lambda: clock.left_s() - KEPT_S))
+
+
+def checks(clock: Clock) -> list[Figure]:
+    """All but the mix."""
+    figures = clock.take("knobs", _knobs)
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
         folder = Path(name)
-        ways = {
-            "one lane": ("--lanes", "1", "--jobs-per-lane", "6", "--no-profiles"),
-            "two lanes": ("--lanes", "2", "--jobs-per-lane", "3", "--no-profiles"),
-        }
-        for way, lanes in ways.items():
-            summary, run, wall_s = share(folder / way.replace(" ", "-"), examples(), *lanes)
-            same = [each for each in repeat if (run / "jobs" / each / "stdout.log").read_bytes() == printed[each]]
-            mps = json.loads((run / "environment.json").read_text()).get("mps", "")
-            figures.append(Figure(f"same losses, {way}", len(same), f"of {len(repeat)}", f">= {len(repeat)}", mps))
-            figures.append(Figure(f"shared, {way}", wall_s, "s", note=mps))
-            bad = [f"{job['name']}: {job['error']}" for job in summary["jobs"] if job["error"]]
-            figures += [Figure(f"failed in {way}", None, "", note=each) for each in bad]
-            handed = sum(job["handovers"] or 0 for job in summary["jobs"])
-            figures.append(Figure(f"hand-overs, {way}", handed, ""))
-        figures += _without_mps(folder)
-        figures += _out_of_memory(folder, printed)
-        figures += gpu_profiles.check(folder, share)
-    say("done")
+        printed: dict[str, bytes] = {}
+        figures += clock.take("same losses alone and shared", lambda: _losses(folder, printed))
+        figures += clock.take("two lanes without MPS", lambda: _without_mps(folder))
+        if "vae" in printed:
+            figures += clock.take("out of memory", lambda: _out_of_memory(folder, printed))
+        figures += clock.take("profiles", lambda: gpu_profiles.check(folder, share))
+    return figures
+
+
+def _losses(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
+    """The examples alone, twice, and shared.
+
+    Args:
+        printed: Is filled with what each prints alone.
+    """
+    first, in_turn_s = alone()
+    printed.update(first)
+    again, _ = alone()
+    repeat = [name for name in printed if printed[name] == again[name] and not printed[name].startswith(b"failed")]
+    figures = [
+        Figure("examples that repeat alone", len(repeat), "of 6", note=", ".join(repeat)),
+        Figure("one after the other", in_turn_s, "s"),
+    ]
+    ways = {
+        "one lane": ("--lanes", "1", "--jobs-per-lane", "6", "--no-profiles"),
+        "two lanes": ("--lanes", "2", "--jobs-per-lane", "3", "--no-profiles"),
+    }
+    for way, lanes in ways.items():
+        summary, run, wall_s = share(folder / way.replace(" ", "-"), examples(), *lanes)
+        same = [each for each in repeat if (run / "jobs" / each / "stdout.log").read_bytes() == printed[each]]
+        mps = json.loads((run / "environment.json").read_text()).get("mps", "")
+        figures.append(Figure(f"same losses, {way}", len(same), f"of {len(repeat)}", f">= {len(repeat)}", mps))
+        figures.append(Figure(f"shared, {way}", wall_s, "s", note=mps))
+        bad = [f"{job['name']}: {job['error']}" for job in summary["jobs"] if job["error"]]
+        figures += [Figure(f"failed in {way}", None, "", note=each) for each in bad]
+        handed = sum(job["handovers"] or 0 for job in summary["jobs"])
+        figures.append(Figure(f"hand-overs, {way}", handed, ""))
     return figures
 
 
@@ -166,4 +268,10 @@ def _out_of_memory(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    main("gpu_check", __doc__, measure)
+
+    def more(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries out the mix")
+        parser.add_argument("--length", type=float, metavar="S", help="seconds of each job of the mix alone")
+        parser.add_argument("--only", choices=("mix", "checks"), help="a part of it")
+
+    main("gpu_check", __doc__, measure, more)

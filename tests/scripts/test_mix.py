@@ -1,0 +1,143 @@
+"""The parts of gpu_check.py that need no GPU: its mix repeats, its ways fail with a reason, and nobody is left."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+
+import gpu_check
+import mix_bench
+import mix_job
+from benchmarking import Figure
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.hardware import devices, mps
+from ecoshare.measure.meter import MODELLED, MeterInfo, Reading
+from ecoshare.runtime import sweep
+from mix_bench import Bench, Job, Way, WayFailed, private_daemon
+from mix_figures import same_losses
+from mix_ways import at_once, metered, one_after_the_other
+
+CONTROL = """#!/bin/sh
+[ -e "$CUDA_MPS_PIPE_DIRECTORY/control" ] && exit {asked}
+touch "$CUDA_MPS_PIPE_DIRECTORY/control"
+sleep 1000 > /dev/null 2>&1 &
+"""
+"""Stands for NVIDIA's program, which is not here: a daemon that comes up and does not end when it is told to."""
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    found = Bench(devices.processors(), tmp_path, f"test-{os.getpid()}-{time.monotonic_ns()}", lambda: 60.0)
+    yield found
+    left = sweep.members(found.token)
+    sweep.end_all(found.token)
+    assert not left, "processes of a way outlived it"
+
+
+@pytest.mark.parametrize("kind", mix_job.KINDS)
+def test_a_job_of_the_mix_gives_the_same_losses_each_time(kind: str) -> None:
+    threads = torch.get_num_threads()
+    try:
+        runs = []
+        for _ in range(2):
+            mix_job.repeatable()
+            step = mix_job.trainer(kind, torch.device("cpu"))
+            runs.append([step().item() for _ in range(4)])
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_num_threads(threads)
+    assert runs[0] == runs[1]
+    assert len(set(runs[0])) > 1, "it learns something, else the same losses say nothing"
+
+
+@pytest.mark.slow
+def test_jobs_print_the_same_beside_each_other_as_one_after_the_other(bench: Bench) -> None:
+    jobs = [Job("mlp", 30), Job("loader", 3)]
+    alone = one_after_the_other(bench, jobs, 100.0)
+    beside = at_once(bench, jobs, bench.environment, 100.0)
+    assert alone.time_s == max(alone.jcts_s)
+    assert alone.printed["mlp"].count(b"loss") == mix_job.LINES
+    found = same_losses({"alone": alone, "beside": beside})
+    assert (found.value, found.met) == (2, True)
+
+
+def test_a_way_in_which_a_job_fails_has_its_reason(bench: Bench) -> None:
+    with pytest.raises(WayFailed, match=r"sorted: .*invalid choice"):
+        at_once(bench, [Job("mlp", 10**9), Job("sorted", 1)], bench.environment, 60.0)
+
+
+def test_a_way_that_takes_too_long_is_ended(bench: Bench) -> None:
+    with pytest.raises(WayFailed, match="not done after 1 s"):
+        at_once(bench, [Job("mlp", 10**9)], bench.environment, 1.0)
+
+
+def test_losses_that_differ_in_one_way_are_not_counted() -> None:
+    one = Way(1.0, [1.0], {"a": b"1", "b": b"2", "silent": b""})
+    other = Way(1.0, [1.0], {"a": b"1", "b": b"3", "silent": b""})
+    found = same_losses({"one": one, "failed": "why", "other": other})
+    assert (found.value, found.met) == (1, False)
+    assert found.note == "of 3, in 2 ways; not b, silent"
+    assert same_losses({"one": one, "failed": "why"}).value is None
+
+
+class Counter:
+    """A meter that counts how often it was read, 10 J each."""
+
+    info = MeterInfo("made", MODELLED, "gpu", "", 0.0)
+
+    def __init__(self) -> None:
+        self._reads = 0
+
+    def read(self) -> Reading:
+        self._reads += 1
+        return Reading(time.monotonic(), 10.0 * self._reads)
+
+
+def test_joules_are_those_from_the_beginning_to_the_end_of_a_way(tmp_path: Path) -> None:
+    counter = Counter()
+    bench = Bench(devices.processors(), tmp_path, "unused", lambda: 1.0, counter)
+
+    def run() -> Way:
+        counter.read()
+        return Way(1.0, [1.0], {})
+
+    assert metered(bench, run).energy_j == 20.0
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_no_daemon_is_left_that_was_started_for_the_mix(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, asked: int
+) -> None:
+    """Neither one that does not obey, nor one that came up and did not answer."""
+    program = bench.folder / mps.CONTROL
+    program.write_text(CONTROL.format(asked=asked))
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{bench.folder}:{os.environ['PATH']}")
+    monkeypatch.setattr(mix_bench, "START_S", 0.1)
+    with pytest.raises(UnfitEnvironment if asked else KeyboardInterrupt), private_daemon(bench):
+        assert sweep.members(bench.token), "the daemon runs"
+        raise KeyboardInterrupt
+    assert not sweep.members(bench.token)
+
+
+def test_what_takes_longer_than_the_check_may_is_left_out_and_the_rest_goes_on() -> None:
+    clock = gpu_check.Clock(0.2)
+
+    def slow() -> list[Figure]:
+        time.sleep(30.0)
+        return []
+
+    began_s = time.monotonic()
+    (found,) = clock.take("slow", slow)
+    assert found.value is None and "not done within" in found.note
+    assert time.monotonic() - began_s < 20.0
+    (failed,) = gpu_check.Clock(60.0).take("bad", lambda: [Figure("bad", 1 / 0, "")])
+    assert failed.note.startswith("ZeroDivisionError")
