@@ -21,6 +21,7 @@ from rich.console import Console
 
 import ecoshare
 from ecoshare import simulate_cli
+from ecoshare.advise.advice import TUNING_LIMIT, Goal
 from ecoshare.errors import (
     EcoshareError,
     Interrupted,
@@ -53,6 +54,7 @@ class Control(Enum):
     """Whether clocks and power may be set."""
 
     AUTO = "auto"
+    KNOWN = "known"
     OFF = "off"
 
 
@@ -111,12 +113,26 @@ def run(
         typer.Option(help="A parameter of the policy that is named, such as limit_1=3600; may be repeated."),
     ] = None,
     device: DeviceOption = None,
-    lanes: Annotated[int, typer.Option(help="Lanes: jobs of one lane take turns, lanes run side by side.")] = 1,
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            help="Lanes: jobs of one lane take turns, lanes run side by side. By default 3 where the policy chooses "
+            "who runs beside whom, else 1."
+        ),
+    ] = None,
     jobs_per_lane: Annotated[int | None, typer.Option(help="Most jobs that hold memory in one lane at once.")] = None,
     memory: Annotated[str | None, typer.Option(help="Most memory for all jobs, such as '8 GiB'.")] = None,
     control: Annotated[
-        Control, typer.Option(help="Whether settings that `ecoshare tune` has found may be set; off sets nothing.")
+        Control,
+        typer.Option(
+            help="Clocks and power: auto searches the best setting of each packing and uses it, known only uses what "
+            "was found before, off sets nothing."
+        ),
     ] = Control.AUTO,
+    tuning_limit: Annotated[
+        float,
+        typer.Option(help="Most that a setting may make an iteration take, over the same at the default setting."),
+    ] = TUNING_LIMIT,
     runs: RunsOption = Path("runs"),
     profiles: ProfilesOption = None,
     no_profiles: Annotated[
@@ -145,12 +161,12 @@ def run(
         if jobs is not None:
             raise UsageError("--resume takes the job file from the run; give one or the other")
         given = (policy, option, device, jobs_per_lane, memory, profiles) != (None,) * 6
-        given = given or lanes != 1 or objective != "energy"
+        given = given or lanes is not None or objective != "energy" or tuning_limit != TUNING_LIMIT
         if given or dry_run or no_profiles:
             raise UsageError(
                 "--resume takes its options from the run; only --control, --json and --no-report go with it"
             )
-        result = session.resume(resume, _progress(errors), control is Control.AUTO)
+        result = session.resume(resume, _progress(errors), control is not Control.OFF, control is Control.AUTO)
         if not result.ran:
             errors.print(f"note: every job of {resume} has ended already; there is nothing to go on with", markup=False)
     else:
@@ -173,7 +189,8 @@ def run(
             places=jobs_per_lane if jobs_per_lane is not None else planning.PLACES,
             memory_bytes=memory_bytes,
             store=None if no_profiles else ProfileStore(profiles or default_folder()),
-            control=control is Control.AUTO,
+            control=control is not Control.OFF,
+            goal=_goal(objective, tuning_limit, planning.MOST_TRIALS) if control is Control.AUTO else None,
         )
         for note in plan.notes:
             _note(note)
@@ -305,7 +322,10 @@ def tune(
     ] = None,
     args: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments of the script.")] = None,
     device: DeviceOption = None,
-    lanes: Annotated[int, typer.Option(min=1, help="Lanes of the packing, as in `ecoshare run`.")] = 1,
+    lanes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Lanes of the packing; by default one for each job, up to 3, as in `ecoshare run`."),
+    ] = None,
     knobs: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Those to set, such as gpu_clock,power_limit; by default all.")
     ] = None,
@@ -342,7 +362,7 @@ def tune(
     objective: Annotated[str, typer.Option(help="energy, edp, jct or makespan.")] = "energy",
     tuning_limit: Annotated[
         float, typer.Option(help="Most that an iteration may take, over the same at the default setting.")
-    ] = 1.1,
+    ] = TUNING_LIMIT,
     budget: Annotated[int, typer.Option(min=1, help="Most trials.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Of the search and the noise; equal ones give equal searches.")] = 0,
     noise: Annotated[
@@ -359,20 +379,17 @@ def tune(
             raise UsageError("--columns, --where and --default describe a table: name it with --replay TABLE.csv")
         if jobs is None:
             raise UsageError("give a job file or a script, or --replay TABLE.csv", "docs/tuning.md has examples")
-        from ecoshare.advise.advice import Goal
         from ecoshare.hardware.devices import find
         from ecoshare.runtime.tune import Tune
         from ecoshare.tuning_cli import knob_names, tune_live
 
-        if not (math.isfinite(tuning_limit) and tuning_limit >= 1.0):
-            raise UsageError(f"--tuning-limit {tuning_limit:g}: expected a number of at least 1")
-        goal = Goal(objective, tuning_limit, budget, seed)
+        goal = _goal(objective, tuning_limit, budget, seed)
         asked = Tune(jobs, args or [], find(device), goal, lanes, knob_names(knobs), assume_unlocked)
         tune_live(asked, profiles, runs, plot, as_json, _note)
         return
     if jobs is not None:
         raise UsageError(f"{jobs} and --replay {replay}: give one or the other")
-    if device or knobs or assume_unlocked or lanes != 1:
+    if device or knobs or assume_unlocked or lanes is not None:
         raise UsageError("--device, --lanes, --knobs and --assume-unlocked are for jobs on a device, not for --replay")
     from ecoshare.advise.columns import EXAMPLE
     from ecoshare.advise.table_file import read
@@ -408,6 +425,12 @@ def tune(
         draw(plot, tuned, searching.words(where or []), ground_of(searching, verdict))
         if not as_json:
             print(f"plot: {plot}", flush=True)
+
+
+def _goal(objective: str, tuning_limit: float, budget: int, seed: int = 0) -> Goal:
+    if not (math.isfinite(tuning_limit) and tuning_limit >= 1.0):
+        raise UsageError(f"--tuning-limit {tuning_limit:g}: expected a number of at least 1")
+    return Goal(objective, tuning_limit, budget, seed)
 
 
 app.command("simulate")(simulate_cli.simulate)
@@ -456,6 +479,18 @@ def export(
         output.write_bytes(content)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}") from error
+
+
+@app.command()
+def explain(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder; runs/latest is the newest.")],
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="One job in full; else all in short.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell why each job of a run waited, shared the device or ran alone, and what came of it."""
+    from ecoshare.report.explaining_text import show
+
+    show(run, job, as_json)
 
 
 def _note(words: str) -> None:

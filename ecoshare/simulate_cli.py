@@ -180,7 +180,7 @@ def _policies(policy: str | None, objective: str | None) -> tuple[str, ...]:
 
         if objective not in OBJECTIVES:
             raise UsageError(f"--objective {objective}: expected one of {', '.join(OBJECTIVES)}")
-        return (OBJECTIVES[objective][0],)
+        return (objective,)
     if policy is None:
         return DEFAULT_POLICIES
     names = tuple(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip()))

@@ -84,6 +84,7 @@ def tune_live(
     from ecoshare.report.tuning import TrialLines, print_result
     from ecoshare.report.tuning_picture import check_picture, draw
     from ecoshare.runtime import tune as tuning
+    from ecoshare.runtime.searching import Show
 
     if plot is not None:
         check_picture(plot)
@@ -91,7 +92,7 @@ def tune_live(
     store.make()
     errors = Console(stderr=True, highlight=False)
 
-    class Lines(tuning.Show):
+    class Lines(Show):
         """A line for each trial."""
 
         lines: TrialLines | None = None

@@ -166,7 +166,8 @@ def simulate(
     windows: dict[int, str] = {}
     goal = Goal("energy", TUNING_LIMIT, 12)
     space, default = lambda: world.space, lambda: dict(world.default)
-    adviser = TunerAdviser(space, default, alone, goal, class_of=named.__getitem__)
+    limits = {each.name: each.slowdown for each in jobs}
+    adviser = TunerAdviser(space, default, alone, goal, class_of=named.__getitem__, slowdown=limits.__getitem__)
     costs = Costs()
     simulator = Simulator(trace, Cluster(1, 1, gpu), config, Judge(world), costs, adviser.answer)
     return simulator.run(told)

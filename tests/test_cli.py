@@ -67,6 +67,8 @@ def test_mistakes_are_told_all_at_once_with_their_places(tmp_path: Path) -> None
         (("run", "--resume", "nowhere"), 2, "not a run folder"),
         (("run", "--resume", "nowhere", "--lanes", "2"), 2, "takes its options from the run"),
         (("export", "nowhere"), 2, "not a run folder"),
+        (("explain", "nowhere"), 2, "not a run folder"),
+        (("explain", ".", "a"), 2, "not a run folder"),
         (("init", "good.yaml"), 2, "--force"),
         (("fly",), 2, "No such command"),
     ],
@@ -88,9 +90,9 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD + "    env: {TOKEN: hunter2}\n")
     done = ecoshare("run", "jobs.yaml", "--device", "cpu", "--dry-run", "--json", cwd=tmp_path)
     plan = json.loads(done.stdout)
-    assert done.returncode == 0 and plan["policy"] == "fair"
+    assert done.returncode == 0 and (plan["policy"], plan["lanes"]) == ("energy", 3)
     assert plan["jobs"][0]["env"] == ["TOKEN"] and "hunter2" not in done.stdout
-    assert "`--policy energy --lanes 3` chooses" in done.stderr
+    assert plan["goal"] == {"objective": "energy", "tuning_limit": 1.1, "budget": 12, "seed": 0}
     assert not (tmp_path / "runs").exists()
 
 

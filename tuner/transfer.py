@@ -11,8 +11,21 @@ mixed with it, so that a job that is like none of them is not held back.
     trials of C alone ──► samples of C ─┘                                                ├──► prior
                                               physical model with random coefficients ───┘
 
-What it cannot do: jobs that run side by side hurt each other, and no trial of a job alone tells how. A job whose class
-was tried at one setting alone has told nothing of its response. Trials of other devices or spaces are of no use here.
+Of job j alone a sample tells the watts P_j and the time r_j, over its own at the default, at each setting. Together::
+
+    time_j  = r_j level_j e^(c_j excess)                    over its own at the default
+    level_j = 1 + (slowdown_j - 1) mean_others r_other^g    what neighbours cost, at the default and elsewhere
+    power   = idle + o sum_j share_j (P_j - idle) / level_j
+    excess  = log((power - idle) / (limit - idle))          where the power limit holds back all of them together
+
+`share_j` is the part of the time in which it is at work: turns in one lane add up to 1, jobs beside each other to more.
+The slowdown at the default is measured with the first trial. What no trial of a job alone tells is drawn: idle watts;
+g, whether neighbours cost more or less where they are slower themselves; o, how watts overlap; and, about its own trade
+of time for watts between the default and the setting that draws least, c_j. In turns all of that falls away. Each job
+is taken for a neighbour of each other one, also where some of them share a lane and others run beside it.
+
+A job whose class was tried at one setting alone has told nothing of its response. Trials of other devices or spaces are
+of no use here.
 """
 
 from __future__ import annotations
@@ -40,6 +53,16 @@ _DRAWN = 512
 
 _TIME = "time"
 
+_IN_TURNS = 1.05
+"""Shares that add up to no more, measured as they are, are of jobs that take turns."""
+_SLOWDOWN = math.log(2.0), 0.4
+"""Beside others, where it was not measured: mean and sd of the logarithm."""
+_SWELL_SD, _OVERLAP_SD, _TRADE_SD = 0.3, 0.08, 0.4
+"""Of g, and of the logarithms of o and of c over the job's own trade."""
+_IDLE = 0.2, 0.95
+"""Idle watts over the least that any job draws."""
+_LEAST_SAVED, _MOST_TRADE = 0.05, 3.0
+
 Earlier = Sequence[Trial] | Tensor
 """One job alone: its trials, or sample responses: logarithms of power and time, (n_samples, 2, n_settings)."""
 
@@ -51,10 +74,10 @@ def transferred(
     earlier: Sequence[Earlier],
     own: Mapping[str, int] | None = None,
     seed: int = 0,
+    shares: Mapping[str, float] | None = None,
+    slowdowns: Mapping[str, float] | None = None,
 ) -> Prior:
     """The prior of a packing, from jobs that were tuned alone on the same device and space.
-
-    The jobs of a packing take equal turns in one lane, so that its power is the mean of theirs.
 
     Args:
         times: Names of the new jobs' times.
@@ -62,6 +85,10 @@ def transferred(
             amount of work: only the ratio to the default is used.
         own: By the name of a time, the place in `earlier` of the same class of job. A time that is not named may be
             like any of them.
+        shares: By the name of each time, the part of the time in which its job is at work; by default they take equal
+            turns in one lane.
+        slowdowns: By the name of a time, what it takes at the default beside the others over what it takes there
+            alone; any value is possible for those that are not named, unless all take turns: then nobody is slower.
 
     Raises:
         ValueError: There is no earlier job, or one was not observed as above.
@@ -73,18 +100,70 @@ def transferred(
         known = _responses(space, default, earlier, seed)
         draw = np.random.default_rng(seed)
         count = len(known) * math.ceil(_DRAWN / len(known))
-        at = space.index(default)
-        watts, ratios = torch.zeros(count, len(space), dtype=torch.double), []
-        for name in times:
-            job = _drawn(known, None if own is None else own.get(name), count, draw)
-            watts += job[:, 0].exp() / len(times)
-            ratios.append(job[:, 1] - job[:, 1, [at]])
-        power = watts.log()
-        if space.column(Role.POWER_LIMIT) is None:
-            power = power - power[:, [at]]
-        samples = torch.stack([power, *ratios], dim=1)
+        jobs = [_drawn(known, None if own is None else own.get(name), count, draw) for name in times]
+        parts = [1.0 / len(times) if shares is None else shares[name] for name in times]
+        slower = [None if slowdowns is None else slowdowns.get(name) for name in times]
+        samples = _packed(space, space.index(default), jobs, parts, slower, draw)
         seen = Prior.of_samples((POWER, *times), samples, physical.scale_sd.tolist())
         return Prior.mixture([(1.0 - _PHYSICAL_WEIGHT, seen), (_PHYSICAL_WEIGHT, physical)])
+
+
+def _packed(
+    space: Space,
+    at: int,
+    jobs: Sequence[Tensor],
+    shares: Sequence[float],
+    slowdowns: Sequence[float | None],
+    draw: np.random.Generator,
+) -> Tensor:  # (count, 1 + n_jobs, n_settings)
+    """Sample responses of a packing, of those of its jobs alone, each (count, 2, n_settings)."""
+    count, in_turns = len(jobs[0]), sum(shares) <= _IN_TURNS
+    slow = [job[:, 1] - job[:, 1, [at]] for job in jobs]
+    watts = torch.stack([job[:, 0].exp() for job in jobs])
+    least = watts.amin(dim=(0, 2))[:, None]
+    idle = _column(draw.uniform(*_IDLE, count)) * least
+    active = watts - idle
+    levels = [torch.ones_like(each) for each in slow] if in_turns else _levels(slow, slowdowns, draw)
+    rates = [share / level for share, level in zip(shares, levels, strict=True)]
+    drawn = torch.stack([rate * each for rate, each in zip(rates, active, strict=True)]).sum(dim=0)
+    limits = space.column(Role.POWER_LIMIT)
+    excess = torch.zeros_like(drawn)
+    if not in_turns:
+        drawn = drawn * _column(draw.normal(0.0, _OVERLAP_SD, count)).exp()
+        if limits is not None:
+            excess = (drawn.log() - (torch.from_numpy(limits) - idle).clamp_min(1.0).log()).clamp_min(0.0)
+    power = (idle + drawn * (-excess).exp()).log()
+    if limits is None:
+        power = power - power[:, [at]]
+    trades = [_trade(*each, at, draw) for each in zip(slow, active, strict=True)]
+    times = [own + level.log() + trade * excess for own, level, trade in zip(slow, levels, trades, strict=True)]
+    return torch.stack([power, *(each - each[:, [at]] for each in times)], dim=1)
+
+
+def _levels(slow: Sequence[Tensor], slowdowns: Sequence[float | None], draw: np.random.Generator) -> list[Tensor]:
+    """By how much each job is slower beside the others than alone, at each setting: (count, n_settings)."""
+    count = len(slow[0])
+    swollen = [(_column(draw.normal(0.0, _SWELL_SD, count)) * each).exp() for each in slow]
+    found = []
+    for place, measured in enumerate(slowdowns):
+        slowdown = np.exp(draw.normal(*_SLOWDOWN, count)) if measured is None else np.full(count, measured)
+        others = [each for other, each in enumerate(swollen) if other != place]
+        cost = torch.stack(others).mean(dim=0) if others else torch.ones_like(slow[place])
+        found.append(1.0 + _column(np.maximum(0.0, slowdown - 1.0)) * cost)
+    return found
+
+
+def _trade(slow: Tensor, active: Tensor, at: int, draw: np.random.Generator) -> Tensor:  # (count, 1)
+    """By how much a job's time grows as its watts beyond idle fall, both as logarithms: about as from the default to
+    where it draws least."""
+    lowest = active.argmin(dim=1, keepdim=True)
+    saved = (active[:, [at]].log() - active.gather(1, lowest).log()).clamp_min(_LEAST_SAVED)
+    steepness = (slow.gather(1, lowest) / saved).clamp(0.0, _MOST_TRADE)
+    return steepness * _column(draw.normal(0.0, _TRADE_SD, len(slow))).exp()
+
+
+def _column(values: np.ndarray) -> Tensor:
+    return torch.from_numpy(values)[:, None]
 
 
 def _responses(space: Space, default: Setting, earlier: Sequence[Earlier], seed: int) -> list[Tensor]:

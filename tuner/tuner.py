@@ -101,8 +101,11 @@ class ConstrainedTuner:
             self._model = ResponseModel(space, prior, hypotheses(plain), seed)
             self._look()
 
-    def ask(self) -> Setting:
+    def ask(self, sure: float = 0.0) -> Setting:
         """The setting to try next: the default first.
+
+        Args:
+            sure: How likely it must be to keep the limits; where none that is left is, the likeliest is asked for.
 
         Raises:
             RuntimeError: Every setting has failed.
@@ -111,7 +114,8 @@ class ConstrainedTuner:
             return dict(self.default)
         if not bool(self._open.any()):
             raise RuntimeError("every setting has failed")
-        return dict(self.space.settings[int(self._score.argmax())])
+        score = self._score if sure <= 0.0 else self._score_of_likely(sure)
+        return dict(self.space.settings[int(score.argmax())])
 
     def tell(self, setting: Setting, observed: Mapping[str, float], status: Status = Status.MEASURED) -> None:
         """What came of a trial.
@@ -204,6 +208,14 @@ class ConstrainedTuner:
         values = torch.where(kept[:, told], objective[:, told], torch.inf).amin(dim=1, keepdim=True)
         # Where nothing measured keeps the limits, anything that does is an improvement; how large does not matter.
         return torch.where(values.isfinite(), values, objective.amax(dim=1, keepdim=True))
+
+    def _score_of_likely(self, sure: float) -> Tensor:  # (n,)
+        new = self._open.clone()
+        new[[self._place(trial) for trial in self.trials]] = False
+        likely = new & (self._feasible >= sure)
+        if bool(likely.any()):
+            return torch.where(likely, self._score, -torch.inf)
+        return torch.where(new, self._feasible, -torch.inf) if bool(new.any()) else self._score
 
     def _scores(self, objective: Tensor, weights: Tensor) -> Tensor:  # (n,)
         """Expected gain, the less the likelier a violation; where no sample shows any, what is likeliest to."""

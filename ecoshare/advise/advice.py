@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from ecoshare.core.events import Setting
 
+TUNING_LIMIT = 1.1
+"""Most that an iteration may take at a setting, over the same at the default setting, where nobody says."""
+
 
 @dataclass(frozen=True, slots=True)
 class Alone:
@@ -23,11 +26,13 @@ class Advice:
         setting: To be tried; the best one when the search is over, the default where nothing is feasible.
         over: Whether it is.
         note: Why, in words.
+        slower: Of the best one: most that an iteration of any job takes, over the same at the default setting.
     """
 
     setting: Setting
     over: bool = False
     note: str = ""
+    slower: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

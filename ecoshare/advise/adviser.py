@@ -6,7 +6,7 @@ that the search begins. Both drivers ask here, the live one and the simulator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ecoshare.advise.advice import Advice, Alone, Goal
@@ -55,9 +55,11 @@ class TunerAdviser:
         default: Callable[[], dict[str, float | str]],
         alone: Callable[[str], Alone],
         goal: Goal,
-        told: Callable[[Trial, Outcome | None], None] = lambda _trial, _outcome: None,
-        prior: Callable[[Space, Sequence[Job]], Prior | None] = lambda _space, _jobs: None,
+        told: Callable[[PackingSearch, Trial, Outcome | None], None] = lambda _search, _trial, _outcome: None,
+        prior: Callable[[Space, Sequence[Job], Mapping[str, float]], Prior | None] = lambda _space, _jobs, _times: None,
         class_of: Callable[[str], str] = lambda name: name,
+        slowdown: Callable[[str], float | None] = lambda _name: None,
+        ended: Callable[[PackingSearch], None] = lambda _search: None,
     ) -> None:
         """An adviser that was asked nothing.
 
@@ -65,13 +67,17 @@ class TunerAdviser:
             space: What can still be set; None where nothing can.
             default: The setting that the device was found with, for the same knobs.
             alone: By the name of a job: what is known of its class.
-            told: Called with every trial, and the search's word on it.
-            prior: Of a packing's observables; else the physical model's.
+            told: Called with every trial of a search, and the search's word on it.
+            prior: Of a packing's observables, by its jobs and their times at the default setting; else the physical
+                model's.
             class_of: Of a job, by its name: the packing may come back with other jobs of its classes.
+            slowdown: Of a job, by its name: most that it may be slower than alone; None for any.
+            ended: Called with every search that is over.
         """
         self.searches: dict[Packing, PackingSearch] = {}
         self._space, self._default, self._alone, self._goal = space, default, alone, goal
         self._tell, self._prior, self._class_of = told, prior, class_of
+        self._slowdown, self._ended = slowdown, ended
 
     def answer(self, ask: Ask) -> Advice:
         """The answer to a question of the core."""
@@ -84,6 +90,16 @@ class TunerAdviser:
             return self._told(own, own.search, self._of_same_jobs(own.search, ask.trial))
         except Exception as defect:  # no run ends for a search
             return self._over(own, f"the tuner failed: {defect!r}")
+
+    def most_s(self, jobs: Sequence[str]) -> dict[str, float]:
+        """By job: what its iterations may take by its limit, where jobs of these classes are being searched."""
+        classes = sorted(map(self._class_of, jobs))
+        for own in self.searches.values():
+            if own.search is None or own.ending or sorted(name for lane in own.packing for name in lane) != classes:
+                continue
+            times_s, most = own.default_times_s, own.search.yardstick.most
+            return {name: most[mine] * times_s[mine] for mine, name in self._stands(own.search, jobs).items()}
+        return {}
 
     def _default_told(self, own: PackingSearch, trial: Trial) -> Advice:
         if trial.status is not TrialStatus.MEASURED or trial.power_w is None:
@@ -105,7 +121,7 @@ class TunerAdviser:
             goal.tuning_limit,
             goal.budget,
             goal.seed,
-            self._prior(space, jobs),
+            self._prior(space, jobs, trial.times_s),
         )
         own.search.next()
         self._note(own, trial, own.search.told(_measured(trial)))
@@ -128,19 +144,23 @@ class TunerAdviser:
 
     def _of_same_jobs(self, search: Search, trial: Trial) -> Trial:
         """A trial as if it were of the jobs that the search began with: those of the same classes stand for them."""
-        names = sorted(job.name for job in search.yardstick.jobs)
-        if trial.times_s.keys() <= set(names):
+        stands = self._stands(search, trial.times_s)
+        if all(own == name for own, name in stands.items()):
             return trial
-        by_class: dict[str, list[str]] = {}
-        for name in sorted(trial.times_s):
-            by_class.setdefault(self._class_of(name), []).append(name)
-        stands = {own: by_class[self._class_of(own)].pop(0) for own in names if by_class.get(self._class_of(own))}
 
         def renamed(values: Mapping[str, float]) -> dict[str, float]:
             return {own: values[name] for own, name in stands.items() if name in values}
 
         times_s, shares, rates = map(renamed, (trial.times_s, trial.shares, trial.rates))
         return replace(trial, times_s=times_s, shares=shares, rates=rates)
+
+    def _stands(self, search: Search, jobs: Iterable[str]) -> dict[str, str]:
+        """For each job that the search began with, the one of these that stands for it."""
+        by_class: dict[str, list[str]] = {}
+        for name in sorted(jobs):
+            by_class.setdefault(self._class_of(name), []).append(name)
+        names = sorted(job.name for job in search.yardstick.jobs)
+        return {own: by_class[self._class_of(own)].pop(0) for own in names if by_class.get(self._class_of(own))}
 
     def _without(self, own: PackingSearch, search: Search, left: Space) -> Search:
         """The same search with the knobs that are left: it keeps trials in which the others were at their default."""
@@ -154,7 +174,7 @@ class TunerAdviser:
             self._goal.tuning_limit,
             self._goal.budget,  # the trials before are counted here, not by the new one
             self._goal.seed,
-            self._prior(left, search.yardstick.jobs),
+            self._prior(left, search.yardstick.jobs, own.default_times_s),
         )
         for trial in search.trials:
             if trial.judged is not None and all(trial.requested[name] == search.default[name] for name in gone):
@@ -172,14 +192,17 @@ class TunerAdviser:
 
     def _over(self, own: PackingSearch, why: str) -> Advice:
         own.ending = why
+        self._ended(own)
         best = own.search.best if own.search is not None else None
         if own.search is None or best is None:
             return Advice((), True, why)
-        return Advice(self._plain(best, own.search), True, why)
+        judged = own.search.judged(best)
+        slower = max(judged.interference.values()) if judged is not None else 1.0
+        return Advice(self._plain(best, own.search), True, why, max(1.0, slower))
 
     def _note(self, own: PackingSearch, trial: Trial, outcome: Outcome | None) -> None:
         own.trials.append((trial, outcome))
-        self._tell(trial, outcome)
+        self._tell(own, trial, outcome)
 
     @staticmethod
     def _plain(setting: Mapping[str, float | str], search: Search) -> Setting:
@@ -190,7 +213,15 @@ class TunerAdviser:
         known = self._alone(name)
         assert default.power_w is not None
         alone_w = known.power_w if known.power_w is not None else default.power_w
-        return Job(name, alone_w, known.iteration_s, max(1e-3, default.shares.get(name, 1.0)))
+        share = max(1e-3, default.shares.get(name, 1.0))
+        return Job(name, alone_w, known.iteration_s, share, self._most(name, known.iteration_s, default))
+
+    def _most(self, name: str, alone_s: float | None, default: Trial) -> float | None:
+        """What its own limit leaves of its time at the default setting; one that is broken there already, nothing."""
+        limit, rate = self._slowdown(name), default.rates.get(name)
+        if limit is None or alone_s is None or not rate:
+            return limit if limit is None else max(1.0, limit)
+        return max(1.0, limit * alone_s * rate)
 
 
 def _measured(trial: Trial) -> Measured | None:

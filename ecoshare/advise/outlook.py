@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from threadpoolctl import threadpool_limits
+
 from ecoshare.advise import interference
 from ecoshare.advise.interference import Interference, Traits
 from ecoshare.advise.prices import prices
@@ -16,9 +18,17 @@ from ecoshare.core.outlook import BESIDE, Outlook
 def foresee(ask: AskOutlook, beside: float = BESIDE) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
     """Speeds of all ordered pairs of the classes that have work, each beside itself too, and prices by class.
 
+    With one thread: the matrices are small, and several threads would only wait for each other (10 times as long, on
+    cores that jobs keep busy).
+
     Args:
         beside: Speed to expect of either of two of which nothing is known.
     """
+    with threadpool_limits(1, "blas"):
+        return _foresee(ask, beside)
+
+
+def _foresee(ask: AskOutlook, beside: float) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
     solos = dict(ask.solos)
     names = sorted({name for name, _ in ask.work_s})
     seen = [side for each in ask.seen for side in _sides(each)]

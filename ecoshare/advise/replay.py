@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from ecoshare.advise.advice import TUNING_LIMIT
 from ecoshare.advise.columns import Part
 from ecoshare.advise.search import BUDGET, Outcome, Search
 from ecoshare.advise.table import Row, Table
-from ecoshare.advise.yardstick import TUNING_LIMIT, Job, Judged, Measured, Yardstick
+from ecoshare.advise.yardstick import Job, Judged, Measured, Yardstick
 from tuner import Knob, Role, Setting, Space
 
 GOOD = 1.05

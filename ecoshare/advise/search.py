@@ -19,7 +19,8 @@ from enum import Enum
 from statistics import fmean
 from typing import Any
 
-from ecoshare.advise.yardstick import TUNING_LIMIT, Job, Judged, Measured, Yardstick, numbers
+from ecoshare.advise.advice import TUNING_LIMIT
+from ecoshare.advise.yardstick import Job, Judged, Measured, Yardstick, numbers
 from tuner import ConstrainedTuner, Prior, Setting, Space, Status
 
 BUDGET = 20
@@ -28,6 +29,8 @@ LITTLE_GAIN = 0.01
 """A search ends when two trials in a row leave less than this part of the objective to be expected of the next one."""
 _LEAST_TRIALS = 3
 _MOST_REPEATS = 2
+_SURE = 0.9
+"""How likely the next trial must be to keep the limits where the last one broke one."""
 
 
 class Ending(Enum):
@@ -125,7 +128,7 @@ class Search:
         if self._asked is None:
             self.ending = self._over()
             if self.ending is None:
-                self._asked = self._last if self._repeats else self._tuner.ask()
+                self._asked = self._last if self._repeats else self._tuner.ask(_SURE if self._is_over() else 0.0)
         return None if self._asked is None else dict(self._asked)
 
     def told(self, observed: Measured | None, status: Status = Status.MEASURED) -> Outcome:
@@ -164,6 +167,10 @@ class Search:
         self._closed.add(self.space.index(setting))
         self._carried += 1
         return self._keep(dict(setting), observed, Status.MEASURED)
+
+    def _is_over(self) -> bool:
+        """Whether the last trial broke a limit: no job should be too slow for two in a row."""
+        return bool(self.trials) and self.trials[-1].feasible is False
 
     @property
     def violations(self) -> int:

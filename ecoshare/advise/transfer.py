@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
+from ecoshare.advise.adviser import PackingSearch
 from ecoshare.advise.yardstick import Job, observable
+from ecoshare.core.events import Packing
 from tuner import Prior, Setting, Space, Status, Trial, transferred
 from tuner.objective import POWER
 
 _FEWEST = 2
 """Settings at which a class was tried: one alone says nothing of how it responds."""
+_TIME = "time_s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,23 @@ class Earlier:
     trials: Sequence[tuple[Setting, float, float, bool]]
 
 
+def tuned_alone(searches: Mapping[Packing, PackingSearch]) -> list[Earlier]:
+    """What an adviser's own searches have shown of classes alone; those under way too, as far as they are."""
+    found = []
+    for packing, own in searches.items():
+        classes = [job_class for lane in packing for job_class in lane]
+        if len(classes) > 1 or own.search is None:
+            continue
+        trials = [
+            (each.requested, each.power_w, time_s, each.status is Status.CENSORED)
+            for each in own.search.trials
+            if each.power_w is not None and each.status in (Status.MEASURED, Status.CENSORED)
+            for time_s in each.times_s.values()
+        ]
+        found.append(Earlier(classes[0], trials))
+    return found
+
+
 def prior_from(
     space: Space,
     default: Setting,
@@ -32,33 +54,51 @@ def prior_from(
     classes: Mapping[str, str],
     earlier: Sequence[Earlier],
     seed: int = 0,
+    default_s: Mapping[str, float] | None = None,
 ) -> Prior | None:
-    """The prior of a packing whose jobs take turns in one lane; None where nothing is known that helps.
+    """The prior of a packing, in one lane or several; None where nothing is known that helps.
+
+    Which of it is told by the jobs' shares of the time: of those that take turns in one lane they add up to 1.
 
     Args:
         classes: Of the jobs, by name.
         earlier: On this device. Trials at settings that are not in the space are left out.
+        default_s: By the name of a job, seconds an iteration at the default setting in this packing: with those alone
+            they tell how much its neighbours slow it down. Where they are missing that may be anything.
     """
     own: dict[str, int] = {}
     known: list[list[Trial]] = []
+    alone_s = {job.name: job.alone_s for job in jobs if job.alone_s is not None}
     for each in earlier:
-        trials = [
-            Trial(
-                setting,
-                {POWER: power_w, "time_s": time_s},
-                Status.CENSORED if stopped else Status.MEASURED,
-            )
-            for setting, power_w, time_s, stopped in each.trials
-            if _is_in(space, setting)
+        trials = _trials(space, each)
+        at_default_s = [
+            trial.observed[_TIME]
+            for trial in trials
+            if trial.status is Status.MEASURED and trial.setting == dict(default)
         ]
-        tried = {space.index(trial.setting) for trial in trials}
-        if len(tried) < _FEWEST or space.index(default) not in tried:
+        if len({space.index(trial.setting) for trial in trials}) < _FEWEST or not at_default_s:
             continue
-        own.update({observable(job.name): len(known) for job in jobs if classes[job.name] == each.job_class})
+        for job in jobs:
+            if classes[job.name] == each.job_class:
+                own[observable(job.name)] = len(known)
+                alone_s[job.name] = math.exp(fmean(map(math.log, at_default_s)))
         known.append(trials)
     if not known:
         return None
-    return transferred(space, [observable(job.name) for job in jobs], default, known, own, seed)
+    slowdowns = {
+        observable(name): packed_s / alone_s[name] for name, packed_s in (default_s or {}).items() if name in alone_s
+    }
+    shares = {observable(job.name): job.share for job in jobs}
+    return transferred(space, list(shares), default, known, own, seed, shares, slowdowns)
+
+
+def _trials(space: Space, earlier: Earlier) -> list[Trial]:
+    """Those at settings of the space."""
+    return [
+        Trial(dict(setting), {POWER: power_w, _TIME: time_s}, Status.CENSORED if stopped else Status.MEASURED)
+        for setting, power_w, time_s, stopped in earlier.trials
+        if _is_in(space, setting)
+    ]
 
 
 def _is_in(space: Space, setting: Setting) -> bool:

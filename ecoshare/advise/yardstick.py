@@ -17,7 +17,6 @@ from tuner import Limit
 from tuner.objective import POWER, Objective, Observed
 
 OBJECTIVES = ("energy", "edp", "jct", "makespan")
-TUNING_LIMIT = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +27,14 @@ class Job:
         alone_w: Watts of the device while it runs alone at the default setting.
         alone_s: Seconds an iteration then; where not known, those at the default setting in the packing.
         share: Part of the time during which it holds its lane's turn; its times are those while it holds it.
+        most: That its time may be over that at the default setting, where its owner allows less than the tuning limit.
     """
 
     name: str
     alone_w: float
     alone_s: float | None = None
     share: float = 1.0
+    most: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Judged:
         energy: E: joules spent per joule that the same work costs alone. Below 1 saves.
         interference: Time of each job over that at the default setting.
         objective: What is minimised.
-        feasible: Whether every job keeps the tuning limit.
+        feasible: Whether every job keeps the tuning limit, and its own.
     """
 
     energy: float
@@ -73,6 +74,7 @@ class Yardstick:
     Attributes:
         objective: For the tuner; its observables are `power_w` and `observable(name)` of each job.
         limits: For the tuner.
+        most: By job: that its time may be over that at the default setting.
     """
 
     def __init__(self, jobs: Sequence[Job], objective: str, tuning_limit: float) -> None:
@@ -91,10 +93,13 @@ class Yardstick:
             numbers = (job.alone_w, job.share, 1.0 if job.alone_s is None else job.alone_s)
             if not all(math.isfinite(number) and number > 0.0 for number in numbers):
                 raise ValueError(f"watts, time and share of {job.name} are positive numbers")
+            if job.most is not None and not job.most >= 1.0:
+                raise ValueError(f"{job.name} may not be held to less than its time at the default setting")
         self.jobs, self.tuning_limit, self._name = tuple(jobs), tuning_limit, objective
         self._energy = _energy(jobs)
         self.objective = self._objective(objective)
-        self.limits = tuple(Limit(observable(job.name), tuning_limit) for job in jobs)
+        self.most = {job.name: tuning_limit if job.most is None else min(tuning_limit, job.most) for job in jobs}
+        self.limits = tuple(Limit(observable(name), most) for name, most in self.most.items())
 
     def judge(self, now: Measured, default: Measured) -> Judged:
         """What `now` is worth, where `default` was measured at the default setting."""
@@ -131,8 +136,8 @@ class Yardstick:
         return {name: now.times_s[name] / default.times_s[name] for name in names}
 
     def keeps(self, interference: Mapping[str, float]) -> bool:
-        """Whether the tuning limit is kept."""
-        return max(interference.values(), default=0.0) <= self.tuning_limit
+        """Whether the tuning limit is kept, and each job's own."""
+        return all(slower <= self.most[name] for name, slower in interference.items())
 
     def _objective(self, name: str) -> Objective:
         slow = tuner.time(tuple(observable(job.name) for job in self.jobs))

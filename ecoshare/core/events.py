@@ -47,10 +47,15 @@ Packing = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The setting that is best for a packing, from an earlier run."""
+    """The setting that is best for a packing, from an earlier run.
+
+    Attributes:
+        slower: Most that an iteration of any of its jobs takes, over the same at the default setting.
+    """
 
     packing: Packing
     setting: Setting
+    slower: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +382,7 @@ class Advised:
         setting: To be tried next; when the search is over, the best one, and the default where nothing is feasible.
         over: Whether the search is.
         note: Why it is, in words.
+        slower: Of the best one: most that an iteration of any job takes, over the same at the default setting.
     """
 
     at_s: float
@@ -384,6 +390,7 @@ class Advised:
     setting: Setting
     over: bool = False
     note: str = ""
+    slower: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

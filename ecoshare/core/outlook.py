@@ -50,6 +50,7 @@ class Outlook:
     solos: dict[str, Solo] = field(default_factory=dict)
     pairs: dict[tuple[str, str], PairSpeed] = field(default_factory=dict)
     prices: dict[str, float] = field(default_factory=dict)
+    _delays: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     _watts: tuple[float, float] = (UNKNOWN_W, IDLE_SHARE * UNKNOWN_W)
 
     def learn(self, job_class: str, solo: Solo) -> None:
@@ -63,6 +64,7 @@ class Outlook:
     def foreseen(self, pairs: Iterable[PairSpeed], prices: dict[str, float]) -> None:
         """An adviser has answered."""
         self.pairs = {(each.one, each.other): each for each in pairs}
+        self._delays = {pair: _delay(each.speed, each.error) for pair, each in self.pairs.items()}
         self.prices = prices
 
     @property
@@ -79,22 +81,34 @@ class Outlook:
         """Joules that a second of its work alone is worth: at most what it costs alone."""
         return self.prices.get(job_class, self.power_w(job_class))
 
-    def forecast(self, classes: Sequence[str]) -> Forecast:
+    def forecast(self, classes: Sequence[str], hope: float = 0.0) -> Forecast:
         """What to expect of jobs of these classes beside each other.
 
         The delays that each neighbour alone would cause add up, and watts beyond idle go with the speed.
+
+        Args:
+            hope: Standard deviations by which each may be faster than expected, if not faster than alone.
         """
         idle_w = self.idle_w
         speeds, errors, power_w = [], [], idle_w
         for place, one in enumerate(classes):
             delay, spread = 0.0, 0.0
             for other in (*classes[:place], *classes[place + 1 :]):
-                pair = self.pairs.get((one, other))
-                speed, error = (BESIDE, 0.5 * BESIDE) if pair is None else (pair.speed, pair.error)
-                delay += 1.0 / speed - 1.0
-                spread += (error / (speed * speed)) ** 2
-            speed = 1.0 / (1.0 + delay)
+                more, variance = self._delays.get((one, other), _UNKNOWN)
+                delay += more
+                spread += variance
+            expected = 1.0 / (1.0 + delay)
+            error = expected * expected * spread**0.5
+            speed = max(expected, min(1.0, expected + hope * error)) if hope else expected
             speeds.append(speed)
-            errors.append(speed * speed * spread**0.5)
+            errors.append(error)
             power_w += speed * max(0.0, self.power_w(one) - idle_w)
         return Forecast(tuple(speeds), tuple(errors), power_w)
+
+
+def _delay(speed: float, error: float) -> tuple[float, float]:
+    """Time that a neighbour adds to a second of work, and its variance."""
+    return 1.0 / speed - 1.0, (error / (speed * speed)) ** 2
+
+
+_UNKNOWN = _delay(BESIDE, 0.5 * BESIDE)

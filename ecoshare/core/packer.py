@@ -19,6 +19,7 @@ from itertools import islice
 from ecoshare.core.commands import AskOutlook, MoveJob
 from ecoshare.core.events import Foreseen, Seen, Solo, Trial, TrialStatus
 from ecoshare.core.fit import Fit
+from ecoshare.core.limits import least_speed
 from ecoshare.core.outlook import Outlook
 from ecoshare.core.packing import GAIN, Candidate, Group, Grouping
 from ecoshare.core.policies.base import Packing, Policy
@@ -33,12 +34,21 @@ WINDOW = 32
 MOST_CLASSES = 48
 """That the adviser is asked about at once."""
 
+MOST_SEEN = 60
+"""Measured packings that it is told of, the last ones: what it makes of them takes time as their cube."""
+
 WORK_S = 60.0
 """What a job is taken to have left, where nobody knows: it only weighs classes against each other."""
 
 MARGIN = 0.2
 """By how much of its place in the order somebody must be ahead of who goes first now: both are known with an error, and
 they would change places for ever."""
+
+PAUSE_S, EASY = 10.0, 0.95
+"""How long a window takes from everybody else, and a speed that a job can have that must make up for something."""
+
+URGENT = 0.1
+"""By how much of its speed alone somebody must be more urgent than one who runs, to run instead."""
 
 _MEMBER, _BEHIND = 0, 1
 
@@ -50,6 +60,8 @@ class Packer:
 
     Attributes:
         outlook: What is expected of neighbours.
+        grouping: Chooses groups.
+        largest: Most jobs in a group.
     """
 
     def __init__(
@@ -73,8 +85,8 @@ class Packer:
         assert isinstance(policy, Packing), "others have no groups"
         self.outlook = Outlook()
         self._policy, self._packs, self._room, self._fit = policy, policy, room, fit
-        self._waiting, self._is_held, self._ids, self._largest = waiting, is_held, ids, largest
-        self._grouping = Grouping(self.outlook, policy.spent, largest)
+        self._waiting, self._is_held, self._ids, self.largest = waiting, is_held, ids, largest
+        self.grouping = Grouping(self.outlook, policy.spent, largest)
         self._moves: dict[int, tuple[Job, Lane]] = {}
         self._moving: dict[Job, Lane] = {}
         self._stuck: set[Job] = set()
@@ -154,7 +166,12 @@ class Packer:
         names = list(islice(self._work_s, MOST_CLASSES))
         solos = tuple((name, self.outlook.solos[name]) for name in names if name in self.outlook.solos)
         work_s = tuple((name, self._work_s[name][1]) for name in names)
-        return [AskOutlook(self._asked, solos, tuple(self._seen), work_s, self._largest)]
+        return [AskOutlook(self._asked, solos, tuple(self._seen[-MOST_SEEN:]), work_s, self.largest)]
+
+    @property
+    def awaits(self) -> bool:
+        """Whether the adviser has not answered yet."""
+        return self._asked is not None
 
     def foreseen(self, event: Foreseen) -> None:
         """The adviser has answered."""
@@ -182,12 +199,12 @@ class Packer:
         if job.spec.gpus > 1:
             return self._room.find(job, lambda lane: self._is_empty(lane.device.name) and fits(lane), kept)
         for device in self._room.devices:
-            lane = self._free_lane(device)
-            if lane is None or lane.number in kept or not fits(lane) or self._has_gang(device):
-                continue
             if device not in self._best:
                 self._best[device] = self._best_of(device, self._now_s)
-            if job in self._best[device]:
+            if job not in self._best[device]:
+                continue
+            lane = self._free_lane(device)
+            if lane is not None and lane.number not in kept and fits(lane) and not self._has_gang(device):
                 del self._best[device]  # it is another one, with this job there
                 return (lane,)
         return ()
@@ -200,10 +217,10 @@ class Packer:
         """Who should run there, of those that do and those that could."""
         if self._is_held(device):
             return frozenset()
-        here = self._here(device)
+        here = self.here(device)
         waiting = [job for job in islice(self._waiting(), WINDOW) if job.spec.gpus == 1]
         could = [job for job in waiting if self._fit.joins(device, [job])]
-        group = self._choose([*here, *could], device, at_s)
+        group = self.choose([*here, *could], device, at_s)
         return frozenset(group[1]) if group is not None else frozenset()
 
     def _free_lane(self, device: str) -> Lane | None:
@@ -223,17 +240,17 @@ class Packer:
 
     def rearrange(self, device: str, at_s: float) -> tuple[list[MoveJob], bool]:
         """Let the best group of those that are there run; the moves for it, and whether it is another one."""
-        here = self._here(device)
+        here = self.here(device)
         if not here or self._is_held(device) or self._has_gang(device):
             return [], False
-        found = self._choose(here, device, at_s)
+        found = self.choose(here, device, at_s)
         assert found is not None, "somebody is there"
         group, members = found
         self._first[device] = members[0]
         now = [job for job in here if job.level == _MEMBER]
         if set(now) != set(members) and members[0] in now:
-            kept = self._grouping.of([self._candidate(job, at_s) for job in now])
-            if len(now) <= self._largest and kept.cost * (1.0 - GAIN) <= group.cost and kept.keeps_limits:
+            kept = self.grouping.of([self.candidate(job, at_s) for job in now])
+            if len(now) <= self.largest and kept.cost * (1.0 - GAIN) <= group.cost and kept.keeps_limits:
                 members = now
         is_new = set(now) != set(members)
         for job in here:
@@ -291,6 +308,23 @@ class Packer:
         del self._moving[job]
         self._stuck.add(job)
 
+    # Limits
+
+    def may_measure(self, job: Job) -> bool:
+        """Whether all others of its device can make up for the pause in which it would be measured."""
+        here = self.here(job.lanes[0].device.name)
+        return all(self._least(each, PAUSE_S) <= EASY for each in here if each is not job)
+
+    def holds_up(self, job: Job) -> bool:
+        """Whether somebody with a limit is behind those that run where this one does: it will be more urgent soon."""
+        here = [each for lane in job.lanes for each in self.here(lane.device.name)]
+        return any(each.level != _MEMBER and each.spec.slowdown is not None for each in here)
+
+    def bear(self, jobs: Sequence[Job], slower: float) -> bool:
+        """Whether these, beside each other, keep their limits where all are so many times slower than expected."""
+        speeds = self.outlook.forecast([job.spec.job_class for job in jobs]).speeds
+        return all(speed / slower >= self._least(job) for job, speed in zip(jobs, speeds, strict=True))
+
     # What runs where
 
     def present(self, lanes: Iterable[Lane]) -> list[Job]:
@@ -307,18 +341,19 @@ class Packer:
         jobs = [job for lane in self._room.devices[device] for job in lane.jobs.values()]
         return all(job.state is JobState.RUNNING and job not in self._moving for job in jobs)
 
-    def _choose(self, jobs: Sequence[Job], device: str, at_s: float) -> tuple[Group, list[Job]] | None:
-        ordered = self._in_order(jobs, device, at_s)
+    def choose(self, jobs: Sequence[Job], device: str, at_s: float) -> tuple[Group, list[Job]] | None:
+        """The best group of these on a device, and its members; None where there is nobody."""
+        ordered = self.in_order(jobs, device, at_s)
         by_number = {job.number: job for job in ordered}
 
         def fits(members: Sequence[Candidate]) -> bool:
             newcomers = [by_number[each.number] for each in members if by_number[each.number].state not in _HERE]
             return self._fit.joins(device, newcomers)
 
-        group = self._grouping.best([self._candidate(job, at_s) for job in ordered], fits)
+        group = self.grouping.best([self.candidate(job, at_s) for job in ordered], fits)
         return None if group is None else (group, [by_number[each.number] for each in group.members])
 
-    def _in_order(self, jobs: Sequence[Job], device: str, at_s: float) -> list[Job]:
+    def in_order(self, jobs: Sequence[Job], device: str, at_s: float) -> list[Job]:
         """By the policy; but who was first there stays so unless another one is ahead of it by a margin."""
         keys = {job: self._key(job, at_s) for job in jobs}
         ordered = sorted(jobs, key=keys.__getitem__)
@@ -328,21 +363,30 @@ class Packer:
             ordered.insert(0, first)
         return ordered
 
-    def _candidate(self, job: Job, at_s: float) -> Candidate:
-        limit = job.spec.slowdown
-        price = self.outlook.price(job.spec.job_class)
+    def candidate(self, job: Job, at_s: float) -> Candidate:
+        """A job as groups are chosen by."""
+        price, least = self.outlook.price(job.spec.job_class), self._least(job)
         return Candidate(
             number=job.number,
             job_class=job.spec.job_class,
             worth=self._packs.worth(job, price, at_s),
-            least=0.0 if limit is None else 1.0 / limit,
-            must=limit is not None and job.state in _HERE,
+            least=least,
+            must=job.spec.slowdown is not None and job.state in _HERE,
+            urgency=least + (URGENT if job.level == _MEMBER else 0.0),
         )
+
+    def _least(self, job: Job, lost_s: float = 0.0) -> float:
+        """Speed that it must keep; one that is behind stands still, as far as anybody knows."""
+        solo = self.outlook.solos.get(job.spec.job_class)
+        if job.state is JobState.RUNNING and job.level != _MEMBER:
+            lost_s += max(0.0, self._now_s - job.told_s)
+        return least_speed(job, None if solo is None else solo.iteration_s, lost_s)
 
     def _key(self, job: Job, at_s: float) -> Key:
         return (*self._policy.order(job, at_s), job.arrival_s, job.number)
 
-    def _here(self, device: str) -> list[Job]:
+    def here(self, device: str) -> list[Job]:
+        """Those that run on a device, or are about to."""
         return [job for lane in self._room.devices[device] for job in lane.jobs.values() if job.state in _HERE]
 
     def _is_empty(self, device: str) -> bool:

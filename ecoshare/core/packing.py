@@ -19,6 +19,10 @@ from ecoshare.core.outlook import Forecast, Outlook
 GAIN = 0.02
 """By how much a larger group must be better: less would not be worth the memory that it takes."""
 
+HOPE = 0.5
+"""Standard deviations by which groups are hoped to be faster than expected: one that pays might never be tried else,
+and one that does not is parted as soon as it was measured."""
+
 _MATES = 2
 """That are looked at together: with three, thirty candidates would have thousands of groups."""
 
@@ -31,7 +35,8 @@ class Candidate:
         number: Its own; equal ones are the same job.
         worth: Of a second of its work alone, in the objective's own unit.
         least: Speed over that alone that it must keep; 0 for none.
-        must: It runs there, and may not be stopped.
+        must: It runs there, and its limit does not let it wait.
+        urgency: Who goes first of those that must run and cannot all at once: the largest.
     """
 
     number: int
@@ -39,6 +44,7 @@ class Candidate:
     worth: float
     least: float = 0.0
     must: bool = False
+    urgency: float = 0.0
 
 
 Fits = Callable[[Sequence[Candidate]], bool]
@@ -78,14 +84,17 @@ class Grouping:
 
     def of(self, members: Sequence[Candidate]) -> Group:
         """What these would be worth beside each other."""
-        forecast = self._outlook.forecast([each.job_class for each in members])
-        worth = sum(speed * each.worth for speed, each in zip(forecast.speeds, members, strict=True))
-        return Group(tuple(members), forecast, self._spent(forecast) / worth if worth > 0.0 else float("inf"))
+        classes = [each.job_class for each in members]
+        hoped = self._outlook.forecast(classes, HOPE)
+        worth = sum(speed * each.worth for speed, each in zip(hoped.speeds, members, strict=True))
+        cost = self._spent(hoped) / worth if worth > 0.0 else float("inf")
+        return Group(tuple(members), self._outlook.forecast(classes), cost)
 
     def best(self, candidates: Sequence[Candidate], fits: Fits) -> Group | None:
         """The best group with the first candidate and all that must run; None where there is nobody.
 
-        Where the first one may not be beside those that must run, it waits.
+        Where the first one may not be beside those that must run, it waits; where these would all run too slowly and in
+        turn would not, the most urgent ones do, until others are more urgent.
 
         Args:
             candidates: In the policy's order.
@@ -94,10 +103,12 @@ class Grouping:
         if not candidates:
             return None
         must = [each for each in candidates if each.must]
-        first = [] if candidates[0] in must else [candidates[0]]
+        first = [] if candidates[0].must else [candidates[0]]
         best = self.of([*first, *must])
-        if must and first and not (len(best.members) <= self._largest and best.keeps_limits):
+        if must and first and not self._may(best):
             best = self.of(must)
+        if len(must) > 1 and not self._may(best) and (len(must) > self._largest or _better_in_turn(best)):
+            return self._most_urgent(must)
         base = best.members
         others = _distinct([each for each in candidates if each not in base])
         for count in range(1, min(_MATES, self._largest - len(base)) + 1):
@@ -109,6 +120,23 @@ class Grouping:
                 break
             best = grown
         return best
+
+    def _may(self, group: Group) -> bool:
+        return len(group.members) <= self._largest and group.keeps_limits
+
+    def _most_urgent(self, must: Sequence[Candidate]) -> Group:
+        most, *others = sorted(must, key=attrgetter("urgency"), reverse=True)
+        best = self.of([most])
+        for each in others:
+            if self._may(grown := self.of([*best.members, each])):
+                best = grown
+        return best
+
+
+def _better_in_turn(group: Group) -> bool:
+    """Whether these come nearer to what each must keep if they run one at a time, each for its part."""
+    beside = min(speed / each.least for each, speed in zip(group.members, group.forecast.speeds, strict=True))
+    return beside * sum(each.least for each in group.members) < 1.0
 
 
 def _better(best: Group, groups: Iterable[Group], fits: Fits) -> Group:

@@ -25,6 +25,7 @@ class Profiling:
 
     Attributes:
         memory: By class, what was measured in this run.
+        windows: Who is measured now, by command.
     """
 
     def __init__(self, wanted: bool) -> None:
@@ -35,7 +36,7 @@ class Profiling:
         """
         self._wanted = wanted
         self.memory: dict[str, MemoryDemand] = {}
-        self._windows: dict[int, Job] = {}
+        self.windows: dict[int, Job] = {}
         self._devices: dict[str, int] = {}
         self._classes: set[str] = set()  # known, or in a window now
         self._tries: Counter[str] = Counter()
@@ -71,20 +72,20 @@ class Profiling:
     def settled(self, job: Job) -> bool:
         """Whether a running job is warm, and will not be measured any more."""
         name = job.spec.job_class
-        measured = name in self._classes and all(each.spec.job_class != name for each in self._windows.values())
+        measured = name in self._classes and all(each.spec.job_class != name for each in self.windows.values())
         given_up = self._tries[name] >= MOST_WINDOWS or job.spec.gpus > 1
         return _is_warm(job.usage) and (job.spec.profiled or measured or given_up)
 
     def begin(self, command: int, job: Job) -> None:
         """A window for this job begins with this command."""
-        self._windows[command] = job
+        self.windows[command] = job
         self._classes.add(job.spec.job_class)
         self._tries[job.spec.job_class] += 1
         self._devices.update({lane.device.name: command for lane in job.lanes})
 
     def ended(self, event: Profiled) -> str:
         """A window is over: its device is free, and its class, which is returned, known unless it failed."""
-        name = self._windows.pop(event.command).spec.job_class
+        name = self.windows.pop(event.command).spec.job_class
         self._devices = {device: command for device, command in self._devices.items() if command != event.command}
         if event.error:
             self._classes.discard(name)

@@ -52,6 +52,7 @@ from ecoshare.core.events import (
     Usage,
 )
 from ecoshare.core.fit import Fit
+from ecoshare.core.inside import Inside
 from ecoshare.core.pace import Pace
 from ecoshare.core.packer import Packer
 from ecoshare.core.policies import make
@@ -103,6 +104,21 @@ class Scheduler:
     def watches_neighbours(self) -> bool:
         """Whether it must be told how far a job is that has a lane to itself, but not its device."""
         return self._trials is not None
+
+    @property
+    def inside(self) -> Inside:
+        """What it decides with, once a run was opened: for `core/reasons.py`, which changes nothing."""
+        return Inside(
+            config=self._config,
+            policy=self._policy,
+            room=self._room,
+            fit=self._fit,
+            profiling=self._profiling,
+            seating=self._seating,
+            tuning=self._tuning,
+            packer=self._packer,
+            opening=bool(self._opening),
+        )
 
     def handle(self, event: Event) -> list[Command]:
         """The commands that follow from one more event, in the order in which they must be carried out.
@@ -160,11 +176,15 @@ class Scheduler:
         finder = self._trials or self._packer
         self._seating = Seating(self._policy, self._room, event.config.preempt, self._fit.fits, finder)
         self._pace = Pace(self._policy, event.at_s, lambda: next(self._ids))
-        known = {each.packing: each.setting for each in event.tuned}
-        present = running if self._packer is None else self._packer.present
-        observe = self._packer is not None and event.config.profile and not event.config.search
-        self._tuning = Tuning(known, event.config.search, lambda: next(self._ids), present, observe)
+        self._tuning = self._tuning_of(event)
         return [self._open_lane(device) for device in event.devices for _ in range(event.config.lanes_per_device)]
+
+    def _tuning_of(self, event: RunOpened) -> Tuning:
+        search, ids = event.config.search, lambda: next(self._ids)
+        if self._packer is None:
+            return Tuning(event.tuned, search, ids, running)
+        observe = event.config.profile and not search
+        return Tuning(event.tuned, search, ids, self._packer.present, observe, self._packer.bear)
 
     def _open_lane(self, device: Device) -> OpenLane:
         lane = Lane(
@@ -303,9 +323,13 @@ class Scheduler:
         return self._fill(event.at_s) + self._settings()
 
     def _foreseen(self, event: Foreseen) -> list[Command]:
-        assert self._packer is not None, "who asked packs"
-        self._packer.foreseen(event)
-        return self._fill(event.at_s)
+        packer = self._packer
+        assert packer is not None, "who asked packs"
+        packer.foreseen(event)
+        if self.stopping or self._opening:
+            return []
+        packer.look(event.at_s)
+        return [*self._seat(event.at_s), *self._rearrange(packer, event.at_s), *packer.ask(), *self._settings()]
 
     def _progressed(self, event: IterationsDone) -> list[Command]:
         job = self.jobs[event.job]
@@ -316,14 +340,21 @@ class Scheduler:
         commands = [command for lane in job.lanes for command in self._shares(lane)]
         at_default = all(self._tuning.at_default(lane) for lane in job.lanes)
         commands += self._undone(job, at_default, event.at_s)
-        if self._packer is not None and self._profiling.too_short(job, event.at_s) and self._fit.give_back(job):
-            return commands + self._fill(event.at_s)
-        if not self.stopping and at_default and self._profiling.wants(job, event.at_s):
+        if self._packer is not None:
+            gives_back = self._profiling.too_short(job, event.at_s) and self._fit.give_back(job)
+            if gives_back or self._packer.holds_up(job):
+                commands += self._fill(event.at_s)
+            if gives_back:
+                return commands
+        if not self.stopping and at_default and self._may_measure(job) and self._profiling.wants(job, event.at_s):
             command = next(self._ids)
             self._profiling.begin(command, job)
             commands.append(ProfileJob(command, job.spec.name, job.attempt))
             return commands
         return commands + self._settings(*self._devices_of(job))
+
+    def _may_measure(self, job: Job) -> bool:
+        return self._packer is None or not job.lanes or self._packer.may_measure(job)
 
     def _undone(self, job: Job, at_default: bool, at_s: float) -> list[Command]:
         """There is news of a job: who is beside another one, and does not pay there, gives way."""
@@ -433,13 +464,19 @@ class Scheduler:
         if self.stopping or self._opening:
             return []
         packer.look(at_s)
-        commands = self._seat(at_s)
+        commands = [*self._seat(at_s), *packer.ask()]
+        if not packer.awaits:  # else those that run stay as they are until it is known what is best
+            commands += self._rearrange(packer, at_s)
+        return commands + self._settings()
+
+    def _rearrange(self, packer: Packer, at_s: float) -> list[Command]:
+        commands: list[Command] = []
         for name, lanes in self._room.devices.items():
             moves, is_new = packer.rearrange(name, at_s)
             commands += moves
             if is_new:
                 commands += [command for lane in lanes for command in self._shares(lane)]
-        return [*commands, *packer.ask(), *self._settings()]
+        return commands
 
     def _is_held(self, device: str) -> bool:
         """Whether somebody is measured there, so that everything stays as it is until that is over."""
@@ -549,7 +586,7 @@ class Scheduler:
         job.move(JobState.QUEUED, at_s, cause)
         job.again = False
         job.earlier_s += job.usage.held_s
-        job.usage = Usage()
+        job.usage, job.boundary_s = Usage(), None
         job.lanes = ()
         self._wait(job, at_s)
 

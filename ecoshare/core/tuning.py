@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ecoshare.core.commands import ApplySetting, Ask, Command, MeasureTrial
-from ecoshare.core.events import Advised, Done, Packing, Refused, Setting, Trial, TrialMeasured, TrialStatus
+from ecoshare.core.events import Advised, Done, Packing, Refused, Setting, Trial, TrialMeasured, TrialStatus, Tuned
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
 
@@ -81,11 +81,12 @@ class Tuning:
 
     def __init__(
         self,
-        known: dict[Packing, Setting],
+        known: Iterable[Tuned],
         search: bool,
         ids: Callable[[], int],
         present: Callable[[Iterable[Lane]], list[Job]],
         observe: bool = False,
+        bear: Callable[[Sequence[Job], float], bool] = lambda _jobs, _slower: True,
     ) -> None:
         """Nothing is set.
 
@@ -94,8 +95,10 @@ class Tuning:
             ids: Gives the next command's id.
             present: Those of some lanes that make their packing.
             observe: Whether packings of several jobs that are not searched are measured once, at the default setting.
+            bear: Whether these jobs keep their own limits where all are so many times slower than at the default.
         """
-        self.known, self._search, self._ids, self._present = known, search, ids, present
+        self.known = {each.packing: each for each in known}
+        self._search, self._ids, self._present, self._bear = search, ids, present, bear
         self._observe, self._observed = observe, set[Packing]()
         self._devices: dict[str, _Device] = {}
         self._commands: dict[int, _Device] = {}
@@ -138,7 +141,7 @@ class Tuning:
             device.packing = packing
             self._observed.add(packing)
             return self._measure(device, lanes)
-        wanted = self.known.get(packing, DEFAULT)
+        wanted = self._known_for(packing, lanes)
         if wanted == device.setting or device.stuck == (packing, wanted):
             return []
         device.packing = None
@@ -175,12 +178,17 @@ class Tuning:
     def _advised(self, device: _Device, event: Advised, lanes: Sequence[Lane]) -> list[Command]:
         assert device.packing is not None, "who asked had a packing"
         if event.over:
-            self.known[device.packing] = event.setting
+            self.known[device.packing] = Tuned(device.packing, event.setting, event.slower)
         if event.over or device.packing != self._packing_of(lanes):
             return self._rest(device)
         if event.setting == device.setting:
             return self._measure(device, lanes)
         return [self._apply(device, event.setting)]
+
+    def _known_for(self, packing: Packing, lanes: Iterable[Lane]) -> Setting:
+        """What is known for a packing, unless one of these jobs would be slower than its owner allows."""
+        known = self.known.get(packing)
+        return DEFAULT if known is None or not self._bear(self._present(lanes), known.slower) else known.setting
 
     def _may_observe(self, device: _Device, packing: Packing) -> bool:
         several = sum(map(len, packing)) > 1

@@ -147,6 +147,12 @@ class Tuned(_Part):
     search_energy_j: NonNegativeFloat | None
     made_utc: str
 
+    @property
+    def slower(self) -> float:
+        """Most that an iteration of any job took at the best setting, over the same at the default; at least 1."""
+        tried = [trial.interference for trial in self.trials if trial.requested == self.best]
+        return max([1.0, *(ratio for each in tried for ratio in each.values())])
+
     @field_validator("packing")
     @classmethod
     def _in_order(cls, packing: Packing) -> Packing:

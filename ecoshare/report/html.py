@@ -15,10 +15,13 @@ from ecoshare.jobs.quantities import format_duration, format_energy, format_size
 from ecoshare.measure.meter import ATTRIBUTED, MEASURED
 from ecoshare.report import charts
 from ecoshare.report.charts.svg import inline_svg
+from ecoshare.report.reason_words import listed
 from ecoshare.report.rundata import RunData
-from ecoshare.report.settings import setting_words
+from ecoshare.report.settings import setting_words, values_words
+from ecoshare.report.units import number, share, short_class
+from ecoshare.report.verdicts import verdicts
 
-NOT_KNOWN = "not known"
+NOT_KNOWN, NONE = "not known", "-"
 _STATES = ("completed", "failed", "cancelled", "running", "queued", "arriving")
 _MACHINE = {
     "ecoshare": "ecoshare",
@@ -49,6 +52,7 @@ def html(data: RunData) -> str:
         rows=[_row(job) for job in summary["jobs"]],
         errors=[(job["name"], job["error"]) for job in summary["jobs"] if job["error"]],
         settings=[setting_words(each) for each in summary["settings"]],
+        decisions=_decisions(data),
         machine=_machine(data),
         not_known=NOT_KNOWN,
     )
@@ -106,10 +110,53 @@ def _figures(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
     if summary["search_energy_j"]:
         cost = f"{format_energy(summary['search_energy_j'])} {source}"
-        figures.append(("search", cost, f"spent on measuring job classes in {len(summary['windows'])} windows"))
-    if (baseline := summary["baseline"]) is not None:
-        figures.append(("baseline", _plain(baseline), ""))
+        tried = sum(each["settings_tried"] for each in summary["packings"])
+        settings = f", and on {tried} settings that were tried" if tried else ""
+        words = f"spent on measuring job classes in {len(summary['windows'])} windows{settings}"
+        figures.append(("search", cost, words))
     return figures
+
+
+def _decisions(data: RunData) -> dict[str, Any]:
+    """The packings as a table with a chart, and what they came to."""
+    with charts.settings("report"):
+        chart = charts.speeds(data)
+    rows = [_packing(each, data.summary) for each in data.summary["packings"]]
+    svg = inline_svg(chart)
+    return {"verdicts": verdicts(data.summary), "rows": rows, "svg": svg, "caption": chart.caption}
+
+
+def _packing(each: dict[str, Any], summary: dict[str, Any]) -> dict[str, str]:
+    """A packing's cells by column; `-` where there was nothing to foresee, to measure or to try."""
+    names = [name for lane in each["classes"] for name in lane]
+    predicted, measured = each["predicted"] or {}, each["measured"] or {}
+    is_alone = len(names) == 1
+    source = summary["energy"]["source"] if summary["energy"] is not None else ""
+    energy = NOT_KNOWN if each["energy_j"] is None else f"{format_energy(each['energy_j'])} {source}"
+    ratio = each["energy_ratio"]
+    return {
+        "packing": " | ".join(" + ".join(map(short_class, lane)) for lane in each["classes"]),
+        "jobs": listed(each["jobs"]),
+        "ran for": _duration(each["duration_s"]),
+        "energy": energy,
+        "speeds expected": NONE if is_alone else _speeds(names, predicted.get("speeds", {})),
+        "measured": NONE if is_alone else _speeds(names, measured.get("speeds", {})),
+        "power expected": _watts(predicted.get("power_w")),
+        "power measured": _watts(measured.get("power_w")),
+        "settings tried": str(each["settings_tried"]) if each["settings_tried"] else NONE,
+        "setting": NONE if each["setting"] is None else values_words(each["setting"]) or "the default",
+        "energy there": NONE if ratio is None else f"{share(ratio)} of that at the default",
+        "verdict": each["verdict"] or NONE,
+    }
+
+
+def _speeds(names: list[str], speeds: dict[str, float]) -> str:
+    known = [f"{speeds[name]:.2f}" for name in names if name in speeds]
+    return ", ".join(known) if known else NONE
+
+
+def _watts(power_w: float | None) -> str:
+    return NONE if power_w is None else f"{number(power_w)} W"
 
 
 def _idle_caption(summary: dict[str, Any]) -> str:
@@ -197,10 +244,3 @@ def _known(value: Any) -> str:
 def _percent(part: float) -> str:
     """A part in per cent, never rounded up to the whole."""
     return "100 %" if part >= 1.0 else f"{min(100 * part, 99.9):.3g} %"
-
-
-def _plain(value: Any) -> str:
-    """Fields of something whose kind this version does not know."""
-    if isinstance(value, dict):
-        return ", ".join(f"{name}: {_plain(each)}" for name, each in value.items())
-    return _known(value)

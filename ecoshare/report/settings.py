@@ -44,15 +44,18 @@ def settings(entries: Iterable[Event | Command]) -> list[dict[str, Any]]:
 
 def setting_words(each: Mapping[str, Any]) -> str:
     """One of these for people: `cuda:0: gpu_clock 1830, power_limit 567; from 16.7 s to 52.1 s, 1 trial`."""
-    values = ", ".join(
-        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in each["setting"].items()
-    )
+    values = values_words(each["setting"])
     if each["error"] is not None:
         return f"{each['device']}: {values}; refused at {format_duration(each['from_s'])}: {each['error']}"
     to = "the end" if each["to_s"] is None else format_duration(each["to_s"])
     trials = f", {each['trials']} trial{'' if each['trials'] == 1 else 's'}" if each["trials"] else ""
     return f"{each['device']}: {values}; from {format_duration(each['from_s'])} to {to}{trials}"
+
+
+def values_words(setting: Mapping[str, float | str]) -> str:
+    """The knobs of a setting, such as `gpu_clock 1830, power_limit 567`; empty for the default."""
+    words = ((name, f"{value:g}" if isinstance(value, int | float) else value) for name, value in setting.items())
+    return ", ".join(f"{name} {value}" for name, value in words)
 
 
 def _plain(command: ApplySetting, at_s: float) -> dict[str, Any]:

@@ -26,7 +26,10 @@ from ecoshare.core.events import (
 from ecoshare.measure.energy import Account
 from ecoshare.measure.meter import ATTRIBUTED, MEASURED
 from ecoshare.measure.profile import Profile
+from ecoshare.report.baseline import baseline, search_cost_j
+from ecoshare.report.decisions import packings
 from ecoshare.report.settings import settings
+from ecoshare.report.stretches import course
 from ecoshare.report.windows import search_energy_j, windows
 
 SCHEMA_VERSION = 1
@@ -69,6 +72,8 @@ def summarise(
         The object described in docs/summary.md.
     """
     applied = settings(entries)
+    went = course(entries)
+    end_s = max((entry.at_s for entry in entries if not isinstance(entry, Command)), default=0.0)
     stories = {job["name"]: _JobStory() for job in plan["jobs"]}
     stopped = _read(entries, stories)
     states = {name: _state(story, stopped, live) for name, story in stories.items()}
@@ -94,11 +99,14 @@ def summarise(
         "energy": _device_energy(energy),
         "idle_energy_j": energy.idle_j,
         "idle_power_w": energy.session.idle_w if energy.session is not None else None,
-        "search_energy_j": search_energy_j(measured) if energy.energy is not None else None,
+        "search_energy_j": (
+            search_energy_j(measured, search_cost_j(went, energy, end_s)) if energy.energy is not None else None
+        ),
         "jobs": jobs,
         "windows": measured,
         "settings": applied,
-        "baseline": None,
+        "packings": packings(went, energy, end_s),
+        "baseline": baseline(jobs, profiles, went, energy, end_s),
         "notes": plan["notes"],
     }
 
@@ -171,6 +179,7 @@ def _job(
         if story.start_s is not None and story.arrival_s is not None
         else None,
         "slowdown": slower,
+        "slowdown_limit": job["slowdown"],
         "slowdown_limit_met": _limit_met(job["slowdown"], slower),
         "interference": _over(usage.span_s - usage.waited_s, alone_s),
         "stretch": None,

@@ -11,6 +11,8 @@ from rich.text import Text
 from ecoshare.jobs.quantities import format_duration, format_energy
 from ecoshare.report.progress import COLOURS
 from ecoshare.report.settings import setting_words
+from ecoshare.report.verdicts import verdicts
+from ecoshare.report.windows import search_energy_j
 
 _MOST_ERRORS = 10
 
@@ -40,6 +42,10 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
     console.print(Text(totals(summary)), soft_wrap=True)
     if summary["windows"]:
         console.print(Text(measured(summary)), soft_wrap=True)
+    if tried := settings_tried(summary):
+        console.print(Text(tried), soft_wrap=True)
+    for line in verdicts(summary):
+        console.print(Text(line), soft_wrap=True)
     for each in summary["settings"][:_MOST_ERRORS]:
         console.print(Text(f"set: {setting_words(each)}"), soft_wrap=True)
     failed = [job for job in summary["jobs"] if job["error"]]
@@ -70,9 +76,9 @@ def measured(summary: dict[str, Any]) -> str:
     made = [window for window in summary["windows"] if window["error"] is None]
     known = [window["lost_s"] for window in made if window["lost_s"] is not None]
     lost_s = sum(known) if known else None
-    spent = summary["search_energy_j"]
+    spent = search_energy_j(summary["windows"])
     source = summary["energy"]["source"] if summary["energy"] is not None else ""
-    cost = f" and {format_energy(spent)} {source}" if spent is not None else ""
+    cost = f" and {format_energy(spent)} {source}" if spent is not None and source else ""
     classes = f"{len(made)} new class" + ("" if len(made) == 1 else "es")
     failed = (
         f"; {len(summary['windows']) - len(made)} windows came to nothing"
@@ -80,6 +86,22 @@ def measured(summary: dict[str, Any]) -> str:
         else ""
     )
     return f"measured {classes}, which cost {_duration(lost_s)}{cost} beyond the work done meanwhile{failed}"
+
+
+def settings_tried(summary: dict[str, Any]) -> str:
+    """How many settings were tried, and what that cost, in one line; empty where none was."""
+    searched = [each for each in summary["packings"] if each["settings_tried"]]
+    if not searched:
+        return ""
+    count = sum(each["settings_tried"] for each in searched)
+    whole_j, windows_j = summary["search_energy_j"], search_energy_j(summary["windows"])
+    cost = ""
+    if whole_j is not None:
+        cost = (
+            f", which cost {format_energy(whole_j - (windows_j or 0.0))} {summary['energy']['source']} beyond the work"
+        )
+    of = "1 packing" if len(searched) == 1 else f"{len(searched)} packings"
+    return f"tried {count} setting{'' if count == 1 else 's'} of {of}{cost}"
 
 
 def energy(value: dict[str, Any] | None) -> str:

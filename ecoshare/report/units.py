@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.text import Text
 from ecoshare.jobs.quantities import format_energy
 
 UNKNOWN = "-"
+_HASH = re.compile(r"-[0-9a-f]{12}$")
 _PLAINER = str.maketrans({"±": "+-", "…": "..."})
 
 
@@ -43,6 +45,11 @@ def number(value: float) -> str:
 def share(part: float) -> str:
     """A part of a whole in percent."""
     return f"{number(100 * part)} %"
+
+
+def short_class(name: str) -> str:
+    """The name of a job class without the digits that tell it from others of its script."""
+    return _HASH.sub("", name)
 
 
 def small_energy(energy_j: float) -> str:

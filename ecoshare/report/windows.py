@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 from ecoshare.core.commands import Command, ProfileJob
 from ecoshare.core.events import Event, Profiled, RunOpened
-from ecoshare.measure.energy import Account
+from ecoshare.measure.energy import Account, Interval
 from ecoshare.measure.profile import Profile
+
+KNOWN = 0.99
+"""Part of a time whose joules must be known: a meter begins a little after the first job, and ends a little early."""
 
 
 def windows(
@@ -58,9 +63,9 @@ def _window(
     lost_s = cost_j = None
     if made is not None:
         lost_s = max(0.0, ended.at_s - from_s - made.window.productive_s)
-        spent_j = _spent_j(account, from_s, ended.at_s)
-        if made.energy is not None and spent_j is not None:
-            cost_j = max(0.0, spent_j - made.energy.power_w * made.window.productive_s)
+        in_it_j = all_spent_j(account, [(from_s, ended.at_s)])
+        if made.energy is not None and in_it_j is not None:
+            cost_j = max(0.0, in_it_j - made.energy.power_w * made.window.productive_s)
     paused = made.window.paused_jobs if made is not None else None
     return _plain(job, job_class, from_s, ended.at_s, paused, lost_s, cost_j, ended.error or None)
 
@@ -88,18 +93,36 @@ def _plain(
     }
 
 
-def search_energy_j(found: list[dict[str, Any]]) -> float | None:
-    """Joules that all windows cost; null where not one of them is known."""
+def search_energy_j(found: list[dict[str, Any]], trials_j: float | None = 0.0) -> float | None:
+    """Joules that all windows and trials cost; null where not one window's are known, or not those of the trials.
+
+    Args:
+        trials_j: Of settings that were tried and not kept; None where that is not known.
+    """
     known = [window["cost_j"] for window in found if window["cost_j"] is not None]
-    return math.fsum(known) if known or not found else None
+    if trials_j is None or (found and not known and not trials_j):
+        return None
+    return math.fsum([*known, trials_j])
 
 
-def _spent_j(account: Account, from_s: float, to_s: float) -> float | None:
-    """Of the device in a time: intervals at its ends count in part. None where the meter failed meanwhile."""
-    spent_j = covered_s = 0.0
-    for each in account.intervals:
+def within(account: Account, from_s: float, to_s: float) -> Iterator[tuple[Interval, float]]:
+    """The intervals that lie in a time, each with the part of it that does."""
+    first = bisect_right(account.intervals, from_s, key=attrgetter("to_s"))
+    for each in account.intervals[first:]:
+        if each.from_s >= to_s:
+            return
         inside_s = min(each.to_s, to_s) - max(each.from_s, from_s)
-        if inside_s > 0.0 and each.energy_j is not None:
-            spent_j += each.energy_j * inside_s / (each.to_s - each.from_s)
-            covered_s += inside_s
-    return spent_j if covered_s > 0.99 * (to_s - from_s) else None
+        if inside_s > 0.0:
+            yield each, inside_s / (each.to_s - each.from_s)
+
+
+def all_spent_j(account: Account, spans: Iterable[tuple[float, float]]) -> float | None:
+    """Joules of the device in some times together. None where the meter failed meanwhile, or there is none."""
+    total_j = covered_s = whole_s = 0.0
+    for from_s, to_s in spans:
+        whole_s += to_s - from_s
+        for each, part in within(account, from_s, to_s):
+            if each.energy_j is not None:
+                total_j += part * each.energy_j
+                covered_s += part * (each.to_s - each.from_s)
+    return total_j if covered_s > KNOWN * whole_s else None

@@ -127,7 +127,6 @@ class Driver:
         power: Model of the device's power, for want of a meter.
         settings: Of the device, which was claimed; None where nothing may be set.
         adviser: Searches settings; None where none is searched.
-        only_tune: The run is for one search alone.
         core: Decides.
         processes: Attempts under way, by job name.
     """
@@ -144,7 +143,6 @@ class Driver:
     power: PowerModel | None = None
     settings: Settings | None = None
     adviser: TunerAdviser | None = None
-    only_tune: bool = False
     core: Scheduler = field(default_factory=Scheduler)
     tables: dict[int, LaneTable] = field(default_factory=dict)
     processes: dict[str, _Process] = field(default_factory=dict)
@@ -323,7 +321,7 @@ class Driver:
             )
         )
         self.moving.ended(ended.job)
-        if self.only_tune and not self.core.stopping:
+        if self.plan.only_tune and not self.core.stopping:
             self._tell(partial(StopRequested, at_once=False))  # the packing that was to be tuned is no more
 
     async def _tell_progress(self) -> None:
@@ -394,7 +392,7 @@ class Driver:
             tell=self._tell,
             settings=self.settings,
             adviser=self.adviser,
-            then_stop=self.only_tune,
+            then_stop=self.plan.only_tune,
         )
 
     def usage(self, name: str) -> Usage:

@@ -237,18 +237,13 @@ class Measuring:
         return await self.settings.readings() if self.settings is not None else {}
 
     def _most_s(self, command: MeasureTrial) -> Mapping[str, float]:
-        """What each job's iterations may take by the tuning limit; nothing for the default setting."""
-        if self.adviser is None or not command.setting:
-            return {}
-        for search in self.adviser.searches.values():
-            if search.search is not None and search.default_times_s.keys() == set(command.jobs):
-                limit = search.search.yardstick.tuning_limit
-                return {job: limit * time_s for job, time_s in search.default_times_s.items()}
-        return {}
+        """What each job's iterations may take by its limit; nothing for the default setting."""
+        return {} if self.adviser is None or not command.setting else self.adviser.most_s(command.jobs)
 
     async def _ask(self, command: Ask) -> None:
         assert self.adviser is not None, "the core asks only where a search was asked for"
         advice = await asyncio.to_thread(self.adviser.answer, command)
-        self.tell(partial(Advised, command=command.id, setting=advice.setting, over=advice.over, note=advice.note))
+        event = partial(Advised, setting=advice.setting, over=advice.over, note=advice.note, slower=advice.slower)
+        self.tell(partial(event, command=command.id))
         if advice.over and self.then_stop:
             self.tell(partial(StopRequested, at_once=False))

@@ -1,8 +1,4 @@
-"""What is decided before a run begins, as a value that can be printed, kept and run.
-
-An objective chooses a policy where the user names none. What it could decide only with profiles or knobs, which do not
-exist yet, is said in the plan's notes.
-"""
+"""What is decided before a run begins, as a value that can be printed, kept and run."""
 
 from __future__ import annotations
 
@@ -14,6 +10,8 @@ from typing import Any
 from ecoshare.advise.advice import Goal
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import SCHEMA, Before, Config, Device, JobSpec, Solo, Tuned
+from ecoshare.core.policies import named
+from ecoshare.core.policies.packs import Packs
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import LoadedJobs
@@ -30,20 +28,15 @@ from ecoshare.policy_names import check_policy, policy_options
 from ecoshare.runtime.jobclass import JobClass, JobClasses
 from ecoshare.runtime.profiling import demand, solo
 
-OBJECTIVES: dict[str, tuple[str, str]] = {
-    "energy": (
-        "fair",
-        "objective energy: who shares is not chosen by itself yet, and everybody gets equal turns (policy fair); "
-        "`--policy energy --lanes 3` chooses",
-    ),
-    "edp": (
-        "srtf",
-        "objective edp: who shares is not chosen by itself yet (policy srtf); `--policy edp --lanes 3` chooses",
-    ),
-    "jct": ("srtf", ""),
-    "makespan": ("pack", ""),
-}
-"""For each objective: the policy that serves it, and what it cannot decide yet."""
+OBJECTIVES = ("energy", "edp", "jct", "makespan")
+"""Each is served by the policy of its name, which chooses who runs beside whom."""
+
+LANES_TO_PACK = 3
+"""Most jobs beside each other, where the user does not say: a third one still pays in most of the pairs that Gavel
+measured, a fourth hardly, and each takes memory."""
+
+MOST_TRIALS = 12
+"""Of a search during a run."""
 
 LEAST_BYTES = 256 << 20
 """What a job needs at least: torch alone."""
@@ -134,7 +127,8 @@ class Plan:
         profiles: Folder of profiles; None where classes without one are not to be measured.
         known: Profiles of classes of this run that were there before, by class.
         control: Whether clocks and power may be set.
-        goal: Of a search for the best setting; None for none.
+        goal: Of searches for the best settings of packings; None for none.
+        only_tune: The run is for one search alone.
         tuned: Settings that are known for packings of these classes.
         notes: What the user should know about these decisions, a line each.
     """
@@ -154,6 +148,7 @@ class Plan:
     known: dict[str, Profile]
     control: bool
     goal: Goal | None
+    only_tune: bool
     tuned: tuple[Tuned, ...]
     notes: tuple[str, ...]
     jobs: tuple[PlannedJob, ...]
@@ -193,6 +188,7 @@ class Plan:
             "known_classes": sorted(self.known),
             "control": self.control,
             "goal": asdict(self.goal) if self.goal is not None else None,
+            "only_tune": self.only_tune,
             "tuned": [{"packing": each.packing, "setting": dict(each.setting)} for each in self.tuned],
             "notes": list(self.notes),
             "jobs": [job.as_dict() for job in self.jobs],
@@ -232,20 +228,24 @@ def make(
     objective: str = "energy",
     policy: str | None = None,
     options: Sequence[str] = (),
-    lanes: int = 1,
+    lanes: int | None = None,
     places: int = PLACES,
     memory_bytes: int | None = None,
     store: ProfileStore | None = None,
     control: bool = False,
     goal: Goal | None = None,
+    only_tune: bool = False,
 ) -> Plan:
     """Decide how to run the jobs of a file on a device.
 
     Args:
+        policy: None for that of the objective.
         options: Of the policy, such as `limit_1=3600`.
+        lanes: None for one, and for `LANES_TO_PACK` where the policy chooses who runs beside whom.
         store: Profiles of job classes; None to use none and measure none.
         control: Whether clocks and power may be set, where a setting is known for a packing of these jobs.
-        goal: Of the search for the best setting; None for no search.
+        goal: Of searches for the best settings, under policies that choose who runs beside whom; None for no search.
+        only_tune: The run is for one search alone, under any policy.
 
     Raises:
         UsageError: No such objective, policy or option of it, or numbers out of range.
@@ -253,20 +253,23 @@ def make(
     """
     if objective not in OBJECTIVES:
         raise UsageError(f"--objective {objective}: expected one of {', '.join(OBJECTIVES)}")
-    if policy is not None:
-        check_policy(policy)
+    policy = policy or objective
+    check_policy(policy)
+    packs = issubclass(named(policy), Packs)
+    if lanes is None:
+        lanes = LANES_TO_PACK if packs else 1
     if not 1 <= places <= SLOTS:
         raise UsageError(f"--jobs-per-lane {places}: expected 1 to {SLOTS}")
     if not 1 <= lanes <= SLOTS:
         raise UsageError(f"--lanes {lanes}: expected 1 to {SLOTS}")
     memory_bytes = memory_bytes or device.memory_bytes
-    if memory_bytes < lanes * LEAST_BYTES:
+    if memory_bytes < (need := 1 if packs else lanes) * LEAST_BYTES:
+        where = f" in {lanes} lanes" if need > 1 else ""
         raise UsageError(
-            f"{format_size(memory_bytes)} of memory in {lanes} lanes: torch alone takes {format_size(LEAST_BYTES)}",
+            f"{format_size(memory_bytes)} of memory{where}: torch alone takes {format_size(LEAST_BYTES)}",
             "give more with --memory, or take fewer lanes",
         )
-    chosen, note = OBJECTIVES[objective]
-    notes = [note] if note and policy is None else []
+    notes: list[str] = []
     classes = JobClasses(device.described)
     planned = [(job, classes.of(job)) for job in loaded.jobs]
     names = {job_class.name: job_class for _, job_class in planned}
@@ -278,22 +281,23 @@ def make(
                 f"job {job.spec.name} asks for {job.spec.gpus} devices, and a run has one",
                 "gangs over several devices run in the simulator only, so far",
             )
-    if (policy or chosen) == "srtf" and (unknown := [job.spec.name for job in jobs if job.spec.iterations is None]):
+    unknown = [job.spec.name for job in jobs if job.spec.iterations is None]
+    if policy in ("srtf", *OBJECTIVES) and unknown and len(jobs) > 1:
         notes.append(
-            f"policy srtf: {len(unknown)} of {len(jobs)} jobs give no `iterations:` ({_some(unknown)}); "
+            f"policy {policy}: {len(unknown)} of {len(jobs)} jobs give no `iterations:` ({_some(unknown)}); "
             "they are ranked by the time they have had"
         )
     if memory_bytes > device.memory_bytes:
         notes.append(f"{format_size(memory_bytes)} is more than the device has: {format_size(device.memory_bytes)}")
     limited = [job.source.name for job in jobs if job.source.slowdown is not None]
-    if limited and (policy or chosen) not in OBJECTIVES:  # these have a policy of their name that does
+    if limited and not packs:
         notes.append(f"slowdown limits ({_some(limited)}) are checked at the end; nothing steers by them yet")
     return Plan(
         job_file=loaded.path,
         digest=loaded.digest,
         objective=objective,
-        policy=policy or chosen,
-        options=policy_options(options, [policy or chosen]),
+        policy=policy,
+        options=policy_options(options, [policy]),
         device=device,
         memory_bytes=min(memory_bytes, device.memory_bytes),
         lanes=lanes,
@@ -303,8 +307,9 @@ def make(
         profiles=store.folder if store is not None else None,
         known=known,
         control=control,
-        goal=goal,
-        tuned=_tuned(set(names), device, objective, lanes, store, notes) if control and goal is None else (),
+        goal=goal if only_tune or (packs and store is not None and control) else None,
+        only_tune=only_tune,
+        tuned=_tuned(set(names), device, objective, lanes, store, notes) if control and not only_tune else (),
         notes=tuple(notes),
         jobs=jobs,
     )
@@ -336,11 +341,15 @@ def _tuned(
     found = kept.of(classes, device.described, objective)
     notes += kept.notes
     settings = [
-        Tuned(each.packing, tuple(sorted(item for item in each.best.items() if each.default.get(item[0]) != item[1])))
+        Tuned(
+            each.packing,
+            tuple(sorted(item for item in (each.best or {}).items() if each.default.get(item[0]) != item[1])),
+            each.slower,
+        )
         for each in found
-        if each.best is not None and each.best != each.default and len(each.packing) <= lanes
+        if len(each.packing) <= lanes
     ]
-    for each in settings[:_MOST_REASONS]:
+    for each in [each for each in settings if each.setting][:_MOST_REASONS]:
         values = ", ".join(f"{name} {value:g}" if isinstance(value, float) else name for name, value in each.setting)
         jobs = " | ".join(" + ".join(lane) for lane in each.packing)
         notes.append(f"while just {jobs} run, clocks and power are set: {values} (`--control off` sets nothing)")

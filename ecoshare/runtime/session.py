@@ -14,9 +14,10 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import ecoshare
+from ecoshare.advise.advice import Goal
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Before, Outcome
 from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
@@ -28,6 +29,7 @@ from ecoshare.lane import futex, records
 from ecoshare.measure import model
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
+from ecoshare.measure.tuned import TunedStore
 from ecoshare.report.progress import Progress
 from ecoshare.report.reading import read
 from ecoshare.report.rundata import RunData
@@ -38,11 +40,9 @@ from ecoshare.runtime.driver import Driver
 from ecoshare.runtime.folder import RunFolder, read_json, unwritable, write_json, write_text
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.profiler import Profiler
+from ecoshare.runtime.searching import Searching, check_meter
 from ecoshare.runtime.settings import Settings, claim, leftovers, not_restored
 from ecoshare.runtime.window import DEFAULT_LIMITS, Limits
-
-if TYPE_CHECKING:
-    from ecoshare.advise.adviser import TunerAdviser
 
 _SHARED_PREFIX = "ecoshare-"
 """Of the folder in memory that holds a run's lane tables and sockets."""
@@ -68,19 +68,6 @@ class Result:
     unrestored: tuple[Restored, ...] = ()
 
 
-class Tuning(Protocol):
-    """What a run for the sake of a setting adds to a run."""
-
-    @property
-    def settings(self) -> Settings:
-        """Of the device, which was claimed."""
-        ...
-
-    def adviser(self, profiler: Profiler) -> TunerAdviser:
-        """The adviser of the run whose profiles are kept there."""
-        ...
-
-
 def start(
     plan: Plan,
     job_text: str,
@@ -88,7 +75,7 @@ def start(
     progress: Progress,
     limits: Limits = DEFAULT_LIMITS,
     only_profile: bool = False,
-    tuning: Tuning | None = None,
+    searching: Searching | None = None,
 ) -> Result:
     """Run a plan in a new run folder under `runs`.
 
@@ -96,7 +83,7 @@ def start(
         job_text: The job file that the plan was made from; a copy without the values of `env:` is kept.
         limits: Of the windows in which jobs are measured.
         only_profile: Stop the run when a window is over.
-        tuning: Search the best setting of the packing, and stop the run then.
+        searching: For the best setting of the packing, where the plan is for that alone; the run stops then.
 
     Raises:
         UnfitEnvironment: This machine cannot run it, or ceased to.
@@ -110,14 +97,15 @@ def start(
     write_text(folder.job_file, masked(job_text))
     write_json(folder.plan, plan.as_dict())
     _keep_profiles(plan, folder)
-    return _drive(plan, folder, events, environment, progress, limits, only_profile, tuning)
+    return _drive(plan, folder, events, environment, progress, limits, only_profile, searching)
 
 
-def resume(run: Path, progress: Progress, control: bool = True) -> Result:
+def resume(run: Path, progress: Progress, control: bool = True, search: bool = True) -> Result:
     """Run what a run that was cut off has left: every job whose end is not recorded.
 
     Args:
         control: Whether clocks and power may be set, where that run might set them.
+        search: Whether settings may be searched, where that run might search them.
 
     Raises:
         UsageError: The job file is not what it was, or the run is still going on.
@@ -126,7 +114,7 @@ def resume(run: Path, progress: Progress, control: bool = True) -> Result:
     _check_machine()
     folder = RunFolder.open(run)
     before = read_json(folder.plan)
-    if before.get("goal") is not None:
+    if before.get("only_tune", before.get("goal") is not None):
         raise UsageError(f"{run} was a search, which is not gone on with", "start it again with `ecoshare tune`")
     environment = read_json(folder.environment)
     job_file = Path(before["job_file"])
@@ -153,6 +141,7 @@ def resume(run: Path, progress: Progress, control: bool = True) -> Result:
         places=before["places_per_lane"],
         memory_bytes=before["memory_bytes"],
         store=ProfileStore(Path(before["profiles"])) if before["profiles"] is not None else None,
+        goal=Goal(**before["goal"]) if search and before.get("goal") is not None else None,
     )
     events = _open_log(folder)
     if events is None:
@@ -189,7 +178,7 @@ def _drive(
     progress: Progress,
     limits: Limits = DEFAULT_LIMITS,
     only_profile: bool = False,
-    tuning: Tuning | None = None,
+    searching: Searching | None = None,
 ) -> Result:
     with contextlib.ExitStack() as undo:
         undo.callback(events.close)
@@ -202,12 +191,13 @@ def _drive(
         write_json(folder.environment, environment)
         plan = replace(plan, mps=sharing.daemon is not None, environment={**plan.environment, **sharing.environment})
         profiler = Profiler(plan.device, folder, ProfileStore(plan.profiles or folder.profiles), limits, only_profile)
-        plan = _as_found(plan, profiler.notes) if tuning is None else plan
-        settings = tuning.settings if tuning is not None else _claimed(plan, profiler.notes)
+        if searching is None:
+            plan = _as_found(plan, profiler.notes)
+            plan, settings, searching = _claimed(plan, profiler.notes)
+        else:
+            settings = searching.settings
         if settings is not None:
             undo.callback(settings.restore)  # where the run does not come to do it
-        elif plan.tuned:
-            plan = replace(plan, tuned=())
         driver = Driver(
             plan=plan,
             folder=folder,
@@ -220,8 +210,7 @@ def _drive(
             profiler=profiler,
             power=_power(environment),
             settings=settings,
-            adviser=tuning.adviser(profiler) if tuning is not None else None,
-            only_tune=tuning is not None,
+            adviser=searching.adviser(profiler) if searching is not None else None,
         )
         try:
             asyncio.run(driver.run())
@@ -234,7 +223,11 @@ def _drive(
     if driver.ready is not None:
         versions = {"torch": driver.ready.torch, "intra_op_threads": driver.ready.threads}
         write_json(folder.environment, {**environment, **versions, "torch_load_s": driver.ready.load_s})
-    notes = (*profiler.notes, *(settings.notes if settings is not None else ()))
+    notes = (
+        *profiler.notes,
+        *(settings.notes if settings is not None else ()),
+        *(searching.notes if searching is not None else ()),
+    )
     return replace(
         _conclude(folder, ran=True),
         made=profiler.made,
@@ -250,15 +243,24 @@ def _as_found(plan: Plan, notes: list[str]) -> Plan:
     return plan if is_so else replace(plan, profiles=None)
 
 
-def _claimed(plan: Plan, notes: list[str]) -> Settings | None:
-    """The device, where a setting is known for jobs of this run and may be set; else why not, once."""
-    if not plan.tuned:
-        return None
+def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, Settings | None, Searching | None]:
+    """The device, where its settings may be set, with searches where joules are measured; else why not, once."""
+    if plan.goal is not None:
+        try:
+            check_meter(plan.device)
+        except UnfitEnvironment as error:
+            notes.append(f"no setting is searched: {error}" + (f" ({error.hint})" if error.hint else ""))
+            plan = replace(plan, goal=None)
+    if plan.goal is None and not any(each.setting for each in plan.tuned):
+        return plan, None, None
     try:
-        return claim(plan.device, exact=False)
+        settings = claim(plan.device, exact=plan.goal is not None)
     except UnfitEnvironment as error:
-        notes.append(f"tuned settings are not used: {error}" + (f" ({error.hint})" if error.hint else ""))
-        return None
+        notes.append(f"clocks and power stay as they are: {error}" + (f" ({error.hint})" if error.hint else ""))
+        return replace(plan, tuned=(), goal=None), None, None
+    if plan.goal is None or plan.profiles is None:
+        return replace(plan, goal=None), settings, None
+    return plan, settings, Searching(settings, plan, plan.goal, TunedStore(plan.profiles), keep=True)
 
 
 def _conclude(folder: RunFolder, ran: bool) -> Result:

@@ -18,7 +18,8 @@ class Costs:
         stop_s: From the word to give way until the devices are free.
         restart_s: More than `start_s`, for a job that goes on from where it was stopped.
         handover_s: From the end of a turn to the beginning of the next.
-        rest_s: For which an idle device is watched before a job is measured alone, and `window_s`: for which it is.
+        rest_s: For which an idle device is watched before the first job is measured alone there, and `window_s`: for
+            which each is.
         trial_s: Of a trial of a setting, or of a packing at the default.
         ask_s: Until an adviser has answered.
         apply_s: Until a setting is in force.

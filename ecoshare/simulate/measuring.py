@@ -38,11 +38,14 @@ class Measuring:
         """
         self._world, self._costs, self._tuner = world, costs, tuner
         self._reserve, self._later = reserve, later
+        self._watched: set[str] = set()
 
     def profile(self, command: ProfileJob, seat: Seat, now_s: float) -> None:
-        """Measure a job alone: its device at rest first, then at work for it."""
-        self._reserve(seat, "", now_s)
-        self._later(now_s + self._costs.rest_s, partial(self._rested, command, seat))
+        """Measure a job alone: once in a run its device at rest first, then at work for it."""
+        device = self._reserve(seat, "", now_s).name
+        rest_s = 0.0 if device in self._watched else self._costs.rest_s
+        self._watched.add(device)
+        self._later(now_s + rest_s, partial(self._rested, command, seat))
 
     def _rested(self, command: ProfileJob, seat: Seat, now_s: float) -> None:
         self._reserve(seat, seat.job.name, now_s)
@@ -89,7 +92,14 @@ class Measuring:
         if isinstance(command, Ask):
             assert self._tuner is not None, "settings are searched only where there is a tuner"
             advice = self._tuner(command)
-            event = partial(Advised, command=command.id, setting=advice.setting, over=advice.over, note=advice.note)
+            event = partial(
+                Advised,
+                command=command.id,
+                setting=advice.setting,
+                over=advice.over,
+                note=advice.note,
+                slower=advice.slower,
+            )
         else:
             from ecoshare.advise.outlook import foresee  # scipy, for those who need it
 

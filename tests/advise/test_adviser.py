@@ -85,6 +85,27 @@ def test_it_finds_a_setting_that_saves_and_keeps_the_limit() -> None:
     assert (after.power_w or 0.0) / work < 0.93 * (before.power_w or 0.0)
 
 
+def test_a_job_s_own_limit_binds_the_packing_and_the_answer_says_how_slow_it_gets() -> None:
+    device = Device()
+    before = device.run(())
+    rates = {job: 1.0 / time_s for job, time_s in before.times_s.items()}  # no turns to wait for
+
+    class Counting(Device):
+        def run(self, setting: Setting, jobs: tuple[str, ...] = ("a", "b")) -> Trial:
+            return replace(super().run(setting, jobs), rates=rates)
+
+    def slower(**limits: float) -> Advice:
+        known = Alone(None, before.times_s["a"])
+        tuned = TunerAdviser(device.space, device.default, lambda _job: known, GOAL, slowdown=limits.get)
+        return carry_out(tuned, Counting())[1]
+
+    free, bound = slower(), slower(a=1.03)
+    assert bound.setting and 1.0 <= bound.slower <= 1.03 < free.slower <= 1.1
+    after = device.run(bound.setting)
+    assert after.times_s["a"] / before.times_s["a"] == pytest.approx(bound.slower)
+    assert slower(a=0.9).slower == 1.0, "a limit that is broken already at the default leaves nothing to give"
+
+
 def test_equal_questions_get_equal_answers() -> None:
     device = Device()
     assert carry_out(adviser(device), device) == carry_out(adviser(device), device)

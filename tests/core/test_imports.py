@@ -16,7 +16,16 @@ IMPURE = {"asyncio", "fcntl", "mmap", "multiprocessing", "os", "random", "select
 IMPURE |= {"subprocess", "tempfile", "threading", "time", "pathlib", "shutil", "io", "sys"}
 
 ALLOWED = {
-    "advise": {"ecoshare.advise", "ecoshare.core", "ecoshare.errors", "tuner", "numpy", "scipy", "torch"},
+    "advise": {
+        "ecoshare.advise",
+        "ecoshare.core",
+        "ecoshare.errors",
+        "tuner",
+        "numpy",
+        "scipy",
+        "threadpoolctl",
+        "torch",
+    },
     "core": {"ecoshare.core", "sortedcontainers"},
     "jobs": {"ecoshare.jobs", "ecoshare.errors", "pydantic", "yaml"},
     "lane": {"ecoshare.lane", "ecoshare.core.turns", "ecoshare", "torch", "numpy"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import given
@@ -63,19 +64,29 @@ def test_no_group_is_much_better(outlook: Outlook, them: list[Candidate], spent:
     assert found.cost <= NEARLY * best
 
 
-@given(outlooks(), candidates(), st.sets(st.integers(0, 7)))
-def test_who_must_run_does_and_keeps_the_limits(outlook: Outlook, them: list[Candidate], must: set[int]) -> None:
+@given(outlooks(), candidates(), st.sets(st.integers(0, 7)), st.permutations(range(8)))
+def test_who_must_run_does_as_far_as_all_keep_their_limits(
+    outlook: Outlook, them: list[Candidate], must: set[int], urgency: list[int]
+) -> None:
     them = [
-        Candidate(each.number, each.job_class, each.worth, each.least, each.number in must and len(must) <= 3)
+        replace(each, must=each.least > 0.0 and each.number in must, urgency=float(urgency[each.number]))
         for each in them
     ]
-    found = Grouping(outlook, watts, 3).best(them, everybody)
+    grouping = Grouping(outlook, watts, 3)
+    found = grouping.best(them, everybody)
     assert found is not None
     bound = [each for each in them if each.must]
-    assert set(bound) <= set(found.members)
-    if len(found.members) > len(bound) + 1:
-        assert found.keeps_limits
-    assert them[0] in found.members or bound
+    together = grouping.of(bound)
+    assert len(found.members) <= 3
+    assert len(found.members) == 1 or found.keeps_limits or set(found.members) == set(bound)
+    nearest = min((v / each.least for each, v in zip(bound, together.forecast.speeds, strict=True)), default=1.0)
+    in_turn = sum(each.least for each in bound)
+    if len(bound) <= 1 or (len(bound) <= 3 and (together.keeps_limits or nearest * in_turn >= 1.0)):
+        assert set(bound) <= set(found.members)
+        assert them[0] in found.members or bound
+    else:
+        assert set(found.members) <= set(bound), "nobody else runs while one of them waits"
+        assert max(bound, key=lambda each: each.urgency) in found.members
 
 
 @given(outlooks(), candidates())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from ecoshare.core.events import (
     JobSpec,
     Outcome,
     Setting,
+    Solo,
     TrialMeasured,
     TrialStatus,
     Tuned,
@@ -114,6 +117,16 @@ def test_a_setting_that_is_refused_is_a_failed_trial() -> None:
 def test_a_known_setting_that_is_refused_is_not_tried_again_and_again() -> None:
     driver = drive(job("a", "a", 20.0), tuned=(Tuned((("a",),), SLOW),), refuses=frozenset({SLOW}))
     assert applied(driver) == [SLOW]
+
+
+@pytest.mark.parametrize(("limit", "is_set"), [(None, True), (1.3, True), (1.05, False)])
+def test_a_setting_too_slow_for_a_job_s_own_limit_is_not_used(limit: float | None, is_set: bool) -> None:
+    spec, script = job("a", "a", 20.0)
+    known = Tuned((("a",),), SLOW, slower=1.1)
+    config = Config("energy", lanes_per_device=2)
+    limited = replace(spec, slowdown=limit, solo=Solo("a", 0.1))
+    driver = VirtualDriver(config, (GPU,), {"a": (limited, script)}, tuned=(known,)).run()
+    assert applied(driver)[:1] == ([SLOW] if is_set else [])
 
 
 def test_a_packing_that_changes_voids_its_trial() -> None:

@@ -140,6 +140,7 @@ def _row(
         "jct_s": end_s - arrival_s,
         "queue_s": begin_s - arrival_s,
         "slowdown": float(of),
+        "slowdown_limit": None,
         "slowdown_limit_met": None,
         "interference": None,
         "stretch": None,
@@ -174,9 +175,50 @@ def _summary(
         "windows": [],
         "jobs": rows,
         "settings": [],
-        "baseline": None,
+        "packings": packings(rows),
+        "baseline": {
+            "source": "predicted",
+            "exclusive_energy_j": 1.2 * energy["value_j"],
+            "exclusive_makespan_s": None,
+            "packed_default_energy_j": None,
+        },
         "notes": ["objective energy: everybody gets equal turns (policy fair)"],
     }
+
+
+def packings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One job alone, and two beside each other that were measured and tuned."""
+    alone = {
+        "device": "cuda:0",
+        "classes": [[rows[0]["class"]]],
+        "jobs": [rows[0]["name"]],
+        "from_s": 4.0,
+        "to_s": 9.0,
+        "duration_s": 5.0,
+        "energy_j": None,
+        "predicted": {"speeds": {rows[0]["class"]: 1.0}, "power_w": None},
+        "measured": None,
+        "settings_tried": 0,
+        "setting": None,
+        "energy_ratio": None,
+        "verdict": None,
+    }
+    if len(rows) < 2:
+        return [alone]
+    one, other = rows[0]["class"], rows[1]["class"]
+    together = {
+        **alone,
+        "classes": [[one], [other]],
+        "jobs": [rows[0]["name"], rows[1]["name"]],
+        "energy_j": 51_200.0,
+        "predicted": {"speeds": {one: 0.93, other: 0.88}, "power_w": 310.0},
+        "measured": {"speeds": {one: 0.71, other: 0.64}, "power_w": 305.5},
+        "settings_tried": 7,
+        "setting": {"gpu_clock": 1410.0},
+        "energy_ratio": 0.87,
+        "verdict": "undone",
+    }
+    return [alone, together]
 
 
 def _lines(

@@ -69,9 +69,17 @@ def page(data: RunData) -> Page:
 
 
 def test_the_report_has_all_its_parts(page: Page) -> None:
-    assert [each["id"] for each in page.named("section")] == [*KEYS, "jobs", "errors", "notes", "settings", "machine"]
+    assert [each["id"] for each in page.named("section")] == [
+        *KEYS,
+        "decisions",
+        "jobs",
+        "errors",
+        "notes",
+        "settings",
+        "machine",
+    ]
     assert "ecoshare: runs/20261121-053012-jobs" in page.text
-    assert len(page.named("svg")) == len(KEYS)
+    assert len(page.named("svg")) == len(KEYS) + 1
 
 
 def test_it_asks_nobody_for_anything(data: RunData, page: Page) -> None:
@@ -81,6 +89,22 @@ def test_it_asks_nobody_for_anything(data: RunData, page: Page) -> None:
         for name in ("src", "href", "data", "action"):
             assert (attributes.get(name) or "#").startswith("#"), f"{tag} {name}={attributes[name]}"
     assert not re.search(r"@import|url\((?!#)", html(data))
+
+
+def test_the_packings_are_told_as_expected_as_measured_and_what_became_of_them(page: Page) -> None:
+    begin = page.text.index("Decisions")
+    told = page.text[begin : page.text.index("All jobs")]
+    row = told[told.index("class0 | class1") :]
+    assert row[1:6] == ["job0 and train-resnet50.lr01", "5 s", "51.2 kJ measured", "0.93, 0.88", "0.71, 0.64"]
+    assert row[6:12] == ["310 W", "306 W", "7", "gpu_clock 1410", "87 % of that at the default", "undone"]
+    (chart,) = [each for each in page.named("svg") if "Speeds beside each other" in (each["aria-label"] or "")]
+    assert "class1 beside class0: expected 0.88, measured 0.64" in (chart["aria-label"] or "")
+
+
+def test_joules_are_compared_only_where_nearly_all_are_known(page: Page) -> None:
+    words = "each job alone at the default setting, predicted"
+    assert not any(words in text for text in page.text), "7 % of the time is not known: it would look like a saving"
+    assert any(words in text and "17 % less here" in text for text in Page(html(run(gap=False))).text)
 
 
 def test_what_a_job_prints_is_text(page: Page) -> None:
@@ -116,7 +140,7 @@ def test_charts_take_the_colours_of_the_reader(data: RunData) -> None:
 
 
 def test_joules_always_stand_with_their_source(page: Page) -> None:
-    sources = re.compile("measured|attributed|modelled")
+    sources = re.compile("measured|attributed|modelled|predicted")
     svgs = {text for text in page.text if re.fullmatch(r"[\d.]+ (m|k)?J( ± [\d.]+ (m|k)?J)?", text)}
     assert len(svgs) == 5, "bars of four jobs and the idle part"
     assert any(re.fullmatch("kJ, attributed", text) for text in page.text), "the axis of those bars has no source"
@@ -149,11 +173,12 @@ def test_full_coverage_is_said_and_nearly_full_is_not() -> None:
 def test_what_is_not_known_is_never_zero(data: RunData) -> None:
     unknown = dict.fromkeys(data.summary["jobs"][0])
     job = {**unknown, "name": "j", "class": "c", "state": "queued", "lanes": [], "attempts": 0}
-    summary = {**data.summary, "jobs": [job], "energy": None, "idle_energy_j": None}
+    summary = {**data.summary, "jobs": [job], "energy": None, "idle_energy_j": None, "packings": []}
     summary |= {"makespan_s": None, "mean_jct_s": None, "devices": [{"name": "cpu"}]}
     page = Page(html(RunData(summary)))
     assert not page.named("svg")
     assert "The energy of this run is not known." in page.text
+    assert "Nothing is known of who ran beside whom." in page.text
     assert page.text.count("not known") >= 15
     assert not any(re.match(r"0(\.0+)? ", text) for text in page.text)
 

@@ -49,9 +49,15 @@ def job_file(folder: Path, *jobs: dict[str, Any]) -> Path:
 
 
 def command(path: Path, *options: str) -> list[str]:
-    """The command line that runs a job file with its run folder beside it; with profiles only where options say so."""
+    """The command line that runs a job file with its run folder beside it.
+
+    In turns in one lane, and with profiles, only where options say otherwise: who shares is decided the same way then,
+    however fast this machine is.
+    """
     line = [*ECOSHARE, "run", str(path), "--device", "cpu", "--runs", str(path.parent / "runs"), "--json", *options]
     line.append("--no-report")
+    if not {"--policy", "--objective"} & set(options):
+        line += ["--policy", "fair"]
     return line if "--profiles" in options else [*line, "--no-profiles"]
 
 

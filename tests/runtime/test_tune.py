@@ -62,8 +62,9 @@ class Machine:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         environment = {**os.environ, **self.driver.environment, "ECOSHARE_STATE": str(self.folder / "state")}
+        where = [] if "--resume" in words else ["--profiles", "profiles", "--device", "cuda:0"]
         return subprocess.Popen(
-            [*ECOSHARE, words[0], "--profiles", "profiles", "--device", "cuda:0", *words[1:]],
+            [*ECOSHARE, words[0], *where, *words[1:]],
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -132,7 +133,7 @@ def test_a_packing_is_tuned_and_the_next_run_uses_it(machine: Machine) -> None:
     machine.set_before = len(machine.driver.setter_calls())
     off = machine.run("run", "jobs.yaml", "--control", "off", "--no-report")
     assert off.returncode == 0 and machine.set_since() == []
-    used = machine.run("run", "jobs.yaml", "--no-report", "--json")
+    used = machine.run("run", "jobs.yaml", "--policy", "fair", "--lanes", "2", "--no-report", "--json")
     assert used.returncode == 0 and "clocks and power are set" in used.stderr
     assert machine.set_since(), "and is put back: the fixture looks"
     (setting, *_) = [each.setting for each in machine.entries() if isinstance(each, ApplySetting)]
@@ -149,8 +150,8 @@ def test_control_off_calls_no_setter_whatever_is_run(machine: Machine) -> None:
     machine.jobs(STREAMS, steps=60)
     done = machine.run("run", "jobs.yaml", "--control", "off", "--no-report")
     assert done.returncode == 0, done.stderr
-    auto = machine.run("run", "jobs.yaml", "--no-report")
-    assert auto.returncode == 0 and machine.set_since() == [], "nor does a run for which nothing was tuned"
+    known = machine.run("run", "jobs.yaml", "--control", "known", "--no-report")
+    assert known.returncode == 0 and machine.set_since() == [], "nor does a run for which nothing was tuned"
 
 
 def test_ctrl_c_in_a_trial_puts_everything_back(machine: Machine) -> None:

@@ -98,6 +98,18 @@ def test_the_best_keeps_the_limits() -> None:
         assert slow <= math.log(1.1) + 0.04, "more than the noise over the limit"
 
 
+def test_who_must_be_sure_tries_what_is_likeliest_to_keep_the_limits() -> None:
+    bold = sure = 0
+    for seed in range(6):
+        device, tuned = Device(seed), make(seed)
+        tuned.tell(DEFAULT, device.measure(DEFAULT))
+        bold += device.feasible[SPACE.index(tuned.ask())]
+        sure += device.feasible[SPACE.index(tuned.ask(0.95))]
+        tried = [tuned.ask(1.1)]  # nothing is as sure as that
+        assert tried[0] != DEFAULT and device.feasible[SPACE.index(tried[0])]
+    assert sure == 6 >= bold
+
+
 def test_what_failed_is_not_asked_again_and_nothing_left_is_said() -> None:
     small = Space.product(Knob("core", (600.0, 1440.0), Role.CORE_CLOCK))
     tuned = ConstrainedTuner(small, energy({"time_s": 200.0}), [Limit("time_s", 1.1)], {"core": 1440.0})

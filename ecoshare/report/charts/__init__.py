@@ -6,10 +6,11 @@ from ecoshare.report.charts.energy import energy
 from ecoshare.report.charts.look import GRID, GROUND, INK, Chart, looks_of, settings
 from ecoshare.report.charts.memory import memory
 from ecoshare.report.charts.power import clocks, power
+from ecoshare.report.charts.speeds import speeds
 from ecoshare.report.charts.times import jct, timeline
 from ecoshare.report.rundata import RunData
 
-__all__ = ["GRID", "GROUND", "INK", "Chart", "charts", "settings"]
+__all__ = ["GRID", "GROUND", "INK", "Chart", "charts", "settings", "speeds"]
 
 
 def charts(data: RunData) -> list[Chart]:

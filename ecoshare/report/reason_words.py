@@ -1,0 +1,156 @@
+"""Reasons of the scheduler in words that a user understands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ecoshare.core.choice import Because, Why
+from ecoshare.core.packing import GAIN
+from ecoshare.core.reasons import Doing, Reason
+from ecoshare.jobs.quantities import format_size
+
+_SPENT = {"energy": ("joules", "fewer", "as many"), "edp": ("joules x time", "less", "as much")}
+_TIME = ("time", "less", "as much")
+"""What a policy counts, with the words for less and for no less of it."""
+
+_SAME = 0.0005
+"""A difference that would be shown as none."""
+
+_MOST_NAMED = 6
+
+
+def reason_words(job: str, reason: Reason, policy: str) -> str:
+    """What a job did and why, such as `waited: c was measured alone, and nobody may come meanwhile`.
+
+    Args:
+        policy: Of the run: it says what a better group is.
+    """
+    beside = listed(reason.beside)
+    why = "" if reason.because is None else because_words(job, reason.because, policy)
+    match reason.doing:
+        case Doing.WAITS:
+            return f"waited: {why}"
+        case Doing.ALONE:
+            return f"alone: {why}" if why else "alone: nobody else was there"
+        case Doing.BEHIND:
+            whom = f"behind {beside}, with turns that were left over" if beside else "behind others"
+            return f"{whom}: {why}" if why else whom
+        case Doing.SHARES:
+            return _shares(reason)
+        case Doing.MEASURED:
+            return "measured alone, since nothing was known of its class"
+        case Doing.PAUSED:
+            return f"paused: {beside} was measured alone"
+        case Doing.STARTS:
+            return "started"
+    return "was told to stop"
+
+
+def _shares(reason: Reason) -> str:
+    parts = [f"took turns with {listed(reason.mates)}"] if reason.mates else []
+    parts += [f"ran beside {listed(reason.beside)}"] if reason.beside else []
+    expected = f": expected at {speeds(reason.speeds)} of their speeds alone" if reason.speeds else ""
+    return ", ".join(parts) + expected
+
+
+def because_words(job: str, because: Because, policy: str) -> str:
+    """Why a job does not run, or is alone."""
+    jobs = because.jobs
+    match because.why:
+        case Why.OPENING:
+            return "the lanes were being opened"
+        case Why.DEVICES:
+            return f"it takes {because.needs} empty devices, and there were {because.free}"
+        case Why.GANG:
+            return f"{listed(jobs)} had the device to itself"
+        case Why.ORDER:
+            ahead = because.ahead or 0
+            if not ahead:
+                return "its turn by the policy had not come"
+            others = "1 other was" if ahead == 1 else f"{ahead} others were"
+            return f"{others} before it by the policy ({listed(jobs, ahead)})"
+        case Why.WINDOW:
+            return f"{listed(jobs)} was measured alone, and nobody may come meanwhile"
+        case Why.TRIAL if jobs == (job,):
+            return "it was being measured"
+        case Why.TRIAL:
+            return f"{listed(jobs)} {_were(jobs)} being measured, and nobody may come meanwhile"
+        case Why.PLACES:
+            return f"all places were taken (by {listed(jobs)})"
+        case Why.FULL:
+            return f"{listed(jobs)} had to go on, and there were no more lanes"
+        case Why.MEMORY:
+            return _memory(job, because)
+        case Why.LIMIT:
+            return _limit(job, because)
+        case Why.WORSE:
+            return _worse(job, because, policy)
+        case Why.CHOSEN:
+            return "it was about to start"
+    return "nobody else was there"
+
+
+def _memory(job: str, because: Because) -> str:
+    whom = listed(because.jobs) if because.jobs else "it"
+    if because.needs_bytes is None or because.free_bytes is None:
+        return f"there was no memory for {whom}"
+    free = format_size(max(0, because.free_bytes))
+    return f"{whom} would take {format_size(because.needs_bytes)} more memory, and {free} were free"
+
+
+def _limit(job: str, because: Because) -> str:
+    """Whose limit would be broken: that of whom most is missing."""
+    names = (job, *because.jobs)
+    limited = [place for place, least in enumerate(because.least) if least > 0.0]
+    who = min(limited, key=lambda place: because.speeds[place] - because.least[place], default=0)
+    beside = [name for name in names if name != names[who]]
+    least, speed = because.least[who], because.speeds[who]
+    too_near = ", which is too uncertain" if speed >= least else ""
+    return (
+        f"beside {listed(beside)}, {names[who]} must keep {least:.2f} of its speed alone (`slowdown:`), "
+        f"and {speed:.2f} was expected{too_near}"
+    )
+
+
+def _worse(job: str, because: Because, policy: str) -> str:
+    what, less, same = _SPENT.get(policy, _TIME)
+    excess = because.excess or 0.0
+    beside = f"beside {listed(because.jobs)}" if because.jobs else "alone"
+    expected = f" ({speeds(because.speeds)} of their speeds alone)" if because.jobs else ""
+    instead = listed(because.instead) + (" alone" if len(because.instead) == 1 else "")
+    by = f" by {instead}" if because.instead and set(because.instead) != {job} else ""
+    if abs(excess) < _SAME:
+        return f"{beside}{expected} the work would have taken {same} {what}" + (f" as{by}" if by else "")
+    if excess > 0.0:
+        than = f" than{by}" if by else ""
+        return f"{beside}{expected} the work would have taken {percent(excess)} more {what}{than}"
+    if excess > -GAIN:
+        return f"{beside}{expected} the work would have taken only {percent(-excess)} {less} {what}"
+    return f"{beside}{expected} the work takes {percent(-excess)} {less} {what}, as soon as that can be"
+
+
+def speeds(values: Sequence[float]) -> str:
+    """Speeds over those alone, such as `0.93 and 0.88`."""
+    return listed([f"{value:.2f}" for value in values])
+
+
+def percent(part: float) -> str:
+    """A part in per cent, with one digit where it is small."""
+    return f"{100 * part:.0f} %" if part >= 0.0995 else f"{100 * part:.1f} %"
+
+
+def listed(names: Sequence[str], count: int | None = None) -> str:
+    """`a`, `a and b`, `a, b and c`; of many the first.
+
+    Args:
+        count: How many there are, where not all are named.
+    """
+    count = len(names) if count is None else count
+    shown = list(names[:_MOST_NAMED])
+    if count > len(shown):
+        return f"{', '.join(shown)} and {count - len(shown)} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def _were(names: Sequence[str]) -> str:
+    return "was" if len(names) == 1 else "were"

@@ -1,0 +1,95 @@
+"""A run's log, fed to a fresh core once more: what was known and decided at each moment.
+
+Whoever asks for reasons asks this core, so that what is said of a decision is what it was made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ecoshare.core.commands import Command
+from ecoshare.core.events import Event, RunOpened
+from ecoshare.core.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An event, and what followed from it.
+
+    Attributes:
+        core: As it is after that; the same object at every moment of a session.
+    """
+
+    event: Event
+    commands: tuple[Command, ...]
+    core: Scheduler
+
+
+@dataclass(slots=True)
+class _Step:
+    event: Event
+    logged: list[Command]
+    is_last: bool = False
+
+
+class Replay:
+    """The moments of a log, session by session: every `RunOpened` begins with a fresh core.
+
+    Where this core decides otherwise than the one that ran, or cannot follow, the rest of that session is left out: a
+    log of another version of ecoshare, or one with events that were not written in their order.
+
+    Attributes:
+        differs_s: When that was first so; None where it never was.
+        is_lost: Whether it is so at the end of the log.
+    """
+
+    def __init__(self, entries: Iterable[Event | Command]) -> None:
+        """Nothing is replayed yet.
+
+        Args:
+            entries: Content of events.jsonl.
+        """
+        self._entries = entries
+        self.differs_s: float | None = None
+        self.is_lost = False
+
+    def __iter__(self) -> Iterator[Moment]:
+        core = Scheduler()
+        for step in _steps(self._entries):
+            if isinstance(step.event, RunOpened):
+                core, self.is_lost = Scheduler(), False
+            if self.is_lost:
+                continue
+            now = _handled(core, step.event)
+            # Of the last one before a kill not all commands need to have been written.
+            known = now if now is None or not step.is_last else now[: len(step.logged)]
+            if known != step.logged:
+                self.is_lost = True
+                self.differs_s = step.event.at_s if self.differs_s is None else self.differs_s
+                continue
+            yield Moment(step.event, tuple(step.logged), core)
+
+
+def _handled(core: Scheduler, event: Event) -> list[Command] | None:
+    """What the core makes of an event; None where it cannot follow."""
+    try:
+        return core.handle(event)
+    except Exception:  # whatever a log that this core did not make leads to: there is no more to be had of it
+        return None
+
+
+def _steps(entries: Iterable[Event | Command]) -> Iterator[_Step]:
+    step: _Step | None = None
+    for entry in entries:
+        if isinstance(entry, Command):
+            if step is not None:
+                step.logged.append(entry)
+            continue
+        if step is not None:
+            step.is_last = isinstance(entry, RunOpened)
+            yield step
+        step = _Step(entry, [])
+    if step is not None:
+        step.is_last = True
+        yield step

@@ -1,0 +1,113 @@
+"""Run folders with logs that the real core made in virtual time, where settings change speeds and watts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ecoshare.advise.advice import Advice
+from ecoshare.core.commands import Ask, Command
+from ecoshare.core.events import Config, Event, Setting
+from ecoshare.measure.energy import Account, account
+from ecoshare.measure.samples import Sample, Session
+from ecoshare.runtime.log import EventLog
+from ecoshare.simulate.cluster import Cluster
+from ecoshare.simulate.costs import Costs
+from ecoshare.simulate.simulator import Simulator
+from ecoshare.simulate.traces.trace import Trace, TraceJob, in_order
+from ecoshare.simulate.world import World
+from tests.simulate.test_packs import GPU
+
+DEVICE = "n0g0"
+METER_W = 100.0
+"""What the meter of these runs says, whoever runs."""
+
+Entries = list[Event | Command]
+
+
+@dataclass(frozen=True, slots=True)
+class Settable(World):
+    """A world in which settings matter.
+
+    Attributes:
+        effects: By setting: speed, and watts beyond idle, over those at the default.
+    """
+
+    effects: Mapping[Setting, tuple[float, float]] = field(default_factory=dict)
+
+    def speed(
+        self,
+        job: TraceJob,
+        devices: Sequence[str],
+        beside: Sequence[TraceJob],
+        setting: Setting = (),
+        at_s: float = 0.0,
+    ) -> float:
+        """Slower at a setting."""
+        return World.speed(self, job, devices, beside) * self.effects.get(setting, (1.0, 1.0))[0]
+
+    def device_watts(
+        self, jobs: Sequence[TraceJob], device: str = "", setting: Setting = (), at_s: float = 0.0
+    ) -> float:
+        """Less at a setting."""
+        return World.device_watts(self, jobs) * self.effects.get(setting, (1.0, 1.0))[1]
+
+
+def proposing(*settings: Setting, best: Setting) -> Callable[[Ask], Advice]:
+    """A tuner that has these tried for every packing, the default first, and then says which is best."""
+    asked: dict[Any, int] = {}
+
+    def answer(ask: Ask) -> Advice:
+        count = asked[ask.packing] = asked.get(ask.packing, 0) + 1
+        tried = ((), *settings)
+        return Advice(tried[count - 1]) if count <= len(tried) else Advice(best, over=True)
+
+    return answer
+
+
+def entries_of(
+    jobs: list[TraceJob], truth: World, config: Config, tuner: Callable[[Ask], Advice] | None = None
+) -> Entries:
+    """The log of a run on one device."""
+    entries: Entries = []
+    simulator = Simulator(Trace("made", "made", in_order(jobs), ""), Cluster(1, 1, GPU), config, truth, Costs(), tuner)
+    simulator.run(lambda event, commands: entries.extend([event, *commands]))
+    return entries
+
+
+def plan(jobs: list[TraceJob], config: Config) -> dict[str, Any]:
+    """What was decided before."""
+    rows = [{"name": each.name, "class": each.job_class, "slowdown": each.slowdown} for each in jobs]
+    device = {"name": DEVICE, "kind": "cuda"}
+    fixed = {"objective": "energy", "policy": config.policy, "lanes": config.lanes_per_device, "notes": []}
+    return {**fixed, "device": device, "jobs": rows}
+
+
+def metered(end_s: float) -> Account:
+    """A meter that counts the same watts all the time."""
+    session = Session(0.0, DEVICE, "a meter", "measured", "gpu", "about it", 0.1, 40.0)
+    times_s = [0.5 * step for step in range(int(2 * end_s) + 2)]
+    return account([session, *(Sample(at_s, METER_W * at_s) for at_s in times_s)], lambda _job: None)
+
+
+def write(path: Path, plan: dict[str, Any], entries: Entries) -> Path:
+    """A run folder."""
+    path.mkdir(parents=True)
+    (path / "plan.json").write_text(json.dumps(plan))
+    log = EventLog(path / "events.jsonl")
+    event: Event | None = None
+    commands: list[Command] = []
+    for entry in entries:
+        if isinstance(entry, Command):
+            commands.append(entry)
+            continue
+        if event is not None:
+            log.write(event, commands)
+        event, commands = entry, []
+    assert event is not None
+    log.write(event, commands)
+    log.close()
+    return path

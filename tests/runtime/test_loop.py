@@ -1,0 +1,113 @@
+"""The whole loop on the fake GPU: jobs never seen before are measured, packed and tuned as they run; all is put back.
+
+The fake GPU's work takes longer at lower clocks, and its counter counts less there; jobs, settings and the command line
+are real.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ecoshare.core.commands import ApplySetting, Ask, StartJob
+from ecoshare.core.events import Advised, Done, JobExited, Outcome, Profiled, RunOpened, Setting, TrialMeasured
+from ecoshare.measure.tuned import Tuned, TunedStore
+from ecoshare.runtime import log
+from tests.driver import Fault
+from tests.driver.runs import wait_for
+from tests.driver.training import COMPUTES, WAITS
+from tests.runtime.test_tune import BEFORE, Machine
+from tests.runtime.test_tune import pytestmark as pytestmark  # where settings can be tried at all
+
+ENERGY = ("run", "jobs.yaml", "--objective", "energy", "--no-report")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    assert machine.driver.gpu(0).settings() == BEFORE, "whatever happened, the GPU is as it was"
+    assert not list((tmp_path / "state").glob("*.json"))
+
+
+def some(entries: Sequence[Any], kind: type[Any]) -> list[Any]:
+    return [each for each in entries if isinstance(each, kind)]
+
+
+def applied(entries: Sequence[Any]) -> list[Setting]:
+    """Settings that were in force, in order."""
+    done = {each.command for each in some(entries, Done)}
+    return [each.setting for each in some(entries, ApplySetting) if each.id in done]
+
+
+def kept(machine: Machine) -> dict[Any, Tuned]:
+    store = TunedStore(machine.folder / "profiles")
+    return {each.packing: each for each in store.on("NVIDIA H200")}
+
+
+def test_jobs_never_seen_are_measured_packed_and_tuned_and_the_next_run_knows(machine: Machine) -> None:
+    machine.jobs(COMPUTES, WAITS, steps=2200)
+    done = machine.run(*ENERGY, "--json")
+    assert done.returncode == 0, done.stderr
+    entries = machine.entries()
+    assert [bool(each.error) for each in some(entries, Profiled)] == [False, False]
+    beside = [each.trial for each in some(entries, TrialMeasured) if len(each.trial.times_s) == 2]
+    assert not beside[0].setting and all(each.setting for each in beside[1:]), "the default first, once"
+    over = [each for each in some(entries, Advised) if each.over]
+    assert over and over[0].setting and 1.0 < over[0].slower <= 1.1
+    assert applied(entries)[len(beside) - 1] == over[0].setting, "what was found is used"
+    for _, logged, now in log.replay(iter(entries)):
+        assert logged == now
+    assert machine.driver.gpu(0).settings() == BEFORE
+    found = kept(machine)
+    pair = next(each for packing, each in found.items() if len(packing) == 2)
+    assert pair.best is not None and pair.saved_against_default is not None and pair.saved_against_default > 0.02
+    assert [each.joules for each in pair.trials] == [each.joules for each in beside]
+    summary = json.loads(done.stdout)
+    assert summary["settings"] and summary["search_energy_j"] > 0.0
+
+    machine.jobs(COMPUTES, WAITS, steps=400)
+    again = machine.run(*ENERGY)
+    assert again.returncode == 0, again.stderr
+    later = machine.entries()
+    assert not some(later, Profiled) and pair.packing not in {each.packing for each in some(later, Ask)}
+    assert dict(applied(later)[0]).items() <= pair.best.items(), "known from the first moment on"
+
+
+def test_kill_9_in_a_search_puts_everything_back_and_resume_goes_on(machine: Machine) -> None:
+    machine.jobs(COMPUTES, WAITS, steps=1200)
+    process = machine.start(*ENERGY)
+    wait_for(lambda: machine.trial_begins(1), 120)
+    os.kill(process.pid, signal.SIGKILL)
+    wait_for(lambda: machine.driver.gpu(0).settings() == BEFORE, 5)
+    process.communicate()
+    assert not some(machine.entries(), JobExited)
+    done = machine.run("run", "--resume", "runs/latest", "--no-report", "--json")
+    assert done.returncode == 0, done.stderr
+    entries = machine.entries()
+    assert [each.config.search for each in some(entries, RunOpened)] == [True, True]
+    assert [each.attempt for each in some(entries, StartJob)] == [1, 1, 2, 2]
+    assert [each.outcome for each in some(entries, JobExited)] == [Outcome.COMPLETED, Outcome.COMPLETED]
+
+
+def test_without_permission_it_is_said_once_and_jobs_share_all_the_same(machine: Machine) -> None:
+    machine.jobs(COMPUTES, WAITS, steps=450)
+    machine.driver.fault(Fault.NO_PERMISSION, functions="nvmlDeviceSet*")
+    done = machine.run(*ENERGY)
+    machine.driver.mend()
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert done.stderr.count("NO_PERMISSION") + done.stderr.lower().count("permission") <= 2, done.stderr
+    assert not any(each.setting for each in some(machine.entries(), ApplySetting)) or not applied(machine.entries())
+
+
+def test_known_settings_are_used_and_none_is_searched(machine: Machine) -> None:
+    machine.jobs(COMPUTES, steps=500)
+    done = machine.run(*ENERGY, "--control", "known")
+    assert done.returncode == 0, done.stderr
+    assert not some(machine.entries(), Ask) and machine.set_since() == []
