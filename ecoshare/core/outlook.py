@@ -81,29 +81,33 @@ class Outlook:
         """Joules that a second of its work alone is worth: at most what it costs alone."""
         return self.prices.get(job_class, self.power_w(job_class))
 
-    def forecast(self, classes: Sequence[str], hope: float = 0.0) -> Forecast:
+    def forecast(self, classes: Sequence[str]) -> Forecast:
         """What to expect of jobs of these classes beside each other.
 
         The delays that each neighbour alone would cause add up, and watts beyond idle go with the speed.
-
-        Args:
-            hope: Standard deviations by which each may be faster than expected, if not faster than alone.
         """
-        idle_w = self.idle_w
-        speeds, errors, power_w = [], [], idle_w
+        speeds, errors = [], []
         for place, one in enumerate(classes):
             delay, spread = 0.0, 0.0
             for other in (*classes[:place], *classes[place + 1 :]):
                 more, variance = self._delays.get((one, other), _UNKNOWN)
                 delay += more
                 spread += variance
-            expected = 1.0 / (1.0 + delay)
-            error = expected * expected * spread**0.5
-            speed = max(expected, min(1.0, expected + hope * error)) if hope else expected
+            speed = 1.0 / (1.0 + delay)
             speeds.append(speed)
-            errors.append(error)
-            power_w += speed * max(0.0, self.power_w(one) - idle_w)
-        return Forecast(tuple(speeds), tuple(errors), power_w)
+            errors.append(speed * speed * spread**0.5)
+        return Forecast(tuple(speeds), tuple(errors), self._drawn_w(classes, speeds))
+
+    def hoped(self, classes: Sequence[str], expected: Forecast, hope: float) -> Forecast:
+        """The same where each is faster than expected by so many standard deviations, if not faster than alone."""
+        pairs = zip(expected.speeds, expected.errors, strict=True)
+        speeds = tuple(max(speed, min(1.0, speed + hope * error)) for speed, error in pairs)
+        return Forecast(speeds, expected.errors, self._drawn_w(classes, speeds))
+
+    def _drawn_w(self, classes: Sequence[str], speeds: Sequence[float]) -> float:
+        idle_w = self.idle_w
+        active_w = (max(0.0, self.power_w(one) - idle_w) for one in classes)
+        return idle_w + sum(speed * watts for speed, watts in zip(speeds, active_w, strict=True))
 
 
 def _delay(speed: float, error: float) -> tuple[float, float]:

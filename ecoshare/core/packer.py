@@ -124,6 +124,7 @@ class Packer:
         for lane in job.lanes:
             if self._first.get(lane.device.name) is job:
                 del self._first[lane.device.name]
+        _put(job, True, self._now_s)
         if self._moving.pop(job, None) is not None:
             self._moves = {command: each for command, each in self._moves.items() if each[0] is not job}
 
@@ -254,7 +255,7 @@ class Packer:
                 members = now
         is_new = set(now) != set(members)
         for job in here:
-            job.level = _MEMBER if job in members else _BEHIND
+            _put(job, job in members, at_s)
         return self._moves_for(device, members, [job for job in here if job not in members]), is_new
 
     def _moves_for(self, device: str, members: Sequence[Job], behind: Sequence[Job]) -> list[MoveJob]:
@@ -378,8 +379,9 @@ class Packer:
     def _least(self, job: Job, lost_s: float = 0.0) -> float:
         """Speed that it must keep; one that is behind stands still, as far as anybody knows."""
         solo = self.outlook.solos.get(job.spec.job_class)
-        if job.state is JobState.RUNNING and job.level != _MEMBER:
-            lost_s += max(0.0, self._now_s - job.told_s)
+        lost_s += job.stood_s
+        if job.behind_since_s is not None:
+            lost_s += max(0.0, self._now_s - job.behind_since_s)
         return least_speed(job, None if solo is None else solo.iteration_s, lost_s)
 
     def _key(self, job: Job, at_s: float) -> Key:
@@ -394,3 +396,13 @@ class Packer:
 
     def _has_gang(self, device: str) -> bool:
         return any(job.spec.gpus > 1 for lane in self._room.devices[device] for job in lane.jobs.values())
+
+
+def _put(job: Job, is_member: bool, at_s: float) -> None:
+    """Into the group of its device, or behind it; for how long it stood is not forgotten until it is told anew."""
+    job.level = _MEMBER if is_member else _BEHIND
+    if is_member and job.behind_since_s is not None:
+        job.stood_s += at_s - job.behind_since_s
+        job.behind_since_s = None
+    elif not is_member and job.behind_since_s is None:
+        job.behind_since_s = at_s

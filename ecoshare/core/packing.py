@@ -85,10 +85,11 @@ class Grouping:
     def of(self, members: Sequence[Candidate]) -> Group:
         """What these would be worth beside each other."""
         classes = [each.job_class for each in members]
-        hoped = self._outlook.forecast(classes, HOPE)
+        expected = self._outlook.forecast(classes)
+        hoped = self._outlook.hoped(classes, expected, HOPE)
         worth = sum(speed * each.worth for speed, each in zip(hoped.speeds, members, strict=True))
         cost = self._spent(hoped) / worth if worth > 0.0 else float("inf")
-        return Group(tuple(members), self._outlook.forecast(classes), cost)
+        return Group(tuple(members), expected, cost)
 
     def best(self, candidates: Sequence[Candidate], fits: Fits) -> Group | None:
         """The best group with the first candidate and all that must run; None where there is nobody.

@@ -29,6 +29,8 @@ class Job:
         first_start_s: When its first attempt was started; None before.
         told_s: When `usage` was told.
         boundary_s: When this attempt had its first boundary; None before that was told.
+        behind_since_s: When it was put behind the group of its device; None where it belongs to it.
+        stood_s: For how long it was behind it since `told_s`, before that.
         left_s: Turn time that it was told to need still; None where nobody told.
         waits_since_s: When it began to wait for a place, the last time.
         place: Its key among the jobs that wait, or among those that run and may be asked to give way; `drift`: by how
@@ -56,6 +58,8 @@ class Job:
     first_start_s: float | None = None
     told_s: float = 0.0
     boundary_s: float | None = None
+    behind_since_s: float | None = None
+    stood_s: float = 0.0
     left_s: float | None = None
     waits_since_s: float = 0.0
     place: Key = ()
@@ -81,6 +85,9 @@ class Job:
     def tell(self, usage: Usage, at_s: float) -> None:
         """What this attempt has used by now."""
         self.usage, self.told_s = usage, at_s
+        self.stood_s = 0.0
+        if self.behind_since_s is not None:
+            self.behind_since_s = at_s
         if self.boundary_s is None and usage.done:
             self.boundary_s = at_s - usage.span_s
         if usage.left_s is not None:

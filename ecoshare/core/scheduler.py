@@ -586,7 +586,7 @@ class Scheduler:
         job.move(JobState.QUEUED, at_s, cause)
         job.again = False
         job.earlier_s += job.usage.held_s
-        job.usage, job.boundary_s = Usage(), None
+        job.usage, job.boundary_s, job.stood_s = Usage(), None, 0.0
         job.lanes = ()
         self._wait(job, at_s)
 

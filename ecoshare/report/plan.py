@@ -18,11 +18,13 @@ _MOST_ROWS = 50
 def print_plan(plan: dict[str, Any], console: Console) -> None:
     """Print what would be run, and how."""
     device = plan["device"]
-    lane = format_size(plan["memory_bytes"] // plan["lanes"])
+    shared = plan["lanes_share_memory"]
+    memory = format_size(plan["memory_bytes"] // (1 if shared else plan["lanes"]))
     console.print(Text(f"device     {device['name']}  {device['model']}"), soft_wrap=True)
     options = "".join(f", {name} {value:g}" for name, value in plan["options"].items())
     console.print(f"objective  {plan['objective']}, policy {plan['policy']}{options}")
-    console.print(f"lanes      {plan['lanes']} of {lane}, at most {plan['places_per_lane']} jobs in each")
+    words = f"{plan['lanes']} that share {memory}" if shared else f"{plan['lanes']} of {memory}"
+    console.print(f"lanes      {words}, at most {plan['places_per_lane']} jobs in each")
     console.print()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("job", "class", "runs"):

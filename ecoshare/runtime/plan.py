@@ -182,6 +182,7 @@ class Plan:
             "device": self.device.as_dict(),
             "memory_bytes": self.memory_bytes,
             "lanes": self.lanes,
+            "lanes_share_memory": issubclass(named(self.policy), Packs),
             "places_per_lane": self.places,
             "mps": self.mps,
             "profiles": str(self.profiles) if self.profiles is not None else None,

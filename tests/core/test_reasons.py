@@ -16,64 +16,24 @@ from ecoshare.core.events import (
     Config,
     Device,
     Done,
-    Foreseen,
     IterationsDone,
     JobArrived,
     JobSpec,
-    PairSpeed,
     RunOpened,
-    Solo,
     Usage,
 )
-from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.packing import HOPE
 from ecoshare.core.reasons import Doing, Reason, Reasons
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.traces.trace import TraceJob
+from tests.core.stepping import ALONE_W, ERROR, GIB, IDLE_W, Core
 from tests.simulate.test_packs import JOBS, PACKS, SIZES, SPEEDS, job, simulated, world
 
-GIB = 1 << 30
-IDLE_W, ALONE_W = 40.0, 200.0
-ERROR = 0.01
 
-
-def solo(name: str) -> Solo:
-    return Solo(name, 0.1, ALONE_W, IDLE_W)
-
-
-class Core:
-    """A scheduler of one device, told step by step; classes are known, and pairs as they are given."""
-
-    def __init__(self, policy: str = "energy", lanes: int = 3, places: int = 4, profile: bool = False) -> None:
-        self.scheduler, self.now_s = Scheduler(), 0.0
-        device = Device("cuda:0", "here", 8 * GIB)
-        opened = self.scheduler.handle(
-            RunOpened(0.0, SCHEMA, Config(policy, lanes, places, profile=profile), (device,))
-        )
-        for command in opened:
-            self.scheduler.handle(Done(0.0, command.id))
-
-    def arrive(self, name: str, gib: float = 1.0, **spec: object) -> None:
-        known = JobSpec(name, name[0], memory=MemoryDemand(int(gib * GIB)), profiled=True, solo=solo(name[0]))
-        self.tell(JobArrived(self.now_s, replace(known, **spec)))  # type: ignore[arg-type]
-
-    def tell(self, event: object) -> None:
-        """An event; whatever is to be started has started at once, and moves are done."""
-        commands = self.scheduler.handle(event)  # type: ignore[arg-type]
-        for command in commands:
-            kind = type(command).__name__
-            if kind in ("StartJob", "MoveJob"):
-                self.tell(Done(self.now_s, command.id))
-            elif kind == "AskOutlook":
-                self._asked = command.id
-
-    def foresee(self, **speeds: float) -> None:
-        """`ab=0.9`: a beside b, and b beside a."""
-        both = [(pair[place], pair[1 - place], speed) for pair, speed in speeds.items() for place in (0, 1)]
-        pairs = [PairSpeed(one, other, speed, ERROR) for one, other, speed in both]
-        self.tell(Foreseen(self.now_s, self._asked, tuple(pairs), {}))
+class Asked(Core):
+    """The same, asked for its reasons."""
 
     def why(self, name: str) -> Reason:
         found = Reasons(self.scheduler.inside, self.now_s).of(self.scheduler.jobs[name])
@@ -87,7 +47,7 @@ class Core:
 
 
 def test_who_would_cost_more_waits_and_it_is_said_how_much_more() -> None:
-    core = Core()
+    core = Asked()
     for name in "ab":
         core.arrive(name, iterations=1000)
     core.foresee(ab=0.4)
@@ -102,7 +62,7 @@ def test_who_would_cost_more_waits_and_it_is_said_how_much_more() -> None:
 
 
 def test_those_that_gain_share_and_are_told_how_fast_they_should_be() -> None:
-    core = Core()
+    core = Asked()
     core.arrive("a")
     assert core.why("a") == Reason(Doing.ALONE, "cuda:0", because=Because(Why.NOBODY))
     core.arrive("b")
@@ -113,7 +73,7 @@ def test_those_that_gain_share_and_are_told_how_fast_they_should_be() -> None:
 
 
 def test_who_would_break_a_limit_is_named_with_what_it_must_keep() -> None:
-    core = Core()
+    core = Asked()
     core.arrive("a", slowdown=1.25)
     core.foresee()
     core.arrive("b")
@@ -125,7 +85,7 @@ def test_who_would_break_a_limit_is_named_with_what_it_must_keep() -> None:
 
 
 def test_memory_is_told_as_what_is_needed_and_what_is_free() -> None:
-    core = Core()
+    core = Asked()
     core.arrive("a", gib=6.0)
     core.foresee()
     core.arrive("b", gib=3.0)
@@ -135,11 +95,11 @@ def test_memory_is_told_as_what_is_needed_and_what_is_free() -> None:
 
 
 def test_places_are_taken_and_others_are_first_in_a_policy_that_groups_nobody() -> None:
-    core = Core("fifo", lanes=1, places=1)
+    core = Asked("fifo", lanes=1, places=1)
     for name in ("a", "b", "c"):
         core.arrive(name)
     assert core.because("b") == Because(Why.PLACES, ("a",))
-    core = Core("fair", lanes=1, places=3)
+    core = Asked("fair", lanes=1, places=3)
     for name, gib in (("a", 5.0), ("b", 4.0), ("c", 2.0)):
         core.arrive(name, gib=gib)
     assert core.because("b") == Because(Why.MEMORY, needs_bytes=4 * GIB, free_bytes=GIB)
@@ -160,7 +120,7 @@ def test_a_gang_waits_for_devices_and_without_backfill_others_for_the_gang() -> 
 
 
 def test_nobody_comes_while_somebody_is_measured_and_who_it_is_is_told() -> None:
-    core = Core(profile=True)
+    core = Asked(profile=True)
     core.arrive("a", profiled=False, solo=None)
     core.arrive("b", profiled=False, solo=None)
     core.tell(IterationsDone(1.0, "a", Usage(iterations=50, held_s=2.0, span_s=2.0)))

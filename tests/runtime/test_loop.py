@@ -9,11 +9,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
-
-import pytest
 
 from ecoshare.core.commands import ApplySetting, Ask, StartJob
 from ecoshare.core.events import Advised, Done, JobExited, Outcome, Profiled, RunOpened, Setting, TrialMeasured
@@ -22,18 +19,11 @@ from ecoshare.runtime import log
 from tests.driver import Fault
 from tests.driver.runs import wait_for
 from tests.driver.training import COMPUTES, WAITS
-from tests.runtime.test_tune import BEFORE, Machine
-from tests.runtime.test_tune import pytestmark as pytestmark  # where settings can be tried at all
+from tests.runtime.machine import BEFORE, MARKS, Machine
+
+pytestmark = MARKS
 
 ENERGY = ("run", "jobs.yaml", "--objective", "energy", "--no-report")
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    machine = Machine(tmp_path)
-    yield machine
-    assert machine.driver.gpu(0).settings() == BEFORE, "whatever happened, the GPU is as it was"
-    assert not list((tmp_path / "state").glob("*.json"))
 
 
 def some(entries: Sequence[Any], kind: type[Any]) -> list[Any]:

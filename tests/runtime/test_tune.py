@@ -8,97 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from ecoshare.core.commands import ApplySetting, MeasureTrial
-from ecoshare.core.events import Done, TrialMeasured
+from ecoshare.core.events import TrialMeasured
 from ecoshare.measure.tuned import Tuned, TunedStore
-from ecoshare.runtime import log
-from tests.driver import COMPILER, FakeDriver, Fault, presets
-from tests.driver.fake import Settings
+from tests.driver import Fault
 from tests.driver.runs import wait_for
-from tests.driver.training import COMPUTES, SCRIPT, STREAMS, WAITS, Training
-from tests.hardware.claims import FOUND_W, limited
-from tests.runtime.running import ECOSHARE
+from tests.driver.training import COMPUTES, STREAMS, WAITS
+from tests.hardware.claims import FOUND_W
+from tests.runtime.machine import BEFORE, MARKS, Machine
 
-
-def _may_set() -> bool:
-    from zeus.device.common import has_sys_admin
-
-    return bool(has_sys_admin())
-
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(COMPILER is None, reason="the fake driver is written in C, and there is no compiler"),
-    pytest.mark.skipif(not _may_set(), reason="setting a GPU takes CAP_SYS_ADMIN, as on a real one"),
-]
-
-BEFORE = Settings(FOUND_W, None, None, False)
-
-
-class Machine:
-    """A folder with a training script, and a fake GPU to run it on."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "trains.py").write_text(SCRIPT)
-        self.driver = FakeDriver(folder, [presets.H200])
-        with self.driver:
-            limited(self.driver, FOUND_W)
-        self.set_before = len(self.driver.setter_calls())
-
-    def jobs(self, *trainings: Training, steps: int = 100_000) -> Path:
-        path = self.folder / "jobs.yaml"
-        jobs = [training.job(steps, "--responds") for training in trainings]
-        path.write_text(yaml.safe_dump({"version": 1, "jobs": jobs}))
-        return path
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        environment = {**os.environ, **self.driver.environment, "ECOSHARE_STATE": str(self.folder / "state")}
-        where = [] if "--resume" in words else ["--profiles", "profiles", "--device", "cuda:0"]
-        return subprocess.Popen(
-            [*ECOSHARE, words[0], *where, *words[1:]],
-            cwd=self.folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        process = self.start(*words)
-        stdout, stderr = process.communicate()
-        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
-
-    def entries(self) -> list[Any]:
-        return list(log.read(self.folder / "runs/latest/events.jsonl"))
-
-    def set_since(self) -> list[str]:
-        return [call.function for call in self.driver.setter_calls()[self.set_before :]]
-
-    def trial_begins(self, number: int) -> bool:
-        """Whether a setting other than the default was applied so often in this run."""
-        try:
-            done = {each.command for each in self.entries() if isinstance(each, Done)}
-            return sum(isinstance(each, ApplySetting) and each.id in done for each in self.entries()) >= number
-        except FileNotFoundError:
-            return False
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    machine = Machine(tmp_path)
-    yield machine
-    assert machine.driver.gpu(0).settings() == BEFORE, "whatever happened, the GPU is as it was"
-    assert not list((tmp_path / "state").glob("*.json"))
+pytestmark = MARKS
 
 
 def test_a_packing_is_tuned_and_the_next_run_uses_it(machine: Machine) -> None:

@@ -1,0 +1,50 @@
+"""A scheduler of one device that is told one event after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ecoshare.core.events import SCHEMA, Config, Device, Done, Foreseen, JobArrived, JobSpec, PairSpeed, RunOpened, Solo
+from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.scheduler import Scheduler
+
+GIB = 1 << 30
+IDLE_W, ALONE_W = 40.0, 200.0
+ERROR = 0.01
+
+
+def solo(name: str) -> Solo:
+    return Solo(name, 0.1, ALONE_W, IDLE_W)
+
+
+class Core:
+    """A scheduler of one device, told step by step; classes are known, and pairs as they are given."""
+
+    def __init__(self, policy: str = "energy", lanes: int = 3, places: int = 4, profile: bool = False) -> None:
+        self.scheduler, self.now_s = Scheduler(), 0.0
+        device = Device("cuda:0", "here", 8 * GIB)
+        opened = self.scheduler.handle(
+            RunOpened(0.0, SCHEMA, Config(policy, lanes, places, profile=profile), (device,))
+        )
+        for command in opened:
+            self.scheduler.handle(Done(0.0, command.id))
+
+    def arrive(self, name: str, gib: float = 1.0, **spec: object) -> None:
+        known = JobSpec(name, name[0], memory=MemoryDemand(int(gib * GIB)), profiled=True, solo=solo(name[0]))
+        self.tell(JobArrived(self.now_s, replace(known, **spec)))  # type: ignore[arg-type]
+
+    def tell(self, event: object) -> None:
+        """An event; whatever is to be started has started at once, and moves are done."""
+        commands = self.scheduler.handle(event)  # type: ignore[arg-type]
+        for command in commands:
+            kind = type(command).__name__
+            if kind in ("StartJob", "MoveJob"):
+                self.tell(Done(self.now_s, command.id))
+            elif kind == "AskOutlook":
+                self._asked = command.id
+
+    def foresee(self, **speeds: float) -> None:
+        """`ab=0.9`: a beside b, and b beside a."""
+        both = [(pair[place], pair[1 - place], speed) for pair, speed in speeds.items() for place in (0, 1)]
+        pairs = [PairSpeed(one, other, speed, ERROR) for one, other, speed in both]
+        self.tell(Foreseen(self.now_s, self._asked, tuple(pairs), {}))

@@ -1,0 +1,87 @@
+"""A folder with jobs and a fake GPU whose settings may be set, as on a machine of one's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ecoshare.core.commands import ApplySetting
+from ecoshare.core.events import Done
+from ecoshare.runtime import log
+from tests.driver import COMPILER, FakeDriver, presets
+from tests.driver.fake import Settings
+from tests.driver.training import SCRIPT, Training
+from tests.hardware.claims import FOUND_W, limited
+from tests.runtime.running import ECOSHARE
+
+
+def _may_set() -> bool:
+    from zeus.device.common import has_sys_admin
+
+    return bool(has_sys_admin())
+
+
+MARKS = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(COMPILER is None, reason="the fake driver is written in C, and there is no compiler"),
+    pytest.mark.skipif(not _may_set(), reason="setting a GPU takes CAP_SYS_ADMIN, as on a real one"),
+]
+"""Where settings can be tried at all."""
+
+BEFORE = Settings(FOUND_W, None, None, False)
+
+
+class Machine:
+    """A folder with a training script, and a fake GPU to run it on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "trains.py").write_text(SCRIPT)
+        self.driver = FakeDriver(folder, [presets.H200])
+        with self.driver:
+            limited(self.driver, FOUND_W)
+        self.set_before = len(self.driver.setter_calls())
+
+    def jobs(self, *trainings: Training, steps: int = 100_000) -> Path:
+        path = self.folder / "jobs.yaml"
+        jobs = [training.job(steps, "--responds") for training in trainings]
+        path.write_text(yaml.safe_dump({"version": 1, "jobs": jobs}))
+        return path
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, **self.driver.environment, "ECOSHARE_STATE": str(self.folder / "state")}
+        where = [] if "--resume" in words else ["--profiles", "profiles", "--device", "cuda:0"]
+        return subprocess.Popen(
+            [*ECOSHARE, words[0], *where, *words[1:]],
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*words)
+        stdout, stderr = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def entries(self) -> list[Any]:
+        return list(log.read(self.folder / "runs/latest/events.jsonl"))
+
+    def set_since(self) -> list[str]:
+        return [call.function for call in self.driver.setter_calls()[self.set_before :]]
+
+    def trial_begins(self, number: int) -> bool:
+        """Whether a setting other than the default was applied so often in this run."""
+        try:
+            done = {each.command for each in self.entries() if isinstance(each, Done)}
+            return sum(isinstance(each, ApplySetting) and each.id in done for each in self.entries()) >= number
+        except FileNotFoundError:
+            return False
