@@ -6,7 +6,29 @@ import math
 from collections.abc import Sequence
 
 from ecoshare.core.policies import UnknownPolicy, check_options, named
+from ecoshare.core.policies.base import Packing
 from ecoshare.errors import UsageError
+
+OBJECTIVES = ("energy", "edp", "jct", "makespan")
+"""Each is served by the policy of its name, which chooses who runs beside whom."""
+
+LANES_TO_PACK = 3
+"""Most jobs beside each other under these, where the user does not say."""
+
+
+def check_objective(name: str) -> None:
+    """Whether there is such an objective.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if name not in OBJECTIVES:
+        raise UsageError(f"--objective {name}: expected one of {', '.join(OBJECTIVES)}")
+
+
+def packs(policy: str) -> bool:
+    """Whether a policy chooses who runs beside whom."""
+    return issubclass(named(policy), Packing)
 
 
 def check_policy(name: str) -> None:

@@ -50,7 +50,13 @@ def simulate(
     history: Annotated[
         Path | None, typer.Option(help="GPU-seconds of past jobs, one a line: what gittins learns from.")
     ] = None,
-    lanes: Annotated[int, typer.Option(min=1, help="Lanes of each GPU: jobs of different lanes run side by side.")] = 1,
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Lanes of each GPU: jobs of different lanes run side by side. By default 1, and 3 with --objective.",
+        ),
+    ] = None,
     jobs_per_lane: Annotated[
         int, typer.Option(min=1, help="Jobs that share a lane by turns. With 1 a job has its GPU to itself, and moves.")
     ] = 1,
@@ -81,7 +87,7 @@ def simulate(
 ) -> None:
     """Run a trace of jobs in virtual time under one or more policies, on any number of GPUs."""
     from ecoshare.core.events import Config
-    from ecoshare.policy_names import policy_options
+    from ecoshare.policy_names import LANES_TO_PACK, packs, policy_options
     from ecoshare.simulate.cluster import cluster as cluster_of
     from ecoshare.simulate.costs import NO_COSTS, Costs
     from ecoshare.simulate.pairs import read as beside_each_other
@@ -117,6 +123,10 @@ def simulate(
         write(found, convert)
         _say(f"{len(found.jobs)} jobs written to {convert}; {found.note}")
         return
+    if lanes is None:
+        lanes = LANES_TO_PACK if objective is not None else 1
+    if lanes == 1 and (packing := [each for each in policies if packs(each)]):
+        _say(f"{', '.join(packing)}: with one lane of each GPU nobody is beside anybody; --lanes 3 lets them choose")
     if pairs is not None and lanes == 1:
         raise UsageError("--pairs: jobs of one lane are never beside each other", "--lanes 2 opens two on each GPU")
     beside = None if pairs is None else beside_each_other(pairs, speeds_of)
@@ -176,10 +186,9 @@ def _policies(policy: str | None, objective: str | None) -> tuple[str, ...]:
     if policy is not None and objective is not None:
         raise UsageError("--policy and --objective: give one or the other")
     if objective is not None:
-        from ecoshare.runtime.plan import OBJECTIVES
+        from ecoshare.policy_names import check_objective
 
-        if objective not in OBJECTIVES:
-            raise UsageError(f"--objective {objective}: expected one of {', '.join(OBJECTIVES)}")
+        check_objective(objective)
         return (objective,)
     if policy is None:
         return DEFAULT_POLICIES

@@ -15,9 +15,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -200,18 +204,26 @@ def measure(options: argparse.Namespace) -> list[Figure]:
     mixes = options.mixes or (QUICK_MIXES if options.quick else MIXES)
     found: dict[str, list[Outcome]] = {way: [] for way in WAYS}
     bounds, free = [], []
-    for seed in range(mixes):
-        world = load(options.data, seed)
-        jobs = mix(world, seed, Random(f"jobs {seed}").randint(FEWEST, MOST))
-        for way, config in WAYS.items():
-            found[way].append(run(world, jobs, config))
-        work = [(each.job_class, each.work_s) for each in jobs]
-        bounds.append(bound(world, work, LANES, tuning_limit=TUNING_LIMIT).joules)
-        free.append(bound(world, work, LANES).joules / bounds[-1])
-        words = ", ".join(f"{way} {each[-1].joules / bounds[-1]:.3f}" for way, each in found.items())
-        say(f"mix {seed}: {len(jobs)} jobs; joules over the bound: {words}")
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        for seed, (outcomes, least, least_free) in enumerate(pool.map(partial(one, options.data), range(mixes))):
+            bounds.append(least)
+            free.append(least_free / least)
+            for way, each in outcomes.items():
+                found[way].append(each)
+            words = ", ".join(f"{way} {each.joules / least:.3f}" for way, each in outcomes.items())
+            say(f"mix {seed}: joules over the bound: {words}")
     without = Figure("bound without a tuning limit, over the bound", median(free), "x")
     return [*figures(found, bounds), without]
+
+
+def one(data: Path, seed: int) -> tuple[dict[str, Outcome], float, float]:
+    """A mix under every way, and its bounds with the tuning limit and without."""
+    world = load(data, seed)
+    jobs = mix(world, seed, Random(f"jobs {seed}").randint(FEWEST, MOST))
+    outcomes = {way: run(world, jobs, config) for way, config in WAYS.items()}
+    work = [(each.job_class, each.work_s) for each in jobs]
+    limited, free = bound(world, work, LANES, tuning_limit=TUNING_LIMIT), bound(world, work, LANES)
+    return outcomes, limited.joules, free.joules
 
 
 def figures(found: dict[str, list[Outcome]], bounds: Sequence[float]) -> list[Figure]:
@@ -239,5 +251,8 @@ if __name__ == "__main__":
     def more(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--data", type=Path, help="folder of the measured tables")
         parser.add_argument("--mixes", type=int, help="how many")
+        parser.add_argument(
+            "--workers", type=int, default=os.cpu_count(), help="processes; the figures do not depend on it"
+        )
 
     main("energy", __doc__, measure, more)

@@ -10,8 +10,6 @@ from typing import Any
 from ecoshare.advise.advice import Goal
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import SCHEMA, Before, Config, Device, JobSpec, Solo, Tuned
-from ecoshare.core.policies import named
-from ecoshare.core.policies.packs import Packs
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import LoadedJobs
@@ -24,16 +22,9 @@ from ecoshare.measure.meter import MEASURED
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.tuned import TunedStore
-from ecoshare.policy_names import check_policy, policy_options
+from ecoshare.policy_names import LANES_TO_PACK, OBJECTIVES, check_objective, check_policy, packs, policy_options
 from ecoshare.runtime.jobclass import JobClass, JobClasses
 from ecoshare.runtime.profiling import demand, solo
-
-OBJECTIVES = ("energy", "edp", "jct", "makespan")
-"""Each is served by the policy of its name, which chooses who runs beside whom."""
-
-LANES_TO_PACK = 3
-"""Most jobs beside each other, where the user does not say: a third one still pays in most of the pairs that Gavel
-measured, a fourth hardly, and each takes memory."""
 
 MOST_TRIALS = 12
 """Of a search during a run."""
@@ -182,7 +173,7 @@ class Plan:
             "device": self.device.as_dict(),
             "memory_bytes": self.memory_bytes,
             "lanes": self.lanes,
-            "lanes_share_memory": issubclass(named(self.policy), Packs),
+            "lanes_share_memory": packs(self.policy),
             "places_per_lane": self.places,
             "mps": self.mps,
             "profiles": str(self.profiles) if self.profiles is not None else None,
@@ -252,19 +243,17 @@ def make(
         UsageError: No such objective, policy or option of it, or numbers out of range.
         UnfitEnvironment: A job needs more devices than there are.
     """
-    if objective not in OBJECTIVES:
-        raise UsageError(f"--objective {objective}: expected one of {', '.join(OBJECTIVES)}")
+    check_objective(objective)
     policy = policy or objective
     check_policy(policy)
-    packs = issubclass(named(policy), Packs)
     if lanes is None:
-        lanes = LANES_TO_PACK if packs else 1
+        lanes = LANES_TO_PACK if packs(policy) else 1
     if not 1 <= places <= SLOTS:
         raise UsageError(f"--jobs-per-lane {places}: expected 1 to {SLOTS}")
     if not 1 <= lanes <= SLOTS:
         raise UsageError(f"--lanes {lanes}: expected 1 to {SLOTS}")
     memory_bytes = memory_bytes or device.memory_bytes
-    if memory_bytes < (need := 1 if packs else lanes) * LEAST_BYTES:
+    if memory_bytes < (need := 1 if packs(policy) else lanes) * LEAST_BYTES:
         where = f" in {lanes} lanes" if need > 1 else ""
         raise UsageError(
             f"{format_size(memory_bytes)} of memory{where}: torch alone takes {format_size(LEAST_BYTES)}",
@@ -291,7 +280,7 @@ def make(
     if memory_bytes > device.memory_bytes:
         notes.append(f"{format_size(memory_bytes)} is more than the device has: {format_size(device.memory_bytes)}")
     limited = [job.source.name for job in jobs if job.source.slowdown is not None]
-    if limited and not packs:
+    if limited and not packs(policy):
         notes.append(f"slowdown limits ({_some(limited)}) are checked at the end; nothing steers by them yet")
     return Plan(
         job_file=loaded.path,
@@ -308,7 +297,7 @@ def make(
         profiles=store.folder if store is not None else None,
         known=known,
         control=control,
-        goal=goal if only_tune or (packs and store is not None and control) else None,
+        goal=goal if only_tune or (packs(policy) and store is not None and control) else None,
         only_tune=only_tune,
         tuned=_tuned(set(names), device, objective, lanes, store, notes) if control and not only_tune else (),
         notes=tuple(notes),

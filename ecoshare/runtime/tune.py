@@ -13,6 +13,7 @@ from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import LoadedJobs, load
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.tuned import Tuned, TunedStore
+from ecoshare.policy_names import LANES_TO_PACK
 from ecoshare.report.progress import Progress
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import session
@@ -63,7 +64,7 @@ def tune(
     check_meter(asked.device)
     loaded = _jobs(asked)
     asked = _within_own_limits(asked, loaded, say)
-    lanes = asked.lanes or min(len(loaded.jobs), planning.LANES_TO_PACK)
+    lanes = asked.lanes or min(len(loaded.jobs), LANES_TO_PACK)
     plan = planning.make(
         loaded,
         asked.device,
