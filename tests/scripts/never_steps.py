@@ -3,6 +3,8 @@
 No iteration ever ends, and the job must still come to its end.
 """
 
+import time
+
 import torch
 from torch import nn
 
@@ -14,4 +16,5 @@ for probe in range(15):
     model.zero_grad()
     loss.backward()
     norm = sum(p.grad.square().sum() for p in model.parameters()).sqrt()
+    time.sleep(0.03)  # long enough to be seen at work
     print(probe, f"{loss:.9g}", f"{norm:.9g}", f"{x.grad.norm():.9g}")
