@@ -43,7 +43,7 @@ def measure(options: argparse.Namespace) -> list[Figure]:
         first_s = [_fresh_s(script) for _ in range(fresh // 2)]
         began_s = time.monotonic()
         line = [sys.executable, "-m", "ecoshare", "run", str(folder / "jobs.yaml"), "--device", "cpu", "--json"]
-        line += ["--no-profiles"]
+        line += ["--no-profiles", "--policy", "fair"]
         done = subprocess.run([*line, "--runs", str(folder / "runs")], capture_output=True, text=True, check=False)
         shared_s = time.monotonic() - began_s
         assert done.returncode == 0, done.stderr

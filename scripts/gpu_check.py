@@ -73,11 +73,12 @@ for step in range(100000):
 
 
 def share(folder: Path, jobs: list[dict[str, Any]], *options: str) -> tuple[dict[str, Any], Path, float]:
-    """Run jobs on the GPU: the summary, the run folder, and the wall time in seconds."""
+    """Run jobs on the GPU in turns: the summary, the run folder, and the wall time in seconds."""
     folder.mkdir()
     path = folder / "jobs.yaml"
     path.write_text(json.dumps({"version": 1, "jobs": jobs}))
     line = [sys.executable, "-m", "ecoshare", "run", str(path), "--device", "cuda:0", "--control", "off", "--json"]
+    line += ["--policy", "fair"]
     began_s = time.monotonic()
     done = subprocess.run(
         [*line, "--runs", str(folder / "runs"), *options], capture_output=True, text=True, check=False

@@ -45,6 +45,7 @@ def _run(jobs: list[dict[str, object]], *options: str) -> Iterator[tuple[subproc
         folder = Path(name)
         (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": jobs}))
         line = [sys.executable, "-m", "ecoshare", "run", str(folder / "jobs.yaml"), "--device", "cpu", "--no-report"]
+        line += ["--policy", "fair"]
         process = subprocess.Popen(
             [*line, "--runs", str(folder / "runs"), *options],
             stdout=subprocess.DEVNULL,
