@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ecoshare.advise.advice import OBJECTIVES
 from ecoshare.core.policies import UnknownPolicy, check_options, named
 from ecoshare.core.policies.base import Packing
 from ecoshare.errors import UsageError
-
-OBJECTIVES = ("energy", "edp", "jct", "makespan")
-"""Each is served by the policy of its name, which chooses who runs beside whom."""
 
 LANES_TO_PACK = 3
 """Most jobs beside each other under these, where the user does not say."""

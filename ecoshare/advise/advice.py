@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from ecoshare.core.events import Setting
+from ecoshare.core.events import Advised, Setting
+
+OBJECTIVES = ("energy", "edp", "jct", "makespan")
+"""Of a search, and of a policy of that name, which chooses who runs beside whom."""
 
 TUNING_LIMIT = 1.1
 """Most that an iteration may take at a setting, over the same at the default setting, where nobody says."""
@@ -33,6 +38,12 @@ class Advice:
     over: bool = False
     note: str = ""
     slower: float = 1.0
+
+    def told(self, command: int) -> Callable[..., Advised]:
+        """The answer to a question of the core, but for when."""
+        return partial(
+            Advised, command=command, setting=self.setting, over=self.over, note=self.note, slower=self.slower
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 import tuner
+from ecoshare.advise.advice import OBJECTIVES
 from tuner import Limit
 from tuner.objective import POWER, Objective, Observed
-
-OBJECTIVES = ("energy", "edp", "jct", "makespan")
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,8 @@ PAUSE_S, EASY = 10.0, 0.95
 URGENT = 0.1
 """By how much of its speed alone somebody must be more urgent than one who runs, to run instead."""
 
-_MEMBER, _BEHIND = 0, 1
+MEMBER, _BEHIND = 0, 1
+"""Levels: of the group of its device, and behind it."""
 
 _HERE = frozenset({JobState.STARTING, JobState.RUNNING})
 
@@ -234,7 +235,7 @@ class Packer:
         return len(lane.jobs) + sum(to is lane for to in self._moving.values()) < lane.places
 
     def _members(self, lane: Lane) -> int:
-        here = sum(job.level == _MEMBER and job not in self._moving for job in lane.jobs.values())
+        here = sum(job.level == MEMBER and job not in self._moving for job in lane.jobs.values())
         return here + sum(to is lane for to in self._moving.values())
 
     # How those that run are arranged
@@ -248,7 +249,7 @@ class Packer:
         assert found is not None, "somebody is there"
         group, members = found
         self._first[device] = members[0]
-        now = [job for job in here if job.level == _MEMBER]
+        now = [job for job in here if job.level == MEMBER]
         if set(now) != set(members) and members[0] in now:
             kept = self.grouping.of([self.candidate(job, at_s) for job in now])
             if len(now) <= self.largest and kept.cost * (1.0 - GAIN) <= group.cost and kept.keeps_limits:
@@ -319,7 +320,7 @@ class Packer:
     def holds_up(self, job: Job) -> bool:
         """Whether somebody with a limit is behind those that run where this one does: it will be more urgent soon."""
         here = [each for lane in job.lanes for each in self.here(lane.device.name)]
-        return any(each.level != _MEMBER and each.spec.slowdown is not None for each in here)
+        return any(each.level != MEMBER and each.spec.slowdown is not None for each in here)
 
     def bear(self, jobs: Sequence[Job], slower: float) -> bool:
         """Whether these, beside each other, keep their limits where all are so many times slower than expected."""
@@ -331,10 +332,7 @@ class Packer:
     def present(self, lanes: Iterable[Lane]) -> list[Job]:
         """Those that run in these lanes and belong to the group."""
         return [
-            job
-            for lane in lanes
-            for job in lane.jobs.values()
-            if job.state is JobState.RUNNING and job.level == _MEMBER
+            job for lane in lanes for job in lane.jobs.values() if job.state is JobState.RUNNING and job.level == MEMBER
         ]
 
     def is_settled(self, device: str) -> bool:
@@ -373,7 +371,7 @@ class Packer:
             worth=self._packs.worth(job, price, at_s),
             least=least,
             must=job.spec.slowdown is not None and job.state in _HERE,
-            urgency=least + (URGENT if job.level == _MEMBER else 0.0),
+            urgency=least + (URGENT if job.level == MEMBER else 0.0),
         )
 
     def _least(self, job: Job, lost_s: float = 0.0) -> float:
@@ -400,7 +398,7 @@ class Packer:
 
 def _put(job: Job, is_member: bool, at_s: float) -> None:
     """Into the group of its device, or behind it; for how long it stood is not forgotten until it is told anew."""
-    job.level = _MEMBER if is_member else _BEHIND
+    job.level = MEMBER if is_member else _BEHIND
     if is_member and job.behind_since_s is not None:
         job.stood_s += at_s - job.behind_since_s
         job.behind_since_s = None

@@ -21,12 +21,9 @@ from functools import cached_property
 
 from ecoshare.core.choice import Because, Choice, Why, demands, names, short
 from ecoshare.core.inside import Inside
-from ecoshare.core.packer import Packer
+from ecoshare.core.packer import MEMBER, Packer
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
-
-MEMBER = 0
-"""Level of the jobs of a device's group; those behind it have a higher one."""
 
 MOST_NAMED = 3
 """Jobs that are named of those that are before another one."""

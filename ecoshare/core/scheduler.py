@@ -323,13 +323,9 @@ class Scheduler:
         return self._fill(event.at_s) + self._settings()
 
     def _foreseen(self, event: Foreseen) -> list[Command]:
-        packer = self._packer
-        assert packer is not None, "who asked packs"
-        packer.foreseen(event)
-        if self.stopping or self._opening:
-            return []
-        packer.look(event.at_s)
-        return [*self._seat(event.at_s), *self._rearrange(packer, event.at_s), *packer.ask(), *self._settings()]
+        assert self._packer is not None, "who asked packs"
+        self._packer.foreseen(event)
+        return self._pack(self._packer, event.at_s, answered=True)
 
     def _progressed(self, event: IterationsDone) -> list[Command]:
         job = self.jobs[event.job]
@@ -460,14 +456,17 @@ class Scheduler:
             return self._begin_round(at_s)
         return self._seat(at_s, newcomer)
 
-    def _pack(self, packer: Packer, at_s: float) -> list[Command]:
+    def _pack(self, packer: Packer, at_s: float, answered: bool = False) -> list[Command]:
+        """Groups anew, after the adviser's answer before it is asked for more: or they would never be."""
         if self.stopping or self._opening:
             return []
         packer.look(at_s)
-        commands = [*self._seat(at_s), *packer.ask()]
+        commands = self._seat(at_s)
+        if not answered:
+            commands += packer.ask()
         if not packer.awaits:  # else those that run stay as they are until it is known what is best
             commands += self._rearrange(packer, at_s)
-        return commands + self._settings()
+        return [*commands, *packer.ask(), *self._settings()]
 
     def _rearrange(self, packer: Packer, at_s: float) -> list[Command]:
         commands: list[Command] = []

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, RunOpened
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.runtime.log import steps
+
+_Step = tuple[Event, list[Command]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +28,6 @@ class Moment:
     event: Event
     commands: tuple[Command, ...]
     core: Scheduler
-
-
-@dataclass(slots=True)
-class _Step:
-    event: Event
-    logged: list[Command]
-    is_last: bool = False
 
 
 class Replay:
@@ -56,19 +53,22 @@ class Replay:
 
     def __iter__(self) -> Iterator[Moment]:
         core = Scheduler()
-        for step in _steps(self._entries):
-            if isinstance(step.event, RunOpened):
+        for here, after in pairwise(chain[_Step | None](steps(self._entries), [None])):
+            assert here is not None, "only the last one is none"
+            event, logged = here
+            if isinstance(event, RunOpened):
                 core, self.is_lost = Scheduler(), False
             if self.is_lost:
                 continue
-            now = _handled(core, step.event)
+            now = _handled(core, event)
             # Of the last one before a kill not all commands need to have been written.
-            known = now if now is None or not step.is_last else now[: len(step.logged)]
-            if known != step.logged:
+            is_last = after is None or isinstance(after[0], RunOpened)
+            known = now if now is None or not is_last else now[: len(logged)]
+            if known != logged:
                 self.is_lost = True
-                self.differs_s = step.event.at_s if self.differs_s is None else self.differs_s
+                self.differs_s = event.at_s if self.differs_s is None else self.differs_s
                 continue
-            yield Moment(step.event, tuple(step.logged), core)
+            yield Moment(event, tuple(logged), core)
 
 
 def _handled(core: Scheduler, event: Event) -> list[Command] | None:
@@ -77,19 +77,3 @@ def _handled(core: Scheduler, event: Event) -> list[Command] | None:
         return core.handle(event)
     except Exception:  # whatever a log that this core did not make leads to: there is no more to be had of it
         return None
-
-
-def _steps(entries: Iterable[Event | Command]) -> Iterator[_Step]:
-    step: _Step | None = None
-    for entry in entries:
-        if isinstance(entry, Command):
-            if step is not None:
-                step.logged.append(entry)
-            continue
-        if step is not None:
-            step.is_last = isinstance(entry, RunOpened)
-            yield step
-        step = _Step(entry, [])
-    if step is not None:
-        step.is_last = True
-        yield step

@@ -12,7 +12,7 @@ import dataclasses
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -86,6 +86,14 @@ def replay(entries: Iterator[Event | Command]) -> Iterator[tuple[Event, list[Com
     Every `RunOpened` begins with a fresh core, as a resumed run does.
     """
     core = Scheduler()
+    for event, logged in steps(entries):
+        if isinstance(event, RunOpened):
+            core = Scheduler()
+        yield event, logged, core.handle(event)
+
+
+def steps(entries: Iterable[Event | Command]) -> Iterator[tuple[Event, list[Command]]]:
+    """Each event of a log with the commands that were logged after it."""
     event: Event | None = None
     logged: list[Command] = []
     for entry in entries:
@@ -93,12 +101,10 @@ def replay(entries: Iterator[Event | Command]) -> Iterator[tuple[Event, list[Com
             logged.append(entry)
             continue
         if event is not None:
-            yield event, logged, core.handle(event)
-        if isinstance(entry, RunOpened):
-            core = Scheduler()
+            yield event, logged
         event, logged = entry, []
     if event is not None:
-        yield event, logged, core.handle(event)
+        yield event, logged
 
 
 def _line(kind: str, entry: Any) -> bytes:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from ecoshare.core.commands import ApplySetting, Ask, AskOutlook, AskPlanner, MeasureTrial, ProfileJob
 from ecoshare.core.events import (
-    Advised,
     Done,
     Event,
     Foreseen,
@@ -243,7 +242,6 @@ class Measuring:
     async def _ask(self, command: Ask) -> None:
         assert self.adviser is not None, "the core asks only where a search was asked for"
         advice = await asyncio.to_thread(self.adviser.answer, command)
-        event = partial(Advised, setting=advice.setting, over=advice.over, note=advice.note, slower=advice.slower)
-        self.tell(partial(event, command=command.id))
+        self.tell(advice.told(command.id))
         if advice.over and self.then_stop:
             self.tell(partial(StopRequested, at_once=False))

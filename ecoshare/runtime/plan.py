@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ecoshare.advise.advice import Goal
+from ecoshare.advise.advice import OBJECTIVES, Goal
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import SCHEMA, Before, Config, Device, JobSpec, Solo, Tuned
 from ecoshare.errors import UnfitEnvironment, UsageError
@@ -22,7 +22,7 @@ from ecoshare.measure.meter import MEASURED
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.tuned import TunedStore
-from ecoshare.policy_names import LANES_TO_PACK, OBJECTIVES, check_objective, check_policy, packs, policy_options
+from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, policy_options
 from ecoshare.runtime.jobclass import JobClass, JobClasses
 from ecoshare.runtime.profiling import demand, solo
 

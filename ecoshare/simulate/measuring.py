@@ -10,7 +10,7 @@ from functools import partial
 
 from ecoshare.advise.advice import Advice
 from ecoshare.core.commands import Ask, AskOutlook, MeasureTrial, ProfileJob
-from ecoshare.core.events import Advised, Event, Foreseen, Profiled, Trial, TrialMeasured, TrialStatus
+from ecoshare.core.events import Event, Foreseen, Profiled, Trial, TrialMeasured, TrialStatus
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.device import VirtualDevice
 from ecoshare.simulate.lane import Seat
@@ -91,15 +91,7 @@ class Measuring:
         event: Callable[[float], Event]
         if isinstance(command, Ask):
             assert self._tuner is not None, "settings are searched only where there is a tuner"
-            advice = self._tuner(command)
-            event = partial(
-                Advised,
-                command=command.id,
-                setting=advice.setting,
-                over=advice.over,
-                note=advice.note,
-                slower=advice.slower,
-            )
+            event = self._tuner(command).told(command.id)
         else:
             from ecoshare.advise.outlook import foresee  # scipy, for those who need it
 

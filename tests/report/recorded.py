@@ -13,7 +13,7 @@ from ecoshare.core.commands import Ask, Command
 from ecoshare.core.events import Config, Event, Setting
 from ecoshare.measure.energy import Account, account
 from ecoshare.measure.samples import Sample, Session
-from ecoshare.runtime.log import EventLog
+from ecoshare.runtime.log import EventLog, steps
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.simulator import Simulator
@@ -98,16 +98,7 @@ def write(path: Path, plan: dict[str, Any], entries: Entries) -> Path:
     path.mkdir(parents=True)
     (path / "plan.json").write_text(json.dumps(plan))
     log = EventLog(path / "events.jsonl")
-    event: Event | None = None
-    commands: list[Command] = []
-    for entry in entries:
-        if isinstance(entry, Command):
-            commands.append(entry)
-            continue
-        if event is not None:
-            log.write(event, commands)
-        event, commands = entry, []
-    assert event is not None
-    log.write(event, commands)
+    for event, commands in steps(entries):
+        log.write(event, commands)
     log.close()
     return path

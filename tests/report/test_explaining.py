@@ -17,8 +17,7 @@ from ecoshare.report.explaining import explain
 from ecoshare.report.explaining_text import show
 from ecoshare.report.reason_words import percent
 from tests.report.recorded import Entries, Settable, entries_of, plan, proposing, write
-from tests.runtime.running import ECOSHARE, run
-from tests.runtime.test_packs import SLEEPS
+from tests.runtime.running import ECOSHARE, SLEEPS, run
 from tests.simulate.test_packs import GPU, job, world
 
 ENERGY = Config("energy", 3, 4, profile=True)

@@ -16,6 +16,23 @@ SCRIPTS = ROOT / "tests" / "scripts"
 EXAMPLES = ROOT / "examples"
 ECOSHARE = [sys.executable, "-m", "ecoshare"]
 
+SLEEPS = """
+import sys, time
+import torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(int(sys.argv[1])):
+    loss = model(torch.randn(32, 64)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    time.sleep(0.02)
+print(loss.item())
+"""
+"""A script that trains for so many steps, and sleeps most of the time."""
+
 
 @dataclass
 class Finished:

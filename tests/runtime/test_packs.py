@@ -11,23 +11,7 @@ import pytest
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Foreseen, TrialMeasured, TrialStatus
 from ecoshare.runtime.log import read, replay
-from tests.runtime.running import run
-
-SLEEPS = """
-import sys, time
-import torch
-torch.set_num_threads(1)
-torch.manual_seed(0)
-model = torch.nn.Linear(64, 64)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for step in range(int(sys.argv[1])):
-    loss = model(torch.randn(32, 64)).square().mean()
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    time.sleep(0.02)
-print(loss.item())
-"""
+from tests.runtime.running import SLEEPS, run
 
 
 @pytest.mark.slow
