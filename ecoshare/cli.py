@@ -116,7 +116,7 @@ def run(
     lanes: Annotated[
         int | None,
         typer.Option(
-            help="Lanes: jobs of one lane take turns, lanes run side by side. By default 3 where the policy chooses "
+            help="Lanes: jobs of one lane take turns, lanes run side by side. By default 6 where the policy chooses "
             "who runs beside whom, else 1."
         ),
     ] = None,

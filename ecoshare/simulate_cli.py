@@ -54,7 +54,7 @@ def simulate(
         int | None,
         typer.Option(
             min=1,
-            help="Lanes of each GPU: jobs of different lanes run side by side. By default 1, and 3 with --objective.",
+            help="Lanes of each GPU: jobs of different lanes run side by side. By default 1, and 6 with --objective.",
         ),
     ] = None,
     jobs_per_lane: Annotated[
@@ -126,7 +126,7 @@ def simulate(
     if lanes is None:
         lanes = LANES_TO_PACK if objective is not None else 1
     if lanes == 1 and (packing := [each for each in policies if packs(each)]):
-        _say(f"{', '.join(packing)}: with one lane of each GPU nobody is beside anybody; --lanes 3 lets them choose")
+        _say(f"{', '.join(packing)}: with one lane of each GPU nobody is beside anybody; --lanes 6 lets them choose")
     if pairs is not None and lanes == 1:
         raise UsageError("--pairs: jobs of one lane are never beside each other", "--lanes 2 opens two on each GPU")
     beside = None if pairs is None else beside_each_other(pairs, speeds_of)

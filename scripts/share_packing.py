@@ -7,8 +7,8 @@ anybody (share_job.py). Ways:
 * *blind*: all beside each other from the beginning, as plain processes: nobody looks who they are. It is what the
   operating system does with jobs that are all started at once, and on a GPU the driver's time slices or MPS.
 * *one lane*: ecoshare's turns (`--policy fair`); who waits for its data lets the others go on meanwhile.
-* *packer*: ecoshare's groups (`--policy energy --lanes 3`), with no profile of any class: windows and measured pairs
-  are part of its time.
+* *packer*: ecoshare as it runs by default (`--objective energy`), with no profile of any class: windows and measured
+  pairs are part of its time.
 * *packer, known*: the same once more, by the profiles of that run.
 """
 
@@ -36,7 +36,7 @@ MIX = {
 QUICK_JOBS, QUICK_SHARE = 2, 0.06
 
 ROUNDS = 3
-PACKER = ("--policy", "energy", "--lanes", "3", "--control", "off", "--no-report")
+PACKER = ("--objective", "energy", "--control", "off", "--no-report")
 LANE = ("--policy", "fair", "--no-profiles", "--no-report", "--jobs-per-lane")
 LIMIT = 2.0
 """Times the time in turn, after which `blind` is given up."""

@@ -90,7 +90,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD + "    env: {TOKEN: hunter2}\n")
     done = ecoshare("run", "jobs.yaml", "--device", "cpu", "--dry-run", "--json", cwd=tmp_path)
     plan = json.loads(done.stdout)
-    assert done.returncode == 0 and (plan["policy"], plan["lanes"]) == ("energy", 3)
+    assert done.returncode == 0 and (plan["policy"], plan["lanes"]) == ("energy", 6)
     assert plan["jobs"][0]["env"] == ["TOKEN"] and "hunter2" not in done.stdout
     assert plan["goal"] == {"objective": "energy", "tuning_limit": 1.1, "budget": 12, "seed": 0}
     words = ecoshare("run", "jobs.yaml", "--device", "cpu", "--memory", "3 GiB", "--dry-run", cwd=tmp_path).stdout

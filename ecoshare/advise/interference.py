@@ -111,6 +111,7 @@ class Interference:
         beside: float = BESIDE,
         fit: bool = True,
         centre: Mapping[str, float] = SHIPPED,
+        both_busy: float | None = None,
     ) -> None:
         """Everything that can be said is worked out here.
 
@@ -119,12 +120,13 @@ class Interference:
             beside: Speed to expect of either of two of which nothing is known.
             fit: Whether hyperparameters are looked for where `ENOUGH` pairs were seen.
             centre: Where they are looked for, and what they are where they are not.
+            both_busy: Speed to expect of either of two that are always busy; None for `beside`.
         """
         names = sorted({*traits, *(each.one for each in seen), *(each.other for each in seen)})
         self._places = {name: place for place, name in enumerate(names)}
         # Two that nobody knows stand for all of those.
         known = [traits.get(name, Traits()) for name in names] + [Traits(), Traits()]
-        expected = np.log(_expected(known, beside))
+        expected = np.log(_expected(known, beside, beside if both_busy is None else both_busy))
         sides, logs, counts = self._merged(seen)
         kernel = _Kernel(known)
         over = logs - expected[*sides.T]
@@ -172,14 +174,17 @@ class Interference:
         )
 
 
-def _expected(known: Sequence[Traits], beside: float) -> Array:  # (n_classes, n_classes)
+def _expected(known: Sequence[Traits], beside: float, both_busy: float) -> Array:  # (n_classes, n_classes)
     """Speed of one beside the other, before anything was measured: `beside`, or 1 / (1 + k over) where both are busy.
 
-    `over` is by how much they are busier than one device, and k such that two that are always busy get `beside`.
+    `over` is by how much they are busier than one device, and k such that two that are always busy get `both_busy`. Who
+    is not known is taken to be always busy beside one who is.
     """
     busy = np.clip([each.numbers.get("busy", np.nan) for each in known], 0.0, 1.0)
-    over = np.maximum(busy[:, None] + busy[None] - 1.0, 0.0)
-    shared: Array = np.where(np.isfinite(over), 1.0 / (1.0 + (1.0 / beside - 1.0) * over), beside)
+    least = np.where(np.isnan(busy), 1.0, busy)
+    over = np.maximum(least[:, None] + least[None] - 1.0, 0.0)
+    over[np.isnan(busy)[:, None] & np.isnan(busy)[None]] = np.nan
+    shared: Array = np.where(np.isfinite(over), 1.0 / (1.0 + (1.0 / both_busy - 1.0) * over), beside)
     return shared
 
 

@@ -15,7 +15,9 @@ from ecoshare.core.events import PairSpeed, Seen, Solo
 from ecoshare.core.outlook import BESIDE, Outlook
 
 
-def foresee(ask: AskOutlook, beside: float = BESIDE) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
+def foresee(
+    ask: AskOutlook, beside: float = BESIDE, both_busy: float | None = None
+) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
     """Speeds of all ordered pairs of the classes that have work, each beside itself too, and prices by class.
 
     With one thread: the matrices are small, and several threads would only wait for each other (10 times as long, on
@@ -23,16 +25,17 @@ def foresee(ask: AskOutlook, beside: float = BESIDE) -> tuple[tuple[PairSpeed, .
 
     Args:
         beside: Speed to expect of either of two of which nothing is known.
+        both_busy: The same of two that are always busy; None for `beside`.
     """
     with threadpool_limits(1, "blas"):
-        return _foresee(ask, beside)
+        return _foresee(ask, beside, both_busy)
 
 
-def _foresee(ask: AskOutlook, beside: float) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
+def _foresee(ask: AskOutlook, beside: float, both_busy: float | None) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
     solos = dict(ask.solos)
     names = sorted({name for name, _ in ask.work_s})
     seen = [side for each in ask.seen for side in _sides(each)]
-    model = Interference(_traits(solos), seen, beside)
+    model = Interference(_traits(solos), seen, beside, both_busy=both_busy)
     pairs = []
     for one in names:
         for other in names:

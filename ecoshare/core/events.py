@@ -295,7 +295,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class RunOpened:
-    """The first event: everything that later decisions depend on, so that a log replays alone."""
+    """The first event: everything that later decisions depend on, so that a log replays alone.
+
+    Attributes:
+        tuned: Settings that are known for packings.
+        seen: What earlier runs have measured of neighbours, the oldest first.
+    """
 
     at_s: float
     schema: int
@@ -303,6 +308,7 @@ class RunOpened:
     devices: tuple[Device, ...]
     seed: int = 0
     tuned: tuple[Tuned, ...] = ()
+    seen: tuple[Seen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

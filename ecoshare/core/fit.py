@@ -58,6 +58,10 @@ class Fit:
         free_bytes = lane.device.memory_bytes - self._taken_bytes(lane.device.name)
         return MemoryDemand(max(demand.peak_bytes, free_bytes))
 
+    def is_new(self, job: Job) -> bool:
+        """Whether its class is not known, and will be measured as soon as the job is warm."""
+        return self._profiling.will(job) and not self._profiling.too_short(job, job.told_s)
+
     def never(self, job: Job) -> str | None:
         """Why the job could not start even in an empty cluster, or None where it could."""
         in_node, devices, largest_bytes = self._room.limits()

@@ -21,7 +21,7 @@ from ecoshare.core.events import Foreseen, Seen, Solo, Trial, TrialStatus
 from ecoshare.core.fit import Fit
 from ecoshare.core.limits import least_speed
 from ecoshare.core.outlook import Outlook
-from ecoshare.core.packing import GAIN, Candidate, Group, Grouping
+from ecoshare.core.packing import EXPLORE, GAIN, HOPE, Candidate, Group, Grouping
 from ecoshare.core.policies.base import Packing, Policy
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.room import Fits, Room
@@ -74,6 +74,7 @@ class Packer:
         is_held: Callable[[str], bool],
         largest: int,
         ids: Callable[[], int],
+        seen: Sequence[Seen] = (),
     ) -> None:
         """Nobody is there.
 
@@ -82,6 +83,7 @@ class Packer:
             is_held: Whether a device must stay as it is for now: somebody is measured there.
             largest: Most jobs in a group: the lanes of a device.
             ids: Gives the next command's id.
+            seen: What was measured of neighbours before, the oldest first.
         """
         assert isinstance(policy, Packing), "others have no groups"
         self.outlook = Outlook()
@@ -92,7 +94,7 @@ class Packer:
         self._moving: dict[Job, Lane] = {}
         self._stuck: set[Job] = set()
         self._work_s: dict[str, tuple[int, float]] = {}
-        self._seen: list[Seen] = []
+        self._seen = list(seen)
         self._asked: int | None = None
         self._is_stale = False
         self._best: dict[str, frozenset[Job]] = {}
@@ -372,6 +374,7 @@ class Packer:
             least=least,
             must=job.spec.slowdown is not None and job.state in _HERE,
             urgency=least + (URGENT if job.level == MEMBER else 0.0),
+            hope=EXPLORE if self._fit.is_new(job) else HOPE,
         )
 
     def _least(self, job: Job, lost_s: float = 0.0) -> float:

@@ -23,6 +23,9 @@ HOPE = 0.5
 """Standard deviations by which groups are hoped to be faster than expected: one that pays might never be tried else,
 and one that does not is parted as soon as it was measured."""
 
+EXPLORE = 1.5
+"""The same for a job that will be measured as soon as it is warm: it is beside others for seconds, and known then."""
+
 _MATES = 2
 """That are looked at together: with three, thirty candidates would have thousands of groups."""
 
@@ -37,6 +40,7 @@ class Candidate:
         least: Speed over that alone that it must keep; 0 for none.
         must: It runs there, and its limit does not let it wait.
         urgency: Who goes first of those that must run and cannot all at once: the largest.
+        hope: Standard deviations by which it is hoped to be faster than expected.
     """
 
     number: int
@@ -45,6 +49,7 @@ class Candidate:
     least: float = 0.0
     must: bool = False
     urgency: float = 0.0
+    hope: float = HOPE
 
 
 Fits = Callable[[Sequence[Candidate]], bool]
@@ -86,7 +91,7 @@ class Grouping:
         """What these would be worth beside each other."""
         classes = [each.job_class for each in members]
         expected = self._outlook.forecast(classes)
-        hoped = self._outlook.hoped(classes, expected, HOPE)
+        hoped = self._outlook.hoped(classes, expected, max((each.hope for each in members), default=HOPE))
         worth = sum(speed * each.worth for speed, each in zip(hoped.speeds, members, strict=True))
         cost = self._spent(hoped) / worth if worth > 0.0 else float("inf")
         return Group(tuple(members), expected, cost)

@@ -172,6 +172,7 @@ class Scheduler:
                 self._is_held,
                 event.config.lanes_per_device,
                 lambda: next(self._ids),
+                event.seen,
             )
         finder = self._trials or self._packer
         self._seating = Seating(self._policy, self._room, event.config.preempt, self._fit.fits, finder)

@@ -44,8 +44,13 @@ if TYPE_CHECKING:
     from ecoshare.advise.adviser import TunerAdviser
 
 
-ON_PROCESSORS = 0.5
-"""Speed of a job beside another one that keeps all processors busy as it does: they have half of them each."""
+BOTH_BUSY = 0.35
+"""Speed to expect of a job beside another where both keep all processors busy. They have half of them each, and lose by
+it: threads of an operation wait for each other, and for those of the neighbour. Measured on two cores: 0.42 to 0.49 for
+large matrices, 0.17 to 0.3 for operations of well under a millisecond (the examples)."""
+
+ON_PROCESSORS = 0.4
+"""The same where nothing is known of either: most scripts keep the processors busy."""
 
 
 class Attempt(Protocol):
@@ -133,8 +138,9 @@ class Measuring:
         """Ask how fast jobs would be beside each other, beside everything else."""
         from ecoshare.advise.outlook import foresee
 
-        beside = ON_PROCESSORS if self.plan.device.kind == "cpu" else BESIDE
-        pairs, prices = await asyncio.to_thread(foresee, command, beside)
+        self.profiler.keep_seen(command.seen)
+        expected = (ON_PROCESSORS, BOTH_BUSY) if self.plan.device.kind == "cpu" else (BESIDE,)
+        pairs, prices = await asyncio.to_thread(foresee, command, *expected)
         self.tell(partial(Foreseen, command=command.id, pairs=pairs, prices=prices))
 
     # A job alone

@@ -9,7 +9,7 @@ from typing import Any
 
 from ecoshare.advise.advice import OBJECTIVES, Goal
 from ecoshare.core.commands import StartJob
-from ecoshare.core.events import SCHEMA, Before, Config, Device, JobSpec, Solo, Tuned
+from ecoshare.core.events import SCHEMA, Before, Config, Device, JobSpec, Seen, Solo, Tuned
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import LoadedJobs
@@ -17,6 +17,7 @@ from ecoshare.jobs.quantities import format_size
 from ecoshare.jobs.schema import Job
 from ecoshare.lane.messages import Launch
 from ecoshare.lane.table import SLOTS
+from ecoshare.measure.beside import BesideStore
 from ecoshare.measure.difference import why_new
 from ecoshare.measure.meter import MEASURED
 from ecoshare.measure.profile import Profile
@@ -121,6 +122,7 @@ class Plan:
         goal: Of searches for the best settings of packings; None for none.
         only_tune: The run is for one search alone.
         tuned: Settings that are known for packings of these classes.
+        seen: What was measured of these classes beside each other, the oldest first.
         notes: What the user should know about these decisions, a line each.
     """
 
@@ -141,6 +143,7 @@ class Plan:
     goal: Goal | None
     only_tune: bool
     tuned: tuple[Tuned, ...]
+    seen: tuple[Seen, ...]
     notes: tuple[str, ...]
     jobs: tuple[PlannedJob, ...]
 
@@ -159,6 +162,7 @@ class Plan:
             ),
             "devices": (Device(self.device.name, "local", self.memory_bytes),),
             "tuned": self.tuned,
+            "seen": self.seen,
         }
 
     def as_dict(self) -> dict[str, Any]:
@@ -182,6 +186,7 @@ class Plan:
             "goal": asdict(self.goal) if self.goal is not None else None,
             "only_tune": self.only_tune,
             "tuned": [{"packing": each.packing, "setting": dict(each.setting)} for each in self.tuned],
+            "measured_beside": [list(each.classes) for each in self.seen],
             "notes": list(self.notes),
             "jobs": [job.as_dict() for job in self.jobs],
         }
@@ -202,7 +207,7 @@ class Plan:
     def without_profiles(self) -> Plan:
         """The same as if nothing were known of any class."""
         unknown = tuple(replace(job, spec=replace(job.spec, memory=None, profiled=False)) for job in self.jobs)
-        return replace(self, jobs=unknown, known={}, tuned=())
+        return replace(self, jobs=unknown, known={}, tuned=(), seen=())
 
     def remaining(self, unfinished: dict[str, Before]) -> Plan:
         """The plan of a resumed run: jobs that have not finished, with what is known of their earlier attempts."""
@@ -300,6 +305,7 @@ def make(
         goal=goal if only_tune or (packs(policy) and store is not None and control) else None,
         only_tune=only_tune,
         tuned=_tuned(set(names), device, objective, lanes, store, notes) if control and not only_tune else (),
+        seen=_seen(set(names), store, notes) if packs(policy) else (),
         notes=tuple(notes),
         jobs=jobs,
     )
@@ -319,6 +325,16 @@ def _known(classes: dict[str, JobClass], store: ProfileStore | None, notes: list
     if len(reasons) > _MOST_REASONS:
         notes.append(f"{len(reasons) - _MOST_REASONS} more classes have no profile, and one of the same script has")
     return known
+
+
+def _seen(classes: set[str], store: ProfileStore | None, notes: list[str]) -> tuple[Seen, ...]:
+    """What earlier runs have measured of these classes beside each other."""
+    if store is None:
+        return ()
+    kept = BesideStore(store.folder)
+    found = kept.of(classes)
+    notes += kept.notes
+    return tuple(Seen(each.classes, each.speeds, each.power_w) for each in found)
 
 
 def _tuned(

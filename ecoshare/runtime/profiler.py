@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import ecoshare
+from ecoshare.core.events import Seen
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.lane.messages import Ready
+from ecoshare.measure.beside import BesideStore
 from ecoshare.measure.profile import Machine, Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.samples import attempt_key
@@ -28,6 +31,7 @@ class Profiler:
         store: Of the user.
         limits: How long windows last.
         stops_the_run: The run was for the profile alone.
+        seen: What is kept of neighbours.
         made: By this run, by class.
         notes: What the user should know, a line each.
     """
@@ -37,6 +41,7 @@ class Profiler:
     store: ProfileStore
     limits: Limits
     stops_the_run: bool = False
+    seen: set[Seen] = field(default_factory=set)
     made: dict[str, Profile] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -71,6 +76,17 @@ class Profiler:
         except UnfitEnvironment as error:
             self.notes.append(f"the profile of {made.job_class} is not kept: {error}")
         return made
+
+    def keep_seen(self, seen: Iterable[Seen]) -> None:
+        """Keep for later runs what was measured of neighbours, once each."""
+        new = [each for each in seen if each not in self.seen]
+        self.seen.update(new)
+        for each in new:
+            try:
+                BesideStore(self.store.folder).save(each.classes, each.speeds, each.power_w)
+            except UnfitEnvironment as error:
+                self.notes.append(f"what was measured of neighbours is not kept: {error}")
+                return
 
     def _machine(self, ready: Ready | None) -> Machine:
         device = self.device

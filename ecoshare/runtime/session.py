@@ -190,7 +190,14 @@ def _drive(
         environment = {**environment, "mps": sharing.evidence, "shared": str(shared)}
         write_json(folder.environment, environment)
         plan = replace(plan, mps=sharing.daemon is not None, environment={**plan.environment, **sharing.environment})
-        profiler = Profiler(plan.device, folder, ProfileStore(plan.profiles or folder.profiles), limits, only_profile)
+        profiler = Profiler(
+            plan.device,
+            folder,
+            ProfileStore(plan.profiles or folder.profiles),
+            limits,
+            only_profile,
+            set(plan.seen),
+        )
         if searching is None:
             plan = _as_found(plan, profiler.notes)
             plan, settings, searching = _claimed(plan, profiler.notes)

@@ -65,6 +65,7 @@ class Limits:
 
     Attributes:
         shortest_s: Measured at least.
+        modelled_s: The same where joules are modelled: only times are measured then, and others wait.
         longest_s: Measured at most, unless fewer than a few iterations were done by then.
         steady: Relative standard error of the mean iteration time at which the figures count as settled.
         overhead: Most that observing the memory may have added to the window's iterations, as a part of their time.
@@ -72,6 +73,7 @@ class Limits:
     """
 
     shortest_s: float = 3.0
+    modelled_s: float = 1.0
     longest_s: float = 12.0
     steady: float = 0.02
     overhead: float = 0.025
@@ -242,6 +244,7 @@ class Window:
     async def _time(self, result: Measured, skip_bytes: int) -> None:
         limits, session = self.limits, self.sampler.session
         period_s = session.period_s if session is not None else 0.0
+        is_measured = session is not None and session.source == MEASURED
         began_s, began = self.now_s(), self._done()
         result.timed_from_s = began_s
         await self._take(result)
@@ -267,7 +270,8 @@ class Window:
             result.steady = error is not None and error <= limits.steady
             if limits.iterations is not None:
                 return
-            shortest_s = max(limits.shortest_s, _FEWEST_PERIODS * period_s)
+            least_s = limits.shortest_s if is_measured else min(limits.shortest_s, limits.modelled_s)
+            shortest_s = max(least_s, _FEWEST_PERIODS * period_s)
             enough = count >= _FEWEST_ITERATIONS and wall_s >= shortest_s
             extra_s = max(0.0, result.observed_s - result.observed * wall_s / count) if count else 0.0
             cheap = wall_s >= extra_s / limits.overhead
