@@ -516,13 +516,17 @@ def _print_plan(plan: dict[str, Any], as_json: bool) -> None:
 
 def _judge(summary: dict[str, Any]) -> None:
     """Turn a result into an exit code."""
+    from ecoshare.report.summary import outcomes
+
     if summary["state"] == "interrupted":
         raise Interrupted("the run was stopped", f"`ecoshare run --resume {summary['run']}` goes on with it")
-    bad = [job["name"] for job in summary["jobs"] if job["state"] != "completed"]
+    states = outcomes(summary)
+    bad = [name for name, state in states.items() if state != "completed"]
     if bad:
+        said = next((job["name"] for job in summary["jobs"] if bad[0] in (job["name"], job["sweep"])), bad[0])
         raise JobFailed(
-            f"{len(bad)} of {len(summary['jobs'])} jobs did not complete: {', '.join(bad[:5])}",
-            f"what they said is in {summary['run']}/jobs/{bad[0]}/stderr.log" + (" and so on" if len(bad) > 1 else ""),
+            f"{len(bad)} of {len(states)} jobs did not complete: {', '.join(bad[:5])}",
+            f"what they said is in {summary['run']}/jobs/{said}/stderr.log" + (" and so on" if len(bad) > 1 else ""),
         )
     broken = [job["name"] for job in summary["jobs"] if job["slowdown_limit_met"] is False]
     if broken:

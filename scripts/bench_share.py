@@ -46,8 +46,10 @@ def tasks(quick: bool) -> list[Task]:
 
 
 def measure(options: argparse.Namespace) -> list[Figure]:
-    """All figures."""
-    return examples(options.quick) + share_packing.measure(options.quick)
+    """All figures, or those of one mix."""
+    parts = {"examples": examples, "packing": share_packing.measure}
+    chosen = [options.only] if options.only else list(parts)
+    return [figure for name in chosen for figure in parts[name](options.quick)]
 
 
 def examples(quick: bool) -> list[Figure]:
@@ -85,4 +87,9 @@ def _against_better(
 
 
 if __name__ == "__main__":
-    main("share", __doc__, measure)
+    main(
+        "share",
+        __doc__,
+        measure,
+        lambda parser: parser.add_argument("--only", choices=("examples", "packing"), help="one of the two mixes"),
+    )

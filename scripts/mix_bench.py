@@ -22,7 +22,7 @@ from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.lane import boot
 from ecoshare.measure.meter import Meter
 from ecoshare.measure.nvml_meter import NvmlMeter
-from ecoshare.runtime import sweep
+from ecoshare.runtime import reaping
 
 JOB = ROOT / "scripts" / "mix_job.py"
 
@@ -92,7 +92,7 @@ class Bench:
         """Of plain processes: this device alone, and clients of no daemon, whichever runs here."""
         pipes = {"CUDA_MPS_PIPE_DIRECTORY": str(self.folder / "no-daemon")}
         own = {name: value or "" for name, value in self.device.environment.items()}
-        return {**os.environ, **own, **pipes, sweep.TOKEN: self.token}
+        return {**os.environ, **own, **pipes, reaping.TOKEN: self.token}
 
     def written(self, kind: str, stream: str) -> Path:
         """What a plain process wrote."""
@@ -130,7 +130,7 @@ def swept(bench: Bench) -> Iterator[None]:
     try:
         yield
     finally:
-        sweep.end_all(bench.token)
+        reaping.end_all(bench.token)
         with suppress(OSError):
             guard.communicate(b"done")
 
@@ -160,13 +160,13 @@ def meter_of(device: DeviceInfo) -> Iterator[tuple[Meter | None, str]]:
 def private_daemon(bench: Bench) -> Iterator[mps.Daemon]:
     """An MPS daemon that is gone afterwards, also where it came up only in part."""
     try:
-        yield mps.start(bench.folder, str(bench.device.uuid), {**os.environ, sweep.TOKEN: bench.token})
+        yield mps.start(bench.folder, str(bench.device.uuid), {**os.environ, reaping.TOKEN: bench.token})
     finally:
         mps.end(mps.Daemon(bench.folder / "mps", ours=True))
         until_s = time.monotonic() + START_S
-        while sweep.members(bench.token) and time.monotonic() < until_s:
+        while reaping.members(bench.token) and time.monotonic() < until_s:
             time.sleep(LOOK_EVERY_S)
-        sweep.end_all(bench.token)
+        reaping.end_all(bench.token)
 
 
 def last_line(text: str | None) -> str:

@@ -3,7 +3,7 @@
 Every command has an id, unique in the run. The driver answers `OpenLane`, `StartJob`, `MoveJob` and `ApplySetting`
 with `Done` or `Refused`, and `WakeAt` with `Done`; `SetShares` takes effect at once; `KillJob` is answered by the
 `JobExited` of its job, `ProfileJob` by `Profiled`, `MeasureTrial` by `TrialMeasured`, and what is asked by `Advised`
-(`Ask`), `Foreseen` (`AskOutlook`) and `Planned` (`AskPlanner`).
+(`Ask`), `Foreseen` (`AskOutlook`), `Planned` (`AskPlanner`), and `JobArrived` or `Exhausted` (`AskSampler`).
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class KillJob:
     Attributes:
         at_once: SIGKILL now; else at its next boundary, SIGTERM and a grace before SIGKILL.
         reason: One line for the user.
+        pruned: It is a trial that others do better than, and ends as `PRUNED`.
     """
 
     id: int
@@ -87,6 +88,7 @@ class KillJob:
     attempt: int
     at_once: bool
     reason: str
+    pruned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,19 @@ class AskOutlook:
     largest: int
 
 
+@dataclass(frozen=True, slots=True)
+class AskSampler:
+    """A question to the sampler of a sweep: what is its next trial?
+
+    Attributes:
+        number: Of the trial, counted from 0 over all sessions of the run.
+    """
+
+    id: int
+    sweep: str
+    number: int
+
+
 Command = (
     OpenLane
     | StartJob
@@ -214,5 +229,6 @@ Command = (
     | Ask
     | AskOutlook
     | AskPlanner
+    | AskSampler
     | WakeAt
 )

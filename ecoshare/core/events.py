@@ -25,12 +25,14 @@ class Device:
         memory_bytes: What this run may use of its memory.
         speeds: By job class: work that it does in a second, over that of a typical device of its model; under "" that
             of all classes that are not named, 1 where that is missing too.
+        threads: Of processors; 0 for any other device.
     """
 
     name: str
     node: str
     memory_bytes: int
     speeds: tuple[tuple[str, float], ...] = ()
+    threads: int = 0
 
     def speed(self, job_class: str) -> float:
         """Of jobs of a class, over that of a typical device."""
@@ -213,6 +215,7 @@ class JobSpec:
         slowdown: Most that it may be slower than alone, waits for its turn included; None for any.
         profiled: There is a profile of its class.
         before: What earlier sessions of the same run have seen of it.
+        sweep: That it is a trial of; empty for none. `values`: what makes it differ from the other trials, as text.
     """
 
     name: str
@@ -231,6 +234,53 @@ class JobSpec:
     profiled: bool = False
     solo: Solo | None = None
     slowdown: float | None = None
+    sweep: str = ""
+    values: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Halting:
+    """When a trial of a sweep ends early: see `core/halting.py`.
+
+    Attributes:
+        rule: `asha` or `median`.
+        grace: Steps that every trial may do.
+        reduction: Of `asha`: one of so many goes on from each rung.
+    """
+
+    rule: str
+    grace: int = 1
+    reduction: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a trial of an earlier session of the run had reported, the first value first."""
+
+    name: str
+    completed: bool
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSpec:
+    """What the core must know of a sweep; what its trials are is the sampler's affair.
+
+    Attributes:
+        name: Unique among the jobs of the run.
+        parallel: Most of its trials at once, those that wait for a place included.
+        maximise: The larger a reported value, the better.
+        halting: Rule by which trials end early; None for none, or where the sampler has its own.
+        drawn: Trials that earlier sessions have drawn.
+        past: Those of them that are over.
+    """
+
+    name: str
+    parallel: int
+    maximise: bool = False
+    halting: Halting | None = None
+    drawn: int = 0
+    past: tuple[Past, ...] = ()
 
 
 class Outcome(Enum):
@@ -245,6 +295,8 @@ class Outcome(Enum):
     TIMED_OUT = "timed out"
     STOPPED = "stopped"
     """It ended because a `KillJob` command asked for it."""
+    PRUNED = "pruned"
+    """The same, since others of its sweep do better."""
     LOST = "lost"
     """Its supervisor died, and it with it."""
 
@@ -313,10 +365,52 @@ class RunOpened:
 
 @dataclass(frozen=True, slots=True)
 class JobArrived:
-    """A job may be started from now on."""
+    """A job may be started from now on.
+
+    Attributes:
+        answers: The `AskSampler` that it is the answer to; 0 where nobody asked.
+    """
 
     at_s: float
     job: JobSpec
+    answers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOpened:
+    """Trials of a sweep may be asked for from now on."""
+
+    at_s: float
+    sweep: SweepSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """A sampler has no more: the answer to an `AskSampler`, in place of a `JobArrived`.
+
+    Attributes:
+        error: Why, where it has failed.
+    """
+
+    at_s: float
+    command: int
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A trial has reported a value.
+
+    Attributes:
+        step: How many it has reported, this one included.
+        halt: Why the sampler's own rule ends it here; empty where it does not.
+    """
+
+    at_s: float
+    job: str
+    step: int
+    value: float
+    halt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +541,9 @@ class StopRequested:
 Event = (
     RunOpened
     | JobArrived
+    | SweepOpened
+    | Exhausted
+    | Reported
     | Done
     | Refused
     | IterationsDone

@@ -10,6 +10,9 @@ from ecoshare.core.profiling import Profiling
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.room import Room
 
+SPARE = 1.5
+"""More than any of its class has had, for a job of a class that was not measured: trials of a sweep differ in size."""
+
 
 class Fit:
     """The safety condition, with what is known of each job's memory by now."""
@@ -21,6 +24,13 @@ class Fit:
             elastic: Whether the lanes of a device share its memory, each as much as its jobs need.
         """
         self._room, self._profiling, self._elastic = room, profiling, elastic
+        self._shown_bytes: dict[str, int] = {}
+
+    def took(self, job: Job, peak_bytes: int) -> None:
+        """A job has run to its end with so much memory: others of its class, if it was never measured, are granted more
+        than that, and need not have all."""
+        name = job.spec.job_class
+        self._shown_bytes[name] = max(peak_bytes, self._shown_bytes.get(name, 0))
 
     def fits(self, job: Job, lane: Lane) -> bool:
         """Whether the job may be started there now.
@@ -53,14 +63,19 @@ class Fit:
         much it needs, and it would be a pity to find out by its end.
         """
         demand = self.demand(job, lane)
-        if not self._elastic or not self._profiling.will(job) or self._measured(job) is not None:
+        known = self._measured(job) is not None or self._shown_bytes.get(job.spec.job_class)
+        if not self._elastic or not self._profiling.will(job) or known:
             return demand
         free_bytes = lane.device.memory_bytes - self._taken_bytes(lane.device.name)
         return MemoryDemand(max(demand.peak_bytes, free_bytes))
 
     def is_new(self, job: Job) -> bool:
-        """Whether its class is not known, and will be measured as soon as the job is warm."""
-        return self._profiling.will(job) and not self._profiling.too_short(job, job.told_s)
+        """Whether its class is not known, and will be measured as soon as the job is warm.
+
+        Where one has run to its end without that, others are too short for it, too.
+        """
+        soon = self._profiling.will(job) and not self._profiling.too_short(job, job.told_s)
+        return soon and job.spec.job_class not in self._shown_bytes
 
     def never(self, job: Job) -> str | None:
         """Why the job could not start even in an empty cluster, or None where it could."""
@@ -84,11 +99,15 @@ class Fit:
         return job.demand != before
 
     def demand(self, job: Job, lane: Lane) -> MemoryDemand:
-        """What the job must be granted there: its profile's demand, else an equal share of the lane, or what it has
-        shown to need."""
+        """What the job must be granted there, if not what it has shown to need.
+
+        Its profile's demand, else more than others of its class have had, else an equal share of the lane.
+        """
         if job.whole_lane or job.spec.gpus > 1:
             return MemoryDemand(lane.budget_bytes)
-        demand = self._measured(job) or MemoryDemand(lane.budget_bytes // lane.places)
+        shown_bytes = self._shown_bytes.get(job.spec.job_class)
+        otherwise = int(SPARE * shown_bytes) if shown_bytes else lane.budget_bytes // lane.places
+        demand = self._measured(job) or MemoryDemand(otherwise)
         if demand.peak_bytes < job.least_bytes:
             demand = MemoryDemand(job.least_bytes)
         return demand if demand.peak_bytes <= lane.budget_bytes else MemoryDemand(lane.budget_bytes)

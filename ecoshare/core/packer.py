@@ -14,10 +14,11 @@ stopped nor restarted: they get a rank behind it, and go on in another lane wher
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from ecoshare.core.commands import AskOutlook, MoveJob
-from ecoshare.core.events import Foreseen, Seen, Solo, Trial, TrialStatus
+from ecoshare.core.events import Foreseen, Seen, Solo, Trial, TrialStatus, Usage
 from ecoshare.core.fit import Fit
 from ecoshare.core.limits import least_speed
 from ecoshare.core.outlook import Outlook
@@ -43,6 +44,9 @@ WORK_S = 60.0
 MARGIN = 0.2
 """By how much of its place in the order somebody must be ahead of who goes first now: both are known with an error, and
 they would change places for ever."""
+
+SHORTEST_S = 0.2
+"""A job that held its turn for less tells of its start alone."""
 
 PAUSE_S, EASY = 10.0, 0.95
 """How long a window takes from everybody else, and a speed that a job can have that must make up for something."""
@@ -140,6 +144,14 @@ class Packer:
         """A class was measured alone."""
         self.outlook.learn(job_class, solo)
         self._is_stale = True
+
+    def took(self, job: Job, usage: Usage) -> None:
+        """A job has run to its end: how busy it kept the processors, where its class was too short to be measured."""
+        name, threads = job.spec.job_class, job.lanes[0].device.threads
+        known = self.outlook.solos.get(name)
+        if threads and usage.held_s >= SHORTEST_S and (known is None or known.busy is None):
+            busy = min(1.0, usage.cpu_s / (usage.held_s * threads))
+            self.learned(name, replace(known or Solo(), busy=busy))
 
     def measured(self, trial: Trial, lanes: Iterable[Lane]) -> None:
         """A packing was measured: what it says of its classes beside each other, if that was at the default setting.

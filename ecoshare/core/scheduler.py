@@ -9,6 +9,7 @@
     JobExited      ──►   end, or wait again                  ──►   StartJob, SetShares
     IterationsDone ──►   ranks inside the lane               ──►   SetShares, ProfileJob
     Planned        ──►   who runs in the round               ──►   StartJob, KillJob
+    Reported, ...  ──►   which trials of a sweep do badly    ──►   KillJob, AskSampler
     (time)         ──►   levels and rounds of the policy     ──►   WakeAt, KillJob of those that give way
     Profiled       ──►   what jobs of that class need
     Advised, ...   ──►   settings of the packings            ──►   ApplySetting, MeasureTrial, Ask
@@ -33,11 +34,13 @@ from ecoshare.core.commands import (
     Share,
     StartJob,
 )
+from ecoshare.core.endings import again
 from ecoshare.core.events import (
     Advised,
     Device,
     Done,
     Event,
+    Exhausted,
     Foreseen,
     IterationsDone,
     JobArrived,
@@ -46,8 +49,10 @@ from ecoshare.core.events import (
     Planned,
     Profiled,
     Refused,
+    Reported,
     RunOpened,
     StopRequested,
+    SweepOpened,
     TrialMeasured,
     Usage,
 )
@@ -63,13 +68,9 @@ from ecoshare.core.records import Job, Lane
 from ecoshare.core.room import Room
 from ecoshare.core.seating import Seating
 from ecoshare.core.states import JobState, LaneState
+from ecoshare.core.sweeps import Sweeps
 from ecoshare.core.trying import Trials
 from ecoshare.core.tuning import Tuning, running
-
-MOST_LOSSES = 3
-"""How often an attempt may be lost through no fault of its job before the job is given up."""
-
-_FAILURES = frozenset({Outcome.FAILED, Outcome.CRASHED, Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT})
 
 
 class Scheduler:
@@ -94,11 +95,17 @@ class Scheduler:
         self._planning: int | None = None
         self._trials: Trials | None = None
         self._packer: Packer | None = None
+        self._sweeps = Sweeps(lambda: next(self._ids))
 
     @property
     def live_jobs(self) -> int:
         """Jobs that have arrived and not ended."""
         return self._live
+
+    @property
+    def open_sweeps(self) -> int:
+        """Sweeps of which more jobs are to come."""
+        return 0 if self.stopping else self._sweeps.open
 
     @property
     def watches_neighbours(self) -> bool:
@@ -126,11 +133,23 @@ class Scheduler:
         Raises:
             IllegalMove: The event cannot follow what came before; the driver or the core has a defect.
         """
+        commands = self._follow(event)
+        return commands if self.stopping else [*commands, *self._sweeps.draw()]
+
+    def _follow(self, event: Event) -> list[Command]:
         match event:
             case RunOpened():
                 return self._open(event)
             case JobArrived():
                 return self._arrive(event)
+            case SweepOpened():
+                self._sweeps.opened(event)
+                return []
+            case Exhausted():
+                self._sweeps.exhausted(event)
+                return []
+            case Reported():
+                return self._reported(event)
             case Done():
                 return self._done(event)
             case Refused():
@@ -205,6 +224,7 @@ class Scheduler:
         job.whole_lane, job.level_s = before.out_of_memory, event.at_s
         self.jobs[event.job.name] = job
         self._live += 1
+        self._sweeps.arrived(event)
         if self._packer is not None:
             self._packer.arrived(job)
         self._wait(job, event.at_s)
@@ -350,6 +370,16 @@ class Scheduler:
             return commands
         return commands + self._settings(*self._devices_of(job))
 
+    def _reported(self, event: Reported) -> list[Command]:
+        """A trial has said how well it does: it ends here where others do better."""
+        job = self.jobs[event.job]
+        reason = self._sweeps.reported(job, event)
+        if not reason or job.state is not JobState.RUNNING:
+            return []
+        self._seating.stops(job)
+        job.move(JobState.STOPPING, event.at_s, reason)
+        return [KillJob(next(self._ids), job.spec.name, job.attempt, False, reason, pruned=True)]
+
     def _may_measure(self, job: Job) -> bool:
         return self._packer is None or not job.lanes or self._packer.may_measure(job)
 
@@ -369,6 +399,10 @@ class Scheduler:
         self._seating.stops(job)
         job.tell(event.usage, event.at_s)
         devices = self._devices_of(job)
+        if event.outcome is Outcome.COMPLETED:
+            self._fit.took(job, event.usage.peak_bytes)
+            if self._packer is not None:
+                self._packer.took(job, event.usage)
         if job.command is not None:  # the word of its start was lost with its supervisor
             del self._starting[job.command]
             job.command = None
@@ -376,7 +410,9 @@ class Scheduler:
         cause = event.reason or event.outcome.value
         if event.outcome is Outcome.COMPLETED:
             self._end(job, JobState.COMPLETED, event.at_s, cause)
-        elif self._again(job, event.outcome):
+        elif event.outcome is Outcome.PRUNED:
+            self._end(job, JobState.PRUNED, event.at_s, cause)
+        elif not self.stopping and again(job, event.outcome, self._fit.largest_bytes(), self._packer is not None):
             self._requeue(job, event.at_s, cause)
         elif event.outcome in (Outcome.STOPPED, Outcome.LOST) and self.stopping:
             self._end(job, JobState.CANCELLED, event.at_s, cause)
@@ -386,29 +422,6 @@ class Scheduler:
         if event.outcome is Outcome.CRASHED and self._config.shared_context:
             suspects = self._restart_neighbours(job, event)
         return suspects + self._fill(event.at_s) + self._settings(*devices)
-
-    def _again(self, job: Job, outcome: Outcome) -> bool:
-        """Whether an attempt that ended like this is followed by another; keeps the counts."""
-        if self.stopping:
-            return False
-        if outcome is Outcome.STOPPED:
-            return job.again
-        if outcome is Outcome.LOST:
-            job.losses += 1
-            return job.losses <= MOST_LOSSES
-        if (
-            outcome is Outcome.OUT_OF_MEMORY
-            and not job.whole_lane
-            and job.demand.peak_bytes < self._fit.largest_bytes()
-        ):
-            if self._packer is not None:
-                job.least_bytes = 2 * job.demand.peak_bytes
-            job.whole_lane = self._packer is None or job.least_bytes >= self._fit.largest_bytes()
-            return True
-        if outcome in _FAILURES:
-            job.failures += 1
-            return job.failures <= job.spec.retries
-        return False
 
     def _restart_neighbours(self, culprit: Job, event: JobExited) -> list[Command]:
         """Jobs whose context the culprit's unclean death may have corrupted begin again."""
@@ -598,6 +611,7 @@ class Scheduler:
             self._packer.ended(job)
         job.move(state, at_s, cause)
         self._live -= 1
+        self._sweeps.ended(job)
 
     def _running(self) -> list[Job]:
         """Jobs that hold a place, each once, in the order of the lanes."""

@@ -4,7 +4,7 @@
 
     job    QUEUED ───► STARTING ───► RUNNING ───► COMPLETED | FAILED
              ▲ │          │ │           │ │
-             │ │          │ └──► STOPPING ◄┘ ───► COMPLETED | FAILED | CANCELLED
+             │ │          │ └──► STOPPING ◄┘ ───► COMPLETED | FAILED | CANCELLED | PRUNED
              │ │          │         │   │
              └─┼──────────┴─────────┴───┘         a new attempt
                └───────────────────────────────► FAILED | CANCELLED   (never fits; the run is stopped)
@@ -28,6 +28,8 @@ class JobState(Enum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    PRUNED = "pruned"
+    """A trial of a sweep that was ended early, since others do better."""
 
     @property
     def ended(self) -> bool:
@@ -49,10 +51,13 @@ JOB_MOVES: dict[JobState, frozenset[JobState]] = {
         {JobState.RUNNING, JobState.STOPPING, JobState.QUEUED, JobState.COMPLETED, JobState.FAILED}
     ),
     JobState.RUNNING: frozenset({JobState.COMPLETED, JobState.FAILED, JobState.STOPPING, JobState.QUEUED}),
-    JobState.STOPPING: frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.QUEUED}),
+    JobState.STOPPING: frozenset(
+        {JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.PRUNED, JobState.QUEUED}
+    ),
     JobState.COMPLETED: frozenset(),
     JobState.FAILED: frozenset(),
     JobState.CANCELLED: frozenset(),
+    JobState.PRUNED: frozenset(),
 }
 
 LANE_MOVES: dict[LaneState, frozenset[LaneState]] = {

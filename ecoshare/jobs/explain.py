@@ -12,9 +12,18 @@ from ecoshare.jobs.document import MAX_MISTAKES, Document
 from ecoshare.jobs.nodes import Mapping, Node, Scalar, Sequence, path_text
 from ecoshare.jobs.quoted import quoted
 from ecoshare.jobs.schema import Job, JobFile, JobOptions
+from ecoshare.jobs.sweep import Optuna, Stop, Sweep
 from ecoshare.jobs.values import plain_values
 
 Loc = tuple[int | str, ...]
+
+_MODELS: Final[dict[int | str, type[BaseModel]]] = {
+    "defaults": JobOptions,
+    "sweep": Sweep,
+    "optuna": Optuna,
+    "stop": Stop,
+}
+"""What stands under these keys."""
 
 _LONGEST_KEY: Final = max(len(name) for name in Job.model_fields)
 
@@ -65,7 +74,7 @@ def _wrong_value(kind: str, loc: Loc, context: dict[str, Any], node: Node) -> st
 
 def _unknown_key(loc: Loc) -> str:
     *parent, key = loc
-    known = _keys(JobFile if not parent else JobOptions if parent == ["defaults"] else Job)
+    known = _keys(_MODELS.get(parent[-1], Job) if parent else JobFile)
     if parent == ["defaults"] and key in _keys(Job):
         return f"each job has its own {quoted(key)}; it cannot be a default"
     # The comparison takes quadratic time in the length of what it is given.

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from ecoshare.errors import InvalidJobFile, Mistake
 from ecoshare.jobs.collector import collector_paused
 from ecoshare.jobs.document import MAX_MISTAKES, Document, read_document
+from ecoshare.jobs.fields import MAX_NAME_LENGTH
 from ecoshare.jobs.nodes import Mapping, Node, Scalar, Sequence
 from ecoshare.jobs.paths import PATH_KEYS, JobPaths
 from ecoshare.jobs.quoted import quoted
 from ecoshare.jobs.schema import Job, JobOptions, program_problem
 from ecoshare.jobs.source import decode, read_bytes
+from ecoshare.jobs.sweep import LONGEST_NUMBER, names_in, sweep_of
 from ecoshare.jobs.validate import validate
 from ecoshare.jobs.values import plain_values
 
@@ -78,6 +81,7 @@ def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]
         yield from _path_mistakes(root.entries["defaults"][1], "defaults", document, paths)
     jobs = root.entries["jobs"][1] if "jobs" in root.entries else None
     first_with_name: dict[str, tuple[int, Scalar]] = {}
+    sweeps: dict[str, int] = {}
     for index, job in enumerate(jobs.items if isinstance(jobs, Sequence) else ()):
         if not isinstance(job, Mapping):
             continue
@@ -89,11 +93,45 @@ def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]
         name = _text(job, "name")
         if name is None:
             continue
+        if _is_set(job, "sweep"):
+            sweeps.setdefault(name.text, index)
+            yield from _sweep_mistakes(job, name, where, document)
         first, taken = first_with_name.setdefault(name.text, (index, name))
         if first != index:
             line = document.source.line(taken.start)
             what = f"the name {quoted(name.text)} is already taken by jobs[{first}] on line {line}"
             yield document.source.mistake(name.start, f"{where}.name", what)
+    for text, (index, name) in first_with_name.items():
+        if (sweep := sweeps.get(sweep_of(text))) is not None:
+            what = f"the name {quoted(text)} is that of a trial of jobs[{sweep}]"
+            yield document.source.mistake(name.start, f"jobs[{index}].name", what)
+
+
+def _sweep_mistakes(job: Mapping, name: Scalar, where: str, document: Document) -> Iterator[Mistake]:
+    """Of a job with a sweep: names that are too long for its trials, and braces that name nothing."""
+    sweep = job.entries["sweep"][1] if "sweep" in job.entries else None
+    if not isinstance(sweep, Mapping):
+        return
+    longest = MAX_NAME_LENGTH - LONGEST_NUMBER
+    if len(name.text) > longest:
+        what = f"a sweep's name has up to {longest} characters, since its trials' names are longer"
+        yield document.source.mistake(name.start, f"{where}.name", what)
+    known = _varied(sweep)
+    args = job.entries["args"][1] if "args" in job.entries else None
+    for place, word in enumerate(args.items if isinstance(args, Sequence) and known else ()):
+        for unknown in sorted(names_in(word.text) - known) if isinstance(word, Scalar) else ():
+            close = get_close_matches(unknown, known, n=1)
+            hint = f"did you mean '{{{close[0]}}}'?" if close else f"it varies {', '.join(sorted(known))}"
+            what = f"{quoted('{' + unknown + '}')} is nothing that the sweep varies; {hint}"
+            yield document.source.mistake(word.start, f"{where}.args[{place}]", what)
+
+
+def _varied(sweep: Mapping) -> set[str]:
+    """The names that a sweep varies, as far as they are written down."""
+    space = next((sweep.entries[key][1] for key in ("grid", "random", "optuna") if key in sweep.entries), None)
+    if isinstance(space, Mapping) and "optuna" in sweep.entries:
+        space = space.entries["space"][1] if "space" in space.entries else None
+    return set(space.entries) if isinstance(space, Mapping) else set()
 
 
 def _path_mistakes(node: Node, where: str, document: Document, paths: JobPaths) -> Iterator[Mistake]:

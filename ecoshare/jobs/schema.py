@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from ecoshare.jobs import fields
 from ecoshare.jobs.document import MAX_ITEMS
 from ecoshare.jobs.quoted import quoted
+from ecoshare.jobs.sweep import Sweep
 
 
 def _read_version(value: object) -> object:
@@ -93,6 +94,10 @@ class Job(JobOptions):
         default=None, description="The module to run, as `python -m` would; or `script`."
     )
     args: fields.Arguments = Field(default=(), description="Arguments, passed on exactly as written.")
+    sweep: Sweep | None = Field(
+        default=None,
+        description="Makes many trials of the job, which differ in some values: `{name}` in `args` and `env`.",
+    )
 
     @model_validator(mode="after")
     def _check_program(self) -> Self:

@@ -35,4 +35,5 @@ jobs:
     resume_args: []         # added from the second attempt on, such as [--resume]
     timeout: null           # such as 10 min: stop it after this long without a step
     startup_timeout: null   # the same for the time before its first step
+    sweep: null             # such as {grid: {lr: [0.1, 0.01]}}: a trial for each; docs/sweeps.md has all of it
 """

@@ -183,7 +183,7 @@ class Attempt:
         if self.verdict is not None and (killed or self.terminated):
             return self.verdict
         if self.stop is not None and (killed or self.terminated or slot.stop == 2):
-            return "stopped", self.stop.reason
+            return "pruned" if self.stop.pruned else "stopped", self.stop.reason
         if exit_code == 0:
             return "completed", ""
         if slot.out_of_memory:

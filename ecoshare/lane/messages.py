@@ -26,6 +26,7 @@ class Launch:
         startup_timeout_s: Longest time that it may hold the turn before its first boundary.
         folder: Where its logs, traces and exit records go.
         opened_s: When the run was opened, on the monotonic clock: its trace counts from there.
+        by_line: What it prints is read while it runs, so each line is written as it ends.
     """
 
     command: int
@@ -45,17 +46,23 @@ class Launch:
     startup_timeout_s: float | None
     folder: str
     opened_s: float
+    by_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End an attempt of a job: at its next boundary, or at once."""
+    """End an attempt of a job: at its next boundary, or at once.
+
+    Attributes:
+        pruned: It ends as one that others of its sweep do better than.
+    """
 
     job: str
     attempt: int
     at_once: bool
     reason: str
     grace_s: float
+    pruned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

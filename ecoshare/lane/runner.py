@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import io
 import os
 import runpy
 import sys
@@ -30,6 +31,7 @@ from ecoshare.lane.after_import import after_import
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.memory.observer import MemoryObserver, memory_path
 from ecoshare.lane.messages import Launch
+from ecoshare.lane.reports import Reporter, reports_path
 from ecoshare.lane.table import Ask, LaneTable
 from ecoshare.lane.trace import Tracer, trace_path
 from ecoshare.lane.turn import Turn
@@ -172,6 +174,9 @@ def run(launch: Launch, forked: bool) -> None:
     """
     job = Job(launch)
     atexit.register(job.end)  # the first to be registered is the last to run
+    ecoshare._report = Reporter(reports_path(Path(launch.folder), launch.attempt)).report
+    if launch.by_line and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
     _dress(launch)
     if forked:
         _reseed()

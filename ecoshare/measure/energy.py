@@ -230,9 +230,13 @@ def _add_up(result: Account, rates: Callable[[str], Rate | None]) -> None:
     result.energy = Energy(value_j, error_j)
     result.idle_j = math.fsum(interval.idle_j for interval in known)
     result.covered = known_s / total_s
-    for job in dict.fromkeys(job for interval in known for job in interval.jobs_j):
-        result.iterations[job] = sum(interval.iterations.get(job, 0) for interval in known)
-        job_j = math.fsum(interval.jobs_j.get(job, 0.0) for interval in known)
+    parts_j: dict[str, list[float]] = {}
+    for interval in known:
+        for job, part_j in interval.jobs_j.items():
+            parts_j.setdefault(job, []).append(part_j)
+            result.iterations[job] = result.iterations.get(job, 0) + interval.iterations.get(job, 0)
+    for job, parts in parts_j.items():
+        job_j = math.fsum(parts)
         rate = rates(job)
         relative = math.hypot(error_j / value_j if value_j else 0.0, rate.relative_error if rate is not None else 0.0)
         result.jobs[job] = Energy(job_j, job_j * relative)

@@ -34,6 +34,7 @@ _TOLD = (
     (Doing.PAUSED, "was paused for"),
 )
 _WORTH_A_WORD_S = 1.0
+_MOST_LINES = 200
 
 Lines = Iterator[tuple[float, str, str]]
 """When, the same in words, and what happened."""
@@ -70,8 +71,17 @@ def of_run(explained: Explained, summary: Mapping[str, Any]) -> Iterator[str]:
     yield f"{summary['run']}: {summary['state']}, objective {summary['objective']}, policy {summary['policy']}"
     for device in [each["name"] for each in summary["devices"]]:
         yield from ("", device)
-        yield from _columns(sorted(_of_device(explained, device)))
+        lines = sorted(_of_device(explained, device))
+        yield from _columns(lines[:_MOST_LINES])
+        if len(lines) > _MOST_LINES:
+            yield f"  … and {len(lines) - _MOST_LINES} more; --json has all"
+    for sweep in summary["sweeps"]:
+        first = next((job["name"] for job in summary["jobs"] if job["sweep"] == sweep["name"]), None)
+        if first is not None:
+            yield from ("", f"{sweep['name']}: its trials one by one with `ecoshare explain {summary['run']} {first}`")
     for job in summary["jobs"]:
+        if job["sweep"] is not None:
+            continue
         yield from ("", *_heading(job, explained))
         if (story := explained.stories.get(job["name"])) is not None:
             yield from _longest(story, explained)

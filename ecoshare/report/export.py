@@ -38,6 +38,10 @@ COLUMNS: dict[str, type] = {
     "energy_j": float,
     "energy_source": str,
     "energy_per_iteration_j": float,
+    "sweep": str,
+    "values": str,
+    "value": float,
+    "steps": int,
     "error": str,
 }
 
@@ -120,6 +124,7 @@ def _rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
     for job in summary["jobs"]:
         energy = job["energy"] or {}
         row = {**job, "energy_j": energy.get("value_j"), "energy_source": energy.get("source")}
+        row["values"] = json.dumps(job["values"]) if job["values"] else None
         rows.append({name: row[name] for name in COLUMNS})
     return rows
 

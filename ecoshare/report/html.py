@@ -18,11 +18,16 @@ from ecoshare.report.charts.svg import inline_svg
 from ecoshare.report.reason_words import listed
 from ecoshare.report.rundata import RunData
 from ecoshare.report.settings import setting_words, values_words
+from ecoshare.report.sweep_table import metric_name
+from ecoshare.report.sweep_table import words as sweep_words
+from ecoshare.report.sweeps import ranked
 from ecoshare.report.units import number, share, short_class
 from ecoshare.report.verdicts import verdicts
 
 NOT_KNOWN, NONE = "not known", "-"
-_STATES = ("completed", "failed", "cancelled", "running", "queued", "arriving")
+_STATES = ("completed", "pruned", "failed", "cancelled", "running", "queued", "arriving")
+_MOST_TRIALS = 100
+"""Of all sweeps, in the table of all jobs: the best, then those that failed."""
 _MACHINE = {
     "ecoshare": "ecoshare",
     "torch": "torch",
@@ -42,6 +47,7 @@ def html(data: RunData) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((files("ecoshare.report") / "report.html.j2").read_text(encoding="utf-8"))
     summary = data.summary
+    shown_jobs = _shown(summary)
     return template.render(
         summary=summary,
         opened=_opened(data),
@@ -49,8 +55,10 @@ def html(data: RunData) -> str:
         figures=_figures(summary),
         charts=shown,
         columns=list(_row(summary["jobs"][0])) if summary["jobs"] else [],
-        rows=[_row(job) for job in summary["jobs"]],
-        errors=[(job["name"], job["error"]) for job in summary["jobs"] if job["error"]],
+        rows=[_row(job) for job in shown_jobs],
+        left_out=len(summary["jobs"]) - len(shown_jobs),
+        errors=[(job["name"], job["error"]) for job in shown_jobs if job["error"] and job["state"] != "pruned"],
+        sweeps=_sweeps(data),
         settings=[setting_words(each) for each in summary["settings"]],
         decisions=_decisions(data),
         machine=_machine(data),
@@ -115,6 +123,51 @@ def _figures(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
         words = f"spent on measuring job classes in {len(summary['windows'])} windows{settings}"
         figures.append(("search", cost, words))
     return figures
+
+
+def _shown(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """All jobs, and of the trials as many as anybody reads."""
+    trials = [job for job in summary["jobs"] if job["sweep"] is not None]
+    if len(trials) <= _MOST_TRIALS:
+        return list(summary["jobs"])
+    goals = {sweep["name"]: sweep["goal"] for sweep in summary["sweeps"]}
+    best = [
+        job
+        for name, goal in goals.items()
+        for job in ranked((job for job in trials if job["sweep"] == name), goal)[: _MOST_TRIALS // (2 * len(goals))]
+    ]
+    failed = [job for job in trials if job["state"] == "failed"]
+    kept = {job["name"] for job in [*best, *failed][:_MOST_TRIALS]}
+    return [job for job in summary["jobs"] if job["sweep"] is None or job["name"] in kept]
+
+
+def _sweeps(data: RunData) -> list[dict[str, Any]]:
+    """Each sweep in words, as a table of its best trials, and drawn."""
+    found = []
+    for sweep in data.summary["sweeps"]:
+        with charts.settings("report"):
+            chart = charts.search(data, sweep)
+        found.append(
+            {
+                "words": sweep_words(sweep),
+                "rows": [_best(trial, sweep) for trial in sweep["best"]],
+                "title": chart.title,
+                "caption": chart.caption,
+                "svg": inline_svg(chart),
+            }
+        )
+    return found
+
+
+def _best(trial: dict[str, Any], sweep: dict[str, Any]) -> dict[str, str]:
+    return {
+        "trial": trial["name"],
+        metric_name(sweep): number(trial["value"]),
+        **{f"{name} ": value for name, value in trial["values"].items()},  # a blank: no name of ours is hidden by it
+        "steps": str(trial["steps"]),
+        "JCT": _duration(trial["jct_s"]),
+        "energy": _energy(trial["energy"]),
+    }
 
 
 def _decisions(data: RunData) -> dict[str, Any]:

@@ -26,18 +26,20 @@ def print_plan(plan: dict[str, Any], console: Console) -> None:
     words = f"{plan['lanes']} that share {memory}" if shared else f"{plan['lanes']} of {memory}"
     console.print(f"lanes      {words}, at most {plan['places_per_lane']} jobs in each")
     console.print()
+    for sweep in plan["sweeps"]:
+        _print_sweep(sweep, console)
+    if not plan["jobs"]:
+        return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("job", "class", "runs"):
         table.add_column(name)
     for name in ("arrival", "priority", "iterations"):
         table.add_column(name, justify="right")
     for job in plan["jobs"][:_MOST_ROWS]:
-        runs = shlex.join([_short(job["script"])] if job["script"] else ["-m", job["module"]]) + " "
-        runs += shlex.join(job["args"])
         table.add_row(
             Text(job["name"]),
             Text(job["class"]),
-            Text(runs, overflow="ellipsis"),
+            Text(_runs(job), overflow="ellipsis"),
             format_duration(job["arrival_s"]),
             str(job["priority"]),
             "-" if job["iterations"] is None else str(job["iterations"]),
@@ -45,6 +47,23 @@ def print_plan(plan: dict[str, Any], console: Console) -> None:
     console.print(table)
     if len(plan["jobs"]) > _MOST_ROWS:
         console.print(f"… and {len(plan['jobs']) - _MOST_ROWS} more")
+
+
+def _print_sweep(sweep: dict[str, Any], console: Console) -> None:
+    """Print what a sweep tries, and how."""
+    stop = f", stopped early by {sweep['stop']}" if sweep["stop"] else ""
+    metric = f", {sweep['goal']} {sweep['metric']}" if sweep["metric"] else ""
+    head = f"sweep {sweep['name']}: {sweep['trials']} trials by {sweep['by']}, at most {sweep['parallel']} at once"
+    console.print(Text(f"{head}{metric}{stop}"), soft_wrap=True)
+    console.print(Text(f"  runs {_runs(sweep)}"), soft_wrap=True)
+    for name, values in sweep["space"].items():
+        console.print(Text(f"  {name}: {values}"), soft_wrap=True)
+    console.print()
+
+
+def _runs(job: dict[str, Any]) -> str:
+    program = [_short(job["script"])] if job["script"] else ["-m", job["module"]]
+    return shlex.join([*program, *job["args"]])
 
 
 def _short(path: str) -> str:

@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ecoshare.core.commands import Command, ProfileJob, StartJob
-from ecoshare.core.events import Advised, Event, JobExited, Outcome, Profiled, StopRequested
+from ecoshare.core.events import Advised, Event, Exhausted, JobArrived, JobExited, Outcome, Profiled, StopRequested
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.lane.messages import GRACE_S
-from ecoshare.report.views import JobView, RunView
+from ecoshare.report.units import number
+from ecoshare.report.views import JobView, RunView, SweepView
 
 COLOURS = {
     "running": "green",
@@ -25,7 +26,9 @@ COLOURS = {
     "completed": "bright_black",
     "failed": "red",
     "cancelled": "yellow",
+    "pruned": "bright_black",
 }
+_AS_IT_SHOULD = (Outcome.COMPLETED, Outcome.PRUNED, Outcome.STOPPED)
 _MOST_ROWS = 30
 _MOST_REASONS = 3
 _PLAIN_EVERY_S = 10.0
@@ -109,15 +112,23 @@ class _Lines:
 
 
 class PlainProgress(_Lines):
-    """A line for each start and end, and one with the state of things every ten seconds."""
+    """A line for each start and end, and one with the state of things every ten seconds.
+
+    Of trials of a sweep only failures are told one by one.
+    """
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._windows: dict[int, tuple[str, float]] = {}
+        self._trials: set[str] = set()
 
     def event(self, event: Event, commands: list[Command]) -> None:
         """Say what began or ended."""
-        if isinstance(event, JobExited):
+        if isinstance(event, JobArrived) and event.job.sweep:
+            self._trials.add(event.job.name)
+        if isinstance(event, Exhausted) and event.error:
+            self._say(event.at_s, f"a sampler failed, and no more trials are drawn: {event.error}")
+        if isinstance(event, JobExited) and not (event.job in self._trials and event.outcome in _AS_IT_SHOULD):
             done = f"{event.usage.iterations} iterations" + (
                 f", {event.usage.eval_iterations} of evaluation" if event.usage.eval_iterations else ""
             )
@@ -134,7 +145,7 @@ class PlainProgress(_Lines):
             if isinstance(command, ProfileJob):
                 self._windows[command.id] = command.job, event.at_s
                 self._say(event.at_s, f"{command.job}: the first of its class, is measured alone for some seconds")
-            if isinstance(command, StartJob):
+            if isinstance(command, StartJob) and command.job not in self._trials:
                 again = f", attempt {command.attempt}" if command.attempt > 1 else ""
                 self._say(event.at_s, f"{command.job}: starts in lane {_lanes(command.lanes)}{again}")
 
@@ -145,6 +156,8 @@ class PlainProgress(_Lines):
             running = [f"{job.name} {_progress(job)}" for job in view.jobs if job.state == "running"]
             if running:
                 self._say(view.at_s, " | ".join(running[:_MOST_ROWS]))
+            for sweep in view.sweeps:
+                self._say(view.at_s, _sweep(sweep))
 
 
 class StagesProgress(PlainProgress):
@@ -238,7 +251,8 @@ class LiveProgress:
             title += "   (loading torch)"
         failed = [f"{job.name}: {job.reason}" for job in view.jobs if job.reason][-_MOST_REASONS:]
         below = [line if len(line) <= self._width() else line[: self._width() - 1] + "…" for line in failed]
-        caption = Text("\n".join([*below, *filter(None, (self._window, self._note))]))
+        sweeps = [_sweep(sweep) for sweep in view.sweeps]
+        caption = Text("\n".join([*sweeps, *below, *filter(None, (self._window, self._note))]))
         table = Table(title=Text(title), caption=caption, box=None, title_justify="left", caption_justify="left")
         for name, right in (
             ("job", False),
@@ -261,6 +275,14 @@ class LiveProgress:
         if len(view.jobs) > _MOST_ROWS:
             table.add_row(Text(f"… and {len(view.jobs) - _MOST_ROWS} more", style="bright_black"))
         return table
+
+
+def _sweep(sweep: SweepView) -> str:
+    """How far a sweep is."""
+    ended = sum(sweep.ended.values())
+    others = "".join(f", {count} {state}" for state, count in sweep.ended.items() if state != "completed")
+    best = f"; best {sweep.best[0]}: {number(sweep.best[1])}" if sweep.best is not None else ""
+    return f"{sweep.name}: {ended} of {sweep.trials} trials ended{others}{best}"
 
 
 def stop_line(at_once: bool) -> str:

@@ -18,6 +18,7 @@ from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.report.rundata import RunData
 from ecoshare.report.summary import summarise
+from ecoshare.report.sweeps import with_trials
 from ecoshare.runtime import log
 from ecoshare.runtime.folder import RunFolder, read_json
 
@@ -31,6 +32,7 @@ def read(folder: RunFolder) -> RunData:
     plan = read_json(folder.plan)
     live = _is_live(folder)  # asked first: a run that ends meanwhile must not look cut off
     entries = list(log.read(folder.events)) if folder.events.exists() else []
+    plan = with_trials(plan, entries)
     entries += _unlogged_exits(plan, folder, entries)
     lines = list(samples.read(folder.samples))
     profiles = _profiles(plan, folder)

@@ -30,6 +30,7 @@ from ecoshare.report.baseline import baseline, search_cost_j
 from ecoshare.report.decisions import packings
 from ecoshare.report.settings import settings
 from ecoshare.report.stretches import course
+from ecoshare.report.sweeps import reported, sweeps
 from ecoshare.report.windows import search_energy_j, windows
 
 SCHEMA_VERSION = 1
@@ -61,7 +62,7 @@ def summarise(
     """The summary of a run.
 
     Args:
-        plan: Content of plan.json.
+        plan: Content of plan.json, with the trials of its sweeps among the jobs.
         entries: Content of events.jsonl.
         energy: Whose joules they were.
         run: Name of the run folder, as users would type it.
@@ -77,10 +78,13 @@ def summarise(
     stories = {job["name"]: _JobStory() for job in plan["jobs"]}
     stopped = _read(entries, stories)
     states = {name: _state(story, stopped, live) for name, story in stories.items()}
+    told = reported(entries)
     jobs = [
         _job(job, stories[job["name"]], plan, energy, states[job["name"]], profiles.get(job["class"]), bool(applied))
+        | _trial(job, told.get(job["name"], []))
         for job in plan["jobs"]
     ]
+    swept = sweeps(plan, jobs, entries, energy)
     measured = windows(entries, {job["name"]: job["class"] for job in plan["jobs"]}, profiles, energy)
     finishes = [story.finish_s for story in stories.values() if story.finish_s is not None]
     arrivals = [story.arrival_s for story in stories.values() if story.arrival_s is not None]
@@ -93,7 +97,7 @@ def summarise(
         "policy": plan["policy"],
         "devices": [plan["device"]],
         "lanes": plan["lanes"],
-        "state": _run_state(set(states.values()), live),
+        "state": _run_state(set(outcomes({"jobs": jobs, "sweeps": swept}).values()), live),
         "makespan_s": makespan_s,
         "mean_jct_s": sum(jcts_s) / len(jcts_s) if jcts_s else None,
         "energy": _device_energy(energy),
@@ -103,6 +107,7 @@ def summarise(
             search_energy_j(measured, search_cost_j(went, energy, end_s)) if energy.energy is not None else None
         ),
         "jobs": jobs,
+        "sweeps": swept,
         "windows": measured,
         "settings": applied,
         "packings": packings(went, energy, end_s),
@@ -193,6 +198,16 @@ def _job(
     }
 
 
+def _trial(job: dict[str, Any], told: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """What makes a job a trial: its sweep, its values, and the last value that it has reported."""
+    return {
+        "sweep": job.get("sweep"),
+        "values": job.get("values") or {},
+        "value": told[-1][1] if told else None,
+        "steps": len(told),
+    }
+
+
 def slowdown(usage: Usage, lanes: int) -> float | None:
     """Wall time per iteration, waits for the turn included, over the same without the waits.
 
@@ -238,7 +253,22 @@ def _state(story: _JobStory, stopped: bool, live: bool) -> str:
         return "arriving" if story.arrival_s is None else "running" if story.attempts else "queued"
     if last.outcome is Outcome.STOPPED or (last.outcome is Outcome.LOST and stopped):
         return "cancelled"
+    if last.outcome is Outcome.PRUNED:
+        return "pruned"
     return "completed" if last.outcome is Outcome.COMPLETED else "failed"
+
+
+def outcomes(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The state of each job of the file by the summary's `jobs` and `sweeps`.
+
+    A sweep is completed where any of its trials is through: what it is for is its best trial, and that others fail is
+    part of it. Where trials were cut off, more was to come.
+    """
+    found = {job["name"]: job["state"] for job in summary["jobs"] if job["sweep"] is None}
+    for sweep in summary["sweeps"]:
+        states = sweep["states"]
+        found[sweep["name"]] = next((each for each in ("cancelled", "completed") if each in states), "failed")
+    return found
 
 
 def _run_state(jobs: set[str], live: bool) -> str:

@@ -11,6 +11,7 @@ from rich.text import Text
 from ecoshare.jobs.quantities import format_duration, format_energy
 from ecoshare.report.progress import COLOURS
 from ecoshare.report.settings import setting_words
+from ecoshare.report.sweep_table import print_sweep
 from ecoshare.report.verdicts import verdicts
 from ecoshare.report.windows import search_energy_j
 
@@ -19,15 +20,40 @@ _MOST_ERRORS = 10
 
 def print_summary(summary: dict[str, Any], console: Console) -> None:
     """Print the jobs, the totals, why jobs failed, and where to look further."""
+    own = [job for job in summary["jobs"] if job["sweep"] is None]
+    if own:
+        _print_jobs(own, console)
+        console.print()
+    for sweep in summary["sweeps"]:
+        print_sweep(sweep, console)
+        console.print()
+    console.print(Text(totals(summary)), soft_wrap=True)
+    if summary["windows"]:
+        console.print(Text(measured(summary)), soft_wrap=True)
+    if tried := settings_tried(summary):
+        console.print(Text(tried), soft_wrap=True)
+    for line in verdicts(summary):
+        console.print(Text(line), soft_wrap=True)
+    for each in summary["settings"][:_MOST_ERRORS]:
+        console.print(Text(f"set: {setting_words(each)}"), soft_wrap=True)
+    failed = [job for job in summary["jobs"] if job["error"] and job["state"] != "pruned"]
+    for job in failed[:_MOST_ERRORS]:
+        console.print(Text.assemble((job["name"], "red"), f": {job['error']}"), soft_wrap=True)
+    if len(failed) > _MOST_ERRORS:
+        console.print(f"… and {len(failed) - _MOST_ERRORS} more; see summary.json")
+    console.print(Text(f"run folder: {summary['run']}"), soft_wrap=True)
+
+
+def _print_jobs(jobs: list[dict[str, Any]], console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     narrow = console.width < 80
     table.add_column("job", overflow="fold", min_width=6)
     table.add_column("state", no_wrap=True)
-    sources = {job["energy"]["source"] for job in summary["jobs"] if job["energy"] is not None}
+    sources = {job["energy"]["source"] for job in jobs if job["energy"] is not None}
     source = f",\n{sources.pop()}" if len(sources) == 1 else ""
     for name in ("JCT", *(() if narrow else ("queued",)), "slowdown", "iterations", f"energy{source}"):
         table.add_column(name, justify="right", no_wrap=True)
-    for job in summary["jobs"]:
+    for job in jobs:
         table.add_row(
             Text(job["name"]),
             Text(job["state"], style=COLOURS.get(job["state"], "")),
@@ -38,22 +64,6 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
             _joules(job["energy"]) if source else energy(job["energy"]),
         )
     console.print(table)
-    console.print()
-    console.print(Text(totals(summary)), soft_wrap=True)
-    if summary["windows"]:
-        console.print(Text(measured(summary)), soft_wrap=True)
-    if tried := settings_tried(summary):
-        console.print(Text(tried), soft_wrap=True)
-    for line in verdicts(summary):
-        console.print(Text(line), soft_wrap=True)
-    for each in summary["settings"][:_MOST_ERRORS]:
-        console.print(Text(f"set: {setting_words(each)}"), soft_wrap=True)
-    failed = [job for job in summary["jobs"] if job["error"]]
-    for job in failed[:_MOST_ERRORS]:
-        console.print(Text.assemble((job["name"], "red"), f": {job['error']}"), soft_wrap=True)
-    if len(failed) > _MOST_ERRORS:
-        console.print(f"… and {len(failed) - _MOST_ERRORS} more; see summary.json")
-    console.print(Text(f"run folder: {summary['run']}"), soft_wrap=True)
 
 
 def totals(summary: dict[str, Any]) -> str:

@@ -30,10 +30,32 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
+class SweepView:
+    """A sweep at one moment.
+
+    Attributes:
+        trials: In all.
+        ended: How many trials have ended, by state.
+        best: The trial that does best of those that are through, and its value; None before there is one.
+    """
+
+    name: str
+    trials: int
+    ended: dict[str, int]
+    best: tuple[str, float] | None
+
+
+@dataclass(frozen=True, slots=True)
 class RunView:
-    """A run at one moment."""
+    """A run at one moment.
+
+    Attributes:
+        jobs: Of the trials of sweeps those that have arrived and not ended.
+        warm: torch is loaded.
+    """
 
     at_s: float
     jobs: tuple[JobView, ...]
     stopping: bool
     warm: bool
+    sweeps: tuple[SweepView, ...] = ()

@@ -9,7 +9,7 @@ from pathlib import Path
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware import mps
 from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.sweep import SPARED, TOKEN
+from ecoshare.runtime.reaping import SPARED, TOKEN
 
 
 @dataclass(frozen=True, slots=True)

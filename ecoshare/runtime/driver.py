@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,6 +29,7 @@ from ecoshare.core.commands import (
     Ask,
     AskOutlook,
     AskPlanner,
+    AskSampler,
     Command,
     KillJob,
     MeasureTrial,
@@ -51,6 +51,7 @@ from ecoshare.core.events import (
     Refused,
     RunOpened,
     StopRequested,
+    SweepOpened,
     TrialMeasured,
     Usage,
 )
@@ -63,20 +64,22 @@ from ecoshare.lane.table import LaneTable, Seat, Slot, lane_path
 from ecoshare.measure import samples
 from ecoshare.measure.model import PowerModel
 from ecoshare.report.progress import Progress
-from ecoshare.report.summary import slowdown
-from ecoshare.report.views import JobView, RunView
-from ecoshare.runtime import sweep
+from ecoshare.report.views import RunView
+from ecoshare.runtime import reaping, signals
 from ecoshare.runtime.folder import RunFolder, unwritable
 from ecoshare.runtime.footprint import Footprints
 from ecoshare.runtime.guard import Guard
 from ecoshare.runtime.log import EventLog
 from ecoshare.runtime.measuring import Measuring
 from ecoshare.runtime.moving import Moving
-from ecoshare.runtime.plan import Plan, PlannedJob
+from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planned import PlannedJob
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.sampler import Sampler
 from ecoshare.runtime.settings import Settings
 from ecoshare.runtime.supervisor import Supervisor
+from ecoshare.runtime.sweeping import LISTEN_S, Sweeping
+from ecoshare.runtime.viewing import Viewing
 
 if TYPE_CHECKING:
     from ecoshare.advise.adviser import TunerAdviser
@@ -157,6 +160,7 @@ class Driver:
     _sampler: Sampler | None = None
     _measuring: Measuring | None = None
     _moving: Moving | None = None
+    _sweeping: Sweeping | None = None
     _supervisor: Supervisor | None = None
     _guard: Guard | None = None
     _tasks: asyncio.TaskGroup | None = None
@@ -172,8 +176,9 @@ class Driver:
             UnfitEnvironment: The run cannot go on: the disk is full, torch cannot be loaded. Nothing of it is left.
         """
         self._jobs = {job.spec.name: job for job in self.plan.jobs}
+        self._sweeping = self._sweeper()
         self._guard = Guard(self.token, self.shared, self.settings.control.device if self.settings is not None else "")
-        with self._signals():  # until all is put back: a Ctrl-C then must not cost the result
+        with signals.heard(self._asked_to_stop):  # until all is put back: a Ctrl-C then must not cost the result
             try:
                 await self._guard.start()
                 self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
@@ -190,6 +195,7 @@ class Driver:
                         self._listen(),
                         self._tell_progress(),
                         self._show_progress(),
+                        self._hear_trials(),
                     )
                     running = [tasks.create_task(each) for each in beside]
                     self._tell(partial(RunOpened, **self.plan.opening()))
@@ -217,10 +223,11 @@ class Driver:
             self.progress.event(event, commands)
             for command in commands:
                 self._carry_out(command)
+            self.sweeping.look(event, self.core.jobs)
             await asyncio.sleep(0)  # a queue that is never empty must not keep Ctrl-C out
-            over = not self.core.live_jobs and (not self._to_arrive or self.core.stopping) and self.core.lanes
+            more = self.core.live_jobs or self.core.open_sweeps or (self._to_arrive and not self.core.stopping)
             assert self._measuring is not None
-            if over and not self._measuring.windows:
+            if not more and self.core.lanes and not self._measuring.windows:
                 return
 
     @property
@@ -229,6 +236,12 @@ class Driver:
         assert self._moving is not None
         return self._moving
 
+    @property
+    def sweeping(self) -> Sweeping:
+        """Draws trials of sweeps and listens to them, once the run has begun."""
+        assert self._sweeping is not None
+        return self._sweeping
+
     def _tell(self, make: Callable[..., Event]) -> None:
         self._queue.put_nowait(make)
 
@@ -236,20 +249,24 @@ class Driver:
 
     def _schedule_arrivals(self) -> None:
         loop = asyncio.get_running_loop()
-        self._to_arrive = len(self.plan.jobs)
-        for job in self.plan.jobs:
-            wait_s = job.arrival_s - self.now_s()
+        self._to_arrive = len(self.plan.jobs) + len(self.plan.sweeps)
+        coming: list[tuple[float, Callable[..., Event]]] = [
+            (sweep.template.arrival_s, partial(SweepOpened, sweep=sweep.spec)) for sweep in self.plan.sweeps
+        ]
+        coming += [(job.arrival_s, partial(JobArrived, job=job.spec)) for job in self.plan.jobs]
+        for arrival_s, make in coming:  # sweeps first: trials of an earlier session are among the jobs
+            wait_s = arrival_s - self.now_s()
             if wait_s <= 0:
-                self._arrive(job)
+                self._arrive(make)
             else:
-                loop.call_later(wait_s, self._arrive, job)
+                loop.call_later(wait_s, self._arrive, make)
 
-    def _arrive(self, job: PlannedJob) -> None:
-        def make(at_s: float) -> Event:
+    def _arrive(self, make: Callable[..., Event]) -> None:
+        def made(at_s: float) -> Event:
             self._to_arrive -= 1
-            return JobArrived(at_s, job.spec)
+            return make(at_s=at_s)
 
-        self._tell(make)
+        self._tell(made)
 
     async def _listen(self) -> None:
         """Tell the core what the supervisor says; where the supervisor dies, its jobs are lost and it is replaced."""
@@ -281,7 +298,7 @@ class Driver:
         if self.ready is None and code > 0:
             said = records.last_line(self.folder.supervisor_log)
             raise UnfitEnvironment(f"torch cannot be loaded: {said or 'no reason given'}", "see `ecoshare doctor`")
-        await asyncio.to_thread(sweep.end_all, self.token, spare=True)
+        await asyncio.to_thread(reaping.end_all, self.token, spare=True)
         # From here on without a pause: what is launched goes to the new one, what was launched before is lost.
         self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
         for process in list(self.processes.values()):
@@ -309,6 +326,7 @@ class Driver:
         key = samples.attempt_key(ended.job, ended.attempt)
         self._ended[key] = _progress(process.places[0][0], usage, None)
         self._footprints.forget(key)
+        self.sweeping.listen(ended.job, ended.attempt, over=True)
         self._tell(
             partial(
                 JobExited,
@@ -338,6 +356,14 @@ class Driver:
                     process.known, process.told_s = usage, now_s
                     self._tell(partial(IterationsDone, job=name, usage=usage))
 
+    async def _hear_trials(self) -> None:
+        """Tell the core what trials say while they run."""
+        while True:
+            await asyncio.sleep(LISTEN_S)
+            for name, process in self.processes.items():
+                if self.core.jobs[name].state is JobState.RUNNING:
+                    self.sweeping.listen(name, process.attempt)
+
     async def _show_progress(self) -> None:
         while True:
             self.progress.show(self.view())
@@ -345,37 +371,18 @@ class Driver:
 
     def view(self) -> RunView:
         """The run as it is now."""
-        return RunView(
-            at_s=self.now_s(),
-            jobs=tuple(self._view(job) for job in self.plan.jobs),
-            stopping=self.core.stopping,
-            warm=self.ready is not None,
-        )
+        viewing = Viewing(self.plan, self.core, self.processes, self.tables, self.sweeping, self.usage)
+        return viewing.run(self.now_s(), self.ready is not None)
 
-    def _view(self, planned: PlannedJob) -> JobView:
-        name = planned.spec.name
-        job = self.core.jobs.get(name)
-        if job is None:
-            return JobView(name, "arriving", (), False, 0, 0, planned.spec.iterations, None, None)
-        process = self.processes.get(name)
-        usage, holding = job.usage, False
-        if process is not None and process.places:
-            usage = self.usage(name)
-            lane, slot = process.places[0]
-            holding = self.tables[lane].header.holder == slot
-        done = usage.done
-        return JobView(
-            name=name,
-            state=job.state.value,
-            lanes=tuple(lane.number for lane in job.lanes) if process is not None else (),
-            holding=holding,
-            iterations=usage.iterations,
-            eval_iterations=usage.eval_iterations,
-            total=planned.spec.iterations,
-            rate=(done - 1) / usage.span_s if done > 1 and usage.span_s > 0 else None,
-            slowdown=slowdown(usage, self.plan.lanes),
-            reason=job.history[-1].cause if job.state is JobState.FAILED else "",
-        )
+    def _sweeper(self) -> Sweeping:
+        """The sweeps of the plan, and the trials of an earlier session that are to run again."""
+        sweeping = Sweeping(self.folder, self._jobs, self._tell)
+        for sweep in self.plan.sweeps:
+            sweeping.open(sweep)
+        for job in self.plan.jobs:
+            if job.spec.sweep:
+                sweeping.add(job)
+        return sweeping
 
     def _measurer(self, sampler: Sampler) -> Measuring:
         return Measuring(
@@ -425,24 +432,6 @@ class Driver:
             done[key] = _progress(process.places[0][0], replace(usage, cpu_s=spent_s), memory_bytes)
         return done
 
-    @contextlib.contextmanager
-    def _signals(self) -> Any:
-        """Ctrl-C, SIGTERM and a closed terminal ask for the end of the run; the second time, at once."""
-        loop = asyncio.get_running_loop()
-        # What is ignored already stays so: `nohup` means it.
-        numbers = [
-            number
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-            if signal.getsignal(number) is not signal.SIG_IGN
-        ]
-        for number in numbers:
-            loop.add_signal_handler(number, self._asked_to_stop)
-        try:
-            yield
-        finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
-
     def _asked_to_stop(self) -> None:
         self._stops += 1
         if self._stops <= 2:
@@ -466,11 +455,14 @@ class Driver:
                 if isinstance(command, ProfileJob | MeasureTrial):
                     self.moving.pin()
                 self._measuring.start(command, self._tasks)
+            case AskSampler():
+                assert self._tasks is not None
+                self.sweeping.ask(command, self._tasks)
             case WakeAt():
                 wait_s = max(0.0, command.at_s - self.now_s())
                 asyncio.get_running_loop().call_later(wait_s, self._tell, partial(Done, command=command.id))
             case KillJob():
-                self._send(Stop(command.job, command.attempt, command.at_once, command.reason, GRACE_S))
+                self._send(Stop(command.job, command.attempt, command.at_once, command.reason, GRACE_S, command.pruned))
 
     def _open_lane(self, command: OpenLane) -> None:
         self.tables[command.lane] = LaneTable.create(lane_path(self.shared, command.lane))
@@ -519,7 +511,7 @@ class Driver:
         async with contextlib.AsyncExitStack() as steps:  # the last is done first
             if self._guard is not None:
                 steps.push_async_callback(self._guard.dismiss)
-            steps.push_async_callback(asyncio.to_thread, sweep.end_all, self.token)
+            steps.push_async_callback(asyncio.to_thread, reaping.end_all, self.token)
             steps.push_async_callback(asyncio.to_thread, self.after_jobs)
             if self._supervisor is not None:
                 steps.push_async_callback(self._supervisor.close)

@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 
 from ecoshare.lane import boot
-from ecoshare.runtime import sweep
+from ecoshare.runtime import reaping
 
 _DONE = b"done"
 _LOCK_S = 5.0
@@ -43,7 +43,7 @@ def main(args: list[str]) -> None:
         return
     if device:
         _put_back(device)
-    sweep.end_all(token)
+    reaping.end_all(token)
     shutil.rmtree(shared, ignore_errors=True)
 
 

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.advise.advice import OBJECTIVES, Goal
-from ecoshare.core.commands import StartJob
-from ecoshare.core.events import SCHEMA, Before, Config, Device, JobSpec, Seen, Solo, Tuned
+from ecoshare.core.events import SCHEMA, Config, Device, JobSpec, Seen, Solo, Tuned
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.quantities import format_size
 from ecoshare.jobs.schema import Job
-from ecoshare.lane.messages import Launch
 from ecoshare.lane.table import SLOTS
 from ecoshare.measure.beside import BesideStore
 from ecoshare.measure.difference import why_new
@@ -24,8 +22,11 @@ from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.tuned import TunedStore
 from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, policy_options
+from ecoshare.runtime import sweeps
 from ecoshare.runtime.jobclass import JobClass, JobClasses
+from ecoshare.runtime.planned import PlannedJob
 from ecoshare.runtime.profiling import demand, solo
+from ecoshare.runtime.sweeps import PlannedSweep
 
 MOST_TRIALS = 12
 """Of a search during a run."""
@@ -37,73 +38,6 @@ _MOST_REASONS = 3
 
 PLACES = 4
 """Jobs in a lane, where the user does not say: each gets this share of the lane's memory until it has a profile."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedJob:
-    """A job of the file with what the core must know of it."""
-
-    spec: JobSpec
-    arrival_s: float
-    source: Job
-    job_class: JobClass
-
-    def launch(
-        self,
-        command: StartJob,
-        tables: list[tuple[str, int]],
-        folder: Path,
-        device: DeviceInfo,
-        environment: dict[str, str | None],
-        opened_s: float,
-    ) -> Launch:
-        """The message that starts an attempt."""
-        job = self.source
-        again = command.attempt > 1
-        return Launch(
-            command=command.id,
-            job=job.name,
-            attempt=command.attempt,
-            tables=tables,
-            script=str(job.script) if job.script is not None else None,
-            module=job.module,
-            args=[*job.args, *(job.resume_args if again else [])],
-            cwd=str(job.cwd),
-            env={
-                **environment,
-                **job.env,
-                "ECOSHARE_ATTEMPT": str(command.attempt),
-                "ECOSHARE_JOB": job.name,
-            },
-            python=str(job.python) if job.python is not None else None,
-            fresh=job.isolation == "fresh",
-            device=device.kind,
-            cap_bytes=command.cap_bytes,
-            timeout_s=job.timeout_s,
-            startup_timeout_s=job.startup_timeout_s,
-            folder=str(folder),
-            opened_s=opened_s,
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; of the environment only the names."""
-        job = self.source
-        return {
-            "name": job.name,
-            "class": self.spec.job_class,
-            "script": str(job.script) if job.script is not None else None,
-            "module": job.module,
-            "args": list(job.args),
-            "cwd": str(job.cwd),
-            "env": sorted(job.env),
-            "arrival_s": self.arrival_s,
-            "priority": job.priority,
-            "iterations": job.iterations,
-            "gpus": job.gpus,
-            "slowdown": job.slowdown,
-            "isolation": job.isolation,
-            "retries": job.retries,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +58,8 @@ class Plan:
         tuned: Settings that are known for packings of these classes.
         seen: What was measured of these classes beside each other, the oldest first.
         notes: What the user should know about these decisions, a line each.
+        jobs: Those of the file without a sweep, and trials of an earlier session that are to run again.
+        sweeps: Jobs of the file with one.
     """
 
     job_file: Path
@@ -146,6 +82,7 @@ class Plan:
     seen: tuple[Seen, ...]
     notes: tuple[str, ...]
     jobs: tuple[PlannedJob, ...]
+    sweeps: tuple[PlannedSweep, ...] = ()
 
     def opening(self) -> dict[str, Any]:
         """Fields of the run's `RunOpened`."""
@@ -160,10 +97,14 @@ class Plan:
                 self.goal is not None,
                 options=self.options,
             ),
-            "devices": (Device(self.device.name, "local", self.memory_bytes),),
+            "devices": (Device(self.device.name, "local", self.memory_bytes, threads=self._threads),),
             "tuned": self.tuned,
             "seen": self.seen,
         }
+
+    @property
+    def _threads(self) -> int:
+        return self.device.cores if self.device.kind == "cpu" else 0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -189,6 +130,7 @@ class Plan:
             "measured_beside": [list(each.classes) for each in self.seen],
             "notes": list(self.notes),
             "jobs": [job.as_dict() for job in self.jobs],
+            "sweeps": [sweep.as_dict() for sweep in self.sweeps],
         }
 
     def idle_w(self, meter: str) -> float | None:
@@ -209,14 +151,10 @@ class Plan:
         unknown = tuple(replace(job, spec=replace(job.spec, memory=None, profiled=False)) for job in self.jobs)
         return replace(self, jobs=unknown, known={}, tuned=(), seen=())
 
-    def remaining(self, unfinished: dict[str, Before]) -> Plan:
-        """The plan of a resumed run: jobs that have not finished, with what is known of their earlier attempts."""
-        jobs = tuple(
-            replace(job, spec=replace(job.spec, before=unfinished[job.spec.name]))
-            for job in self.jobs
-            if job.spec.name in unfinished
-        )
-        return replace(self, jobs=jobs)
+    @property
+    def everything(self) -> tuple[PlannedJob, ...]:
+        """All jobs, and of each sweep what its trials have in common."""
+        return (*self.jobs, *(sweep.template for sweep in self.sweeps))
 
 
 def make(
@@ -266,11 +204,16 @@ def make(
         )
     notes: list[str] = []
     classes = JobClasses(device.described)
-    planned = [(job, classes.of(job)) for job in loaded.jobs]
+    planned = [(job, classes.of(sweeps.classified(job))) for job in loaded.jobs]
     names = {job_class.name: job_class for _, job_class in planned}
     known = _known(names, store, notes)
-    jobs = tuple(_plan(job, job_class, known.get(job_class.name)) for job, job_class in planned)
-    for job in jobs:
+    both = [_plan(job, job_class, known.get(job_class.name)) for job, job_class in planned]
+    jobs = tuple(job for job in both if job.source.sweep is None)
+    at_once = lanes + 1 if packs(policy) else lanes * places
+    swept = tuple(sweeps.plan(job, lanes * places + lanes, at_once) for job in both if job.source.sweep is not None)
+    if only_tune and swept:
+        raise UsageError(f"{swept[0].name} is a sweep: one of its trials can be tuned, as a job of its own")
+    for job in both:
         if job.spec.gpus > 1:
             raise UnfitEnvironment(
                 f"job {job.spec.name} asks for {job.spec.gpus} devices, and a run has one",
@@ -308,6 +251,7 @@ def make(
         seen=_seen(set(names), store, notes) if packs(policy) else (),
         notes=tuple(notes),
         jobs=jobs,
+        sweeps=swept,
     )
 
 

@@ -17,7 +17,7 @@ from ecoshare.measure.profile import Machine, Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.samples import attempt_key
 from ecoshare.runtime.folder import RunFolder
-from ecoshare.runtime.plan import PlannedJob
+from ecoshare.runtime.planned import PlannedJob
 from ecoshare.runtime.profiling import Meter, profile
 from ecoshare.runtime.sampler import Sampler
 from ecoshare.runtime.window import Limits, Measured

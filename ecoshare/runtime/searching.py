@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ecoshare.advise.advice import Alone, Goal
-from ecoshare.core.events import Trial
+from ecoshare.core.events import JobSpec, Trial
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.hardware.knob import KnobSpec
 from ecoshare.hardware.nvml import OpenGpu
+from ecoshare.jobs.sweep import sweep_of
 from ecoshare.measure.meter import MEASURED
 from ecoshare.measure.nvml_meter import NvmlMeter
 from ecoshare.measure.profile import Profile
@@ -73,7 +74,7 @@ class Searching:
         self.notes: list[str] = []
         self._show, self._keeps = show or Show(), keep
         self._specs = _chosen(settings, knobs)
-        self._jobs = {each.spec.name: each.spec for each in plan.jobs}
+        self._jobs = {each.spec.name: each.spec for each in plan.everything}
         self._records: dict[Packing, list[TrialRecord]] = {}
         self._adviser: TunerAdviser | None = None
         self._profiler: Profiler | None = None
@@ -102,8 +103,8 @@ class Searching:
             self._goal,
             told=self._told,
             prior=self._prior,
-            class_of=lambda job: self._jobs[job].job_class,
-            slowdown=lambda job: self._jobs[job].slowdown,
+            class_of=lambda job: self._spec(job).job_class,
+            slowdown=lambda job: self._spec(job).slowdown,
             ended=self._keep,
         )
         self._show.begins(self._knobs)
@@ -177,8 +178,12 @@ class Searching:
         """With the knobs that were dropped on the way, at their default."""
         return None if setting is None else {**self._default, **setting}
 
+    def _spec(self, job: str) -> JobSpec:
+        """Of a job of the plan, or of what the trials of its sweep have in common."""
+        return self._jobs[job] if job in self._jobs else self._jobs[sweep_of(job)]
+
     def _alone(self, job: str) -> Alone:
-        name = self._jobs[job].job_class
+        name = self._spec(job).job_class
         made = self._profiler.made if self._profiler is not None else {}
         profile: Profile | None = made.get(name) or self._plan.known.get(name)
         if profile is None:
@@ -198,7 +203,7 @@ class Searching:
             space,
             {name: self._default[name] for name in names},
             jobs,
-            {name: spec.job_class for name, spec in self._jobs.items()},
+            {job.name: self._spec(job.name).job_class for job in jobs},
             _earlier(self._kept.on(self._plan.device.described), names),
             self._goal.seed,
             default_s,

@@ -11,21 +11,18 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import ecoshare
 from ecoshare.advise.advice import Goal
-from ecoshare.core.commands import StartJob
-from ecoshare.core.events import Before, Outcome
 from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
 from ecoshare.hardware import devices, nvml
 from ecoshare.hardware.restore import Restored
 from ecoshare.jobs.load import load
 from ecoshare.jobs.mask import masked
-from ecoshare.lane import futex, records
+from ecoshare.lane import futex
 from ecoshare.measure import model
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
@@ -33,11 +30,12 @@ from ecoshare.measure.tuned import TunedStore
 from ecoshare.report.progress import Progress
 from ecoshare.report.reading import read
 from ecoshare.report.rundata import RunData
-from ecoshare.runtime import log, sweep
+from ecoshare.runtime import log, reaping
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime.contexts import context_sharing
 from ecoshare.runtime.driver import Driver
 from ecoshare.runtime.folder import RunFolder, read_json, unwritable, write_json, write_text
+from ecoshare.runtime.leftover import leftover
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.searching import Searching, check_meter
@@ -146,13 +144,12 @@ def resume(run: Path, progress: Progress, control: bool = True, search: bool = T
     events = _open_log(folder)
     if events is None:
         raise UsageError(f"{run} is still going on", "stop it first, with Ctrl-C where it runs")
-    left = sweep.end_all(environment["token"])
-    if left:
-        raise UnfitEnvironment(f"processes of the dead run cannot be ended: {left}")
+    if alive := reaping.end_all(environment["token"]):
+        raise UnfitEnvironment(f"processes of the dead run cannot be ended: {alive}")
     if Path(shared := environment.get("shared", "")).name.startswith(_SHARED_PREFIX):
         shutil.rmtree(shared, ignore_errors=True)
-    unfinished = _unfinished(plan, folder)
-    if not unfinished:
+    left = leftover(plan, folder)
+    if left is None:
         events.close()
         return _conclude(folder, ran=False)
     # Scripts may have been changed or measured since: the jobs that are left run as they are now.
@@ -160,7 +157,7 @@ def resume(run: Path, progress: Progress, control: bool = True, search: bool = T
     _keep_profiles(plan, folder)
     # A token of its own: what may still be sweeping up after the dead session must not find this one's processes.
     environment["token"] = secrets.token_hex(8)
-    return _drive(plan.remaining(unfinished), folder, events, environment, progress)
+    return _drive(left, folder, events, environment, progress)
 
 
 def _keep_profiles(plan: Plan, folder: RunFolder) -> None:
@@ -330,27 +327,3 @@ def _open_log(folder: RunFolder) -> log.EventLog | None:
         return None
     except OSError as error:
         raise unwritable(folder.events, error) from error
-
-
-def _unfinished(plan: Plan, folder: RunFolder) -> dict[str, Before]:
-    """Jobs that have not finished, by their exit records, with what is known of their attempts.
-
-    A stop that was asked for is no finish; neither is a failure that is to be tried again.
-    """
-    started: dict[str, int] = {}
-    for entry in log.read(folder.events):
-        if isinstance(entry, StartJob):
-            started[entry.job] = entry.attempt
-    unfinished: dict[str, Before] = {}
-    for job in plan.jobs:
-        name = job.spec.name
-        ends = records.read(folder.job(name))
-        outcomes = Counter(Outcome(end.outcome) for end in ends)
-        memory = outcomes[Outcome.OUT_OF_MEMORY]
-        failures = (
-            outcomes[Outcome.FAILED] + outcomes[Outcome.CRASHED] + outcomes[Outcome.TIMED_OUT] + max(0, memory - 1)
-        )
-        if not outcomes[Outcome.COMPLETED] and failures <= job.spec.retries:
-            attempts = max([started.get(name, 0), *(end.attempt for end in ends)])
-            unfinished[name] = Before(attempts, failures, out_of_memory=memory > 0)
-    return unfinished

@@ -11,7 +11,7 @@ from pathlib import Path
 from ecoshare.lane import boot, messages
 from ecoshare.lane.messages import Message
 from ecoshare.lane.server import ADDED_ENVIRONMENT
-from ecoshare.runtime.sweep import TOKEN
+from ecoshare.runtime.reaping import TOKEN
 
 SPIN_COUNT = "5000"
 """How long an OpenMP thread of libgomp spins before it sleeps.

@@ -8,9 +8,10 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.core.events import PairSpeed, Solo
+from ecoshare.core.events import IterationsDone, PairSpeed, Solo, Usage
 from ecoshare.core.outlook import Forecast, Outlook
-from ecoshare.core.packing import Candidate, Group, Grouping
+from ecoshare.core.packing import EXPLORE, HOPE, Candidate, Group, Grouping
+from tests.core.stepping import Core
 
 CLASSES = "abcdef"
 NEARLY = 1.03
@@ -106,3 +107,29 @@ def test_who_hurts_each_other_stays_apart_and_who_does_not_is_packed() -> None:
     grouping = Grouping(outlook, watts, 2)
     assert grouping.best([a, b], everybody).members == (a,)
     assert grouping.best([a, b, c], everybody).members == (a, c)
+
+
+def test_a_job_that_will_be_measured_is_given_more_of_a_chance_than_one_that_was() -> None:
+    """Else a class that is expected to hurt others would only run when nobody else is left, known or not."""
+    outlook = Outlook()
+    outlook.foreseen([PairSpeed(one, other, 0.4, 0.15) for one in "ab" for other in "ab"], {})
+    grouping = Grouping(outlook, lambda forecast: 1.0, 2)
+    known = [Candidate(0, "a", 1.0), Candidate(1, "b", 1.0)]
+    new = [known[0], replace(known[1], hope=EXPLORE)]
+    chosen = [grouping.best(each, lambda _members: True) for each in (known, new)]
+    assert [len(group.members) for group in chosen if group is not None] == [1, 2]
+
+
+def test_a_class_is_new_until_its_window_has_begun() -> None:
+    core = Core(lanes=2, profile=True)
+    core.arrive("a0", profiled=False, solo=None, memory=None)
+    packer = core.scheduler.inside.packer
+    assert packer is not None
+    job = core.scheduler.jobs["a0"]
+    assert packer.candidate(job, 0.0).hope == EXPLORE
+    core.arrive("b0")
+    assert packer.candidate(core.scheduler.jobs["b0"], 0.0).hope == HOPE
+    core.now_s = 2.0
+    core.tell(IterationsDone(2.0, "a0", Usage(iterations=100, held_s=2.0, span_s=2.0)))
+    assert core.scheduler.inside.profiling.windows, "it is measured now"
+    assert packer.candidate(job, 2.0).hope == HOPE

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import KillJob, OpenLane, ProfileJob, SetShares, StartJob
+from ecoshare.core.endings import MOST_LOSSES
 from ecoshare.core.events import (
     SCHEMA,
     Before,
@@ -26,12 +27,14 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.policies import POLICIES
-from ecoshare.core.scheduler import MOST_LOSSES, Scheduler
+from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.seating import MOST_PASSED
 from ecoshare.core.states import IllegalMove, JobState
 from tests.core.virtual import Script, VirtualDriver
 
 GIB = 1 << 30
+UNASKED = [each for each in Outcome if each not in (Outcome.STOPPED, Outcome.PRUNED)]
+"""How an attempt ends that nobody asked to end."""
 CPU = (Device("cpu", "here", 8 * GIB),)
 
 
@@ -310,7 +313,7 @@ JOBS = st.lists(
             Script,
             arrival_s=st.floats(0, 5),
             attempts=st.lists(
-                st.tuples(st.floats(0, 5), st.sampled_from([each for each in Outcome if each is not Outcome.STOPPED])),
+                st.tuples(st.floats(0, 5), st.sampled_from(UNASKED)),
                 min_size=1,
                 max_size=3,
             ).map(tuple),

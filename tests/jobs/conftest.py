@@ -13,13 +13,14 @@ so that a reader sees file and message together. `→` stands for a tab.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 KNOWN_KEYS = (
     "cwd, env, python, class, arrival, priority, iterations, gpus, slowdown, isolation, retries, resume_args, "
-    "timeout, startup_timeout, name, script, module, args"
+    "timeout, startup_timeout, name, script, module, args, sweep"
 )
 # What would make the lines of a table too long to read.
 ABBREVIATIONS = {
@@ -28,6 +29,11 @@ ABBREVIATIONS = {
     "(units: us, ms, s, min, h, d; a bare number is seconds), got",
     "{KNOWN}": f"known are {KNOWN_KEYS}",
     "{LONG}": "x" * 101,
+    "{DIMENSION}": "expected a list of choices, or one of {uniform: [0, 1]}, {log: [1e-4, 0.1]}, {int: [1, 8]} and "
+    "{log_int: [16, 256]}, got",
+    "{METRIC}": "expected what the script prints, such as 'val_loss={:f}' with '{:f}' where the number stands, or a "
+    "name that it gives to ecoshare.report(), got",
+    "{OPTUNA}": f"optuna {metadata.version('optuna')}",
     "→": "\t",
 }
 

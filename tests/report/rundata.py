@@ -151,6 +151,10 @@ def _row(
         "energy": None,
         "energy_per_iteration_j": None,
         "error": HOSTILE if failed else None,
+        "sweep": None,
+        "values": {},
+        "value": None,
+        "steps": 0,
     }
 
 
@@ -174,6 +178,7 @@ def _summary(
         "search_energy_j": 0.0,
         "windows": [],
         "jobs": rows,
+        "sweeps": [],
         "settings": [],
         "packings": packings(rows),
         "baseline": {

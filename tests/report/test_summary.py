@@ -25,7 +25,7 @@ from ecoshare.measure.energy import Account, Rate, account
 from ecoshare.measure.profile import Times
 from ecoshare.measure.samples import Progress, Sample, Session
 from ecoshare.report import export
-from ecoshare.report.summary import slowdown, summarise
+from ecoshare.report.summary import outcomes, slowdown, summarise
 from tests.report.profiles import PROFILE
 
 OPENED = RunOpened(0.0, 1, Config("fair"), (Device("cpu", "local", 1 << 30),))
@@ -161,3 +161,13 @@ def test_a_job_whose_arrival_was_lost_with_the_log_costs_only_its_jct() -> None:
     summary = summarise(plan(a=None), [OPENED, ended], Account(), "r")
     assert summary["jobs"][0]["state"] == "completed"
     assert summary["jobs"][0]["jct_s"] is None and summary["mean_jct_s"] is None
+
+
+def test_a_sweep_is_judged_by_its_best_trial() -> None:
+    def of(*states: str) -> dict[str, str]:
+        counts = {state: states.count(state) for state in states}
+        return outcomes({"jobs": [], "sweeps": [{"name": "s", "states": counts}]})
+
+    assert of("completed", "failed", "pruned") == {"s": "completed"}
+    assert of("failed", "pruned") == of() == {"s": "failed"}
+    assert of("completed", "cancelled") == {"s": "cancelled"}, "more was to come"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.core.commands import StartJob
-from ecoshare.runtime import log, sweep
+from ecoshare.runtime import log, reaping
 from tests.runtime.running import ECOSHARE, SCRIPTS, command, job_file, slow_steps
 
 QUICK, ALL = 3, 50
@@ -84,7 +84,7 @@ def kill_and_resume(folder: Path, victim: str, after_s: float) -> None:
 
     token = token_of(folder)
     until_s = time.monotonic() + 2.0
-    while (left := sweep.members(token)) and time.monotonic() < until_s:
+    while (left := reaping.members(token)) and time.monotonic() < until_s:
         time.sleep(0.02)
     assert not left, [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left]
 
@@ -111,7 +111,7 @@ def kill_and_resume(folder: Path, victim: str, after_s: float) -> None:
         assert all(attempts[name] == (2 if name in again else 1) for name in attempts), (attempts, again)
     for name, count in ends(folder).items():
         assert count == ended_before[name] if name in before else count >= 1, f"{name} ran again though it had finished"
-    assert not sweep.members(token)
+    assert not reaping.members(token)
 
 
 @pytest.mark.timeout(300)
@@ -146,7 +146,7 @@ def test_guard_and_controller_both(tmp_path: Path) -> None:
     process.communicate()
     token = token_of(tmp_path)
     until_s = time.monotonic() + 2.0
-    while (left := sweep.members(token)) and time.monotonic() < until_s:
+    while (left := reaping.members(token)) and time.monotonic() < until_s:
         time.sleep(0.02)
     assert (tmp_path / "runs/latest/events.jsonl").exists()
     assert not left, [(pid, Path(f"/proc/{pid}/status").read_text()) for pid in left]

@@ -24,7 +24,7 @@ from ecoshare.jobs.load import load
 from ecoshare.lane.table import Seat
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.report.progress import Silent
-from ecoshare.runtime import log, session, sweep
+from ecoshare.runtime import log, reaping, session
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime.driver import Driver
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
@@ -136,7 +136,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         result = session.start(plan, loaded.text, tmp_path / "runs", Silent())
         tables = core.driver.tables.values()
         left = [sum(slot.seat != Seat.EMPTY for slot in table.slots) for table in tables]
-        assert not sweep.members(core.driver.token)
+        assert not reaping.members(core.driver.token)
         assert not core.driver.moving.pending
         return Moved(core, result, list(log.read(result.folder.events)), left)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.core.commands import StartJob
-from ecoshare.core.events import Foreseen, TrialMeasured, TrialStatus
+from ecoshare.core.commands import AskOutlook, StartJob
+from ecoshare.core.events import Foreseen, RunOpened, TrialMeasured, TrialStatus
 from ecoshare.runtime.log import read, replay
 from tests.runtime.running import SLEEPS, run
 
@@ -37,3 +37,10 @@ def test_jobs_that_leave_the_processors_idle_are_moved_beside_each_other(tmp_pat
     for job in jobs:
         alone = subprocess.run([sys.executable, script, *job["args"]], capture_output=True, check=True)
         assert done.log(job["name"]) == alone.stdout, "the same bits"
+    again = run(tmp_path, *jobs, options=options)
+    opened = next(each for each in read(again.folder / "events.jsonl") if isinstance(each, RunOpened))
+    classes = [done.job(job["name"])["class"] for job in jobs]
+    (seen,) = opened.seen
+    assert sorted(seen.classes) == sorted(classes), "the next run knows what this one has measured"
+    (asked,) = [each for each in read(again.folder / "events.jsonl") if isinstance(each, AskOutlook)][:1]
+    assert asked.seen == opened.seen

@@ -20,7 +20,7 @@ from benchmarking import Figure
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware import devices, mps
 from ecoshare.measure.meter import MODELLED, MeterInfo, Reading
-from ecoshare.runtime import sweep
+from ecoshare.runtime import reaping
 from mix_bench import Bench, Job, Way, WayFailed, private_daemon
 from mix_figures import same_losses
 from mix_ways import at_once, metered, one_after_the_other
@@ -37,8 +37,8 @@ sleep 1000 > /dev/null 2>&1 &
 def bench(tmp_path: Path) -> Iterator[Bench]:
     found = Bench(devices.processors(), tmp_path, f"test-{os.getpid()}-{time.monotonic_ns()}", lambda: 60.0)
     yield found
-    left = sweep.members(found.token)
-    sweep.end_all(found.token)
+    left = reaping.members(found.token)
+    reaping.end_all(found.token)
     assert not left, "processes of a way outlived it"
 
 
@@ -123,9 +123,9 @@ def test_no_daemon_is_left_that_was_started_for_the_mix(
     monkeypatch.setenv("PATH", f"{bench.folder}:{os.environ['PATH']}")
     monkeypatch.setattr(mix_bench, "START_S", 0.1)
     with pytest.raises(UnfitEnvironment if asked else KeyboardInterrupt), private_daemon(bench):
-        assert sweep.members(bench.token), "the daemon runs"
+        assert reaping.members(bench.token), "the daemon runs"
         raise KeyboardInterrupt
-    assert not sweep.members(bench.token)
+    assert not reaping.members(bench.token)
 
 
 def test_what_takes_longer_than_the_check_may_is_left_out_and_the_rest_goes_on() -> None:

@@ -6,11 +6,12 @@ from ecoshare.report.charts.energy import energy
 from ecoshare.report.charts.look import GRID, GROUND, INK, Chart, looks_of, settings
 from ecoshare.report.charts.memory import memory
 from ecoshare.report.charts.power import clocks, power
+from ecoshare.report.charts.search import search
 from ecoshare.report.charts.speeds import speeds
 from ecoshare.report.charts.times import jct, timeline
 from ecoshare.report.rundata import RunData
 
-__all__ = ["GRID", "GROUND", "INK", "Chart", "charts", "settings", "speeds"]
+__all__ = ["GRID", "GROUND", "INK", "Chart", "charts", "search", "settings", "speeds"]
 
 
 def charts(data: RunData) -> list[Chart]:

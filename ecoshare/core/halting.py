@@ -1,0 +1,127 @@
+"""Which trials of a sweep end early, by what they report.
+
+::
+
+    asha, reduction 3, grace 1                     median
+    step 1    ████ ████ ████ ████ ████ ████        step 4: a trial's best so far is worse than half of
+    step 3    ████████████ ██████████               the means that those which are through had by then
+    step 9    ████████████████████████
+
+A rule is told values of which the smaller is the better; one that is no number counts as the worst.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ecoshare.core.events import Halting, Past
+
+
+class Rule(Protocol):
+    """Says which trials end early."""
+
+    def told(self, trial: str, step: int, value: float) -> str:
+        """A trial has reported a value at a step, counted from 1: why it is to end now, or nothing where it goes on."""
+        ...
+
+    def ended(self, trial: str, completed: bool) -> None:
+        """A trial reports no more; whether it did all that it was to do."""
+        ...
+
+
+def rule(halting: Halting, past: Sequence[Past] = ()) -> Rule:
+    """The rule of a sweep, told again what its trials have reported in earlier sessions."""
+    made: Rule = Asha(halting) if halting.rule == "asha" else Median(halting)
+    for trial in past:
+        for step, value in enumerate(trial.values, start=1):
+            made.told(trial.name, step, value)
+        made.ended(trial.name, trial.completed)
+    return made
+
+
+@dataclass(slots=True)
+class Asha:
+    """Asynchronous successive halving, as it stops trials.
+
+    There are rungs at `grace`, `grace * reduction`, `grace * reduction**2`, ... steps. Who reaches one goes on where it
+    is among the best `1 / reduction` of all that have reached it so far; while these are fewer than `reduction`, where
+    it is the best. Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020, in the
+    variant that stops instead of promoting, so that nobody is paused.
+    """
+
+    halting: Halting
+    _rungs: list[list[float]] = field(default_factory=list)
+    _passed: dict[str, int] = field(default_factory=dict)
+
+    def told(self, trial: str, step: int, value: float) -> str:
+        """See `Rule`."""
+        rung = self._passed.get(trial, 0)
+        at_step = self.halting.grace * self.halting.reduction**rung
+        if step < at_step:
+            return ""
+        self._passed[trial] = rung + 1
+        if rung == len(self._rungs):
+            self._rungs.append([])
+        values = self._rungs[rung]
+        insort(values, value := _ordered(value))
+        good = max(1, len(values) // self.halting.reduction)
+        place = bisect_left(values, value)
+        if place < good:
+            return ""
+        return f"place {place + 1} of the {len(values)} that reached step {at_step}, of whom {good} go on (asha)"
+
+    def ended(self, trial: str, completed: bool) -> None:
+        """See `Rule`."""
+        self._passed.pop(trial, None)
+
+
+LEAST_COMPLETED = 5
+"""Trials that must be through before others are compared with them."""
+
+
+@dataclass(slots=True)
+class Median:
+    """The median stopping rule.
+
+    A trial ends where its best value up to a step is worse than the median of what the trials that are through had as
+    the mean of their values up to that step. Source: Golovin et al., "Google Vizier", KDD 2017, 3.2.2.
+    """
+
+    halting: Halting
+    _means: list[list[float]] = field(default_factory=list)
+    """By step, of the trials that are through, sorted."""
+    _values: dict[str, list[float]] = field(default_factory=dict)
+
+    def told(self, trial: str, step: int, value: float) -> str:
+        """See `Rule`."""
+        values = self._values.setdefault(trial, [])
+        if step <= len(values):  # it was started again
+            del values[step - 1 :]
+        values.append(_ordered(value))
+        means = self._means[step - 1] if step <= len(self._means) else []
+        if step < self.halting.grace or len(means) < LEAST_COMPLETED:
+            return ""
+        median = (means[(len(means) - 1) // 2] + means[len(means) // 2]) / 2
+        if min(values) <= median:
+            return ""
+        return f"worse at step {step} than the median of {len(means)} trials that are through (median)"
+
+    def ended(self, trial: str, completed: bool) -> None:
+        """See `Rule`."""
+        values = self._values.pop(trial, [])
+        if not completed:
+            return
+        total = 0.0
+        for step, value in enumerate(values, start=1):
+            total += value
+            if step > len(self._means):
+                self._means.append([])
+            insort(self._means[step - 1], total / step)
+
+
+def _ordered(value: float) -> float:
+    return math.inf if math.isnan(value) else value

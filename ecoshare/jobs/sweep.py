@@ -1,0 +1,301 @@
+"""What may stand under `sweep:` of a job: many trials of one script that differ in some values."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from ecoshare.jobs import fields, metric
+from ecoshare.jobs.metric import Metric
+from ecoshare.jobs.quoted import quoted
+from ecoshare.sampling.space import Choice, Range
+
+MAX_TRIALS: Final = 100_000
+_NUMBER_DIGITS: Final = 4
+LONGEST_NUMBER: Final = len(f".{MAX_TRIALS - 1}")
+"""Characters of a trial's name after that of its sweep."""
+
+_VALUE_NAME = re.compile(r"[^\W\d][\w.-]*")
+_RANGES: Final = {
+    "uniform": (False, False),
+    "log": (True, False),
+    "int": (False, True),
+    "log_int": (True, True),
+}
+"""Key of a range: whether it is logarithmic, and of whole numbers."""
+
+_CHOICE_SCHEMA: Final[dict[str, Any]] = {
+    "type": "array",
+    "minItems": 1,
+    "items": {"type": ["string", "number", "boolean", "null"]},
+}
+_RANGE_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "minProperties": 1,
+    "maxProperties": 1,
+    "properties": {
+        key: {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2} for key in _RANGES
+    },
+}
+
+
+def _read_choice(value: object) -> Choice:
+    if isinstance(value, Choice):
+        return value
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError(f"expected a list such as [0.1, 0.01], got {quoted(value)}")
+    if not all(isinstance(word, str | int | float) for word in value):
+        raise ValueError("expected a list of words or numbers")
+    return Choice(tuple(str(word) for word in value))
+
+
+def _read_dimension(value: object) -> Choice | Range:
+    if isinstance(value, Choice | Range):
+        return value
+    if isinstance(value, list | tuple):
+        return _read_choice(value)
+    if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in _RANGES:
+        raise ValueError(
+            "expected a list of choices, or one of {uniform: [0, 1]}, {log: [1e-4, 0.1]}, {int: [1, 8]} and "
+            f"{{log_int: [16, 256]}}, got {quoted(value)}"
+        )
+    ((kind, bounds),) = value.items()
+    log, whole = _RANGES[kind]
+    if not isinstance(bounds, list | tuple) or len(bounds) != 2:
+        raise ValueError(f"expected the lowest and the highest value, such as {kind}: [1, 8], got {quoted(bounds)}")
+    low, high = (_read_bound(bound, whole) for bound in bounds)
+    if low > high:
+        raise ValueError(f"the lowest value, {low:g}, is above the highest, {high:g}")
+    if log and low <= 0:
+        raise ValueError(f"a logarithmic range begins above 0, not at {low:g}")
+    return Range(low, high, log, whole)
+
+
+def _read_bound(value: object, whole: bool) -> float:
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or (whole and number != int(number)):
+        raise ValueError(f"expected a {'whole ' if whole else ''}number, got {quoted(value)}")
+    return number
+
+
+def _read_space(value: object) -> object:
+    if not isinstance(value, dict) or not value:
+        raise ValueError(f"expected a mapping of names and values such as {{lr: [0.1, 0.01]}}, got {quoted(value)}")
+    for name in value:
+        if not isinstance(name, str) or not _VALUE_NAME.fullmatch(name):
+            raise ValueError(f"expected a name such as lr or weight-decay, got {quoted(name)}")
+    return value
+
+
+def _read_metric(value: object) -> Metric:
+    if isinstance(value, Metric):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"expected text such as 'val_loss={{:f}}', got {quoted(value)}")
+    return metric.read(value)
+
+
+def _read_goal(value: object) -> object:
+    if value not in ("minimize", "maximize"):
+        raise ValueError(f"expected 'minimize' or 'maximize', got {quoted(value)}")
+    return value
+
+
+def _read_rule(value: object) -> object:
+    if value not in ("asha", "median"):
+        raise ValueError(f"expected 'asha' or 'median', got {quoted(value)}")
+    return value
+
+
+def _read_stop(value: object) -> object:
+    return {"rule": value} if isinstance(value, str) else value
+
+
+def _read_target(value: object) -> object:
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"expected a number, got {quoted(value)}")
+    return number
+
+
+def _optuna_has(kind: str) -> Callable[[object], object]:
+    def read(value: object) -> object:
+        options: object = {}
+        if isinstance(value, dict) and len(value) == 1:
+            ((value, options),) = value.items()
+            options = {} if options is None else options
+        if not isinstance(value, str) or not isinstance(options, dict):
+            raise ValueError(
+                f"expected a name of optuna.{kind}, or one with options such as {{TPESampler: {{multivariate: true}}}},"
+                f" got {quoted(value)}"
+            )
+        if find_spec("optuna") is not None:  # else the run says what to install
+            from ecoshare.sampling import with_optuna
+
+            with_optuna.check(kind, value)
+        return value, {name: _plain(option) for name, option in options.items()}
+
+    return read
+
+
+def _plain(word: object) -> object:
+    """An option for Python: all words of a job file are text."""
+    if not isinstance(word, str):
+        return word
+    for known, value in (("true", True), ("false", False), ("null", None)):
+        if word.lower() == known:
+            return value
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+Choices = Annotated[Choice, BeforeValidator(_read_choice), WithJsonSchema(_CHOICE_SCHEMA)]
+Values = Annotated[
+    Choice | Range, BeforeValidator(_read_dimension), WithJsonSchema({"anyOf": [_CHOICE_SCHEMA, _RANGE_SCHEMA]})
+]
+GridSpace = Annotated[dict[str, Choices], BeforeValidator(_read_space)]
+Space = Annotated[dict[str, Values], BeforeValidator(_read_space)]
+_NAMED_SCHEMA: Final[dict[str, Any]] = {"anyOf": [{"type": "string"}, {"type": "object", "maxProperties": 1}]}
+Named = tuple[str, dict[str, Any]]
+
+
+class Stop(_Model):
+    """When trials end early."""
+
+    rule: Annotated[Literal["asha", "median"], BeforeValidator(_read_rule)] = Field(
+        description="`asha`: of those that reach a rung the best go on; `median`: those better than half of the others."
+    )
+    grace: fields.PositiveInteger = Field(default=1, description="Values that each trial may report before it can end.")
+    reduction: Annotated[fields.PositiveInteger, Field(ge=2, le=100)] = Field(
+        default=3, description="Of `asha`: one of so many goes on, for so many times as long."
+    )
+
+
+class Optuna(_Model):
+    """A sweep whose trials Optuna chooses."""
+
+    space: Space = Field(description="What is varied: a list of choices or a range under each name.")
+    sampler: Annotated[Named, BeforeValidator(_optuna_has("samplers")), WithJsonSchema(_NAMED_SCHEMA)] = Field(
+        default=("TPESampler", {}), description="One of optuna.samplers, with its options if any."
+    )
+    pruner: Annotated[Named, BeforeValidator(_optuna_has("pruners")), WithJsonSchema(_NAMED_SCHEMA)] | None = Field(
+        default=None, description="One of optuna.pruners, with its options if any; without it none is ended early."
+    )
+
+
+class Sweep(_Model):
+    """Many trials of one script, which differ in some values.
+
+    A value stands for `{name}` in `args` and `env`; one that stands nowhere is added to the arguments, `--name=value`.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["grid"]}, {"required": ["random"]}, {"required": ["optuna"]}]}
+    )
+
+    grid: GridSpace | None = Field(default=None, description="Every combination of the values under these names.")
+    random: Space | None = Field(
+        default=None, description="Independent draws: a list of choices or a range under each name."
+    )
+    optuna: Optuna | None = Field(default=None, description="Trials that a sampler of Optuna chooses.")
+    trials: Annotated[fields.PositiveInteger, Field(le=MAX_TRIALS)] | None = Field(
+        default=None, description="How many; of a grid all, without it."
+    )
+    seed: fields.AnyInteger = Field(default=0, description="Of the draws.")
+    metric: Annotated[Metric, BeforeValidator(_read_metric), WithJsonSchema({"type": "string"})] | None = Field(
+        default=None,
+        description="`val_loss={:f}`: a number in what the script prints; `val_loss`: given to ecoshare.report().",
+    )
+    goal: Annotated[Literal["minimize", "maximize"], BeforeValidator(_read_goal)] = Field(
+        default="minimize", description="Which values of the metric are good."
+    )
+    target: Annotated[float, BeforeValidator(_read_target)] | None = Field(
+        default=None, description="A value of the metric: the report has time and joules until a trial reached it."
+    )
+    stop: Annotated[Stop, BeforeValidator(_read_stop)] | None = Field(
+        default=None, description="Rule by which trials that do badly end early."
+    )
+    parallel: fields.PositiveInteger | None = Field(
+        default=None, description="Most trials at once; without it, as many as there is room for."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        problem = self._problem()
+        if problem:
+            raise ValueError(problem)
+        return self
+
+    def _problem(self) -> str:
+        ways = [name for name in ("grid", "random", "optuna") if getattr(self, name) is not None]
+        if len(ways) != 1:
+            return f"a sweep has one of 'grid', 'random' and 'optuna'{', not ' + ' and '.join(ways) if ways else ''}"
+        if self.trials is None and self.grid is None:
+            return f"the key 'trials' is missing: how many of {ways[0]!r}?"
+        if self.count > MAX_TRIALS:
+            return f"a grid of {self.count:,} trials; at most {MAX_TRIALS:,}, or give 'trials'"
+        needs = [key for key in ("optuna", "stop", "target") if getattr(self, key) is not None]
+        if self.metric is None and needs:
+            return f"the key 'metric' is missing: {needs[0]!r} goes by it"
+        if self.optuna is not None and self.optuna.pruner is not None and self.stop is not None:
+            return "a sweep has 'stop' or a pruner of optuna, not both"
+        return ""
+
+    @property
+    def space(self) -> dict[str, Any]:
+        """What is varied, by name."""
+        if self.optuna is not None:
+            return dict(self.optuna.space)
+        return dict(self.grid or self.random or {})
+
+    @property
+    def count(self) -> int:
+        """How many trials it has."""
+        whole = math.prod(len(choice.words) for choice in self.grid.values()) if self.grid is not None else math.inf
+        return int(min(whole, self.trials if self.trials is not None else math.inf))
+
+
+def trial_name(sweep: str, number: int, count: int) -> str:
+    """Name of a trial: that of its sweep and its number, counted from 0."""
+    return f"{sweep}.{number:0{max(_NUMBER_DIGITS, len(str(count - 1)))}d}"
+
+
+def sweep_of(name: str) -> str:
+    """The name of the sweep of which this would be a trial; empty where it is no such name."""
+    found = re.fullmatch(rf"(.+)\.\d{{{_NUMBER_DIGITS},}}", name)
+    return found[1] if found is not None else ""
+
+
+def trial_number(name: str) -> int:
+    """The number in a trial's name."""
+    return int(name.rpartition(".")[2])
+
+
+def filled(text: str, values: dict[str, str]) -> str:
+    """A text with `{name}` replaced by the value of that name; other braces stay."""
+    return re.sub(r"\{([\w.-]+)\}", lambda match: values.get(match[1], match[0]), text)
+
+
+def names_in(text: str) -> set[str]:
+    """What stands in braces in a text."""
+    return set(re.findall(r"\{([\w.-]+)\}", text))

@@ -1,0 +1,162 @@
+"""Optuna's samplers and pruners as they are (https://optuna.org; Akiba et al., KDD 2019), the study on the disk."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import Trial, TrialState
+
+from ecoshare.sampling.space import Choice, Dimension, Space, Values
+
+Options = Mapping[str, Any]
+
+
+def check(kind: str, name: str) -> None:
+    """See that Optuna has such a sampler or pruner.
+
+    Args:
+        kind: `samplers` or `pruners`.
+
+    Raises:
+        ValueError: It has none of this name.
+    """
+    known = _known(kind)
+    if name not in known:
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+        raise ValueError(f"optuna {optuna.__version__} has no {kind[:-1]} {name!r}; {hint}")
+
+
+@dataclass(slots=True)
+class OptunaSampler:
+    """A study that is asked for trials, and told what became of them.
+
+    Attributes:
+        study: The study; number n of it is trial n of the sweep.
+    """
+
+    space: Space
+    trials: int
+    study: optuna.Study
+    _distributions: dict[str, BaseDistribution] = field(default_factory=dict)
+    _trials: dict[int, Trial] = field(default_factory=dict)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        name: str,
+        space: Space,
+        trials: int,
+        maximise: bool,
+        sampler: tuple[str, Options],
+        pruner: tuple[str, Options] | None,
+        seed: int,
+    ) -> OptunaSampler:
+        """A sampler whose study is in the journal at `path`, where it may be already.
+
+        Args:
+            sampler: Name in `optuna.samplers`, and its options; `pruner` likewise, or None for none.
+
+        Raises:
+            ValueError: The options are not as these want them.
+        """
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study = optuna.create_study(
+                storage=JournalStorage(JournalFileBackend(str(path))),
+                study_name=name,
+                load_if_exists=True,
+                direction="maximize" if maximise else "minimize",
+                sampler=_make("samplers", *sampler, seed=seed),
+                pruner=_make("pruners", *pruner) if pruner is not None else optuna.pruners.NopPruner(),
+            )
+        return cls(space, trials, study, {each: _distribution(dimension) for each, dimension in space.items()})
+
+    def draw(self, number: int) -> Values | None:
+        """See `Sampler`."""
+        if number >= self.trials:
+            return None
+        trial = self._known(number)
+        if trial is None:
+            trial = self.study.ask(self._distributions)
+            assert trial.number == number, f"the study is at trial {trial.number}, the sweep at {number}"
+            self._trials[number] = trial
+        return tuple((name, _text(dimension, trial.params[name])) for name, dimension in self.space.items())
+
+    def reported(self, number: int, step: int, value: float) -> str:
+        """See `Sampler`."""
+        trial = self._known(number)
+        assert trial is not None, "only trials that were drawn report"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a trial that was started again reports a step twice: the first counts
+            trial.report(value, step)
+        return f"step {step}: {type(self.study.pruner).__name__} of optuna" if trial.should_prune() else ""
+
+    def ended(self, number: int, value: float | None, pruned: bool) -> None:
+        """See `Sampler`."""
+        trial = self._known(number)
+        if trial is None or self.study.trials[number].state.is_finished():
+            return
+        if pruned:
+            self.study.tell(trial, state=TrialState.PRUNED)
+        elif value is None or value != value:
+            self.study.tell(trial, state=TrialState.FAIL)
+        else:
+            self.study.tell(trial, value)
+        self._trials.pop(number, None)
+
+    def _known(self, number: int) -> Trial | None:
+        """A trial that the study has, from this session or an earlier one."""
+        if number not in self._trials:
+            frozen = self.study.get_trials(deepcopy=False)
+            if number >= len(frozen):
+                return None
+            self._trials[number] = Trial(self.study, frozen[number]._trial_id)
+        return self._trials[number]
+
+
+def _distribution(dimension: Dimension) -> BaseDistribution:
+    if isinstance(dimension, Choice):
+        return CategoricalDistribution(dimension.words)
+    if dimension.whole:
+        return IntDistribution(int(dimension.low), int(dimension.high), log=dimension.log)
+    return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
+
+
+def _text(dimension: Dimension, value: Any) -> str:
+    return str(value) if isinstance(dimension, Choice) else dimension.text(value)
+
+
+def _known(kind: str) -> list[str]:
+    module = getattr(optuna, kind)
+    base = optuna.samplers.BaseSampler if kind == "samplers" else optuna.pruners.BasePruner
+    return [name for name in module.__all__ if _is_kind(module, name, base)]
+
+
+def _is_kind(module: ModuleType, name: str, base: type) -> bool:
+    each = getattr(module, name)
+    return inspect.isclass(each) and issubclass(each, base) and not inspect.isabstract(each)
+
+
+def _make(kind: str, name: str, options: Options, **also: Any) -> Any:
+    made = getattr(getattr(optuna, kind), name)
+    known = inspect.signature(made).parameters
+    # What it does not take cannot be given: not every sampler draws by chance.
+    arguments = {**{each: value for each, value in also.items() if each in known}, **options}
+    try:
+        return made(**arguments)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"optuna's {name}: {error}") from error

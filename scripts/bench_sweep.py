@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Hundreds of small trials: Ray Tune, Optuna's threads, joblib's processes, and ecoshare; makespan and peak memory.
+
+The same 300 trials of three small models (as in Salus' experiment, Yu and Chowdhury, MLSys 2020, 5.2), two at a time,
+each with one thread: long ones of 500 iterations, and short ones of 20. All losses must be equal to the bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarking import Figure, main, say
+from sweep_ways import needs, run
+
+WAYS = ("ray", "optuna", "joblib", "ecoshare")
+SIZES = {"long": (300, 500), "short": (300, 20)}
+QUICK = {"short": (24, 20)}
+
+
+def measure(options: argparse.Namespace) -> list[Figure]:
+    """All figures."""
+    figures = []
+    for size, (trials, iterations) in (QUICK if options.quick else SIZES).items():
+        figures += _size(size, trials, iterations)
+    return figures
+
+
+def _size(size: str, trials: int, iterations: int) -> list[Figure]:
+    figures, wall_s = [], {}
+    losses: set[tuple[float, ...]] = set()
+    for way in WAYS:
+        if missing := needs(way):
+            figures.append(Figure(f"{size}: makespan, {way}", None, "s", note=f"{missing} is not installed"))
+            continue
+        spent = run(way, trials, iterations)
+        losses.add(spent.losses)
+        wall_s[way] = spent.wall_s
+        say(f"{size}, {way}: {spent.wall_s:.1f} s, {spent.peak_bytes / 2**20:.0f} MiB")
+        figures.append(Figure(f"{size}: makespan, {way}", spent.wall_s, "s", note=f"{trials} trials"))
+        figures.append(Figure(f"{size}: peak memory, {way}", spent.peak_bytes / 2**20, "MiB"))
+    figures.append(Figure(f"{size}: different results", len(losses) - 1.0, "", "<= 0"))
+    wanted = {"ray": ">= 10" if size == "short" else ">= 1.3", "joblib": ">= 1"}
+    for other in ("ray", "optuna", "joblib"):
+        if other in wall_s:
+            ratio = wall_s[other] / wall_s["ecoshare"]
+            figures.append(Figure(f"{size}: {other} / ecoshare", ratio, "x", wanted.get(other, "")))
+    return figures
+
+
+if __name__ == "__main__":
+    main("sweep", __doc__, measure)

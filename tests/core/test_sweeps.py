@@ -1,0 +1,221 @@
+"""Sweeps in the core: trials are drawn one by one, never too many at once, and those that do badly end early."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from ecoshare.advise.outlook import foresee
+from ecoshare.core.commands import AskOutlook, AskSampler, Command, KillJob, StartJob
+from ecoshare.core.events import (
+    SCHEMA,
+    Config,
+    Device,
+    Done,
+    Event,
+    Exhausted,
+    Foreseen,
+    Halting,
+    JobArrived,
+    JobExited,
+    JobSpec,
+    Outcome,
+    Past,
+    Reported,
+    RunOpened,
+    StopRequested,
+    SweepOpened,
+    SweepSpec,
+    Usage,
+)
+from ecoshare.core.fit import SPARE
+from ecoshare.core.halting import LEAST_COMPLETED, rule
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import JobState
+
+GIB = 1 << 30
+
+
+class World:
+    """One device, a sampler of so many trials, and trials that report their quality once a step."""
+
+    def __init__(self, sweep: SweepSpec, trials: int, places: int = 4, policy: str = "fair", seed: int = 0) -> None:
+        self.core, self.dice, self.trials = Scheduler(), random.Random(seed), trials
+        self.events: list[Event] = []
+        self.commands: list[list[Command]] = []
+        self.running: dict[str, int] = {}
+        self.quality: dict[str, float] = {}
+        self.steps: Counter[str] = Counter()
+        self.most_live = 0
+        self.asked: list[AskSampler] = []
+        self.tell(RunOpened(0.0, SCHEMA, Config(policy, 1, places), (Device("cpu", "here", 16 * GIB),)))
+        self.tell(SweepOpened(0.0, sweep))
+
+    def tell(self, event: Event) -> None:
+        commands = self.core.handle(event)
+        self.events.append(event)
+        self.commands.append(commands)
+        for command in commands:
+            match command:
+                case AskSampler():
+                    self.asked.append(command)
+                case StartJob():
+                    self.running[command.job] = command.attempt
+                    self.tell(Done(0.0, command.id))
+                case KillJob():
+                    outcome = Outcome.PRUNED if command.pruned else Outcome.STOPPED
+                    self.end(command.job, outcome, command.reason)
+                case _:
+                    if type(command).__name__ == "OpenLane":
+                        self.tell(Done(0.0, command.id))
+
+    def end(self, job: str, outcome: Outcome, reason: str = "") -> None:
+        self.tell(JobExited(0.0, job, self.running.pop(job), outcome, 0, reason, Usage()))
+
+    def answer(self) -> None:
+        command = self.asked.pop(0)
+        if command.number >= self.trials:
+            self.tell(Exhausted(0.0, command.id))
+            return
+        name = f"s.{command.number:04d}"
+        self.quality[name] = self.dice.random()
+        self.tell(JobArrived(0.0, JobSpec(name, "c", sweep=command.sweep, retries=1), command.id))
+
+    def go_on(self, steps: int) -> None:
+        """One of what can happen next, by chance, until nothing is left."""
+        while self.asked or self.running:
+            live = [job for job in self.core.jobs.values() if not job.state.ended]
+            self.most_live = max(self.most_live, len(live) + len(self.asked))
+            if self.asked and (not self.running or self.dice.random() < 0.5):
+                self.answer()
+                continue
+            job = self.dice.choice(sorted(self.running))
+            if self.dice.random() < 0.02:
+                self.end(job, Outcome.FAILED, "by chance")
+                continue
+            self.steps[job] += 1
+            if self.steps[job] > steps:
+                self.end(job, Outcome.COMPLETED)
+            else:
+                self.tell(Reported(0.0, job, self.steps[job], self.quality[job] + 1.0 / self.steps[job]))
+
+
+@pytest.mark.parametrize("policy", ["fair", "fifo", "srtf", "energy"])
+@pytest.mark.parametrize("seed", range(5))
+def test_every_trial_is_drawn_once_and_ends_and_never_too_many_are_there(policy: str, seed: int) -> None:
+    world = World(SweepSpec("s", 7), 60, policy=policy, seed=seed)
+    world.go_on(3)
+    assert sorted(world.core.jobs) == [f"s.{number:04d}" for number in range(60)]
+    assert all(job.state.ended for job in world.core.jobs.values())
+    assert world.most_live == 7
+    assert world.core.live_jobs == world.core.open_sweeps == 0
+
+
+@pytest.mark.parametrize("halting", [Halting("asha", 1, 3), Halting("median", 2)], ids=["asha", "median"])
+def test_early_stopping_spares_work_and_keeps_the_best(halting: Halting) -> None:
+    world = World(SweepSpec("s", 4, halting=halting), 200, seed=3)
+    world.go_on(27)
+    states = Counter(job.state for job in world.core.jobs.values())
+    assert states[JobState.PRUNED] > 80
+    done = sum(min(steps, 27) for steps in world.steps.values())
+    assert done < 0.6 * 200 * 27
+    ordered = sorted(world.quality, key=world.quality.__getitem__)
+    kept = [name for name in ordered[:3] if world.core.jobs[name].state is not JobState.PRUNED]
+    assert kept, "the three best trials were all ended early"
+
+
+def test_a_log_replays_to_the_same_decisions() -> None:
+    world = World(SweepSpec("s", 5, halting=Halting("asha")), 50, seed=5)
+    world.go_on(9)
+    again = Scheduler()
+    assert [again.handle(event) for event in world.events] == world.commands
+
+
+def test_a_stop_draws_no_more() -> None:
+    world = World(SweepSpec("s", 3), 50)
+    for _ in range(3):
+        world.answer()
+    world.tell(StopRequested(0.0, at_once=False))
+    assert not world.asked and world.core.open_sweeps == 0
+    assert {job.state for job in world.core.jobs.values()} == {JobState.CANCELLED}
+
+
+def test_larger_values_can_be_the_better_ones() -> None:
+    world = World(SweepSpec("s", 4, maximise=True, halting=Halting("asha")), 4)
+    for _ in range(4):
+        world.answer()
+    for number, value in enumerate((0.9, 0.8, 0.95)):
+        world.tell(Reported(0.0, f"s.000{number}", 1, value))
+    states = [world.core.jobs[f"s.000{number}"].state for number in range(3)]
+    assert states == [JobState.RUNNING, JobState.PRUNED, JobState.RUNNING]
+
+
+def test_a_sampler_with_a_rule_of_its_own_has_the_last_word() -> None:
+    world = World(SweepSpec("s", 2), 2)
+    world.answer()
+    world.tell(Reported(0.0, "s.0000", 1, 0.5, halt="step 1: MedianPruner of optuna"))
+    job = world.core.jobs["s.0000"]
+    assert job.state is JobState.PRUNED and "MedianPruner" in job.history[-1].cause
+
+
+def test_a_sweep_that_goes_on_knows_what_its_trials_have_reported() -> None:
+    past = tuple(Past(f"s.{number:04d}", True, (0.1,)) for number in range(9))
+    world = World(SweepSpec("s", 1, halting=Halting("asha"), drawn=9, past=past), 10)
+    assert world.asked[0].number == 9
+    world.answer()
+    world.tell(Reported(0.0, "s.0009", 1, 0.2))
+    assert world.core.jobs["s.0009"].state is JobState.PRUNED
+
+
+def test_a_value_that_is_no_number_is_the_worst() -> None:
+    for name in ("asha", "median"):
+        halting = rule(Halting(name))
+        for number in range(max(3, LEAST_COMPLETED)):
+            halting.told(f"t{number}", 1, 1.0)
+            halting.ended(f"t{number}", completed=True)
+        assert halting.told("bad", 1, float("nan"))
+        assert not halting.told("good", 1, 0.5)
+
+
+def test_a_trial_that_is_started_again_counts_once() -> None:
+    halting = rule(Halting("asha", reduction=2))
+    for _ in range(3):
+        halting.told("a", 1, 0.1)
+    assert not halting.told("b", 1, 0.05)
+    assert halting.told("c", 1, 0.2)
+    spec = replace(SweepSpec("s", 1), halting=Halting("median"))
+    assert spec.halting is not None and not rule(spec.halting).told("a", 1, 9.0)
+
+
+def short_trials(threads: int, cpu_s: float) -> list[str]:
+    """Who runs beside each other once the first of a class that is too short to be measured is over."""
+    core, started = Scheduler(), list[str]()
+    device = Device("cpu", "here", 16 * GIB, threads=threads)
+    commands = core.handle(RunOpened(0.0, SCHEMA, Config("energy", 4, 4, profile=True), (device,)))
+    commands = [each for command in commands for each in core.handle(Done(0.0, command.id))]
+    for number in range(4):
+        commands += core.handle(JobArrived(0.0, JobSpec(f"s.000{number}", "c", sweep="s", iterations=10)))
+    usage = Usage(iterations=10, held_s=1.0, span_s=1.0, cpu_s=cpu_s, peak_bytes=GIB)
+    while commands:
+        command = commands.pop(0)
+        match command:
+            case StartJob():
+                commands += core.handle(Done(0.0, command.id))
+                started.append(command.job)
+                if command.job == "s.0000":
+                    assert started == ["s.0000"], "the first has all memory until it is known what it takes"
+                    commands += core.handle(JobExited(1.0, command.job, 1, Outcome.COMPLETED, 0, "", usage))
+            case AskOutlook():
+                pairs, prices = foresee(command, 0.4, 0.35)
+                commands += core.handle(Foreseen(1.0, command.id, pairs, prices))
+    assert core.jobs["s.0001"].demand.peak_bytes == SPARE * GIB
+    return started[1:]
+
+
+def test_trials_too_short_to_be_measured_go_by_what_the_first_has_taken() -> None:
+    """If it failed, a sweep of one-thread trials would leave all processors but one idle."""
+    assert len(short_trials(threads=4, cpu_s=1.0)) == 3, "each keeps one of four busy"
+    assert len(short_trials(threads=4, cpu_s=4.0)) < 3, "each keeps them all busy, as is known a moment later"

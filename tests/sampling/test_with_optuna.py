@@ -1,0 +1,89 @@
+"""Optuna itself, asked and told by numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from ecoshare.sampling import with_optuna
+from ecoshare.sampling.space import Choice, Range
+from ecoshare.sampling.with_optuna import OptunaSampler
+
+SPACE = {"x": Range(-4.0, 4.0), "n": Range(1, 8, whole=True), "kind": Choice(("good", "bad"))}
+
+
+def opened(path: Path, sampler: str = "TPESampler", pruner: str | None = None) -> OptunaSampler:
+    chosen = (pruner, {"n_startup_trials": 2}) if pruner is not None else None
+    return OptunaSampler.open(path, "s", SPACE, 60, False, (sampler, {}), chosen, seed=1)
+
+
+def loss(values: dict[str, str]) -> float:
+    return (float(values["x"]) - 1.0) ** 2 + (3.0 if values["kind"] == "bad" else 0.0)
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    """If it failed, what trials have reported would not reach the study."""
+    sampler = opened(tmp_path / "study.log")
+    losses = []
+    for number in range(60):
+        values = dict(sampler.draw(number) or ())
+        losses.append(loss(values))
+        sampler.ended(number, losses[-1], pruned=False)
+    assert sampler.draw(60) is None
+    assert sum(losses[40:]) / 20 < 0.5 * sum(losses[:20]) / 20
+    assert min(losses) == sampler.study.best_value
+
+
+def test_a_study_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
+    first = opened(tmp_path / "study.log")
+    for number in range(5):
+        first.draw(number)
+    drawn = first.draw(4)
+    first.ended(0, 1.0, pruned=False)
+    first.ended(1, None, pruned=False)
+    first.ended(2, 3.0, pruned=True)
+    again = opened(tmp_path / "study.log")
+    assert again.draw(4) == drawn, "the trial that was under way has other values now"
+    again.ended(0, 7.0, pruned=False)  # told twice, by a session that did not know
+    again.ended(4, 2.0, pruned=False)
+    states = [trial.state for trial in again.study.trials]
+    done, failed, pruned, runs = TrialState.COMPLETE, TrialState.FAIL, TrialState.PRUNED, TrialState.RUNNING
+    assert states == [done, failed, pruned, runs, done]
+    assert again.study.trials[0].value == 1.0
+    again.draw(5)
+    assert len(again.study.trials) == 6
+
+
+def test_its_pruner_ends_trials(tmp_path: Path) -> None:
+    sampler = opened(tmp_path / "study.log", pruner="MedianPruner")
+    for number in range(6):
+        sampler.draw(number)
+    for number in range(4):
+        assert not sampler.reported(number, 1, 1.0)
+        sampler.ended(number, 1.0, pruned=False)
+    assert not sampler.reported(4, 1, 0.5)
+    assert "MedianPruner" in sampler.reported(5, 1, 9.0)
+    assert sampler.reported(5, 1, 9.0), "a trial that was started again reports a step once more"
+
+
+def test_names_that_optuna_does_not_have() -> None:
+    with_optuna.check("samplers", "TPESampler")
+    with_optuna.check("pruners", "HyperbandPruner")
+    with pytest.raises(ValueError, match="has no sampler 'TPSampler'; did you mean 'TPESampler'"):
+        with_optuna.check("samplers", "TPSampler")
+    with pytest.raises(ValueError, match="has no pruner 'BasePruner'"):
+        with_optuna.check("pruners", "BasePruner")
+
+
+def test_options_that_a_sampler_does_not_take(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"optuna's TPESampler: .*nonsense"):
+        OptunaSampler.open(tmp_path / "a", "s", SPACE, 9, False, ("TPESampler", {"nonsense": 1}), None, 0)
+
+
+def test_optuna_is_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opened(tmp_path / "study.log").draw(0)
+    assert optuna.logging.get_verbosity() == optuna.logging.ERROR
+    assert capsys.readouterr() == ("", "")
