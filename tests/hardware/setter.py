@@ -6,6 +6,7 @@ Prints the guard's process number whenever there is a new guard.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import random
 import sys
 import tempfile
@@ -16,9 +17,12 @@ from ecoshare.hardware.control import Control
 from ecoshare.hardware.state import StateFolder
 from ecoshare.runtime.guard import Guard
 
+LONGEST_S = 60.0
+
 
 async def main(uuid: str, seed: int) -> None:
     """Claim, set a few times, put back, and again, until stdin is closed."""
+    faulthandler.dump_traceback_later(LONGEST_S, exit=True)  # nobody waits for one that is stuck
     draw = random.Random(seed)
     told = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), told.set()), daemon=True).start()
@@ -27,6 +31,7 @@ async def main(uuid: str, seed: int) -> None:
     keeping = asyncio.create_task(guard.keep())
     showing = asyncio.create_task(show(guard))
     while not told.is_set():
+        assert not showing.done(), showing
         control = await asyncio.to_thread(Control, uuid, "gpu", "GPU", StateFolder.of_this_user(), True)
         specs = control.specs
         for _ in range(draw.randint(1, 4)):

@@ -36,7 +36,9 @@ def start(driver: FakeDriver, folder: Path, seed: int) -> tuple[subprocess.Popen
         text=True,
     )
     assert process.stdout is not None
-    guard = int(process.stdout.readline())
+    told = process.stdout.readline()
+    assert told, process.communicate()
+    guard = int(told)
     until_s = time.monotonic() + 20
     while driver.gpu(0).settings() == BEFORE:
         assert time.monotonic() < until_s and process.poll() is None, process.communicate()
