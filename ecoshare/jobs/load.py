@@ -117,13 +117,14 @@ def _sweep_mistakes(job: Mapping, name: Scalar, where: str, document: Document) 
         what = f"a sweep's name has up to {longest} characters, since its trials' names are longer"
         yield document.source.mistake(name.start, f"{where}.name", what)
     known = _varied(sweep)
-    args = job.entries["args"][1] if "args" in job.entries else None
-    for place, word in enumerate(args.items if isinstance(args, Sequence) and known else ()):
-        for unknown in sorted(names_in(word.text) - known) if isinstance(word, Scalar) else ():
-            close = get_close_matches(unknown, known, n=1)
-            hint = f"did you mean '{{{close[0]}}}'?" if close else f"it varies {', '.join(sorted(known))}"
-            what = f"{quoted('{' + unknown + '}')} is nothing that the sweep varies; {hint}"
-            yield document.source.mistake(word.start, f"{where}.args[{place}]", what)
+    for key in ("args", "resume_args"):
+        words = job.entries[key][1] if key in job.entries else None
+        for place, word in enumerate(words.items if isinstance(words, Sequence) and known else ()):
+            for unknown in sorted(names_in(word.text) - known) if isinstance(word, Scalar) else ():
+                close = get_close_matches(unknown, known, n=1)
+                hint = f"did you mean '{{{close[0]}}}'?" if close else f"it varies {', '.join(sorted(known))}"
+                what = f"{quoted('{' + unknown + '}')} is nothing that the sweep varies; {hint}"
+                yield document.source.mistake(word.start, f"{where}.{key}[{place}]", what)
 
 
 def _varied(sweep: Mapping) -> set[str]:

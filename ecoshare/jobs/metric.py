@@ -9,7 +9,9 @@ from functools import cached_property
 from ecoshare.jobs.quoted import quoted
 
 _PLACE = re.compile(r"\{(:[a-z])?\}")
-_NUMBER = r"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf(?:inity)?|nan))(?![\w.]*\w)"
+_NUMBER = r"([-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf(?:inity)?|nan))"
+_ENDS = r"(?![\w.]*\w)(?!,\d{3}(?!\d))"
+"""Where nothing more of a number can follow: `1x`, `1.2.3` and `1,234` are none."""
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
@@ -35,7 +37,10 @@ class Metric:
             r"\s+".join(re.escape(word) for word in re.split(r"\s+", part))
             for part in _PLACE.sub("\0", self.text).split("\0")
         )
-        return re.compile((r"(?<!\w)" if before[:1].isalnum() else "") + before + r"\s*" + _NUMBER + after, re.I)
+        begins = r"(?<!\w)" if before[:1].isalnum() else ""
+        unit = after[:1].isalnum()
+        ends = after + (r"(?!\w)" if after[-1:].isalnum() else "") if unit else _ENDS + after
+        return re.compile(begins + before + r"\s*" + _NUMBER + ends, re.I)
 
     def find(self, line: str) -> float | None:
         """The last number in a line that stands where the pattern says; None where there is none."""

@@ -49,6 +49,9 @@ def show(run: Path, job: str | None, as_json: bool) -> None:
     folder = RunFolder.open(run)
     summary = read(folder).summary
     known = [each["name"] for each in summary["jobs"]]
+    if job in {sweep["name"] for sweep in summary["sweeps"]}:
+        trials = [each["name"] for each in summary["jobs"] if each["sweep"] == job]
+        raise UsageError(f"{job} is a sweep; name one of its trials", listed(trials))
     if job is not None and job not in known:
         raise UsageError(f"{run} has no job {job!r}", _remedy(job, known))
     # As it was logged: what `read` adds to the log of a run that was cut off was never decided on.

@@ -159,15 +159,16 @@ def _sweeps(data: RunData) -> list[dict[str, Any]]:
     return found
 
 
-def _best(trial: dict[str, Any], sweep: dict[str, Any]) -> dict[str, str]:
-    return {
-        "trial": trial["name"],
-        metric_name(sweep): number(trial["value"]),
-        **{f"{name} ": value for name, value in trial["values"].items()},  # a blank: no name of ours is hidden by it
-        "steps": str(trial["steps"]),
-        "JCT": _duration(trial["jct_s"]),
-        "energy": _energy(trial["energy"]),
-    }
+def _best(trial: dict[str, Any], sweep: dict[str, Any]) -> list[tuple[str, str]]:
+    """Its cells with their columns: names of the user's may be those of ours."""
+    return [
+        ("trial", trial["name"]),
+        (metric_name(sweep), number(trial["value"])),
+        *trial["values"].items(),
+        ("steps", str(trial["steps"])),
+        ("JCT", _duration(trial["jct_s"])),
+        ("energy", _energy(trial["energy"])),
+    ]
 
 
 def _decisions(data: RunData) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ecoshare.core.commands import Command
-from ecoshare.core.events import Event, JobExited, Outcome, Usage
+from ecoshare.core.commands import Command, StartJob
+from ecoshare.core.events import Event, JobExited, Outcome, Reported, Usage
+from ecoshare.jobs import metric
 from ecoshare.lane import records, trace
 from ecoshare.measure import samples
 from ecoshare.measure.energy import Rate, account
@@ -18,9 +19,10 @@ from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.report.rundata import RunData
 from ecoshare.report.summary import summarise
-from ecoshare.report.sweeps import with_trials
+from ecoshare.report.sweeps import reported, with_trials
 from ecoshare.runtime import log
 from ecoshare.runtime.folder import RunFolder, read_json
+from ecoshare.runtime.metrics import values_of
 
 
 def read(folder: RunFolder) -> RunData:
@@ -84,16 +86,28 @@ def _rate(profile: Profile) -> Rate | None:
     )
 
 
-def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Event | Command]) -> list[JobExited]:
-    """Ends that are on the disk and not in the log: the controller was killed between the two."""
+def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Event | Command]) -> list[Event]:
+    """Ends that are on the disk and not in the log, and what trials said last: the controller was killed in between."""
     logged = {(entry.job, entry.attempt) for entry in entries if isinstance(entry, JobExited)}
+    begun = {entry.job: entry.attempt for entry in entries if isinstance(entry, StartJob)}
+    told = {job: len(values) for job, values in reported(entries).items()}
     last_s = max((entry.at_s for entry in entries if not isinstance(entry, Command)), default=0.0)
-    return [
-        JobExited(last_s, end.job, end.attempt, Outcome(end.outcome), end.exit_code, end.reason, Usage(**end.usage))
-        for job in plan["jobs"]
-        for end in records.read(folder.job(job["name"]))
-        if (end.job, end.attempt) not in logged
-    ]
+    found: list[Event] = []
+    for job in plan["jobs"]:
+        own = folder.job(job["name"])
+        for end in records.read(own):
+            if (end.job, end.attempt) in logged or end.attempt < begun.get(end.job, 0):
+                continue
+            if job.get("metric") is not None:
+                values = values_of(metric.read(job["metric"]), own, end.attempt)
+                found += [
+                    Reported(last_s, end.job, step, value)
+                    for step, value in enumerate(values, start=1)
+                    if step > told.get(end.job, 0)
+                ]
+            outcome, usage = Outcome(end.outcome), Usage(**end.usage)
+            found.append(JobExited(last_s, end.job, end.attempt, outcome, end.exit_code, end.reason, usage))
+    return found
 
 
 def _is_live(folder: RunFolder) -> bool:

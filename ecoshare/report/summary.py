@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -203,7 +204,7 @@ def _trial(job: dict[str, Any], told: Sequence[tuple[float, float]]) -> dict[str
     return {
         "sweep": job.get("sweep"),
         "values": job.get("values") or {},
-        "value": told[-1][1] if told else None,
+        "value": told[-1][1] if told and math.isfinite(told[-1][1]) else None,
         "steps": len(told),
     }
 
@@ -262,11 +263,11 @@ def outcomes(summary: Mapping[str, Any]) -> dict[str, str]:
     """The state of each job of the file by the summary's `jobs` and `sweeps`.
 
     A sweep is completed where any of its trials is through: what it is for is its best trial, and that others fail is
-    part of it. Where trials were cut off, more was to come.
+    part of it. Where trials were cut off, or not all were drawn, more was to come.
     """
     found = {job["name"]: job["state"] for job in summary["jobs"] if job["sweep"] is None}
     for sweep in summary["sweeps"]:
-        states = sweep["states"]
+        states = [*([] if sweep["exhausted"] else ["cancelled"]), *sweep["states"]]
         found[sweep["name"]] = next((each for each in ("cancelled", "completed") if each in states), "failed")
     return found
 

@@ -51,12 +51,12 @@ def sweeps(
     """
     if not plan.get("sweeps"):
         return []
-    told, errors = reported(entries), _errors(entries)
+    told, over = reported(entries), _exhausted(entries)
     own: dict[str, list[dict[str, Any]]] = {sweep["name"]: [] for sweep in plan["sweeps"]}
     for job in jobs:
         if job["sweep"] is not None:
             own[job["sweep"]].append(job)
-    return [_sweep(sweep, own[sweep["name"]], told, account, errors) for sweep in plan["sweeps"]]
+    return [_sweep(sweep, own[sweep["name"]], told, account, over) for sweep in plan["sweeps"]]
 
 
 def _sweep(
@@ -64,7 +64,7 @@ def _sweep(
     trials: list[dict[str, Any]],
     told: Mapping[str, Sequence[tuple[float, float]]],
     account: Account,
-    errors: Mapping[str, str],
+    over: Mapping[str, str],
 ) -> dict[str, Any]:
     began_s = min((trial["arrival_s"] for trial in trials if trial["arrival_s"] is not None), default=0.0)
     ended_s = max((trial["finish_s"] for trial in trials if trial["finish_s"] is not None), default=None)
@@ -77,6 +77,7 @@ def _sweep(
         "metric": sweep["metric"],
         "goal": sweep["goal"],
         "trials": sweep["trials"],
+        "exhausted": sweep["name"] in over,
         "states": dict(Counter(trial["state"] for trial in trials)),
         "best": [_best(trial) for trial in ranked(trials, sweep["goal"])[:MOST_BEST]],
         "energy": {"value_j": sum(each["value_j"] for each in own), "source": own[0]["source"]} if own else None,
@@ -85,23 +86,23 @@ def _sweep(
         "target_trial": which,
         "target_s": reached_s - began_s if reached_s is not None else None,
         "target_energy_j": all_spent_j(account, [(began_s, reached_s)]) if reached_s is not None else None,
-        "error": errors.get(sweep["name"]),
+        "error": over.get(sweep["name"]) or None,
     }
 
 
-def _errors(entries: Iterable[Event | Command]) -> dict[str, str]:
-    """Why a sampler had no more, by sweep, where it has failed."""
+def _exhausted(entries: Iterable[Event | Command]) -> dict[str, str]:
+    """The sweeps whose sampler has no more, and why where it has failed."""
     asked: dict[int, str] = {}
-    errors: dict[str, str] = {}
+    over: dict[str, str] = {}
     for entry in entries:
         match entry:
             case RunOpened():
                 asked.clear()  # a resumed run counts its commands anew
             case AskSampler():
                 asked[entry.id] = entry.sweep
-            case Exhausted() if entry.error:
-                errors[asked[entry.command]] = entry.error
-    return errors
+            case Exhausted():
+                over[asked[entry.command]] = entry.error or over.get(asked[entry.command], "")
+    return over
 
 
 def ranked(trials: Iterable[dict[str, Any]], goal: str) -> list[dict[str, Any]]:

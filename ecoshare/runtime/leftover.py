@@ -6,14 +6,17 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from ecoshare.core.commands import StartJob
-from ecoshare.core.events import Before, JobArrived, JobSpec, Outcome, Past, Reported
+from ecoshare.core.events import Before, JobArrived, JobExited, JobSpec, Outcome, Past, Reported
+from ecoshare.core.states import JobState
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane import records
+from ecoshare.policy_names import packs
 from ecoshare.runtime import log
 from ecoshare.runtime.folder import RunFolder
+from ecoshare.runtime.metrics import values_of
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned import PlannedJob
-from ecoshare.runtime.sweeps import PlannedSweep
+from ecoshare.runtime.sweeps import EndedTrial, PlannedSweep
 
 
 @dataclass(slots=True)
@@ -21,14 +24,16 @@ class _Told:
     """What the log tells.
 
     Attributes:
-        attempts: By job, that were started.
+        caps: By job and attempt, most bytes that it might have.
         trials: That were drawn, by sweep.
         values: That trials have reported in their last attempt.
+        ended: Attempts whose end is logged, and with it all that they have reported.
     """
 
-    attempts: dict[str, int] = field(default_factory=dict)
+    caps: dict[str, dict[int, int]] = field(default_factory=dict)
     trials: dict[str, dict[str, JobSpec]] = field(default_factory=dict)
     values: dict[str, list[float]] = field(default_factory=dict)
+    ended: set[tuple[str, int]] = field(default_factory=set)
 
 
 def leftover(plan: Plan, folder: RunFolder) -> Plan | None:
@@ -37,26 +42,40 @@ def leftover(plan: Plan, folder: RunFolder) -> Plan | None:
     None where nothing is. A stop that was asked for is no finish; neither is a failure that is to be tried again.
     """
     told = _told(folder)
-    jobs = [_again(job, told, folder) for job in plan.jobs]
+    largest_bytes = plan.memory_bytes // (1 if packs(plan.policy) else plan.lanes)
+    jobs = [_again(job, told, folder, largest_bytes) for job in plan.jobs]
     sweeps = []
     for sweep in plan.sweeps:
         drawn = told.trials.get(sweep.name, {})
         trials = [sweep.trial(trial_number(name), spec.values) for name, spec in drawn.items()]
-        left = {trial.spec.name: _again(trial, told, folder) for trial in trials}
+        left = {trial.spec.name: _again(trial, told, folder, largest_bytes) for trial in trials}
         jobs += left.values()
         if len(drawn) < sweep.options.count or any(left.values()):
-            past = tuple(
-                Past(name, _completed(folder, name), tuple(told.values.get(name, ())))
-                for name, again in left.items()
-                if again is None
-            )
-            sweeps.append(_going_on(sweep, len(drawn), past))
+            ended = [_ended(trial, told, folder) for trial in trials if left[trial.spec.name] is None]
+            sweeps.append(_going_on(sweep, 1 + max(map(trial_number, drawn), default=-1), ended))
     unfinished = tuple(job for job in jobs if job is not None)
     return replace(plan, jobs=unfinished, sweeps=tuple(sweeps)) if unfinished or sweeps else None
 
 
-def _going_on(sweep: PlannedSweep, drawn: int, past: tuple[Past, ...]) -> PlannedSweep:
-    return replace(sweep, spec=replace(sweep.spec, drawn=drawn, past=past))
+def _going_on(sweep: PlannedSweep, drawn: int, ended: list[tuple[JobState, Past]]) -> PlannedSweep:
+    past = tuple(each for _, each in ended)
+    over = tuple(EndedTrial(each.name, state, each.values[-1] if each.values else None) for state, each in ended)
+    return replace(sweep, spec=replace(sweep.spec, drawn=drawn, past=past), ended=over)
+
+
+def _ended(trial: PlannedJob, told: _Told, folder: RunFolder) -> tuple[JobState, Past]:
+    """What became of a trial that is over.
+
+    What it said last may be in no log: the controller was killed before it had read that.
+    """
+    name = trial.spec.name
+    last = records.read(folder.job(name))[-1]
+    values = told.values.get(name, [])
+    if trial.metric is not None and (name, last.attempt) not in told.ended:
+        values = values_of(trial.metric, folder.job(name), last.attempt)
+    states = {Outcome.COMPLETED.value: JobState.COMPLETED, Outcome.PRUNED.value: JobState.PRUNED}
+    state = states.get(last.outcome, JobState.FAILED)
+    return state, Past(name, state is JobState.COMPLETED, tuple(values))
 
 
 def _told(folder: RunFolder) -> _Told:
@@ -64,28 +83,30 @@ def _told(folder: RunFolder) -> _Told:
     for entry in log.read(folder.events):
         match entry:
             case StartJob():
-                told.attempts[entry.job] = entry.attempt
+                told.caps.setdefault(entry.job, {})[entry.attempt] = entry.cap_bytes
                 told.values.pop(entry.job, None)
             case JobArrived() if entry.job.sweep:
                 told.trials.setdefault(entry.job.sweep, {})[entry.job.name] = entry.job
             case Reported():
                 told.values.setdefault(entry.job, []).append(entry.value)
+            case JobExited():
+                told.ended.add((entry.job, entry.attempt))
     return told
 
 
-def _completed(folder: RunFolder, name: str) -> bool:
-    return any(end.outcome == Outcome.COMPLETED.value for end in records.read(folder.job(name)))
+def _again(job: PlannedJob, told: _Told, folder: RunFolder, largest_bytes: int) -> PlannedJob | None:
+    """The job with what is known of its attempts; None where it has finished.
 
-
-def _again(job: PlannedJob, told: _Told, folder: RunFolder) -> PlannedJob | None:
-    """The job with what is known of its attempts; None where it has finished."""
+    An attempt that ran out of memory was no failure of the job's unless it had all that there is.
+    """
     name = job.spec.name
-    ends = records.read(folder.job(name))
+    ends, caps = records.read(folder.job(name)), told.caps.get(name, {})
     outcomes = Counter(Outcome(end.outcome) for end in ends)
-    memory = outcomes[Outcome.OUT_OF_MEMORY]
-    failures = outcomes[Outcome.FAILED] + outcomes[Outcome.CRASHED] + outcomes[Outcome.TIMED_OUT] + max(0, memory - 1)
+    short = [end for end in ends if end.outcome == Outcome.OUT_OF_MEMORY.value]
+    whole = sum(caps.get(end.attempt, 0) >= largest_bytes for end in short)
+    failures = outcomes[Outcome.FAILED] + outcomes[Outcome.CRASHED] + outcomes[Outcome.TIMED_OUT] + whole
     if outcomes[Outcome.COMPLETED] or outcomes[Outcome.PRUNED] or failures > job.spec.retries:
         return None
-    attempts = max([told.attempts.get(name, 0), *(end.attempt for end in ends)])
-    before = Before(attempts, failures, out_of_memory=memory > 0)
+    attempts = max([0, *caps, *(end.attempt for end in ends)])
+    before = Before(attempts, failures, out_of_memory=bool(short))
     return replace(job, spec=replace(job.spec, before=before))

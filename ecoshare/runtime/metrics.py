@@ -13,6 +13,11 @@ _MOST_LINE_BYTES = 1 << 16
 """A longer line is cut: a progress bar may never end its line."""
 
 
+def values_of(metric: Metric, folder: Path, attempt: int) -> list[float]:
+    """All values of an attempt that is over; it is the last of its job."""
+    return MetricReader(metric, folder, attempt).read(over=True)
+
+
 class MetricReader:
     """The values of one attempt, in the order in which it gave them."""
 

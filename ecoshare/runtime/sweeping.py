@@ -78,6 +78,8 @@ class Sweeping:
         """
         self._sweeps[sweep.name] = sweep
         self._samplers[sweep.name] = sweep.sampler(self.folder.path)
+        for trial in sweep.ended:
+            self._over(sweep.name, trial.name, trial.state, trial.value)
 
     @property
     def live(self) -> list[str]:
@@ -92,7 +94,9 @@ class Sweeping:
     def ask(self, command: AskSampler, tasks: asyncio.TaskGroup) -> None:
         """Have the next trial of a sweep drawn: at once, or in a thread where the sampler may take its time."""
         sweep = self._sweeps[command.sweep]
-        if sweep.options.optuna is None:
+        if (error := self.errors.get(sweep.name)) is not None:
+            self.tell(partial(Exhausted, command=command.id, error=error))
+        elif sweep.options.optuna is None:
             self._drawn(command, self._samplers[sweep.name].draw(command.number))
         else:
             tasks.create_task(self._draw(command))
@@ -102,10 +106,14 @@ class Sweeping:
             async with self._one_at_a_time:  # number n of the study is trial n
                 values = await asyncio.to_thread(self._samplers[command.sweep].draw, command.number)
         except Exception as error:  # whatever a sampler of somebody else's raises ends its sweep, not the run
-            self.errors[command.sweep] = f"{type(error).__name__}: {error}"
+            self._failed(command.sweep, error)
             self.tell(partial(Exhausted, command=command.id, error=self.errors[command.sweep]))
         else:
             self._drawn(command, values)
+
+    def _failed(self, sweep: str, error: Exception) -> None:
+        """A sampler has raised: it is asked nothing more, and what runs goes on."""
+        self.errors.setdefault(sweep, f"{type(error).__name__}: {error}")
 
     def _drawn(self, command: AskSampler, values: Values | None) -> None:
         if values is None:
@@ -127,14 +135,25 @@ class Sweeping:
         for value in trial.reader.read(over):
             trial.values.append(value)
             step = len(trial.values)
-            halt = self._samplers[trial.sweep].reported(trial.number, step, value)
+            halt = self._halted(trial, step, value)
             self.tell(partial(Reported, job=name, step=step, value=value, halt=halt))
+
+    def _halted(self, trial: _Trial, step: int, value: float) -> str:
+        if trial.sweep in self.errors:
+            return ""
+        try:
+            return self._samplers[trial.sweep].reported(trial.number, step, value)
+        except Exception as error:
+            self._failed(trial.sweep, error)
+            return ""
 
     def look(self, event: Event, jobs: Mapping[str, Job]) -> None:
         """The core knows of an event now: where a trial has ended by it, its sampler is told."""
         if isinstance(event, JobExited):
             names = [event.job]
-        elif isinstance(event, Refused | StopRequested | JobArrived):  # what waits may end by these, too
+        elif isinstance(event, JobArrived):
+            names = [event.job.name]
+        elif isinstance(event, Refused | StopRequested):  # what waits may end by these, too
             names = list(self._trials)
         else:
             return
@@ -144,14 +163,20 @@ class Sweeping:
 
     def _ended(self, name: str, state: JobState) -> None:
         trial = self._trials.pop(name)
-        self.ended_in[trial.sweep][state] += 1
+        self._over(trial.sweep, name, state, trial.values[-1] if trial.values else None)
+
+    def _over(self, sweep: str, name: str, state: JobState, value: float | None) -> None:
+        self.ended_in[sweep][state] += 1
         if state is JobState.CANCELLED:
             return  # it runs again when the run is gone on with
-        value = trial.values[-1] if trial.values else None
         failed = state is JobState.FAILED
-        self._samplers[trial.sweep].ended(trial.number, None if failed else value, state is JobState.PRUNED)
+        if sweep not in self.errors:
+            try:
+                self._samplers[sweep].ended(trial_number(name), None if failed else value, state is JobState.PRUNED)
+            except Exception as error:
+                self._failed(sweep, error)
         if value is not None and state is JobState.COMPLETED:
-            sign = -1 if self._sweeps[trial.sweep].spec.maximise else 1
-            best = self.best.get(trial.sweep)
+            sign = -1 if self._sweeps[sweep].spec.maximise else 1
+            best = self.best.get(sweep)
             if best is None or sign * value < sign * best[1]:
-                self.best[trial.sweep] = name, value
+                self.best[sweep] = name, value

@@ -8,12 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.core.events import Halting, SweepSpec
+from ecoshare.core.states import JobState
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.schema import Job
 from ecoshare.jobs.sweep import Sweep, filled, names_in, trial_name
 from ecoshare.runtime.planned import PlannedJob
 from ecoshare.sampling.sampler import Grid, Random, Sampler
 from ecoshare.sampling.space import Choice, Dimension, Values
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTrial:
+    """A trial of an earlier session of the run, with the last value that it reported."""
+
+    name: str
+    state: JobState
+    value: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +34,13 @@ class PlannedSweep:
         template: What its trials have in common.
         options: As in the file.
         spec: What the core must know of it.
+        ended: Its trials of earlier sessions that need not run again.
     """
 
     template: PlannedJob
     options: Sweep
     spec: SweepSpec
+    ended: tuple[EndedTrial, ...] = ()
 
     @property
     def name(self) -> str:
@@ -39,7 +51,7 @@ class PlannedSweep:
         """One of its trials; their numbers count from 0."""
         job, text = self.template.source, dict(values)
         name = trial_name(self.name, number, self.options.count)
-        used = set().union(*map(names_in, (*job.args, *job.env.values())))
+        used = set().union(*map(names_in, (*job.args, *job.resume_args, *job.env.values())))
         changes = {
             "name": name,
             "args": (

@@ -35,7 +35,8 @@ class Viewing:
 
     def run(self, at_s: float, warm: bool) -> RunView:
         """All jobs of the file, and of the trials those that have arrived and not ended."""
-        trials = (self.sweeping.jobs[name] for name in self.sweeping.live if name not in self._own)
+        own = {job.spec.name for job in self.plan.jobs}
+        trials = (self.sweeping.jobs[name] for name in self.sweeping.live if name not in own)
         return RunView(
             at_s=at_s,
             jobs=tuple(self._job(job) for job in (*self.plan.jobs, *trials)),
@@ -43,10 +44,6 @@ class Viewing:
             stopping=self.core.stopping,
             warm=warm,
         )
-
-    @property
-    def _own(self) -> set[str]:
-        return {job.spec.name for job in self.plan.jobs}
 
     def _sweep(self, name: str) -> SweepView:
         sweep = next(each for each in self.plan.sweeps if each.name == name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import warnings
 from collections.abc import Mapping
@@ -51,6 +52,7 @@ class OptunaSampler:
     study: optuna.Study
     _distributions: dict[str, BaseDistribution] = field(default_factory=dict)
     _trials: dict[int, Trial] = field(default_factory=dict)
+    _over: bool = False
 
     @classmethod
     def open(
@@ -73,6 +75,9 @@ class OptunaSampler:
             ValueError: The options are not as these want them.
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
+        path = path.resolve()  # the journal's lock is a link to it
+        # A killed session may have left the lock, and nobody else writes: the run's log is locked by this session.
+        path.with_name(path.name + ".lock").unlink(missing_ok=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             study = optuna.create_study(
@@ -80,21 +85,22 @@ class OptunaSampler:
                 study_name=name,
                 load_if_exists=True,
                 direction="maximize" if maximise else "minimize",
-                sampler=_make("samplers", *sampler, seed=seed),
                 pruner=_make("pruners", *pruner) if pruner is not None else optuna.pruners.NopPruner(),
             )
+            study.sampler = _make("samplers", *sampler, seed=_seed(seed, len(study.get_trials(deepcopy=False))))
         return cls(space, trials, study, {each: _distribution(dimension) for each, dimension in space.items()})
 
     def draw(self, number: int) -> Values | None:
         """See `Sampler`."""
-        if number >= self.trials:
-            return None
         trial = self._known(number)
+        if number >= self.trials or (self._over and trial is None):
+            return None
         if trial is None:
             trial = self.study.ask(self._distributions)
             assert trial.number == number, f"the study is at trial {trial.number}, the sweep at {number}"
             self._trials[number] = trial
-        return tuple((name, _text(dimension, trial.params[name])) for name, dimension in self.space.items())
+        # Of one that a killed session had begun to ask for, some values may be missing still.
+        return tuple((name, _suggested(trial, name, dimension)) for name, dimension in self.space.items())
 
     def reported(self, number: int, step: int, value: float) -> str:
         """See `Sampler`."""
@@ -108,15 +114,24 @@ class OptunaSampler:
     def ended(self, number: int, value: float | None, pruned: bool) -> None:
         """See `Sampler`."""
         trial = self._known(number)
-        if trial is None or self.study.trials[number].state.is_finished():
+        if trial is None or self._is_finished(number):
             return
-        if pruned:
-            self.study.tell(trial, state=TrialState.PRUNED)
-        elif value is None or value != value:
-            self.study.tell(trial, state=TrialState.FAIL)
-        else:
-            self.study.tell(trial, value)
+        try:
+            if pruned:
+                self.study.tell(trial, state=TrialState.PRUNED)
+            elif value is None or value != value:
+                self.study.tell(trial, state=TrialState.FAIL)
+            else:
+                self.study.tell(trial, value)
+        except RuntimeError:
+            # A sampler that has tried everything stops the study, which Optuna allows inside `optimize` only.
+            if not self._is_finished(number):
+                raise
+            self._over = True
         self._trials.pop(number, None)
+
+    def _is_finished(self, number: int) -> bool:
+        return self.study.get_trials(deepcopy=False)[number].state.is_finished()
 
     def _known(self, number: int) -> Trial | None:
         """A trial that the study has, from this session or an earlier one."""
@@ -136,8 +151,20 @@ def _distribution(dimension: Dimension) -> BaseDistribution:
     return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
 
 
-def _text(dimension: Dimension, value: Any) -> str:
-    return str(value) if isinstance(dimension, Choice) else dimension.text(value)
+def _suggested(trial: Trial, name: str, dimension: Dimension) -> str:
+    if isinstance(dimension, Choice):
+        return str(trial.suggest_categorical(name, dimension.words))
+    if dimension.whole:
+        low, high = int(dimension.low), int(dimension.high)
+        return dimension.text(trial.suggest_int(name, low, high, log=dimension.log))
+    return dimension.text(trial.suggest_float(name, dimension.low, dimension.high, log=dimension.log))
+
+
+def _seed(seed: int, drawn: int) -> int:
+    """Of a session that goes on with so many trials: the same again would draw the same trials again."""
+    if not drawn:
+        return seed
+    return int.from_bytes(hashlib.sha256(f"{seed}/{drawn}".encode()).digest()[:4])
 
 
 def _known(kind: str) -> list[str]:

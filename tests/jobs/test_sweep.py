@@ -90,6 +90,12 @@ def test_a_sweep_of_python_code() -> None:
         ("loss={:f}", "loss=-inf", float("-inf")),
         ("loss={:f}", "loss=nanny", None),
         ("loss={:f}", "loss=1 loss=2", 2.0),
+        ("time={:f}s", "time=1.5s", 1.5),
+        ("took {:f}ms a step", "took 12ms a step", 12.0),
+        ("time={:f}s", "time=1.5sec", None),
+        ("loss={:f}", "loss=1,234.5", None),
+        ("loss={:f}", "loss=0.25,acc=0.9", 0.25),
+        ("loss={:f}", "loss=1.2.3", None),
     ],
 )
 def test_a_number_in_what_is_printed(pattern: str, line: str, value: float | None) -> None:

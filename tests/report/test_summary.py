@@ -164,10 +164,11 @@ def test_a_job_whose_arrival_was_lost_with_the_log_costs_only_its_jct() -> None:
 
 
 def test_a_sweep_is_judged_by_its_best_trial() -> None:
-    def of(*states: str) -> dict[str, str]:
+    def of(*states: str, exhausted: bool = True) -> dict[str, str]:
         counts = {state: states.count(state) for state in states}
-        return outcomes({"jobs": [], "sweeps": [{"name": "s", "states": counts}]})
+        return outcomes({"jobs": [], "sweeps": [{"name": "s", "states": counts, "exhausted": exhausted}]})
 
     assert of("completed", "failed", "pruned") == {"s": "completed"}
     assert of("failed", "pruned") == of() == {"s": "failed"}
     assert of("completed", "cancelled") == {"s": "cancelled"}, "more was to come"
+    assert of("completed", exhausted=False) == of(exhausted=False) == {"s": "cancelled"}, "not all were drawn"

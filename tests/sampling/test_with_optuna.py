@@ -69,6 +69,42 @@ def test_its_pruner_ends_trials(tmp_path: Path) -> None:
     assert sampler.reported(5, 1, 9.0), "a trial that was started again reports a step once more"
 
 
+def test_a_session_that_goes_on_draws_other_trials(tmp_path: Path) -> None:
+    """Else each resumed session would begin the same search again."""
+    drawn = []
+    for session in range(3):
+        sampler = opened(tmp_path / "study.log", "RandomSampler")
+        drawn += [dict(sampler.draw(number) or ())["x"] for number in range(3 * session, 3 * session + 3)]
+    assert len(set(drawn)) == 9
+    assert drawn[:3] == [dict(opened(tmp_path / "b.log", "RandomSampler").draw(0) or ())["x"], *drawn[1:3]]
+
+
+def test_a_trial_that_was_cut_off_while_it_was_asked_for_is_completed(tmp_path: Path) -> None:
+    sampler = opened(tmp_path / "study.log")
+    sampler.study.ask({"x": sampler._distributions["x"]})
+    values = dict(opened(tmp_path / "study.log").draw(0) or ())
+    assert list(values) == ["x", "n", "kind"]
+    assert values["x"] == repr(sampler.study.trials[0].params["x"])
+
+
+def test_a_lock_that_a_killed_session_has_left_is_removed(tmp_path: Path) -> None:
+    """If it failed, the next session would wait for the dead one."""
+    opened(tmp_path / "study.log").draw(0)
+    (tmp_path / "study.log.lock").symlink_to("nowhere")
+    assert opened(tmp_path / "study.log").draw(1)
+
+
+def test_a_sampler_that_has_tried_everything_has_no_more(tmp_path: Path) -> None:
+    space = {"kind": Choice(("a", "b", "c"))}
+    sampler = OptunaSampler.open(tmp_path / "s", "s", space, 9, False, ("BruteForceSampler", {}), None, 0)
+    drawn = []
+    while (values := sampler.draw(len(drawn))) is not None:
+        drawn.append(dict(values)["kind"])
+        sampler.ended(len(drawn) - 1, 1.0, pruned=False)
+    assert sorted(drawn) == ["a", "b", "c"]
+    assert [trial.state for trial in sampler.study.trials] == [TrialState.COMPLETE] * 3
+
+
 def test_names_that_optuna_does_not_have() -> None:
     with_optuna.check("samplers", "TPESampler")
     with_optuna.check("pruners", "HyperbandPruner")

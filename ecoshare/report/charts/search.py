@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 from matplotlib.ticker import FuncFormatter, NullFormatter
@@ -45,7 +46,7 @@ def search(data: RunData, sweep: dict[str, Any]) -> Chart:
     )
     if through:
         better = max if sweep["goal"] == "maximize" else min
-        best = [better(values[: place + 1]) for place in range(len(values))]
+        best = list(accumulate(values, better))
         axes.step([*ends, data.end_s()], [*best, best[-1]], where="post", color=INK, linewidth=1.2)
     if sweep["target"] is not None:
         axes.axhline(sweep["target"], color=GRID, linewidth=1.0, linestyle="--")

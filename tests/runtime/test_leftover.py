@@ -1,0 +1,100 @@
+"""What a run that was cut off has left, by its log and its exit records."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ecoshare.core.commands import StartJob
+from ecoshare.core.events import JobExited, Outcome, Reported
+from ecoshare.lane import records
+from ecoshare.lane.messages import Ended
+from ecoshare.runtime import log
+from ecoshare.runtime.folder import RunFolder
+from tests.runtime.running import ECOSHARE, Finished, run, slow_steps
+from tests.runtime.test_sweep import PRINTED, sweep
+
+
+def cut(folder: Path, before: Any) -> None:
+    """Take everything from the first such entry on out of the log, as if the controller had died there."""
+    entries = list(log.read(folder / "events.jsonl"))
+    place = next(number for number, entry in enumerate(entries) if before(entry))
+    lines = (folder / "events.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "events.jsonl").write_bytes(b"".join(lines[:place]))
+
+
+def resumed(folder: Path) -> Finished:
+    line = [*ECOSHARE, "run", "--resume", str(folder), "--json", "--no-report"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return Finished(done.returncode, done.stdout, done.stderr, folder)
+
+
+def test_what_a_trial_said_last_is_read_from_its_log_where_no_event_has_it(tmp_path: Path) -> None:
+    done = run(tmp_path, sweep(grid={"lr": [0.1, 0.01, 0.05]}, metric=PRINTED, parallel=1))
+    before = done.summary
+    cut(done.folder, lambda entry: isinstance(entry, Reported) and entry.job == "s.0001" and entry.step == 2)
+    shutil.rmtree(done.folder / "jobs" / "s.0002")  # which came after that
+    again = resumed(done.folder)
+    assert again.code == 0, again.stderr
+    for name in ("s.0000", "s.0001", "s.0002"):
+        assert (again.job(name)["value"], again.job(name)["steps"]) == (done.job(name)["value"], 3)
+        assert again.job(name)["attempts"] == 1, "its end was on the disk"
+    assert again.summary["sweeps"][0]["best"][0]["name"] == before["sweeps"][0]["best"][0]["name"]
+
+
+def test_optuna_hears_of_trials_that_ended_unheard(tmp_path: Path) -> None:
+    job = sweep(
+        optuna={"space": {"lr": {"log": [1e-3, 0.2]}}, "sampler": "RandomSampler"}, trials=4, metric=PRINTED, parallel=1
+    )
+    done = run(tmp_path, job)
+    study = done.folder / "optuna-s.log"
+    kept = study.read_bytes().splitlines(keepends=True)
+    cut(done.folder, lambda entry: isinstance(entry, JobExited) and entry.job == "s.0001")
+    # The study as it was then: trial 1 was asked for, and nobody has told what became of it.
+    asked = [place for place, line in enumerate(kept) if json.loads(line)["op_code"] == 4]
+    told = next(place for place, line in enumerate(kept) if place > asked[1] and json.loads(line)["op_code"] == 6)
+    study.write_bytes(b"".join(kept[:told]))
+    for later in ("s.0002", "s.0003"):
+        shutil.rmtree(done.folder / "jobs" / later)
+    again = resumed(done.folder)
+    assert again.code == 0, again.stderr
+    from ecoshare.sampling.space import Range
+    from ecoshare.sampling.with_optuna import OptunaSampler
+
+    space = {"lr": Range(1e-3, 0.2, log=True)}
+    trials = OptunaSampler.open(study, "s", space, 4, False, ("RandomSampler", {}), None, 0).study.trials
+    assert [trial.value for trial in trials] == [again.job(f"s.000{number}")["value"] for number in range(4)]
+
+
+@pytest.mark.parametrize(("caps", "goes_on"), [((100, 200), True), ((100, None), False)])
+def test_running_out_of_memory_is_a_failure_only_where_there_is_no_more(
+    tmp_path: Path, caps: tuple[int | None, ...], goes_on: bool
+) -> None:
+    """If it failed, a job that was given more memory step by step would be lost by a kill."""
+    done = run(tmp_path, slow_steps("a", 2, 1), options=("--memory", "3 GiB"))
+    folder = RunFolder(done.folder)
+    (folder.job("a") / "exit-1.json").unlink()
+    entries = list(log.read(folder.events))
+    start = next(entry for entry in entries if isinstance(entry, StartJob))
+    assert start.cap_bytes < 3 << 30
+    kept = [json.dumps({"command": "StartJob", **fields}) for fields in _starts(start, caps, 3 << 30)]
+    folder.events.write_text("\n".join([folder.events.read_text().splitlines()[0], *kept]) + "\n")
+    for attempt in range(1, len(caps) + 1):
+        records.write(folder.job("a"), Ended("a", attempt, Outcome.OUT_OF_MEMORY.value, 1, "too much"))
+    again = resumed(done.folder)
+    assert (again.job("a")["state"] == "completed") is goes_on
+    if goes_on:
+        assert again.job("a")["attempts"] == len(caps) + 1
+
+
+def _starts(start: StartJob, caps: tuple[int | None, ...], largest: int) -> list[dict[str, Any]]:
+    return [
+        {"id": number, "job": "a", "attempt": number, "lanes": [0], "cap_bytes": largest if cap is None else cap}
+        for number, cap in enumerate(caps, start=1)
+    ]
