@@ -48,6 +48,7 @@ def test_what_a_trial_said_last_is_read_from_its_log_where_no_event_has_it(tmp_p
     assert again.summary["sweeps"][0]["best"][0]["name"] == before["sweeps"][0]["best"][0]["name"]
 
 
+@pytest.mark.slow
 def test_optuna_hears_of_trials_that_ended_unheard(tmp_path: Path) -> None:
     job = sweep(
         optuna={"space": {"lr": {"log": [1e-3, 0.2]}}, "sampler": "RandomSampler"}, trials=4, metric=PRINTED, parallel=1
@@ -72,6 +73,7 @@ def test_optuna_hears_of_trials_that_ended_unheard(tmp_path: Path) -> None:
     assert [trial.value for trial in trials] == [again.job(f"s.000{number}")["value"] for number in range(4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("caps", "goes_on"), [((100, 200), True), ((100, None), False)])
 def test_running_out_of_memory_is_a_failure_only_where_there_is_no_more(
     tmp_path: Path, caps: tuple[int | None, ...], goes_on: bool

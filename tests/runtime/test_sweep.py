@@ -90,12 +90,14 @@ def test_scripts_may_report_instead_of_print(tmp_path: Path) -> None:
     assert all(1e-3 <= float(job["values"]["lr"]) <= 0.1 for job in done.summary["jobs"])
 
 
+@pytest.mark.slow
 def test_reports_do_nothing_outside_a_run(tmp_path: Path) -> None:
     code, printed = alone(SCRIPTS / "trial.py", ("--report",), tmp_path)
     assert (code, printed) == (0, b"")
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_unseeded_trials_differ(tmp_path: Path) -> None:
     done = run(tmp_path, sweep(args=("--unseeded",), grid={"lr": [0.1, 0.1, 0.1]}, metric=PRINTED))
     assert len({done.job(f"s.000{number}")["value"] for number in range(3)}) == 3
@@ -115,6 +117,7 @@ def test_a_trial_that_fails_is_one_failed_trial(tmp_path: Path) -> None:
     assert "s.0001" in done.stderr and "s.0000:" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_without_a_trial_that_is_through_has_failed(tmp_path: Path) -> None:
     done = run(tmp_path, sweep(args=("--nonsense",), grid={"lr": [1, 2]}))
     assert done.code == 1
@@ -191,6 +194,7 @@ def test_a_sweep_that_is_killed_repeats_no_finished_trial(tmp_path: Path) -> Non
     assert [job["values"] for job in summary["jobs"]] == drawn, "other trials than without the kill"
 
 
+@pytest.mark.slow
 def test_exports_give_every_trial(tmp_path: Path) -> None:
     done = run(tmp_path, sweep(grid={"lr": [0.1, 0.01]}, metric=PRINTED))
     text = subprocess.run(
@@ -214,6 +218,7 @@ def test_the_table_and_the_plan_show_the_sweep(tmp_path: Path) -> None:
     assert "s: 2 of 2 trials ended" in done.stderr or "starts" not in done.stderr
 
 
+@pytest.mark.slow
 def test_what_ends_a_run_leaves_its_trials_for_later(tmp_path: Path) -> None:
     job = sweep(args=("--epochs", "400", "--ms", "5"), grid={"lr": [0.1, 0.2]}, metric=PRINTED)
     process = subprocess.Popen(
