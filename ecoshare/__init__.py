@@ -5,14 +5,14 @@ Scripts need not import this. One that wants to say itself where an iteration en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 __version__ = "0.1.0"
 
 _declare: Callable[[], None] | None = None
 """Set by the runner inside a job's process."""
 
-_report: Callable[[Mapping[str, float]], None] | None = None
+_report: Callable[[dict[str, float]], None] | None = None
 """Set by the runner, too."""
 
 _bare: frozenset[str] = frozenset()

@@ -20,6 +20,7 @@ _NUMBER_DIGITS: Final = 4
 LONGEST_NUMBER: Final = len(f".{MAX_TRIALS - 1}")
 """Characters of a trial's name after that of its sweep."""
 
+_BRACES = re.compile(r"\{([\w.-]+)\}")
 _VALUE_NAME = re.compile(r"[^\W\d][\w.-]*")
 _RANGES: Final = {
     "uniform": (False, False),
@@ -69,7 +70,7 @@ def _read_dimension(value: object) -> Choice | Range:
     log, whole = _RANGES[kind]
     if not isinstance(bounds, list | tuple) or len(bounds) != 2:
         raise ValueError(f"expected the lowest and the highest value, such as {kind}: [1, 8], got {quoted(bounds)}")
-    low, high = (_read_bound(bound, whole) for bound in bounds)
+    low, high = (_read_number(bound, whole) for bound in bounds)
     if low > high:
         raise ValueError(f"the lowest value, {low:g}, is above the highest, {high:g}")
     if log and low <= 0:
@@ -77,7 +78,7 @@ def _read_dimension(value: object) -> Choice | Range:
     return Range(low, high, log, whole)
 
 
-def _read_bound(value: object, whole: bool) -> float:
+def _read_number(value: object, whole: bool = False) -> float:
     try:
         number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
     except ValueError:
@@ -104,30 +105,17 @@ def _read_metric(value: object) -> Metric:
     return metric.read(value)
 
 
-def _read_goal(value: object) -> object:
-    if value not in ("minimize", "maximize"):
-        raise ValueError(f"expected 'minimize' or 'maximize', got {quoted(value)}")
-    return value
+def _one_of(*words: str) -> Callable[[object], object]:
+    def read(value: object) -> object:
+        if value not in words:
+            raise ValueError(f"expected {' or '.join(map(repr, words))}, got {quoted(value)}")
+        return value
 
-
-def _read_rule(value: object) -> object:
-    if value not in ("asha", "median"):
-        raise ValueError(f"expected 'asha' or 'median', got {quoted(value)}")
-    return value
+    return read
 
 
 def _read_stop(value: object) -> object:
     return {"rule": value} if isinstance(value, str) else value
-
-
-def _read_target(value: object) -> object:
-    try:
-        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ValueError(f"expected a number, got {quoted(value)}")
-    return number
 
 
 def _optuna_has(kind: str) -> Callable[[object], object]:
@@ -182,7 +170,7 @@ Named = tuple[str, dict[str, Any]]
 class Stop(_Model):
     """When trials end early."""
 
-    rule: Annotated[Literal["asha", "median"], BeforeValidator(_read_rule)] = Field(
+    rule: Annotated[Literal["asha", "median"], BeforeValidator(_one_of("asha", "median"))] = Field(
         description="`asha`: of those that reach a rung the best go on; `median`: those better than half of the others."
     )
     grace: fields.PositiveInteger = Field(default=1, description="Values that each trial may report before it can end.")
@@ -226,10 +214,10 @@ class Sweep(_Model):
         default=None,
         description="`val_loss={:f}`: a number in what the script prints; `val_loss`: given to ecoshare.report().",
     )
-    goal: Annotated[Literal["minimize", "maximize"], BeforeValidator(_read_goal)] = Field(
+    goal: Annotated[Literal["minimize", "maximize"], BeforeValidator(_one_of("minimize", "maximize"))] = Field(
         default="minimize", description="Which values of the metric are good."
     )
-    target: Annotated[float, BeforeValidator(_read_target)] | None = Field(
+    target: Annotated[float, BeforeValidator(_read_number)] | None = Field(
         default=None, description="A value of the metric: the report has time and joules until a trial reached it."
     )
     stop: Annotated[Stop, BeforeValidator(_read_stop)] | None = Field(
@@ -293,9 +281,9 @@ def trial_number(name: str) -> int:
 
 def filled(text: str, values: dict[str, str]) -> str:
     """A text with `{name}` replaced by the value of that name; other braces stay."""
-    return re.sub(r"\{([\w.-]+)\}", lambda match: values.get(match[1], match[0]), text)
+    return _BRACES.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def names_in(text: str) -> set[str]:
     """What stands in braces in a text."""
-    return set(re.findall(r"\{([\w.-]+)\}", text))
+    return set(_BRACES.findall(text))

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
+
+from ecoshare.lane.files import of_attempt
 
 
 class Reporter:
@@ -20,11 +21,11 @@ class Reporter:
         self._pid = os.getpid()
         self._file: int | None = None
 
-    def report(self, values: Mapping[str, float]) -> None:
+    def report(self, values: dict[str, float]) -> None:
         """Write one line; nothing in a child that the script has forked."""
         if self._pid != os.getpid():
             return
-        line = json.dumps({name: float(value) for name, value in values.items()}).encode() + b"\n"
+        line = json.dumps(values).encode() + b"\n"
         with contextlib.suppress(OSError):
             if self._file is None:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -34,4 +35,4 @@ class Reporter:
 
 def reports_path(folder: Path, attempt: int) -> Path:
     """The reports of an attempt, in its job's folder."""
-    return folder / ("reports.jsonl" if attempt == 1 else f"reports.attempt-{attempt}.jsonl")
+    return of_attempt(folder, "reports.jsonl", attempt)

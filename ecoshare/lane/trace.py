@@ -15,6 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from ecoshare.lane.files import of_attempt
+
 _MARK = struct.Struct("<Bd")
 MARK_BYTES = _MARK.size
 _FLUSH_BYTES = 512 * _MARK.size
@@ -87,7 +89,7 @@ class Tracer:
 
 def trace_path(folder: Path, attempt: int) -> Path:
     """The trace of an attempt, in its job's folder."""
-    return folder / ("trace.bin" if attempt == 1 else f"trace.attempt-{attempt}.bin")
+    return of_attempt(folder, "trace.bin", attempt)
 
 
 def whole_bytes(path: Path) -> int:

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Set
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat, model_validator
 
-from ecoshare.measure.kept import KeptFiles
+from ecoshare.measure.kept import KeptFiles, made_utc
 
 FOLDER = "beside"
 _LONGEST_NAME = 150
@@ -77,10 +76,11 @@ class BesideStore:
         Raises:
             UnfitEnvironment: No room, or no permission.
         """
-        made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         pairs = sorted(zip(classes, speeds, strict=True))
         names = tuple(name for name, _ in pairs)
-        own = Beside(classes=names, speeds=tuple(speed for _, speed in pairs), power_w=power_w or None, made_utc=made)
+        own = Beside(
+            classes=names, speeds=tuple(speed for _, speed in pairs), power_w=power_w or None, made_utc=made_utc()
+        )
         digest = hashlib.sha256(json.dumps(names).encode()).hexdigest()[:8]
         path = self._folder / f"{'+'.join(names)[:_LONGEST_NAME]}.{digest}.json"
         self._kept.write(path, own.model_dump_json(indent=1) + "\n")

@@ -25,6 +25,11 @@ STALE_S = 3600.0
 Content = TypeVar("Content")
 
 
+def made_utc() -> str:
+    """Now, as such files tell when they were made: ISO 8601."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
 class KeptFiles:
     """The files of one kind in a folder, which need not exist yet.
 

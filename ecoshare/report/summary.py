@@ -85,7 +85,7 @@ def summarise(
         | _trial(job, told.get(job["name"], []))
         for job in plan["jobs"]
     ]
-    swept = sweeps(plan, jobs, entries, energy)
+    swept = sweeps(plan, jobs, told, entries, energy)
     measured = windows(entries, {job["name"]: job["class"] for job in plan["jobs"]}, profiles, energy)
     finishes = [story.finish_s for story in stories.values() if story.finish_s is not None]
     arrivals = [story.arrival_s for story in stories.values() if story.arrival_s is not None]

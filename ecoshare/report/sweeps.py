@@ -42,16 +42,21 @@ def reported(entries: Iterable[Event | Command]) -> dict[str, list[tuple[float, 
 
 
 def sweeps(
-    plan: dict[str, Any], jobs: Sequence[dict[str, Any]], entries: Sequence[Event | Command], account: Account
+    plan: dict[str, Any],
+    jobs: Sequence[dict[str, Any]],
+    told: Mapping[str, Sequence[tuple[float, float]]],
+    entries: Iterable[Event | Command],
+    account: Account,
 ) -> list[dict[str, Any]]:
     """Of each sweep its counts, its best trials and its costs, as in docs/summary.md.
 
     Args:
         jobs: Of the summary, trials included.
+        told: What they have reported, and when.
     """
     if not plan.get("sweeps"):
         return []
-    told, over = reported(entries), _exhausted(entries)
+    over = _exhausted(entries)
     own: dict[str, list[dict[str, Any]]] = {sweep["name"]: [] for sweep in plan["sweeps"]}
     for job in jobs:
         if job["sweep"] is not None:
@@ -107,11 +112,8 @@ def _exhausted(entries: Iterable[Event | Command]) -> dict[str, str]:
 
 def ranked(trials: Iterable[dict[str, Any]], goal: str) -> list[dict[str, Any]]:
     """Trials that are through and have a value, the best first."""
-    sign = -1 if goal == "maximize" else 1
     known = [trial for trial in trials if trial["state"] == "completed" and trial["value"] is not None]
-    return sorted(
-        (trial for trial in known if trial["value"] == trial["value"]), key=lambda trial: sign * trial["value"]
-    )
+    return sorted(known, key=lambda trial: trial["value"], reverse=goal == "maximize")
 
 
 def _best(trial: dict[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from ecoshare.core.commands import StartJob
-from ecoshare.core.events import Before, JobArrived, JobExited, JobSpec, Outcome, Past, Reported
+from ecoshare.core.events import Before, JobArrived, JobExited, JobSpec, Outcome, Past
 from ecoshare.core.states import JobState
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane import records
 from ecoshare.policy_names import packs
+from ecoshare.report.sweeps import reported
 from ecoshare.runtime import log
 from ecoshare.runtime.folder import RunFolder
 from ecoshare.runtime.metrics import values_of
@@ -26,13 +27,13 @@ class _Told:
     Attributes:
         caps: By job and attempt, most bytes that it might have.
         trials: That were drawn, by sweep.
-        values: That trials have reported in their last attempt.
+        values: That trials have reported in their last attempt, and when.
         ended: Attempts whose end is logged, and with it all that they have reported.
     """
 
     caps: dict[str, dict[int, int]] = field(default_factory=dict)
     trials: dict[str, dict[str, JobSpec]] = field(default_factory=dict)
-    values: dict[str, list[float]] = field(default_factory=dict)
+    values: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     ended: set[tuple[str, int]] = field(default_factory=set)
 
 
@@ -70,7 +71,7 @@ def _ended(trial: PlannedJob, told: _Told, folder: RunFolder) -> tuple[JobState,
     """
     name = trial.spec.name
     last = records.read(folder.job(name))[-1]
-    values = told.values.get(name, [])
+    values = [value for _, value in told.values.get(name, ())]
     if trial.metric is not None and (name, last.attempt) not in told.ended:
         values = values_of(trial.metric, folder.job(name), last.attempt)
     states = {Outcome.COMPLETED.value: JobState.COMPLETED, Outcome.PRUNED.value: JobState.PRUNED}
@@ -79,16 +80,14 @@ def _ended(trial: PlannedJob, told: _Told, folder: RunFolder) -> tuple[JobState,
 
 
 def _told(folder: RunFolder) -> _Told:
-    told = _Told()
-    for entry in log.read(folder.events):
+    entries = list(log.read(folder.events))
+    told = _Told(values=reported(entries))
+    for entry in entries:
         match entry:
             case StartJob():
                 told.caps.setdefault(entry.job, {})[entry.attempt] = entry.cap_bytes
-                told.values.pop(entry.job, None)
             case JobArrived() if entry.job.sweep:
                 told.trials.setdefault(entry.job.sweep, {})[entry.job.name] = entry.job
-            case Reported():
-                told.values.setdefault(entry.job, []).append(entry.value)
             case JobExited():
                 told.ended.add((entry.job, entry.attempt))
     return told

@@ -81,9 +81,10 @@ class Profiler:
         """Keep for later runs what was measured of neighbours, once each."""
         new = [each for each in seen if each not in self.seen]
         self.seen.update(new)
+        kept = BesideStore(self.store.folder)
         for each in new:
             try:
-                BesideStore(self.store.folder).save(each.classes, each.speeds, each.power_w)
+                kept.save(each.classes, each.speeds, each.power_w)
             except UnfitEnvironment as error:
                 self.notes.append(f"what was measured of neighbours is not kept: {error}")
                 return

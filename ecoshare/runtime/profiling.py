@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -12,6 +11,7 @@ from ecoshare.core.events import Solo
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.lane.trace import Kind, Mark, iterations
 from ecoshare.measure.energy import spent
+from ecoshare.measure.kept import made_utc
 from ecoshare.measure.meter import MEASURED, MeterFault
 from ecoshare.measure.profile import (
     IterationEnergy,
@@ -83,7 +83,7 @@ def profile(
         notes.append(f"memory: {measured.memory['note']}")
     return Profile(
         job_class=job_class.name,
-        made_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        made_utc=made_utc(),
         origin=job_class.origin,
         machine=machine,
         setting=Setting(

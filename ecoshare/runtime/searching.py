@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.hardware.knob import KnobSpec
 from ecoshare.hardware.nvml import OpenGpu
 from ecoshare.jobs.sweep import sweep_of
+from ecoshare.measure.kept import made_utc
 from ecoshare.measure.meter import MEASURED
 from ecoshare.measure.nvml_meter import NvmlMeter
 from ecoshare.measure.profile import Profile
@@ -137,7 +137,7 @@ class Searching:
             best_static=self._best_static(own.packing),
             violations=sum(record.feasible is False for record in records),
             search_energy_j=sum(spent) if spent else None,
-            made_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            made_utc=made_utc(),
         )
 
     def _keep(self, own: PackingSearch) -> None:

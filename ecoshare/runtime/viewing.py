@@ -15,6 +15,7 @@ from ecoshare.runtime.moving import Movable
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned import PlannedJob
 from ecoshare.runtime.sweeping import Sweeping
+from ecoshare.runtime.sweeps import PlannedSweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +41,18 @@ class Viewing:
         return RunView(
             at_s=at_s,
             jobs=tuple(self._job(job) for job in (*self.plan.jobs, *trials)),
-            sweeps=tuple(self._sweep(sweep.name) for sweep in self.plan.sweeps),
+            sweeps=tuple(self._sweep(sweep) for sweep in self.plan.sweeps),
             stopping=self.core.stopping,
             warm=warm,
         )
 
-    def _sweep(self, name: str) -> SweepView:
-        sweep = next(each for each in self.plan.sweeps if each.name == name)
-        ended = self.sweeping.ended_in[name]
+    def _sweep(self, sweep: PlannedSweep) -> SweepView:
+        ended = self.sweeping.ended_in[sweep.name]
         return SweepView(
-            name=name,
+            name=sweep.name,
             trials=sweep.options.count,
             ended={state.value: ended[state] for state in JobState if ended[state]},
-            best=self.sweeping.best.get(name),
+            best=self.sweeping.best.get(sweep.name),
         )
 
     def _job(self, planned: PlannedJob) -> JobView:

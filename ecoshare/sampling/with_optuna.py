@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import Trial, TrialState
@@ -50,7 +49,6 @@ class OptunaSampler:
     space: Space
     trials: int
     study: optuna.Study
-    _distributions: dict[str, BaseDistribution] = field(default_factory=dict)
     _trials: dict[int, Trial] = field(default_factory=dict)
     _over: bool = False
 
@@ -88,7 +86,7 @@ class OptunaSampler:
                 pruner=_make("pruners", *pruner) if pruner is not None else optuna.pruners.NopPruner(),
             )
             study.sampler = _make("samplers", *sampler, seed=_seed(seed, len(study.get_trials(deepcopy=False))))
-        return cls(space, trials, study, {each: _distribution(dimension) for each, dimension in space.items()})
+        return cls(space, trials, study)
 
     def draw(self, number: int) -> Values | None:
         """See `Sampler`."""
@@ -96,10 +94,10 @@ class OptunaSampler:
         if number >= self.trials or (self._over and trial is None):
             return None
         if trial is None:
-            trial = self.study.ask(self._distributions)
+            trial = self.study.ask()
             assert trial.number == number, f"the study is at trial {trial.number}, the sweep at {number}"
             self._trials[number] = trial
-        # Of one that a killed session had begun to ask for, some values may be missing still.
+        # What it has been given already, here or in a killed session, stays.
         return tuple((name, _suggested(trial, name, dimension)) for name, dimension in self.space.items())
 
     def reported(self, number: int, step: int, value: float) -> str:
@@ -141,14 +139,6 @@ class OptunaSampler:
                 return None
             self._trials[number] = Trial(self.study, frozen[number]._trial_id)
         return self._trials[number]
-
-
-def _distribution(dimension: Dimension) -> BaseDistribution:
-    if isinstance(dimension, Choice):
-        return CategoricalDistribution(dimension.words)
-    if dimension.whole:
-        return IntDistribution(int(dimension.low), int(dimension.high), log=dimension.log)
-    return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
 
 
 def _suggested(trial: Trial, name: str, dimension: Dimension) -> str:

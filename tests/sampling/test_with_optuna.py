@@ -81,7 +81,7 @@ def test_a_session_that_goes_on_draws_other_trials(tmp_path: Path) -> None:
 
 def test_a_trial_that_was_cut_off_while_it_was_asked_for_is_completed(tmp_path: Path) -> None:
     sampler = opened(tmp_path / "study.log")
-    sampler.study.ask({"x": sampler._distributions["x"]})
+    sampler.study.ask().suggest_float("x", -4.0, 4.0)
     values = dict(opened(tmp_path / "study.log").draw(0) or ())
     assert list(values) == ["x", "n", "kind"]
     assert values["x"] == repr(sampler.study.trials[0].params["x"])

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ecoshare.lane.files import of_attempt
 from ecoshare.lane.memory.cpu import CpuMemory
 from ecoshare.lane.memory.cuda import CudaMemory
 from ecoshare.lane.memory.recording import DeviceMemory, Recording
@@ -186,7 +187,7 @@ class MemoryObserver:
 
 def memory_path(folder: Path, attempt: int) -> Path:
     """What was observed of an attempt, in its job's folder."""
-    return folder / ("memory.json" if attempt == 1 else f"memory.attempt-{attempt}.json")
+    return of_attempt(folder, "memory.json", attempt)
 
 
 @dataclass

@@ -23,9 +23,7 @@ def search(data: RunData, sweep: dict[str, Any]) -> Chart:
     name, metric = sweep["name"], metric_name(sweep)
     key, title = f"sweep-{name}", f"Sweep {name}"
     told = [
-        job
-        for job in data.summary["jobs"]
-        if job["sweep"] == name and job["value"] is not None and abs(job["value"]) < float("inf") and job["finish_s"]
+        job for job in data.summary["jobs"] if job["sweep"] == name and job["value"] is not None and job["finish_s"]
     ]
     if not told:
         return Chart(key, title, "Not known: no trial has reported a value.")
