@@ -531,6 +531,8 @@ class Scheduler:
         self._placed += 1
         numbers = tuple(lane.number for lane in lanes)
         fused = self._fit.fuses(job)
+        if fused and self._packer is not None:
+            self._packer.stays(job)
         return StartJob(job.command, job.spec.name, job.attempt, numbers, self._fit.cap(job, lanes), fused)
 
     def _tuned(self, event: Done | Refused | TrialMeasured | Advised) -> list[Command]:

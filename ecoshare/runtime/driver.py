@@ -426,14 +426,15 @@ class Driver:
         done, self._ended = self._ended, {}
         usages = {name: self.usage(name) for name in self.processes}
         slots = {name: self._slot(name) for name in self.processes}
-        sharing = Counter(slot.pid for slot in slots.values())
+        pids = {name: slot.pid for name, slot in slots.items()}  # read once: they write them as they start
+        sharing = Counter(pids.values())
         for name, process in self.processes.items():
-            usage, slot = usages[name], slots[name]
-            family = processes.family(slot.pid)
-            spent_s = usage.cpu_s if slot.fused else max(processes.processor_s(family), usage.cpu_s)
+            usage = usages[name]
+            family = processes.family(pids[name])
+            spent_s = usage.cpu_s if slots[name].fused else max(processes.processor_s(family), usage.cpu_s)
             key = samples.attempt_key(name, process.attempt)
             on_gpu = on_device if self.plan.device.kind != "cpu" else None
-            memory_bytes = self._footprints.bytes(key, family, on_gpu, sharing[slot.pid])
+            memory_bytes = self._footprints.bytes(key, family, on_gpu, sharing[pids[name]])
             done[key] = _progress(process.places[0][0], replace(usage, cpu_s=spent_s), memory_bytes)
         return done
 
