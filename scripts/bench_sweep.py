@@ -13,7 +13,7 @@ import argparse
 from benchmarking import Figure, main, say
 from sweep_ways import needs, run
 
-WAYS = ("ray", "optuna", "joblib", "ecoshare")
+WAYS = ("ray", "optuna", "joblib", "ecoshare", "ecoshare-fused")
 SIZES = {"long": (300, 500), "short": (300, 20)}
 QUICK = {"short": (24, 20)}
 

@@ -14,7 +14,7 @@ import numpy
 import pytest
 import torch
 
-from ecoshare.lane.fused.state import NumpyState
+from ecoshare.lane.fused.seeds import Seeds
 from ecoshare.lane.table import Seat
 from tests.lane.serving import ServedLane
 from tests.runtime.running import EXAMPLES, alone, copy_of_scripts
@@ -339,17 +339,25 @@ def test_a_process_that_keeps_what_jobs_leave_behind_gets_no_more_of_them(lane: 
     assert pids == sorted(pids, key=pids.index)  # never back to an old one
 
 
-def test_the_state_of_numpys_generator_is_found() -> None:
-    state = NumpyState()
-    numpy.random.seed(3)
-    expected = [numpy.random.randn() for _ in range(7)] + list(numpy.random.rand(1000))
-    numpy.random.seed(3)
-    drawn = [numpy.random.randn() for _ in range(3)]  # an odd number: one more is kept for the next call
-    kept = state.get()
-    numpy.random.seed(4)
-    numpy.random.randn(5)
-    state.set(kept)
-    drawn += [numpy.random.randn() for _ in range(4)] + list(numpy.random.rand(1000))
-    assert drawn == expected
-    assert state.is_usual
-    random.seed(), torch.seed()
+def test_the_states_of_all_generators_are_found() -> None:
+    def draw(most: int) -> list[float]:
+        """An odd number of normal deviates leaves one for the next call."""
+        normal = [
+            each for _ in range(most) for each in (random.gauss(0, 1), numpy.random.randn(), torch.randn(()).item())
+        ]
+        return [*normal, random.random(), *numpy.random.rand(700), *torch.rand(700).tolist()]
+
+    def seed(number: int) -> None:
+        random.seed(number), numpy.random.seed(number), torch.manual_seed(number)
+
+    seeds = Seeds()
+    seed(3)
+    expected = draw(3) + draw(4)
+    seed(3)
+    drawn = draw(3)
+    kept = seeds.get()
+    seed(4)
+    draw(6)
+    seeds.set(kept)
+    assert drawn + draw(4) == expected
+    random.seed(), numpy.random.seed(), torch.seed()

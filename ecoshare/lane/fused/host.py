@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import random
 import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping
+from os import _exit
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ class Host:
                 launch = messages.decode(line)
                 assert isinstance(launch, Launch)
                 self._start(launch)
-        os._exit(0)
+        _exit(0)
 
     def _start(self, launch: Launch) -> None:
         try:
@@ -84,7 +85,11 @@ class Host:
     def _run(self, trial: Trial) -> None:
         here = threading.get_ident()
         self._trials[here] = trial
-        left = trial.run()
+        try:
+            left = trial.run()
+        except BaseException:  # of ours: the supervisor mends what a dead process leaves, and none that stands still
+            traceback.print_exc(file=sys.__stderr__)
+            _exit(70)
         del self._trials[here]
         self.say(left)
 
@@ -163,14 +168,13 @@ class Trial:
     def out(self) -> None:
         """The turn goes."""
         self._spent_s += time.process_time() - self._since_s
-        self._host.growth.out(self)
+        self._host.growth.look(self)
         self._host.process.read(self._state)
 
     def back(self) -> None:
         """The turn is here."""
         self._since_s = time.process_time()
         self._host.process.write(self._state)
-        self._host.growth.back(self)
         self._job.go_on()
 
     def processor_s(self) -> float:

@@ -22,7 +22,7 @@ class Growth:
 
     def __init__(self) -> None:
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-        self._common_bytes = self._bytes()
+        self._common_bytes = self._now_bytes = self._bytes()
         self._jobs: dict[object, _Job] = {}
         self._left_bytes = 0
         self._ended = 0
@@ -31,16 +31,12 @@ class Growth:
         """A job comes, which has nothing yet."""
         self._jobs[job] = _Job()
 
-    def back(self, job: object) -> None:
-        """Its turn begins."""
-        self._jobs[job].from_bytes = self._bytes()
-
-    def out(self, job: object) -> None:
-        """Its turn ends."""
+    def look(self, job: object) -> None:
+        """The job that runs has, beside what it had, what the process has grown since the last look."""
         here, now_bytes = self._jobs[job], self._bytes()
-        here.has_bytes += now_bytes - here.from_bytes
-        here.from_bytes = now_bytes
+        here.has_bytes += now_bytes - self._now_bytes
         here.peak_bytes = max(here.peak_bytes, here.has_bytes)
+        self._now_bytes = now_bytes
 
     def too_large(self, job: object, cap_bytes: int, lane_bytes: int) -> str:
         """Why the job whose turn it is may not stay in the process; empty where it may.
@@ -49,13 +45,13 @@ class Growth:
             cap_bytes: Most that a job like this should have, with what all have in common.
             lane_bytes: Most that the process should have; where it has more, the largest job must go.
         """
-        self.out(job)
+        self.look(job)
         here = self._jobs[job]
-        if here.peak_bytes and self._common_bytes + here.has_bytes > cap_bytes:
+        if self._common_bytes + here.has_bytes > cap_bytes:
             has, cap = (self._common_bytes + here.has_bytes) / _GIB, cap_bytes / _GIB
             return f"it has grown past its profile: {has:.2f} GiB of memory, more than its cap of {cap:.2f} GiB"
-        if here.from_bytes > lane_bytes and here is max(self._jobs.values(), key=lambda each: each.has_bytes):
-            total, lane = here.from_bytes / _GIB, lane_bytes / _GIB
+        if self._now_bytes > lane_bytes and here is max(self._jobs.values(), key=lambda each: each.has_bytes):
+            total, lane = self._now_bytes / _GIB, lane_bytes / _GIB
             return f"it is the largest of a lane that has {total:.2f} GiB of memory and may have {lane:.2f} GiB"
         return ""
 
@@ -65,13 +61,13 @@ class Growth:
 
     def settle(self, job: object) -> None:
         """A job is over, and has its turn for the last time: let the process give back what it has freed."""
-        self.out(job)
+        self.look(job)
         if self._jobs[job].has_bytes > _WORTH_TRIMMING_BYTES:
             torch = sys.modules["torch"]
             if torch.cuda.is_initialized():
                 torch.cuda.empty_cache()
             ctypes.CDLL(None).malloc_trim(0)
-            self.out(job)
+            self.look(job)
 
     def leave(self, job: object) -> bool:
         """A job has gone; whether so much is left behind that no other should come."""
@@ -91,9 +87,9 @@ class Growth:
 
 
 class _Job:
-    """Of one job: what it has, the most that it had, and what the process had when that was counted last."""
+    """Of one job: what it has, and the most that it had."""
 
-    __slots__ = ("from_bytes", "has_bytes", "peak_bytes")
+    __slots__ = ("has_bytes", "peak_bytes")
 
     def __init__(self) -> None:
-        self.from_bytes = self.has_bytes = self.peak_bytes = 0
+        self.has_bytes = self.peak_bytes = 0

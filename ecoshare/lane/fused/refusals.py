@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import torch
 import torch.distributed
 
@@ -26,6 +27,7 @@ _REFUSED: tuple[tuple[Any, str, str], ...] = (
     (torch, "set_num_interop_threads", "sets the threads between operators"),
     (torch.distributed, "init_process_group", "trains together with other processes"),
     (os, "umask", "sets the umask"),
+    (numpy.random, "set_bit_generator", "gives numpy another generator"),
     (os, "_exit", "ends its process at once"),
     (resource, "setrlimit", "sets limits of its process"),
 )

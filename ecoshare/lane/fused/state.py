@@ -20,7 +20,6 @@ import gc
 import io
 import logging
 import os
-import random
 import sys
 import sysconfig
 import threading
@@ -28,15 +27,16 @@ import warnings
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
-import numpy
 import torch
 from torch.nn.modules import module as torch_modules
 from torch.optim import optimizer as torch_optimizer
 
 import ecoshare
+from ecoshare.lane.fused.seeds import Seeds
 
 _HOOKS: tuple[tuple[Any, str], ...] = tuple(
     (owner, name)
@@ -58,6 +58,14 @@ _ATTRIBUTES: tuple[tuple[Any, str], ...] = (
     (ecoshare, "_declare"),
     (ecoshare, "_report"),
     *_HOOKS,
+)
+
+_GETTERS = tuple(
+    (owner, attrgetter(*names, names[0]))  # one more, since of a single name it gives no tuple
+    for owner, names in (
+        (owner, [name for each, name in _ATTRIBUTES if each is owner])
+        for owner in {id(owner): owner for owner, _ in _ATTRIBUTES}.values()
+    )
 )
 
 _LISTS = (sys, "path"), (warnings, "filters"), (logging.root, "handlers"), (logging.root, "filters")
@@ -85,69 +93,19 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 
 
-class NumpyState:
-    """The state of numpy's global generator, read and written as memory: through numpy it takes 60 us a hand-over.
-
-    The generator's own state is where its public `ctypes` interface says. The normal deviate that the legacy functions
-    keep for the next call (they make two at a time) is not; its place is found by trying.
-    """
-
-    def __init__(self) -> None:
-        """Find where the state is.
-
-        Raises:
-            ValueError: It is not where it is looked for.
-        """
-        self._random = numpy.random.mtrand._rand
-        self.generator = self._random._bit_generator
-        if type(self.generator).__name__ != "MT19937":
-            raise ValueError("numpy's global generator is not the one that it comes with")
-        self._key = self.generator.ctypes.state_address
-        self._size = 624 * 4 + 4  # struct { uint32_t key[624]; int pos; }
-        self._spare = self._find_spare()
-
-    @property
-    def is_usual(self) -> bool:
-        """Whether numpy's functions still draw from it."""
-        return self._random._bit_generator is self.generator
-
-    def get(self) -> bytes:
-        """The state now."""
-        return ctypes.string_at(self._key, self._size) + ctypes.string_at(self._spare, 16)
-
-    def set(self, state: bytes) -> None:
-        """Make that the state."""
-        ctypes.memmove(self._key, state[: self._size], self._size)
-        ctypes.memmove(self._spare, state[self._size :], 16)
-
-    def _find_spare(self) -> int:
-        """Address of `int has_gauss; double gauss` inside the object."""
-        before = self._random.get_state(legacy=False)
-        try:
-            sought = 1.2345678901234567e-67
-            self._random.set_state({**before, "has_gauss": 1, "gauss": sought})
-            here = id(self._random)
-            memory = ctypes.string_at(here, type(self._random).__basicsize__)
-            offset = memory.find(bytes(ctypes.c_double(sought)))
-            if offset < 8 or ctypes.c_int.from_address(here + offset - 8).value != 1:
-                raise ValueError("numpy's spare deviate was not found")
-            return here + offset - 8
-        finally:
-            self._random.set_state(before)
-
-
 @dataclass(slots=True)
 class ProcessState:
     """One job's.
 
     Attributes:
+        settings: None before its first turn, in which it begins with the process's own.
         modules: By name, those that are this job's alone: its script as `__main__`, and what it has imported from
             elsewhere than the libraries.
         handles: What file descriptors 1 and 2 are for it; None for what the process began with.
     """
 
     attributes: list[Any]
-    settings: list[Any]
+    settings: list[Any] | None
     environment: dict[bytes, bytes]
     seeds: list[Any]
     modules: dict[str, ModuleType]
@@ -163,7 +121,7 @@ class Process:
         here: Whose state it has now.
     """
 
-    numpy: NumpyState = field(default_factory=NumpyState)
+    seeds: Seeds = field(default_factory=Seeds)
     first: ProcessState = field(init=False)
     here: ProcessState = field(init=False)
     _shared: set[str] = field(init=False)
@@ -172,10 +130,10 @@ class Process:
         self._shared = sys.modules.keys() - {"__main__"}
         handles = os.dup(1), os.dup(2)
         self.first = ProcessState(
-            [getattr(owner, name) for owner, name in _ATTRIBUTES],
+            _attributes(),
             [get() for get, _ in _SETTINGS],
             dict(os.environ._data),  # type: ignore[attr-defined]
-            self._seeds(),
+            self.seeds.get(),
             {"__main__": sys.modules["__main__"]},
             handles,
         )
@@ -196,7 +154,7 @@ class Process:
             attributes[sys, name] = attributes[sys, f"__{name}__"] = stream
         return ProcessState(
             [attributes[key] for key in _ATTRIBUTES],
-            list(self.first.settings),
+            None,
             dict(self.first.environment),
             list(self.first.seeds),
             {"__main__": self.first.modules["__main__"]},
@@ -205,11 +163,11 @@ class Process:
 
     def read(self, state: ProcessState) -> None:
         """Put aside what the process is now, as this job's."""
-        state.attributes = [getattr(owner, name) for owner, name in _ATTRIBUTES]
+        state.attributes = _attributes()
         state.settings = [_read(get) for get, _ in _SETTINGS]
         if os.environ._data != state.environment:  # type: ignore[attr-defined]
             state.environment = dict(os.environ._data)  # type: ignore[attr-defined]
-        state.seeds = self._seeds()
+        state.seeds = self.seeds.get()
         self._own(state)
         _libc.fflush(None)  # what libraries have printed goes where it belongs
 
@@ -218,15 +176,17 @@ class Process:
         before, self.here = self.here, state
         if before is state:
             return
-        for (owner, name), value in zip(_ATTRIBUTES, state.attributes, strict=True):
-            setattr(owner, name, value)
-        for (get, set_), value in zip(_SETTINGS, state.settings, strict=True):
-            if value is not None and _read(get) != value:
-                with contextlib.suppress(OSError):  # a working folder that is gone
-                    set_(value)
+        for (owner, name), value, old in zip(_ATTRIBUTES, state.attributes, before.attributes, strict=True):
+            if value is not old:
+                setattr(owner, name, value)
+        # A thread has its own number of threads at first, whatever was the process's.
+        present = before.settings if state.settings is not None else [_read(get) for get, _ in _SETTINGS]
+        wanted = state.settings if state.settings is not None else self.first.settings
+        if present != wanted:
+            _set(present, wanted)
         if os.environ._data != state.environment:  # type: ignore[attr-defined]
             _write_environment(state.environment)
-        self._seed(state.seeds)
+        self.seeds.set(state.seeds)
         for name in before.modules:
             sys.modules.pop(name, None)
         sys.modules.update(state.modules)
@@ -248,6 +208,7 @@ class Process:
 
     def end(self, state: ProcessState) -> None:
         """The job here is over: the process is again what it was before any."""
+        self.read(state)
         self.write(self.first)
         for handle in state.handles:
             os.close(handle)
@@ -263,24 +224,21 @@ class Process:
         state.modules.update({name: sys.modules[name] for name in news if not _is_of_library(sys.modules[name])})
         self._shared = sys.modules.keys() - state.modules.keys()
 
-    def _seeds(self) -> list[Any]:
-        seeds: list[Any] = [torch.default_generator.get_state(), random.getstate(), self.numpy.get()]
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            seeds += [each.get_state() for each in torch.cuda.default_generators]
-        return seeds
-
-    def _seed(self, seeds: list[Any]) -> None:
-        torch.default_generator.set_state(seeds[0])
-        random.setstate(seeds[1])
-        self.numpy.set(seeds[2])
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            for each, state in zip(torch.cuda.default_generators, seeds[3:], strict=False):
-                each.set_state(state)
-
 
 _libc = ctypes.CDLL(None)
 _FILTERS = _ATTRIBUTES.index((warnings, "filters"))
 _LEVELS = _ATTRIBUTES.index((logging.root, "level")), _ATTRIBUTES.index((logging.Logger.manager, "disable"))
+
+
+def _attributes() -> list[Any]:
+    return [value for owner, get in _GETTERS for value in get(owner)[:-1]]
+
+
+def _set(present: list[Any] | None, wanted: list[Any] | None) -> None:
+    for (_, set_), value, old in zip(_SETTINGS, wanted or (), present or (), strict=True):
+        if value is not None and value != old:
+            with contextlib.suppress(OSError):  # a working folder that is gone
+                set_(value)
 
 
 def _read(get: Callable[[], Any]) -> Any:
