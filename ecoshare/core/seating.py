@@ -8,7 +8,8 @@ from operator import attrgetter
 from typing import Protocol
 
 from ecoshare.core.commands import PlanJob
-from ecoshare.core.policies.base import Levels, Planning, Policy, Rounds
+from ecoshare.core.policies.base import Levels, Planning, Policy, Pouring, Rounds
+from ecoshare.core.pouring import PouredSeats
 from ecoshare.core.preemption import GiveWay, Preemption, Start
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.room import Fits, Room
@@ -70,6 +71,7 @@ class Seating:
         self.waiting = WaitingJobs(demand if finder is None else finder.line)
         self._finder = finder
         self._policy, self._room, self._fits = policy, room, fits
+        self._poured = PouredSeats(policy, room, fits) if isinstance(policy, Pouring) else None
         moves = preempts and policy.preempts
         self._rounds = RoundSeats(room, fits) if moves and isinstance(policy, Rounds) else None
         self._preemption = Preemption(room, fits) if moves and self._rounds is None else None
@@ -166,6 +168,8 @@ class Seating:
         Args:
             newcomer: Who has just come, where nothing else has changed.
         """
+        if self._poured is not None:
+            return self._poured.walk(self.waiting, at_s)
         if self._rounds is not None:
             return self._rounds.walk()
         if self._preemption is not None:

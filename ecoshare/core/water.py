@@ -62,3 +62,24 @@ def widths(hours: Sequence[float], gpus: int, share: float, most: int | Sequence
     total = math.fsum(hours)
     parts = [gpus * (each / total if total > 0.0 else 1.0 / len(hours)) for each in hours]
     return [min(max(math.floor(part + _NEARLY), share), wide) for part, wide in zip(parts, largest, strict=True)]
+
+
+def poured(hours: Sequence[float], gpus: int, share: float, most: int | Sequence[int]) -> list[float]:
+    """The same, and what is left of the GPUs goes to those that would end last, one GPU after the other.
+
+    The rule rounds down: five equal trials on eight GPUs would have one each, and three of the GPUs nobody.
+    """
+    wide = widths(hours, gpus, share, most)
+    largest = [most] * len(hours) if isinstance(most, int) else most
+    narrow = [place for place, each in enumerate(wide) if each < 1.0]
+    left = gpus - int(sum(each for each in wide if each >= 1.0)) - len(narrow)
+    if left < 0:
+        return wide
+    for place in narrow:  # each is alone on its GPU
+        wide[place] = 1.0
+    for _ in range(left):
+        able = [place for place, each in enumerate(wide) if each < largest[place] and hours[place] > 0.0]
+        if not able:
+            break
+        wide[max(able, key=lambda place: hours[place] / wide[place])] += 1.0
+    return wide
