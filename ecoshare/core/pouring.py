@@ -39,14 +39,16 @@ class PouredSeats:
         """
         self._policy, self._room, self._fits = policy, room, fits
         self._plan = _Plan({}, {}, 0.0)
+        self._started: list[Job] = []  # that could not be moved when all were arranged
 
     def walk(self, waiting: Iterable[Job], at_s: float) -> Iterator[Start | GiveWay]:
         """What is to be done now, one after the other; each must be done before the next is asked for."""
         placed = list({job: None for lane in self._room.lanes.values() for job in lane.jobs.values()})
         stay = [job for job in placed if job.state in _HERE or job.again]
         jobs = sorted([*waiting, *stay], key=lambda job: job.number)
-        if self._plan.needs.keys() != set(jobs):
+        if self._plan.needs.keys() != set(jobs) or any(job.state is JobState.RUNNING for job in self._started):
             self._plan = self._arrange(jobs, at_s)
+            self._started = [job for job in stay if job.state is JobState.STARTING]
         for job in stay:
             after = self._plan.devices.get(job, ())
             if _resizable(job) and set(after) != set(_devices(job)):
@@ -56,7 +58,7 @@ class PouredSeats:
                 yield Start(job, lanes)
 
     def _arrange(self, jobs: list[Job], at_s: float) -> _Plan:
-        """Who has which devices: as few as can be are resized where that is as good."""
+        """Who has which devices; those of several keep them where others end as early beside each other."""
         open_lanes = [lane for lane in self._room.lanes.values() if lane.state is LaneState.OPEN]
         nodes = {lane.device.name: lane.device.node for lane in open_lanes}
         if not nodes:
@@ -64,7 +66,8 @@ class PouredSeats:
         places = {name: sum(lane.places for lane in self._room.devices[name]) for name in nodes}
         needs = dict(zip(jobs, self._policy.needs(jobs, at_s), strict=True))
         most = [min(len(nodes), max(job.spec.widest, 1)) for job in jobs]
-        poured = self._policy.pour(list(needs.values()), len(nodes), 1.0 / max(places.values()), most)
+        share = 1.0 / max(places.values())
+        poured = self._policy.pour(list(needs.values()), len(nodes), share, most)
         anew: dict[Job, float] = {}
         kept: dict[Job, float] = {}
         for job, wide in zip(jobs, poured, strict=True):
@@ -75,13 +78,14 @@ class PouredSeats:
                 wide = float(now) if now > 1 else min(wide, 1.0)
             elif wide > now > 0 and needs[job] / now - needs[job] / wide <= self._policy.restart_s:
                 wide = float(now)
-            anew[job], kept[job] = wide, max(wide, now)
+            anew[job], kept[job] = wide, share if max(wide, now) <= 1 else max(wide, now)
         restart_s = self._policy.restart_s
         plan = _Plan(needs, nodes, restart_s).fill(anew, places)
-        if kept == anew:
+        if all(len(_devices(job)) <= wide for job, wide in anew.items() if len(_devices(job)) > 1):
             return plan
         other = _Plan(needs, nodes, restart_s).fill(kept, places)
-        return other if other.ends_s <= plan.ends_s + restart_s else plan
+        waits_longer = other.unplaced_s > plan.unplaced_s
+        return plan if waits_longer or other.ends_s > plan.ends_s + restart_s else other
 
     def _lanes(self, job: Job) -> tuple[Lane, ...]:
         """Lanes on the devices that a job is to have; none as long as somebody is there who is to leave.

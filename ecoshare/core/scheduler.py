@@ -148,7 +148,7 @@ class Scheduler:
                 return []
             case Exhausted():
                 self._sweeps.exhausted(event)
-                return []
+                return self._fill(event.at_s) if self._seating.pours else []
             case Reported():
                 return self._reported(event)
             case Done():
@@ -261,7 +261,7 @@ class Scheduler:
         if self._trials is not None:
             self._trials.started(job)
         self._pace.look(job, at_s)
-        if self._packer is not None:
+        if self._packer is not None or self._seating.pours:
             return self._fill(at_s)
         return self._pace.wake() + self._settings(*self._devices_of(job))
 
@@ -522,9 +522,10 @@ class Scheduler:
     def _seat(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
         """Start every waiting job that has a place now, and stop those that give way.
 
-        Not before the last lane is there: the first would get all.
+        Not before the last lane is there: the first would get all. Nor would those that are drawn together share what
+        the first of them was given.
         """
-        if self.stopping or self._opening:
+        if self.stopping or self._opening or (self._seating.pours and self._sweeps.coming):
             return self._pace.wake()
         commands: list[Command] = []
         touched: dict[int, Lane] = {}

@@ -76,6 +76,11 @@ class Seating:
         self._rounds = RoundSeats(room, fits) if moves and isinstance(policy, Rounds) else None
         self._preemption = Preemption(room, fits) if moves and self._rounds is None else None
 
+    @property
+    def pours(self) -> bool:
+        """Whether a job has as many devices as all others leave it."""
+        return self._poured is not None
+
     def _key(self, job: Job, at_s: float) -> Key:
         return (*self._policy.order(job, at_s), job.arrival_s, job.number)
 

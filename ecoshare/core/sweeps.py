@@ -58,6 +58,13 @@ class Sweeps:
         """Sweeps of which more trials are to come."""
         return sum(sweep.is_open for sweep in self._sweeps.values())
 
+    @property
+    def coming(self) -> bool:
+        """Whether a sampler is asked for a trial, or is about to be."""
+        return any(
+            sweep.asked or (not sweep.over and sweep.live < sweep.spec.parallel) for sweep in self._sweeps.values()
+        )
+
     def opened(self, event: SweepOpened) -> None:
         """A sweep begins, or goes on in another session."""
         spec = event.sweep

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ecoshare.core.water import poured as with_the_rest
 from ecoshare.core.water import widths
 
 HOURS = st.lists(st.integers(1, 40), min_size=1, max_size=4)
@@ -154,3 +155,23 @@ def test_with_more_to_a_gpu_the_bound_needs_more_than_the_smallest_share() -> No
     """Two trials of nearly a GPU each beside a short one: at a quarter of a GPU each they take four times as long."""
     hours = [99, 99, 2]
     assert poured(hours, 2, 4, 2) > Fraction(39, 10) * Fraction(sum(hours), 2)
+
+
+def test_what_rounding_down_leaves_is_given_away() -> None:
+    assert with_the_rest([1.0] * 5, 8, 1 / 2, 8) == [2, 2, 2, 1, 1]
+    assert with_the_rest([4.0, 1.0, 1.0], 4, 1 / 2, 8) == [2, 1, 1], "nobody shares a GPU while one is idle"
+    assert with_the_rest([1.0] * 3, 2, 1 / 2, 8) == [1 / 2] * 3
+    assert with_the_rest([5.0, 5.0], 8, 1 / 2, [1, 2]) == [1, 2], "nobody can use more"
+
+
+@given(
+    st.lists(st.floats(0.0, 1e6), min_size=1, max_size=30), st.integers(1, 32), st.integers(1, 4), st.integers(1, 16)
+)
+def test_nobody_gets_less_for_it(hours: list[float], gpus: int, places: int, most: int) -> None:
+    """And no GPU is idle while a trial that shares one, or could be wider, has something to do."""
+    before = widths(hours, gpus, 1 / places, most)
+    after = with_the_rest(hours, gpus, 1 / places, most)
+    assert all(one <= other for one, other in zip(before, after, strict=True))
+    idle = gpus - sum(each for each in after if each >= 1) - sum(each < 1 for each in after)
+    assert idle <= 0 or all(each == most or not hour for each, hour in zip(after, hours, strict=True))
+    assert places == 1 or sum(each for each in after if each >= 1) <= gpus
