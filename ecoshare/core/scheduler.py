@@ -395,7 +395,8 @@ class Scheduler:
                 commands.append(DropJob(next(self._ids), name, reason))
             else:
                 job.move(JobState.QUEUED, at_s, "is among the best of its rung")
-                self._wait(job, at_s)
+                self._seating.wait_again(job, at_s)
+                self._pace.look(job, at_s)
         return [*commands, *self._fill(at_s)] if decided else []
 
     def _may_measure(self, job: Job) -> bool:

@@ -90,6 +90,12 @@ class Seating:
         job.waits_since_s = at_s
         self.waiting.add(job)
 
+    def wait_again(self, job: Job, at_s: float) -> None:
+        """A job that paused wants a place, although nothing else has changed."""
+        self.wait(job, at_s)
+        if self._preemption is not None:
+            self._preemption.order_changed()
+
     def runs(self, job: Job, at_s: float) -> None:
         """A job has started."""
         if self._preemption is not None and job.spec.movable:

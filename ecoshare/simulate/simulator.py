@@ -157,7 +157,7 @@ class Simulator:
         self._unfinished = {sweep.name: len(sweep.trials) for sweep in trace.sweeps}
         self._varies = config.search or world.changes_s < math.inf
         self._measuring = Measuring(world, costs, tuner, self._alone_on, self._later)
-        for job in [*trace.jobs, *(trial.job for sweep in trace.sweeps for trial in sweep.trials)]:
+        for job in trace.all_jobs:
             self._refuse_what_cannot_run(job)
 
     def _refuse_what_cannot_run(self, job: TraceJob) -> None:

@@ -125,6 +125,11 @@ class Trace:
     note: str
     sweeps: tuple[TraceSweep, ...] = ()
 
+    @property
+    def all_jobs(self) -> tuple[TraceJob, ...]:
+        """Its jobs, and all trials that its sweeps could have."""
+        return (*self.jobs, *(trial.job for sweep in self.sweeps for trial in sweep.trials))
+
 
 def in_order(jobs: Iterable[TraceJob]) -> tuple[TraceJob, ...]:
     """The jobs by arrival; those of one moment stay as they were."""
