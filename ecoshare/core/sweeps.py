@@ -16,6 +16,8 @@ from ecoshare.core.halting import Halving, Rule, rule
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
 
+_AT_WORK = (JobState.RUNNING, JobState.STOPPING)
+
 
 @dataclass(slots=True)
 class _Sweep:
@@ -91,8 +93,8 @@ class Sweeps:
         sweep = self._sweeps[job.spec.sweep]
         if event.halt:
             return event.halt
-        if sweep.rule is None:
-            return ""
+        if sweep.rule is None or (isinstance(sweep.rule, Halving) and job.state not in _AT_WORK):
+            return ""  # who waits for a place has left the rung behind, if not the next one
         value = -event.value if sweep.spec.maximise else event.value
         reason = sweep.rule.told(job.spec.name, event.step, value)
         if not reason or not isinstance(sweep.rule, Halving) or job.state is not JobState.RUNNING:

@@ -38,7 +38,7 @@ class Fluid(WithOptions):
         self.restart_s = options.get("restart", RESTART_S)
 
     def order(self, job: Job, at_s: float) -> Key:
-        """The longest first; of which that is not known, before all others."""
+        """The longest first; one of which that is not known comes first here, since what it counts as may change."""
         needs_s = job.needs_s(at_s)
         return (-math.inf if needs_s is None else -needs_s * job.spec.gpus,)
 
