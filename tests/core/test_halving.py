@@ -15,6 +15,7 @@ from ecoshare.core.events import (
     Event,
     Exhausted,
     Halting,
+    IterationsDone,
     JobArrived,
     JobExited,
     JobSpec,
@@ -37,14 +38,16 @@ STEPS = 9
 class Run:
     """A sweep of trials `t0`, `t1`, ... by halving with rungs at 1 and 3 of 9 steps, told step by step."""
 
-    def __init__(self, trials: int = 6, parallel: int = 6, devices: int = 4, policy: str = "fifo") -> None:
+    def __init__(
+        self, trials: int = 6, parallel: int = 6, devices: int = 4, policy: str = "fifo", preempt: bool = False
+    ) -> None:
         self.core, self.trials = Scheduler(), trials
         self.log: list[tuple[Event, list[Command]]] = []
         self.running: dict[str, int] = {}
         self.dropped: list[str] = []
         self.steps: Counter[str] = Counter()
         gpus = tuple(Device(f"cuda:{number}", "here", 1 << 34) for number in range(devices))
-        self.tell(RunOpened(0.0, SCHEMA, Config(policy, 1, 2), gpus))
+        self.tell(RunOpened(0.0, SCHEMA, Config(policy, 1, 1 if preempt else 2, preempt=preempt), gpus))
         self.tell(SweepOpened(0.0, SweepSpec("s", parallel, halting=Halting("halving", 1, 3, STEPS))))
 
     def tell(self, event: Event) -> None:
@@ -134,6 +137,18 @@ def test_a_rung_does_not_wait_for_who_has_ended(outcome: Outcome) -> None:
     run.report("t1", 0.1)
     run.end("t2", outcome)
     assert set(run.running) == {"t1"} and run.dropped == ["t0"]
+
+
+def test_who_reaches_a_rung_while_it_gives_way_pauses_there() -> None:
+    run = Run(trials=1, parallel=1, devices=1, policy="srtf", preempt=True)
+    short = JobSpec("short", "d", movable=True, service_s=0.5)
+    run.core.handle(IterationsDone(0.0, "t0", Usage(iterations=2, held_s=2.0, span_s=2.0)))
+    (kill,) = run.core.handle(JobArrived(0.0, short))
+    assert isinstance(kill, KillJob) and run.states()["t0"] is JobState.STOPPING
+    assert run.core.handle(Reported(0.0, "t0", 1, 0.5)) == []
+    run.end("t0", Outcome.STOPPED)
+    assert run.states()["t0"] is JobState.QUEUED, "the only one of its rung goes on"
+    assert run.core.jobs["t0"].history[-2].after is JobState.PAUSED
 
 
 def test_who_ends_while_it_is_to_pause_has_ended() -> None:
