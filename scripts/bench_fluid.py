@@ -36,7 +36,7 @@ from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
 from ecoshare.simulate.result import Result
 from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.searches import DOUBLING, generate
+from ecoshare.simulate.traces.searches import DOUBLING, SPREAD, generate
 from ecoshare.simulate.world import World
 
 PAPER = {
@@ -57,6 +57,7 @@ class Assumed:
     Attributes:
         beside: Speed of each of two trials on a GPU, over that alone.
         on_one: Trials on a GPU, at most.
+        spread: Standard deviation of the logarithm of an iteration's length.
     """
 
     gpus: int = 8
@@ -64,6 +65,7 @@ class Assumed:
     doubling: float = DOUBLING
     beside: float = 0.625
     on_one: int = 2
+    spread: float = SPREAD
     costs: Costs = COSTS
 
 
@@ -95,6 +97,9 @@ def measure(options: argparse.Namespace) -> list[Figure]:
     for name, assumed in OTHERS.items():
         alone, fluid = (results("bohb", policy, assumed, seeds) for policy in ("fifo", "fluid"))
         figures.append(improvement(f"synchronous BOHB: fluid, {name}", alone, fluid))
+    for name, assumed in {"": USUAL, ", lengths of 2.7 to 1": replace(USUAL, spread=1.0)}.items():
+        equal, fluid = (results("bohb", policy, assumed, seeds) for policy in ("equal", "fluid"))
+        figures.append(improvement(f"synchronous BOHB: fluid over equal shares{name}", equal, fluid))
     return figures
 
 
@@ -106,7 +111,7 @@ def results(kind: str, policy: str, assumed: Assumed, seeds: int) -> list[Result
     world, cluster = World(gpu, beside=assumed.beside), Cluster(1, assumed.gpus, gpu)
     made = []
     for seed in range(seeds):
-        trace = generate(kind, TRIALS, seed, assumed.gpus, assumed.widest, assumed.doubling)
+        trace = generate(kind, TRIALS, seed, assumed.gpus, assumed.widest, assumed.doubling, assumed.spread)
         made.append(Simulator(trace, cluster, Config(policy, lanes, 1), world, assumed.costs).run())
     return made
 

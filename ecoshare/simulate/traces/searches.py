@@ -30,7 +30,7 @@ REDUCTION, STEPS = 3, 81
 
 STEP_ITERATIONS, ITERATION_S = 600, 0.1
 SPREAD = 0.5
-"""Standard deviation of the logarithm of an iteration's length among the trials of a search."""
+"""Standard deviation of the logarithm of an iteration's length among the trials of a search: a factor of 1.6."""
 
 DOUBLING = 1.8
 """Speed on twice as many GPUs, over that on half of them: the median of the 19 models and batch sizes whose speed on
@@ -44,7 +44,15 @@ _NOTE = (
 )
 
 
-def generate(kind: str, trials: int, seed: int, gpus: int, widest: int = 8, doubling: float = DOUBLING) -> Trace:
+def generate(
+    kind: str,
+    trials: int,
+    seed: int,
+    gpus: int,
+    widest: int = 8,
+    doubling: float = DOUBLING,
+    spread: float = SPREAD,
+) -> Trace:
     """A search of one of `KINDS`.
 
     Args:
@@ -52,22 +60,23 @@ def generate(kind: str, trials: int, seed: int, gpus: int, widest: int = 8, doub
         gpus: Of the cluster: `asha` has twice as many trials at once.
         widest: GPUs that a trial can use.
         doubling: Speed on twice as many GPUs, over that on half of them; 2 is linear.
+        spread: Standard deviation of the logarithm of an iteration's length.
     """
     random = np.random.default_rng(seed)
     speedups = tuple(float(wide ** np.log2(doubling)) for wide in range(2, widest + 1))
     if kind == "asha":
-        made = _trials("asha", trials, random, speedups)
+        made = _trials("asha", trials, random, speedups, spread)
         sweeps = [TraceSweep("asha", made, 2 * gpus, Halting("asha", 1, REDUCTION, STEPS))]
     elif kind == "halving":
-        made = _trials("halving", trials, random, speedups)
+        made = _trials("halving", trials, random, speedups, spread)
         sweeps = [TraceSweep("halving", made, trials, Halting("halving", 1, REDUCTION, STEPS))]
     else:
-        sweeps = list(_brackets(trials, random, speedups, parallel=kind == "bohb-parallel"))
+        sweeps = list(_brackets(trials, random, speedups, spread, parallel=kind == "bohb-parallel"))
     return Trace(f"{kind}, seed {seed}", "generated", (), _NOTE, tuple(sweeps))
 
 
 def _brackets(
-    trials: int, random: np.random.Generator, speedups: tuple[float, ...], parallel: bool
+    trials: int, random: np.random.Generator, speedups: tuple[float, ...], spread: float, parallel: bool
 ) -> Iterator[TraceSweep]:
     """Of Hyperband: from many trials that begin with one step to few that do all."""
     rungs = round(np.log(STEPS) / np.log(REDUCTION))
@@ -77,13 +86,13 @@ def _brackets(
         count = max(1, int(np.ceil((rungs + 1) / (rungs + 1 - place) * trials / REDUCTION**place)))
         name = f"bracket-{place}"
         halting = Halting("halving", REDUCTION**place, REDUCTION, STEPS)
-        made = _trials(name, count, random, speedups, better=place)
+        made = _trials(name, count, random, speedups, spread, better=place)
         yield TraceSweep(name, made, count, halting, after="" if parallel else before)
         before = name
 
 
 def _trials(
-    sweep: str, count: int, random: np.random.Generator, speedups: tuple[float, ...], better: int = 0
+    sweep: str, count: int, random: np.random.Generator, speedups: tuple[float, ...], spread: float, better: int = 0
 ) -> tuple[TraceTrial, ...]:
     """Trials with learning curves.
 
@@ -97,7 +106,7 @@ def _trials(
         steps = np.arange(1, STEPS + 1)
         noise = random.normal(0.0, 0.02, STEPS)
         curve = limit + (1.0 - limit) * steps**-pace + noise
-        iteration_s = ITERATION_S * float(np.exp(random.normal(0.0, SPREAD)))
+        iteration_s = ITERATION_S * float(np.exp(random.normal(0.0, spread)))
         job = TraceJob(
             name=f"{sweep}-{number}",
             job_class=f"{sweep}-{number}",
