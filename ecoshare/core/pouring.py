@@ -65,7 +65,7 @@ class PouredSeats:
             return _Plan(dict.fromkeys(jobs, 0.0), nodes, 0.0)
         places = {name: sum(lane.places for lane in self._room.devices[name]) for name in nodes}
         needs = dict(zip(jobs, self._policy.needs(jobs, at_s), strict=True))
-        most = [min(len(nodes), max(job.spec.widest, 1)) for job in jobs]
+        most = [min(len(nodes), job.spec.widest) for job in jobs]
         share = 1.0 / max(places.values())
         poured = self._policy.pour(list(needs.values()), len(nodes), share, most)
         anew: dict[Job, float] = {}
