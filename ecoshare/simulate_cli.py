@@ -27,7 +27,9 @@ def simulate(
         Path | None,
         typer.Argument(metavar="TRACE", help="A trace (Tiresias, Philly, Gavel, Shockwave, ecoshare) or a run folder."),
     ] = None,
-    generate: Annotated[str | None, typer.Option(help="Make a trace instead: salus, philly or sweep.")] = None,
+    generate: Annotated[
+        str | None, typer.Option(help="Make a trace instead: salus, philly, sweep; or halving, asha, bohb.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="With --generate: how many.")] = 100,
     load: Annotated[
         float | None, typer.Option(help="With --generate: work that comes over what the GPUs can do.")
@@ -104,7 +106,7 @@ def simulate(
 
         cluster = replace(cluster, speeds=measured(calibration, cluster))
     if (trace is None) == (generate is None):
-        raise UsageError("give a trace, or --generate salus, philly or sweep", "`ecoshare simulate --help`")
+        raise UsageError("give a trace, or --generate salus, philly, halving, ...", "`ecoshare simulate --help`")
     if trace is None:
         assert generate is not None
         from ecoshare.simulate.traces.generate import generate as made
@@ -114,9 +116,11 @@ def simulate(
         from ecoshare.simulate.traces.reading import read
 
         found = read(trace, speeds=speeds, schedules=schedules, gpu_model=speeds_of)
-    unused = {each for of in cluster.speeds.values() for each in of if each} - {job.job_class for job in found.jobs}
+    unused = {each for of in cluster.speeds.values() for each in of if each} - {job.job_class for job in found.all_jobs}
     if unused:
         _say(f"no job of the trace is of class {', '.join(sorted(unused))}, which --calibration names")
+    if convert is not None and found.sweeps:
+        raise UsageError("--convert: a file of jobs cannot say when trials pause or end early", "simulate it as it is")
     if convert is not None:
         from ecoshare.simulate.traces.own import write
 
@@ -146,13 +150,13 @@ def simulate(
     ]
     results, walls_s = [], []
     for name, simulator in zip(policies, simulators, strict=True):
-        with _progress(name, len(found.jobs)) as tell:
+        with _progress(name, len(found.all_jobs)) as tell:
             began_s = time.perf_counter()
             results.append(simulator.run(progress=tell))
             walls_s.append(time.perf_counter() - began_s)
     if as_json:
         rows = [{**each.as_dict(), "wall_s": wall_s} for each, wall_s in zip(results, walls_s, strict=True)]
-        described = {"file": found.file, "kind": found.kind, "jobs": len(found.jobs), "note": found.note}
+        described = {"file": found.file, "kind": found.kind, "jobs": len(found.all_jobs), "note": found.note}
         print(
             json.dumps(
                 {

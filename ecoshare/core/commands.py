@@ -1,9 +1,9 @@
 """What the core asks of its driver, in the imperative.
 
 Every command has an id, unique in the run. The driver answers `OpenLane`, `StartJob`, `MoveJob` and `ApplySetting`
-with `Done` or `Refused`, and `WakeAt` with `Done`; `SetShares` takes effect at once; `KillJob` is answered by the
-`JobExited` of its job, `ProfileJob` by `Profiled`, `MeasureTrial` by `TrialMeasured`, and what is asked by `Advised`
-(`Ask`), `Foreseen` (`AskOutlook`), `Planned` (`AskPlanner`), and `JobArrived` or `Exhausted` (`AskSampler`).
+with `Done` or `Refused`, and `WakeAt` with `Done`; `SetShares` and `DropJob` take effect at once; `KillJob` is answered
+by the `JobExited` of its job, `ProfileJob` by `Profiled`, `MeasureTrial` by `TrialMeasured`, and what is asked by
+`Advised` (`Ask`), `Foreseen` (`AskOutlook`), `Planned` (`AskPlanner`), and `JobArrived` or `Exhausted` (`AskSampler`).
 """
 
 from __future__ import annotations
@@ -91,6 +91,19 @@ class KillJob:
     at_once: bool
     reason: str
     pruned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropJob:
+    """A trial that is paused is not started again: what it has saved is not needed any more.
+
+    Attributes:
+        reason: One line for the user.
+    """
+
+    id: int
+    job: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +238,7 @@ Command = (
     | MoveJob
     | SetShares
     | KillJob
+    | DropJob
     | ProfileJob
     | ApplySetting
     | MeasureTrial

@@ -209,6 +209,7 @@ class JobSpec:
         phases: Epochs and the turn time of each, in order, as its profile or history has them; empty where unknown.
         power_w: What it draws beyond an idle device, for each of its devices, where that is known.
         movable: It can be stopped at any boundary and goes on from there elsewhere.
+        widest: Devices that it can use at most, from one on; more than `gpus` only where it is movable.
         retries: How often a failure is tried again.
         memory: Its measured demand, or None before the first profile.
         solo: What else is known of its class alone.
@@ -229,6 +230,7 @@ class JobSpec:
     phases: tuple[tuple[float, float], ...] = ()
     power_w: float | None = None
     movable: bool = False
+    widest: int = 1
     retries: int = 0
     memory: MemoryDemand | None = None
     before: Before = Before()
@@ -245,14 +247,16 @@ class Halting:
     """When a trial of a sweep ends early: see `core/halting.py`.
 
     Attributes:
-        rule: `asha` or `median`.
+        rule: `asha`, `median` or `halving`.
         grace: Steps that every trial may do.
-        reduction: Of `asha`: one of so many goes on from each rung.
+        reduction: Of `asha` and `halving`: one of so many goes on from each rung.
+        steps: Of a whole trial; 0 where that is not known.
     """
 
     rule: str
     grace: int = 1
     reduction: int = 3
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Fit:
         A gang holds its lanes whole: its members must have their turns together, or their collectives would wait for
         each other.
         """
-        if self._profiling.occupies(lane) or any(other.spec.gpus > 1 for other in lane.jobs.values()):
+        if self._profiling.occupies(lane) or any(len(other.lanes) > 1 for other in lane.jobs.values()):
             return False
         return lane.takes(self.demand(job, lane)) and (not self._elastic or self.joins(lane.device.name, [job]))
 

@@ -7,6 +7,10 @@
     step 3    ████████████ ██████████               the means that those which are through had by then
     step 9    ████████████████████████
 
+    halving, reduction 3, grace 1
+    step 1    ████ ████ ████ ████ ████ ████        all pause there; when the last is there, two of the six go on
+    step 3    ████████████ ████████████
+
 A rule is told values of which the smaller is the better; one that is no number counts as the worst.
 """
 
@@ -35,7 +39,7 @@ class Rule(Protocol):
 
 def rule(halting: Halting, past: Sequence[Past] = ()) -> Rule:
     """The rule of a sweep, told again what its trials have reported in earlier sessions."""
-    made: Rule = Asha(halting) if halting.rule == "asha" else Median(halting)
+    made: Rule = {"asha": Asha, "halving": Halving, "median": Median}[halting.rule](halting)
     for trial in past:
         for step, value in enumerate(trial.values, start=1):
             made.told(trial.name, step, value)
@@ -60,8 +64,8 @@ class Asha:
     def told(self, trial: str, step: int, value: float) -> str:
         """See `Rule`."""
         rung = self._passed.get(trial, 0)
-        at_step = self.halting.grace * self.halting.reduction**rung
-        if step < at_step:
+        at_step = _rung(self.halting, rung)
+        if at_step is None or step < at_step:
             return ""
         self._passed[trial] = rung + 1
         if rung == len(self._rungs):
@@ -77,6 +81,50 @@ class Asha:
     def ended(self, trial: str, completed: bool) -> None:
         """See `Rule`."""
         self._passed.pop(trial, None)
+
+
+@dataclass(slots=True)
+class Halving:
+    """Successive halving with rungs at which all wait for each other.
+
+    The rungs are those of `Asha`. Who reaches one pauses there; when nobody is on the way any more, the best
+    `1 / reduction` go on, at least one, and the others end. Source: Jamieson and Talwalkar, "Non-stochastic Best Arm
+    Identification and Hyperparameter Optimization", AISTATS 2016.
+
+    Attributes:
+        waiting: Who pauses, with the value that counts.
+    """
+
+    halting: Halting
+    waiting: dict[str, float] = field(default_factory=dict)
+    _passed: dict[str, int] = field(default_factory=dict)
+
+    def told(self, trial: str, step: int, value: float) -> str:
+        """See `Rule`; why it pauses, in place of why it ends."""
+        rung = self._passed.get(trial, 0)
+        at_step = _rung(self.halting, rung)
+        if at_step is None or step < at_step:
+            return ""
+        self._passed[trial] = rung + 1
+        self.waiting[trial] = _ordered(value)
+        return f"pauses at step {at_step} until all others are there (halving)"
+
+    def decide(self) -> dict[str, str]:
+        """Of each that pauses: why it ends, or nothing where it goes on. Of equal ones who was there first does."""
+        order = sorted(self.waiting, key=self.waiting.__getitem__)
+        good = max(1, len(order) // self.halting.reduction)
+        self.waiting.clear()
+        words = f"of the {len(order)} of its rung, of whom {good} go on (halving)"
+        return {trial: f"place {place} {words}" if place > good else "" for place, trial in enumerate(order, start=1)}
+
+    def ended(self, trial: str, completed: bool) -> None:
+        """See `Rule`."""
+        self._passed.pop(trial, None)
+        self.waiting.pop(trial, None)
+
+    def next_step(self, trial: str) -> int | None:
+        """Its next rung, where it will pause; None where there is none before its end."""
+        return _rung(self.halting, self._passed.get(trial, 0))
 
 
 LEAST_COMPLETED = 5
@@ -121,6 +169,12 @@ class Median:
             if step > len(self._means):
                 self._means.append([])
             insort(self._means[step - 1], total / step)
+
+
+def _rung(halting: Halting, number: int) -> int | None:
+    """Step of a rung, counted from 0; None where a trial is over by then."""
+    step = halting.grace * halting.reduction**number
+    return None if 0 < halting.steps <= step else step
 
 
 def _ordered(value: float) -> float:

@@ -38,10 +38,15 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class GiveWay:
-    """These jobs must stop, so that another one gets their devices; or none, where their round is over."""
+    """These jobs must stop, so that another one gets their devices; or none, where their round is over.
+
+    Attributes:
+        reason: Why, where it is neither of these.
+    """
 
     jobs: list[Job]
     to: Job | None
+    reason: str = ""
 
 
 class Preemption:

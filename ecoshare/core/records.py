@@ -25,7 +25,9 @@ class Job:
         again: An end that was asked for is followed by a new attempt (a suspect neighbour, say).
         passed: How often a job behind it in the queue was started before it.
         losses: Attempts that ended through no fault of the job's own.
-        earlier_s: Time that earlier attempts held the turn.
+        earlier_s: Time that earlier attempts held the turn; `earlier_iterations`: what they did, where it goes on
+            from there.
+        leg: Iterations after which it pauses, as a trial at its next rung; None where it goes on to its end.
         first_start_s: When its first attempt was started; None before.
         told_s: When `usage` was told.
         boundary_s: When this attempt had its first boundary; None before that was told.
@@ -55,6 +57,8 @@ class Job:
     passed: int = 0
     usage: Usage = field(default_factory=Usage)
     earlier_s: float = 0.0
+    earlier_iterations: int = 0
+    leg: int | None = None
     first_start_s: float | None = None
     told_s: float = 0.0
     boundary_s: float | None = None
@@ -119,6 +123,17 @@ class Job:
         else:
             return None
         return max(0.0, left - self.earlier_s if self.spec.movable else left)
+
+    def needs_s(self, at_s: float) -> float | None:
+        """Time on one device alone until it ends or pauses; None where nobody knows.
+
+        One profiled iteration times those that are left, else what remains of it.
+        """
+        iteration_s = self.spec.solo.iteration_s if self.spec.solo is not None else None
+        ends_at = self.spec.iterations if self.leg is None else self.leg
+        if ends_at is None or iteration_s is None:
+            return self.remaining_s(at_s)
+        return max(0, ends_at - self.earlier_iterations - self.usage.iterations) * iteration_s
 
 
 @dataclass(slots=True, eq=False)

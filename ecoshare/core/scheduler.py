@@ -9,7 +9,7 @@
     JobExited      ──►   end, or wait again                  ──►   StartJob, SetShares
     IterationsDone ──►   ranks inside the lane               ──►   SetShares, ProfileJob
     Planned        ──►   who runs in the round               ──►   StartJob, KillJob
-    Reported, ...  ──►   which trials of a sweep do badly    ──►   KillJob, AskSampler
+    Reported, ...  ──►   which trials of a sweep do badly    ──►   KillJob, DropJob, AskSampler
     (time)         ──►   levels and rounds of the policy     ──►   WakeAt, KillJob of those that give way
     Profiled       ──►   what jobs of that class need
     Advised, ...   ──►   settings of the packings            ──►   ApplySetting, MeasureTrial, Ask
@@ -27,6 +27,7 @@ from typing import cast
 from ecoshare.core.commands import (
     AskPlanner,
     Command,
+    DropJob,
     KillJob,
     OpenLane,
     ProfileJob,
@@ -134,7 +135,7 @@ class Scheduler:
             IllegalMove: The event cannot follow what came before; the driver or the core has a defect.
         """
         commands = self._follow(event)
-        return commands if self.stopping else [*commands, *self._sweeps.draw()]
+        return commands if self.stopping else [*commands, *self._decided(event.at_s), *self._sweeps.draw()]
 
     def _follow(self, event: Event) -> list[Command]:
         match event:
@@ -147,7 +148,7 @@ class Scheduler:
                 return []
             case Exhausted():
                 self._sweeps.exhausted(event)
-                return []
+                return self._fill(event.at_s) if self._seating.pours else []
             case Reported():
                 return self._reported(event)
             case Done():
@@ -225,6 +226,7 @@ class Scheduler:
         self.jobs[event.job.name] = job
         self._live += 1
         self._sweeps.arrived(event)
+        job.leg = self._sweeps.leg(job)
         if self._packer is not None:
             self._packer.arrived(job)
         self._wait(job, event.at_s)
@@ -259,7 +261,7 @@ class Scheduler:
         if self._trials is not None:
             self._trials.started(job)
         self._pace.look(job, at_s)
-        if self._packer is not None:
+        if self._packer is not None or self._seating.pours:
             return self._fill(at_s)
         return self._pace.wake() + self._settings(*self._devices_of(job))
 
@@ -371,14 +373,31 @@ class Scheduler:
         return commands + self._settings(*self._devices_of(job))
 
     def _reported(self, event: Reported) -> list[Command]:
-        """A trial has said how well it does: it ends here where others do better."""
+        """A trial has said how well it does: it ends here where others do better, or pauses until that is known."""
         job = self.jobs[event.job]
         reason = self._sweeps.reported(job, event)
+        job.leg = self._sweeps.leg(job)
         if not reason or job.state is not JobState.RUNNING:
             return []
         self._seating.stops(job)
         job.move(JobState.STOPPING, event.at_s, reason)
-        return [KillJob(next(self._ids), job.spec.name, job.attempt, False, reason, pruned=True)]
+        pruned = not self._sweeps.pauses(job)
+        return [KillJob(next(self._ids), job.spec.name, job.attempt, False, reason, pruned)]
+
+    def _decided(self, at_s: float) -> list[Command]:
+        """Trials that paused go on or end, where all of their rung are there."""
+        decided = self._sweeps.decided()
+        commands: list[Command] = []
+        for name, reason in decided.items():
+            job = self.jobs[name]
+            if reason:
+                self._end(job, JobState.PRUNED, at_s, reason)
+                commands.append(DropJob(next(self._ids), name, reason))
+            else:
+                job.move(JobState.QUEUED, at_s, "is among the best of its rung")
+                self._seating.wait_again(job, at_s)
+                self._pace.look(job, at_s)
+        return [*commands, *self._fill(at_s)] if decided else []
 
     def _may_measure(self, job: Job) -> bool:
         return self._packer is None or not job.lanes or self._packer.may_measure(job)
@@ -412,7 +431,7 @@ class Scheduler:
             self._end(job, JobState.COMPLETED, event.at_s, cause)
         elif event.outcome is Outcome.PRUNED:
             self._end(job, JobState.PRUNED, event.at_s, cause)
-        elif not self.stopping and again(job, event.outcome, self._fit.largest_bytes(), self._packer is not None):
+        elif not self.stopping and self._goes_on(job, event.outcome):
             self._requeue(job, event.at_s, cause)
         elif event.outcome in (Outcome.STOPPED, Outcome.LOST, Outcome.MOVED_OUT) and self.stopping:
             self._end(job, JobState.CANCELLED, event.at_s, cause)
@@ -422,6 +441,12 @@ class Scheduler:
         if event.outcome is Outcome.CRASHED and self._config.shared_context:
             suspects = self._restart_neighbours(job, event)
         return suspects + self._fill(event.at_s) + self._settings(*devices)
+
+    def _goes_on(self, job: Job, outcome: Outcome) -> bool:
+        """Whether another attempt follows; keeps the job's counts."""
+        if outcome is Outcome.STOPPED and self._sweeps.pauses(job):
+            return True
+        return again(job, outcome, self._fit.largest_bytes(), self._packer is not None)
 
     def _restart_neighbours(self, culprit: Job, event: JobExited) -> list[Command]:
         """Jobs whose context the culprit's unclean death may have corrupted begin again."""
@@ -445,7 +470,7 @@ class Scheduler:
 
     def _stop(self, event: StopRequested) -> list[Command]:
         self.stopping = True
-        for job in list(self._seating.waiting):
+        for job in [*self._seating.waiting, *(self.jobs[name] for name in self._sweeps.paused)]:
             self._end(job, JobState.CANCELLED, event.at_s, "the run was stopped")
         commands: list[Command] = []
         for job in self._running():
@@ -498,9 +523,10 @@ class Scheduler:
     def _seat(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
         """Start every waiting job that has a place now, and stop those that give way.
 
-        Not before the last lane is there: the first would get all.
+        Not before the last lane is there: the first would get all. Nor would those that are drawn together share what
+        the first of them was given.
         """
-        if self.stopping or self._opening:
+        if self.stopping or self._opening or (self._seating.pours and self._sweeps.coming):
             return self._pace.wake()
         commands: list[Command] = []
         touched: dict[int, Lane] = {}
@@ -509,9 +535,9 @@ class Scheduler:
                 case Start(job, lanes):
                     commands.append(self._start(job, lanes, at_s))
                     touched.update({lane.number: lane for lane in lanes})
-                case GiveWay(jobs, to):
-                    reason = f"gives way to {to.spec.name}" if to is not None else "its round is over"
-                    commands += [self._stop_for_now(job, at_s, reason, at_once=False) for job in jobs]
+                case GiveWay(jobs, to, reason):
+                    why = f"gives way to {to.spec.name}" if to is not None else reason or "its round is over"
+                    commands += [self._stop_for_now(job, at_s, why, at_once=False) for job in jobs]
         for lane in touched.values():
             commands += self._shares(lane)
         return commands + self._pace.wake()
@@ -599,12 +625,20 @@ class Scheduler:
         self._pace.look(job, at_s)
 
     def _requeue(self, job: Job, at_s: float, cause: str) -> None:
-        job.move(JobState.QUEUED, at_s, cause)
+        """It waits for its next attempt, or pauses before."""
+        pauses = self._sweeps.pauses(job)
+        job.move(JobState.PAUSED if pauses else JobState.QUEUED, at_s, cause)
         job.again = False
         job.earlier_s += job.usage.held_s
+        if job.spec.movable:
+            job.earlier_iterations += job.usage.iterations
         job.usage, job.boundary_s, job.stood_s = Usage(), None, 0.0
         job.lanes = ()
-        self._wait(job, at_s)
+        if pauses:
+            self._pace.forget(job)
+            self._sweeps.left(job)
+        else:
+            self._wait(job, at_s)
 
     def _end(self, job: Job, state: JobState, at_s: float, cause: str) -> None:
         if job.state is JobState.QUEUED:

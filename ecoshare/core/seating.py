@@ -8,7 +8,8 @@ from operator import attrgetter
 from typing import Protocol
 
 from ecoshare.core.commands import PlanJob
-from ecoshare.core.policies.base import Levels, Planning, Policy, Rounds
+from ecoshare.core.policies.base import Levels, Planning, Policy, Pouring, Rounds
+from ecoshare.core.pouring import PouredSeats
 from ecoshare.core.preemption import GiveWay, Preemption, Start
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.room import Fits, Room
@@ -70,9 +71,15 @@ class Seating:
         self.waiting = WaitingJobs(demand if finder is None else finder.line)
         self._finder = finder
         self._policy, self._room, self._fits = policy, room, fits
+        self._poured = PouredSeats(policy, room, fits) if isinstance(policy, Pouring) else None
         moves = preempts and policy.preempts
         self._rounds = RoundSeats(room, fits) if moves and isinstance(policy, Rounds) else None
         self._preemption = Preemption(room, fits) if moves and self._rounds is None else None
+
+    @property
+    def pours(self) -> bool:
+        """Whether a job has as many devices as all others leave it."""
+        return self._poured is not None
 
     def _key(self, job: Job, at_s: float) -> Key:
         return (*self._policy.order(job, at_s), job.arrival_s, job.number)
@@ -82,6 +89,12 @@ class Seating:
         job.place = self._key(job, at_s)
         job.waits_since_s = at_s
         self.waiting.add(job)
+
+    def wait_again(self, job: Job, at_s: float) -> None:
+        """A job that paused wants a place, although nothing else has changed."""
+        self.wait(job, at_s)
+        if self._preemption is not None:
+            self._preemption.order_changed()
 
     def runs(self, job: Job, at_s: float) -> None:
         """A job has started."""
@@ -166,6 +179,8 @@ class Seating:
         Args:
             newcomer: Who has just come, where nothing else has changed.
         """
+        if self._poured is not None:
+            return self._poured.walk(self.waiting, at_s)
         if self._rounds is not None:
             return self._rounds.walk()
         if self._preemption is not None:

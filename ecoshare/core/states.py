@@ -5,8 +5,8 @@
     job    QUEUED ───► STARTING ───► RUNNING ───► COMPLETED | FAILED
              ▲ │          │ │           │ │
              │ │          │ └──► STOPPING ◄┘ ───► COMPLETED | FAILED | CANCELLED | PRUNED
-             │ │          │         │   │
-             └─┼──────────┴─────────┴───┘         a new attempt
+             │ │          │         │   │ └─────► PAUSED ───► PRUNED | CANCELLED
+             └─┼──────────┴─────────┴───┴────────────┘         a new attempt
                └───────────────────────────────► FAILED | CANCELLED   (never fits; the run is stopped)
 
     lane   OPENING ──► OPEN ──► CLOSED
@@ -25,6 +25,8 @@ class JobState(Enum):
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
+    PAUSED = "paused"
+    """A trial of a sweep that waits at a rung until it is said which go on; it has no place."""
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -52,8 +54,9 @@ JOB_MOVES: dict[JobState, frozenset[JobState]] = {
     ),
     JobState.RUNNING: frozenset({JobState.COMPLETED, JobState.FAILED, JobState.STOPPING, JobState.QUEUED}),
     JobState.STOPPING: frozenset(
-        {JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.PRUNED, JobState.QUEUED}
+        {JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.PRUNED, JobState.PAUSED, JobState.QUEUED}
     ),
+    JobState.PAUSED: frozenset({JobState.QUEUED, JobState.PRUNED, JobState.CANCELLED}),
     JobState.COMPLETED: frozenset(),
     JobState.FAILED: frozenset(),
     JobState.CANCELLED: frozenset(),

@@ -69,7 +69,7 @@ def _page(results: Sequence[Result], trace: Trace, cluster: Cluster, costs: Cost
 
 def _figures(trace: Trace, cluster: Cluster) -> list[tuple[str, str, str]]:
     """Name, value and remark of what was simulated."""
-    jobs = trace.jobs
+    jobs = trace.all_jobs
     figures = [("jobs", f"{len(jobs):,}", f"of {len({job.job_class for job in jobs}):,} classes")]
     if jobs:
         most = max(job.gpus for job in jobs)

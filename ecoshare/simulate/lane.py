@@ -39,6 +39,7 @@ class Seat:
         since_s: When it began to wait.
         told_s: Of `held_s`, what the core knows.
         speed: Work done in a second of the turn.
+        steps: Values that it reports in all, and `reported`: those that are told.
     """
 
     job: TraceJob
@@ -56,6 +57,21 @@ class Seat:
     told_s: float = 0.0
     speed: float = 1.0
     handovers: int = 0
+    steps: int = 0
+    reported: int = 0
+
+    @property
+    def report_left_s(self) -> float:
+        """Work until it reports its next value; infinite where it has no more."""
+        if self.reported >= self.steps:
+            return math.inf
+        whole_s = self.work_s - self.job.startup_s
+        return (self.reported + 1) * whole_s / self.steps - (whole_s - self.left_s)
+
+    @property
+    def has_report(self) -> bool:
+        """Whether its next value is there."""
+        return self.report_left_s <= _NEARLY * self.work_s
 
     @property
     def iteration_s(self) -> float:
@@ -257,6 +273,11 @@ class VirtualLane:
         else:
             self._plan()
 
+    def heard(self, now_s: float) -> None:
+        """What its holder had to report is told."""
+        self.advance(now_s)
+        self._plan()
+
     def advance(self, now_s: float) -> None:
         """Count what was done until now."""
         seat = self.holder
@@ -323,7 +344,8 @@ class VirtualLane:
             self.next_s, self.ends = math.inf, False
             return
         end_s = self.at_s + max(0.0, holder.left_s) / holder.speed
-        tell_s = min(self.at_s + holder.phase_left_s / holder.speed, self._look_s())
+        shows_s = min(holder.phase_left_s, max(0.0, holder.report_left_s))
+        tell_s = min(self.at_s + shows_s / holder.speed, self._look_s())
         self.ends = end_s <= min(self.turn_ends_s, tell_s)
         self.tells = not self.ends and tell_s <= self.turn_ends_s
         self.next_s = min(end_s, self.turn_ends_s, tell_s)

@@ -10,7 +10,7 @@ from enum import Enum
 from numbers import Real
 from typing import Any
 
-from ecoshare.core.policies.base import Levels, Placing, Planning, Rounds, Trying
+from ecoshare.core.policies.base import Levels, Placing, Planning, Pouring, Rounds, Trying
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import JobState
 
@@ -43,8 +43,8 @@ class _Said:
 class Probe:
     """Asks the policy in the core's place, each question twice, and notes what is wrong with its answers.
 
-    It is a policy itself, with those methods of `Levels`, `Rounds`, `Planning`, `Placing` and `Trying` that the one
-    behind it has.
+    It is a policy itself, with those methods of `Levels`, `Rounds`, `Planning`, `Placing`, `Pouring` and `Trying` that
+    the one behind it has.
     """
 
     def __init__(self, policy: Any, preempt: bool, faults: dict[Rule, str]) -> None:
@@ -70,6 +70,8 @@ class Probe:
             self.question, self.told = policy.question, policy.told
         if isinstance(policy, Placing):
             self.across, self.meet, self.slowness = policy.across, policy.meet, self._slowness
+        if isinstance(policy, Pouring):
+            self.restart_s, self.needs, self.pour = policy.restart_s, policy.needs, self._pour
         if isinstance(policy, Trying):
             self.beside, self.pays, self.judge = self._beside, policy.pays, policy.judge
 
@@ -154,6 +156,19 @@ class Probe:
         if (gpus := sum(job.spec.gpus for job in chosen)) > devices:
             self._fault(Rule.BY_ITSELF, f"arrange() chose jobs of {gpus} GPUs for {devices} at {at_s:g} s")
         return chosen
+
+    def _pour(self, needs: Sequence[float], devices: int, share: float, most: Sequence[int]) -> Sequence[float]:
+        with _telling("pour", f"{len(needs)} jobs"):
+            wide = list(self._policy.pour(needs, devices, share, most))
+        wrong = [
+            each
+            for each, limit in zip(wide, most, strict=False)
+            if not (0.0 < each < 1.0 or each in range(1, limit + 1))
+        ]
+        if wrong or len(wide) != len(needs):
+            expected = f"of each a whole number up to {list(most)}, or a part of 1"
+            self._fault(Rule.COMPARABLE, f"pour() of {len(needs)} jobs is {wide}: expected {expected}")
+        return wide
 
     def _slowness(self, job: Job, lane: Lane) -> Any:
         slowness = self._ask("slowness", job, lane)

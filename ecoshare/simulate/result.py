@@ -92,7 +92,7 @@ class Result:
             preemptions=sum(each.attempts - 1 for each in finished),
             utilisation=account.busy_s / (cluster.size * makespan_s) if makespan_s > 0.0 else 0.0,
             energy_j=account.energy_j - begin_s * cluster.size * cluster.gpu.idle_w,
-            work_s=sum(job.gpus * job.service_s for job in trace.jobs),
+            work_s=sum(each.gpus * each.service_s for each in finished),
             bin_s=bin_s,
             busy=tuple(each / bin_s for each in bins),
         )

@@ -28,7 +28,9 @@ from ecoshare.core.commands import (
     Ask,
     AskOutlook,
     AskPlanner,
+    AskSampler,
     Command,
+    DropJob,
     KillJob,
     MeasureTrial,
     MoveJob,
@@ -43,17 +45,21 @@ from ecoshare.core.events import (
     Config,
     Done,
     Event,
+    Exhausted,
     IterationsDone,
     JobArrived,
     JobExited,
     JobSpec,
     Outcome,
     Planned,
+    Reported,
     RunOpened,
     Solo,
+    SweepOpened,
+    SweepSpec,
 )
 from ecoshare.core.policies import make
-from ecoshare.core.policies.base import Packing
+from ecoshare.core.policies.base import Packing, Pouring
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_size
@@ -64,7 +70,7 @@ from ecoshare.simulate.device import VirtualDevice
 from ecoshare.simulate.lane import TOLD_SHARE, Seat, VirtualLane, expected_s
 from ecoshare.simulate.measuring import Measuring
 from ecoshare.simulate.result import Finished, Result
-from ecoshare.simulate.traces.trace import Trace, TraceJob
+from ecoshare.simulate.traces.trace import Trace, TraceJob, TraceSweep
 from ecoshare.simulate.world import Truth
 
 _MOST_IDLE_WAKES = 10_000
@@ -92,13 +98,19 @@ class _Running:
         left_s: Work that its next attempt begins with; `work_s`: of the whole job.
         placed_s: Time for which it has had a place.
         since_s: When its present attempt got one.
+        arrival_s: When it came; of a trial, when its sampler was asked for it.
         demand_s: Of the account, when it came.
+        sweep: That it is a trial of; empty for none. `curve`: what it reports; `reported`: how many of it.
     """
 
     job: TraceJob
     left_s: float
     work_s: float
+    arrival_s: float
     demand_s: float
+    sweep: str = ""
+    curve: tuple[float, ...] = ()
+    reported: int = 0
     start_s: float = math.inf
     placed_s: float = 0.0
     since_s: float = 0.0
@@ -139,10 +151,13 @@ class Simulator:
         self._account = Account(cluster.size, cluster.gpu.idle_w)
         self._idle_wakes = 0
         self._watches = False
-        self._packs = isinstance(make(config), Packing)
+        policy = make(config)
+        self._packs, self._pours = isinstance(policy, Packing), isinstance(policy, Pouring)
+        self._sweeps = {sweep.name: sweep for sweep in trace.sweeps}
+        self._unfinished = {sweep.name: len(sweep.trials) for sweep in trace.sweeps}
         self._varies = config.search or world.changes_s < math.inf
         self._measuring = Measuring(world, costs, tuner, self._alone_on, self._later)
-        for job in trace.jobs:
+        for job in trace.all_jobs:
             self._refuse_what_cannot_run(job)
 
     def _refuse_what_cannot_run(self, job: TraceJob) -> None:
@@ -169,9 +184,12 @@ class Simulator:
         self._watches = self._core.watches_neighbours
         if self._world.changes_s < math.inf:
             self._push(self._world.changes_s, _What.MEASURED, None)
+        for sweep in self._trace.sweeps:
+            if not sweep.after:
+                self._later(sweep.opens_s, partial(self._open, sweep))
         arrivals = iter(self._trace.jobs)
         coming = next(arrivals, None)
-        while coming is not None or self._jobs:
+        while coming is not None or self._jobs or any(self._unfinished.values()):
             if coming is not None and (not self._heap or coming.arrival_s < self._heap[0][0]):
                 self._arrive(coming)
                 coming = next(arrivals, None)
@@ -201,12 +219,13 @@ class Simulator:
                 if isinstance(more, Seat):
                     self._idle_wakes = 0
                     if more.job.memory is not None and more.job.memory.peak_bytes > more.cap_bytes:
-                        self._exit(more, at_s, Outcome.OUT_OF_MEMORY)
+                        self._exit(more, Outcome.OUT_OF_MEMORY, at_s)
                         return
                     self._begin(more, at_s)
                 self._tell(more if isinstance(more, Planned) else Done(at_s, command))
             case _What.STOPPED:
-                self._exit(subject, at_s, Outcome.STOPPED)
+                seat, outcome = subject
+                self._exit(seat, outcome, at_s)
             case _What.MEASURED:
                 if subject is None:
                     self._change(at_s)
@@ -217,12 +236,27 @@ class Simulator:
                 self._tell(Done(at_s, subject))
 
     def _arrive(self, job: TraceJob) -> None:
-        self._account.want(job.gpus, job.arrival_s)
-        work_s = job.service_s
-        self._jobs[job.name] = _Running(job, work_s, work_s, self._account.demand_s)
-        self._tell(JobArrived(job.arrival_s, self._spec(job, work_s)))
+        self._tell(JobArrived(job.arrival_s, self._come(job, job.arrival_s)))
 
-    def _spec(self, job: TraceJob, work_s: float) -> JobSpec:
+    def _come(self, job: TraceJob, now_s: float, sweep: str = "", curve: tuple[float, ...] = ()) -> JobSpec:
+        """A job is there from now on."""
+        self._account.want(job.gpus, now_s)
+        work_s = job.service_s
+        self._jobs[job.name] = _Running(job, work_s, work_s, now_s, self._account.demand_s, sweep, curve)
+        return self._spec(job, work_s, now_s, sweep)
+
+    def _open(self, sweep: TraceSweep, now_s: float) -> SweepOpened:
+        return SweepOpened(now_s, SweepSpec(sweep.name, sweep.parallel, halting=sweep.halting))
+
+    def _sample(self, command: AskSampler, now_s: float) -> JobArrived | Exhausted:
+        """The next trial of a sweep."""
+        trials = self._sweeps[command.sweep].trials
+        if command.number >= len(trials):
+            return Exhausted(now_s, command.id)
+        trial = trials[command.number]
+        return JobArrived(now_s, self._come(trial.job, now_s, command.sweep, trial.curve), command.id)
+
+    def _spec(self, job: TraceJob, work_s: float, now_s: float, sweep: str) -> JobSpec:
         if len(job.phases) > 1:
             work_s = job.startup_s + expected_s(job, work_s - job.startup_s)
         return JobSpec(
@@ -236,10 +270,12 @@ class Simulator:
             phases=_epochs(job),
             power_w=None if self._config.profile else self._world.watts(job),
             movable=True,
+            widest=1 + len(job.speedups),
             memory=None if self._config.profile else job.memory,
             profiled=not self._config.profile,
-            solo=Solo(job.job_class) if self._config.profile else self._world.solo(job, "", job.arrival_s),
+            solo=Solo(job.job_class) if self._config.profile else self._world.solo(job, "", now_s),
             slowdown=job.slowdown,
+            sweep=sweep,
         )
 
     def _tell(self, event: Event) -> None:
@@ -259,6 +295,12 @@ class Simulator:
                 self._plan(lane)
             case KillJob():
                 self._stop(command, now_s)
+            case DropJob():
+                running = self._jobs[command.job]
+                self._finish(running, now_s)
+                self._forget(running, now_s)
+            case AskSampler():
+                self._later(now_s, partial(self._sample, command))
             case WakeAt():
                 self._push(command.at_s, _What.WAKE, command.id)
             case AskPlanner():
@@ -266,7 +308,7 @@ class Simulator:
 
                 self._push(now_s, _What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
             case OpenLane():
-                closely = self._packs or self._config.profile
+                closely = self._packs or self._pours or self._config.profile
                 self._lanes[command.lane] = VirtualLane(self._costs.handover_s, closely)
                 device = self._devices.setdefault(command.device, VirtualDevice(command.device))
                 device.lanes.append(command.lane)
@@ -292,6 +334,7 @@ class Simulator:
         running = self._jobs[command.job]
         left_s = running.left_s
         seat = Seat(running.job, command.attempt, command.lanes, left_s, left_s, running.work_s, command.cap_bytes)
+        seat.steps, seat.reported = len(running.curve), running.reported
         running.seat, running.since_s, running.attempts = seat, now_s, command.attempt
         running.start_s = min(running.start_s, now_s)
         launch_s = self._costs.start_s if running.job.launch_s is None else running.job.launch_s
@@ -351,15 +394,20 @@ class Simulator:
         seat = self._jobs[command.job].seat
         assert seat is not None and seat.job.name in self._lanes[seat.lanes[0]].seats, "only what runs gives way"
         self._leave(seat, now_s)
-        self._push(now_s + self._costs.stop_s, _What.STOPPED, seat)
+        outcome = Outcome.PRUNED if command.pruned else Outcome.STOPPED
+        self._push(now_s + self._costs.stop_s, _What.STOPPED, (seat, outcome))
 
     def _lane_event(self, lane: VirtualLane, now_s: float) -> None:
         holder = lane.holder
         assert holder is not None, "somebody's turn or work is over"
+        lane.advance(now_s)
+        if holder.has_report:
+            self._report(holder, lane, now_s)
+            return
         if lane.ends:
             self._leave(holder, now_s)
             holder.left_s = 0.0
-            self._exit(holder, now_s, Outcome.COMPLETED)
+            self._exit(holder, Outcome.COMPLETED, now_s)
             return
         tells = lane.tells
         lane.go_on(now_s)
@@ -367,6 +415,15 @@ class Simulator:
         for seat in [*lane.seats.values()] if tells else ():
             if lane.is_watched or seat.held_s - seat.told_s > TOLD_SHARE * seat.told_s:
                 self._tell_of(seat, now_s)
+
+    def _report(self, seat: Seat, lane: VirtualLane, now_s: float) -> None:
+        """A trial reports its next value, after what it has done."""
+        running = self._jobs[seat.job.name]
+        running.reported = seat.reported = seat.reported + 1
+        lane.heard(now_s)
+        self._plan(lane)
+        self._tell_of(seat, now_s)
+        self._tell(Reported(now_s, seat.job.name, seat.reported, running.curve[seat.reported - 1]))
 
     def _tell_of(self, seat: Seat, now_s: float) -> None:
         seat.told_s = seat.held_s
@@ -388,20 +445,37 @@ class Simulator:
         lane.leave(seat.job.name, now_s)
         self._after(lane, now_s, before)
 
-    def _exit(self, seat: Seat, now_s: float, outcome: Outcome) -> None:
+    def _exit(self, seat: Seat, outcome: Outcome, now_s: float) -> None:
         """The attempt is over, and its places are free."""
         running = self._jobs[seat.job.name]
         running.left_s, running.seat = seat.left_s, None
         running.placed_s += now_s - running.since_s
-        if outcome is Outcome.COMPLETED:
-            del self._jobs[seat.job.name]
-            self._account.want(-seat.job.gpus, now_s)
-            self._finished.append(self._result_of(running, now_s))
         reason = "" if outcome is Outcome.COMPLETED else outcome.value
-        self._tell(JobExited(now_s, seat.job.name, seat.attempt, outcome, 0, reason, seat.usage()))
+        exited = JobExited(now_s, seat.job.name, seat.attempt, outcome, 0, reason, seat.usage())
+        over = outcome in (Outcome.COMPLETED, Outcome.PRUNED)
+        if over:
+            self._finish(running, now_s)
+        self._tell(exited)
         self._tell_of_neighbours(seat, now_s)
-        if outcome is Outcome.COMPLETED:
-            del self._core.jobs[seat.job.name]  # of millions of jobs, only those that live are kept
+        if over:
+            self._forget(running, now_s)
+
+    def _finish(self, running: _Running, now_s: float) -> None:
+        """A job is over: all that it wanted, or a trial by its sweep's rule."""
+        self._account.want(-running.job.gpus, now_s)
+        del self._jobs[running.job.name]
+        self._finished.append(self._result_of(running, now_s))
+
+    def _forget(self, running: _Running, now_s: float) -> None:
+        """The core knows that it is over: of millions of jobs, only those that live are kept."""
+        del self._core.jobs[running.job.name]
+        if not running.sweep:
+            return
+        self._unfinished[running.sweep] -= 1
+        if not self._unfinished[running.sweep]:
+            for sweep in self._sweeps.values():
+                if sweep.after == running.sweep:
+                    self._later(now_s, partial(self._open, sweep))
 
     def _after(self, lane: VirtualLane, now_s: float, before: Seat | None) -> None:
         """A lane has changed: let its devices feel a new holder, and plan what comes next.
@@ -447,15 +521,15 @@ class Simulator:
                 self._push(lane.next_s, _What.LANE, (lane, lane.version))
 
     def _result_of(self, running: _Running, now_s: float) -> Finished:
-        job, passed_s = running.job, now_s - running.job.arrival_s
+        job, passed_s = running.job, now_s - running.arrival_s
         wanted = (self._account.demand_s - running.demand_s) / passed_s if passed_s > 0.0 else 0.0
         return Finished(
             name=job.name,
-            arrival_s=job.arrival_s,
+            arrival_s=running.arrival_s,
             start_s=running.start_s,
             finish_s=now_s,
             gpus=job.gpus,
-            service_s=running.work_s,
+            service_s=running.work_s - max(0.0, running.left_s),
             placed_s=running.placed_s,
             attempts=running.attempts,
             contention=max(1.0, wanted / self._cluster.size),

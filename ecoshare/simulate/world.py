@@ -92,12 +92,14 @@ class World:
         setting: Setting = (),
         at_s: float = 0.0,
     ) -> float:
-        """Work that a job does in a second of its turn: a gang goes as fast as the slowest of its devices.
+        """Work that a job does in a second of its turn: a gang goes as fast as the slowest of its devices, and one that
+        has more devices than it asks for by its own speedup.
 
         Args:
             beside: Jobs at work in other lanes of its devices.
         """
         slowest = min(self._alone(job, device) for device in devices) if self.speeds else 1.0
+        slowest *= job.speedup(len(devices))
         return slowest * self._shared(job, beside) if beside else slowest
 
     def _shared(self, job: TraceJob, beside: Sequence[TraceJob]) -> float:

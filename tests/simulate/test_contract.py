@@ -21,6 +21,7 @@ import pytest
 from ecoshare.core.fit import Fit
 from ecoshare.core.policies import POLICIES
 from ecoshare.core.policies.fifo import Fifo
+from ecoshare.core.policies.fluid import Fluid
 from ecoshare.core.policies.srtf import Srtf
 from ecoshare.core.room import Room
 from ecoshare.core.states import JobState
@@ -37,6 +38,7 @@ CHECKS = [name for name in vars(PolicyContract) if name.startswith("test_")]
 SMALL = {
     "fixed": 1.0,
     "quantum": 3.0,
+    "restart": 1.0,
     "limit_1": 5.0,
     "limit_2": 20.0,
     "reset": 5.0,
@@ -175,6 +177,15 @@ class Backwards(Fifo):
         job.level = 1
 
 
+class Fractional(Fluid):
+    """A width of one and a half: nobody can have that."""
+
+    name = "fractional"
+
+    def pour(self, needs, devices, share, most):
+        return [1.5] * len(needs)
+
+
 class Raising(Fifo):
     name = "raising"
 
@@ -254,6 +265,7 @@ SAYS = "test_it_says_what_it_is"
         (Everybody, BY_ITSELF, r"arrange\(\) chose \['j0', 'j0'\]: expected some of the jobs .* once"),
         (Restless, ENDS, r"the core is woken for ever: \d+ events by 0 s"),
         (Backwards, BY_ITSELF, r"changes_s\(\) of job j0 \(queued\) at 0 s is -5\.0: expected a time ahead"),
+        (Fractional, COMPARABLE, r"pour\(\) of \d+ jobs is \[1\.5.*\]: expected of each a whole number up to \[1"),
         (Raising, ENDS, r"order\(\) of job j7 \(queued\) raised ZeroDivisionError"),
         (Dice, EQUAL, r"when it was asked again at once"),
         (Counting, EQUAL, r"policy counting: a second run of the same trace decides otherwise, first in line \d+:\n"),

@@ -15,6 +15,8 @@ What they share::
            │    ├─ Tiresias ─── Gittins
            │    └─ LeastEnergy
            ├─ Gandiva            tries jobs beside each other
+           ├─ Fluid              several devices for a job, or several jobs on one
+           │    └─ Equal
            └─ InRounds           who runs is chosen round by round
                 ├─ Shares        from shares of time
                 │    └─ Allox, FinishTime, MaxMin
@@ -32,9 +34,11 @@ from ecoshare.core.events import Config
 from ecoshare.core.policies.allox import Allox
 from ecoshare.core.policies.base import Policy
 from ecoshare.core.policies.critical import Critical
+from ecoshare.core.policies.equal import Equal
 from ecoshare.core.policies.fair import Fair
 from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.policies.finish_time import FinishTime
+from ecoshare.core.policies.fluid import Fluid
 from ecoshare.core.policies.gandiva import Gandiva
 from ecoshare.core.policies.gittins import Gittins
 from ecoshare.core.policies.least_energy import LeastEnergy
@@ -59,9 +63,11 @@ POLICIES: dict[str, Any] = {
         Critical,
         Edp,
         Energy,
+        Equal,
         Fair,
         Fifo,
         FinishTime,
+        Fluid,
         Gandiva,
         Gittins,
         Jct,

@@ -124,6 +124,29 @@ class Placing(Protocol):
         ...
 
 
+@runtime_checkable
+class Pouring(Protocol):
+    """A policy that says how many devices each job has, whenever one comes or goes (`core/pouring.py`).
+
+    Attributes:
+        restart_s: What a job loses that is stopped and started again: it is resized or moved where more is gained.
+    """
+
+    restart_s: float
+
+    def needs(self, jobs: Sequence[Job], at_s: float) -> list[float]:
+        """Seconds that each needs on one device, of equal units where nobody knows; none below 0."""
+        ...
+
+    def pour(self, needs: Sequence[float], devices: int, share: float, most: Sequence[int]) -> list[float]:
+        """Devices of each: a whole number, at most `most`, or less than 1 for a place beside others.
+
+        Args:
+            share: Of a device where all its places are taken.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Beside:
     """How a job does beside another one, in another lane of its device.

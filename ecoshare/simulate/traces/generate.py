@@ -1,4 +1,4 @@
-"""Generates traces: `ecoshare simulate --generate salus|philly|sweep`. The same seed gives the same trace."""
+"""Generates traces: `ecoshare simulate --generate salus|philly|sweep|halving|asha|bohb`; equal for equal seeds."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from math import isfinite
 from pathlib import Path
 
 from ecoshare.errors import UsageError
-from ecoshare.simulate.traces import philly_mix, salus, sweep
+from ecoshare.simulate.traces import philly_mix, salus, searches, sweep
 from ecoshare.simulate.traces.trace import Trace
 
 KINDS = ("salus", "philly", "sweep")
+"""Of traces of jobs; `searches.KINDS` are of sweeps."""
 
 _MOST_JOBS = 10_000_000
 
@@ -34,18 +35,20 @@ def generate(
     """A trace of `jobs` jobs.
 
     Args:
-        kind: One of `KINDS`.
+        kind: One of `KINDS` or of `searches.KINDS`.
         data: Folder with `salus/workloads.csv` and `philly/philly_jobs.csv`; without it published figures are used.
         gpus: For which the load is meant; no job asks for more. A default of the kind's where none is given.
-        load: Work that comes over work that the GPUs can do. The trials of a sweep come at once, and have none.
+        load: Work that comes over work that the GPUs can do. The trials of a sweep come at once or when they are asked
+            for, and have none.
 
     Raises:
         UsageError: An argument is out of its range, or a file of `data` cannot be read.
         InvalidJobFile: What is wrong in such a file.
     """
-    if kind not in KINDS:
-        close = get_close_matches(kind, KINDS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there is: {', '.join(KINDS)}"
+    kinds = (*KINDS, *searches.KINDS)
+    if kind not in kinds:
+        close = get_close_matches(kind, kinds, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there is: {', '.join(kinds)}"
         raise UsageError(f"there is no kind of trace {kind!r}", hint)
     if not 1 <= jobs <= _MOST_JOBS:
         raise UsageError(f"{jobs} jobs: expected 1 to {_MOST_JOBS}")
@@ -60,5 +63,7 @@ def generate(
             return salus.generate(jobs, seed, data, gpus or SALUS_GPUS, load or SALUS_LOAD)
         case "philly":
             return philly_mix.generate(jobs, seed, data, gpus or PHILLY_GPUS, load or PHILLY_LOAD)
-        case _:
+        case "sweep":
             return sweep.generate(jobs, seed)
+        case _:
+            return searches.generate(kind, jobs, seed, gpus or 1)
