@@ -116,6 +116,8 @@ def resume(run: Path, progress: Progress, control: bool = True, search: bool = T
     before = read_json(folder.plan)
     if before.get("only_tune", before.get("goal") is not None):
         raise UsageError(f"{run} was a search, which is not gone on with", "start it again with `ecoshare tune`")
+    if any(sweep.get("called") for sweep in before.get("sweeps", ())):
+        raise UsageError(f"{run} was a study's, which goes on where it is", "call optimize() with the same study again")
     environment = read_json(folder.environment)
     job_file = Path(before["job_file"])
     loaded = load(job_file)

@@ -1,0 +1,50 @@
+"""Whether this process can be forked for trials that compute: what CUDA has begun, no child can go on with."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ecoshare.errors import UnfitEnvironment
+
+
+def check_forkable(kind: str) -> None:
+    """Nothing, where a child of this process could use a device of this kind.
+
+    Raises:
+        UnfitEnvironment: It could not.
+    """
+    torch = sys.modules.get("torch")
+    if kind != "cpu" and ((torch is not None and torch.cuda.is_initialized()) or _driver_is_open()):
+        raise UnfitEnvironment(
+            "CUDA is in use in this process already, and trials are forked from it, which CUDA does not allow: "
+            "touch the GPU in the objective only (torch.cuda.is_available() counts, too)"
+        )
+    if _has_backward_threads():
+        raise UnfitEnvironment(
+            "this process has run a backward pass where a GPU is visible, and torch allows none in a process forked "
+            "from it: do that in the objective, or with CUDA_VISIBLE_DEVICES="
+        )
+
+
+def _driver_is_open() -> bool:
+    """Whether the driver was initialised: it holds the device file of unified memory open then."""
+    for entry in os.scandir("/proc/self/fd"):
+        try:
+            if Path(entry.path).readlink().name == "nvidia-uvm":
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _has_backward_threads() -> bool:
+    """Whether torch's autograd has made its threads for devices, once and for all."""
+    for task in os.scandir("/proc/self/task"):
+        try:
+            if Path(task.path, "comm").read_text().startswith("pt_autograd"):
+                return True
+        except OSError:
+            continue
+    return False
