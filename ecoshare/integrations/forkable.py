@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from ecoshare.errors import UnfitEnvironment
@@ -30,21 +30,17 @@ def check_forkable(kind: str) -> None:
 
 def _driver_is_open() -> bool:
     """Whether the driver was initialised: it holds the device file of unified memory open then."""
-    for entry in os.scandir("/proc/self/fd"):
-        try:
-            if Path(entry.path).readlink().name == "nvidia-uvm":
+    for handle in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # that of the folder itself is closed by now
+            if handle.readlink().name == "nvidia-uvm":
                 return True
-        except OSError:
-            continue
     return False
 
 
 def _has_backward_threads() -> bool:
     """Whether torch's autograd has made its threads for devices, once and for all."""
-    for task in os.scandir("/proc/self/task"):
-        try:
-            if Path(task.path, "comm").read_text().startswith("pt_autograd"):
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended
+            if (task / "comm").read_text().startswith("pt_autograd"):
                 return True
-        except OSError:
-            continue
     return False

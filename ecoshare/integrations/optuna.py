@@ -155,17 +155,18 @@ def optimize(
         standing_in = _StandIn(run, loaded.jobs[0].name, sockets, caught)
         interrupts = undo.enter_context(Interrupts(run.stop))
         try:
-            run.start(_planned(plan, study, n_trials, run), loaded.text, Path(runs))
-            study.optimize(
-                standing_in,
-                n_trials,
-                timeout,
-                n_jobs=plan.lanes * plan.places,
-                catch=(*caught, JobFailed),
-                callbacks=callbacks,
-                gc_after_trial=gc_after_trial,
-                show_progress_bar=show_progress_bar,
-            )
+            run.start(_planned(plan, study, n_trials, run), loaded.text, Path(runs).absolute())
+            if not run.is_ending:
+                study.optimize(
+                    standing_in,
+                    n_trials,
+                    timeout,
+                    n_jobs=plan.lanes * plan.places,
+                    catch=(*caught, JobFailed),
+                    callbacks=callbacks,
+                    gc_after_trial=gc_after_trial,
+                    show_progress_bar=show_progress_bar,
+                )
         except KeyboardInterrupt:
             if interrupts.number is None:
                 raise
@@ -203,8 +204,7 @@ class _StandIn:
             TrialPruned, Exception, KeyboardInterrupt: As the objective has, or would have here.
             JobFailed: Its process has died.
         """
-        if self._run.folder is None:
-            raise self._ended_with_the_run(trial)
+        assert self._run.folder is not None, "the run has begun"
         name = trial_name(self._name, trial.number, MAX_TRIALS)
         folder = self._run.folder / "jobs" / name
         trial.set_user_attr(JOB, str(folder))
@@ -246,10 +246,11 @@ class _StandIn:
 
     def _cut_off(self, trial: Trial, end: JobExited | None, folder: Path) -> BaseException:
         """Its process has ended without a word."""
-        if end is None or (self._run.stopping and end.outcome in (Outcome.STOPPED, Outcome.LOST)):
+        if self._run.is_ending and (end is None or end.outcome in (Outcome.STOPPED, Outcome.LOST)):
             return self._ended_with_the_run(trial)
-        trial.set_user_attr(ERROR, end.reason)
-        return JobFailed(f"trial {trial.number}: {end.reason}; what it said is in {folder}/stderr.log")
+        reason = end.reason if end is not None else "its process could not be started"
+        trial.set_user_attr(ERROR, reason)
+        return JobFailed(f"trial {trial.number}: {reason}; what it said is in {folder}/stderr.log")
 
     def _ended_with_the_run(self, trial: Trial) -> BaseException:
         trial.study.stop()

@@ -140,14 +140,13 @@ class StudyRun:
         shown: Is told what happens.
         result: Of the session, when it is over.
         error: What has ended it otherwise.
-        stopping: It was asked to stop.
     """
 
     forked: ForkedServer
     shown: Progress
     result: session.Result | None = None
     error: BaseException | None = None
-    stopping: bool = False
+    _stopping: bool = False
     _tickets: dict[int, Ticket] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)  # a handler of signals may come while it is held
@@ -186,6 +185,11 @@ class StudyRun:
             self._thread.join()
 
     @property
+    def is_ending(self) -> bool:
+        """Whether no trial begins any more: it was asked to stop, or is over."""
+        return self._stopping or self._is_over
+
+    @property
     def folder(self) -> Path | None:
         """Of the run, once there is one."""
         return self.submitted.folder
@@ -196,7 +200,7 @@ class StudyRun:
         ticket = Ticket()
         with self._lock:
             self._tickets[number], self._numbers[name] = ticket, number
-            if self._is_over or self.stopping:
+            if self.is_ending:
                 ticket.finish()
             else:
                 self.submitted.submit(number)
@@ -215,7 +219,7 @@ class StudyRun:
     def stop(self) -> None:
         """Begin no more trials, and end those that run; when called again, kill them."""
         with self._lock:
-            self.stopping = True
+            self._stopping = True
             asked = self._asked_to_stop
         self.submitted.close()
         if asked is not None:
@@ -229,7 +233,7 @@ class StudyRun:
         loop = asyncio.get_running_loop()
         with self._lock:
             self._asked_to_stop = partial(loop.call_soon_threadsafe, asked_to_stop)
-            if self.stopping:
+            if self._stopping:
                 asked_to_stop()
         self._begun.set()
         try:

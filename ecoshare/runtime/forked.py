@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import ctypes
 import os
 import signal
@@ -58,7 +59,9 @@ class ForkedServer:
                 forked.serve(channel, function)
             made.append(pid)
 
-        thread = threading.Thread(target=fork)  # why in a thread: see `lane.forked`
+        thread = threading.Thread(
+            target=contextvars.copy_context().run, args=(fork,)
+        )  # why in a thread: see `lane.forked`
         thread.start()
         thread.join()
         (result,) = made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import json
 import os
 import signal
@@ -20,11 +22,12 @@ import torch
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
-from ecoshare.errors import EcoshareError, UsageError
+from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
 from ecoshare.integrations.optuna import ERROR, JOB, optimize
 from ecoshare.report.export import export
+from ecoshare.runtime import log
 from ecoshare.runtime.folder import RunFolder
-from tests.runtime.running import ECOSHARE
+from tests.runtime.running import ECOSHARE, ROOT
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -99,6 +102,8 @@ def test_the_same_seeds_give_the_same_trials_to_the_bit(tmp_path: Path) -> None:
         assert row["iterations"] == 6 and row["jct_s"] > 0 and row["energy"]["value_j"] > 0
     csv = export(RunFolder.open(done.run), "csv").decode()
     assert len(csv.splitlines()) == 5
+    for event, logged, now in log.replay(log.read(done.run / "events.jsonl")):
+        assert logged == now, event
 
 
 @pytest.mark.parametrize("lanes", [1, 2])
@@ -308,7 +313,29 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
         optimize(study, lambda trial: 1.0, n_trials=1, control="on")
     with pytest.raises(UsageError, match="memory='much'"):
         optimize(study, lambda trial: 1.0, n_trials=1, memory="much")
-    assert not study.trials and not (tmp_path / "runs").exists()
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(UnfitEnvironment, match="cannot write .*/file"):
+        optimize(study, lambda trial: 1.0, n_trials=1, runs="file")
+    assert not study.trials
+
+
+def test_a_process_that_torch_will_not_have_forked_is_refused(tmp_path: Path) -> None:
+    """A thread of the name that autograd gives its own, which it makes where a GPU is visible."""
+    begun, over = threading.Event(), threading.Event()
+
+    def backward() -> None:
+        ctypes.CDLL(None).prctl(15, b"pt_autograd_0")  # PR_SET_NAME
+        begun.set()
+        over.wait()
+
+    thread = threading.Thread(target=backward)
+    thread.start()
+    begun.wait()
+    with pytest.raises(UnfitEnvironment, match="has run a backward pass where a GPU is visible"):
+        optimize(optuna.create_study(), lambda trial: 1.0, n_trials=1)
+    over.set()
+    thread.join()
 
 
 def test_a_study_in_a_trial_is_refused(tmp_path: Path) -> None:
@@ -320,6 +347,15 @@ def test_a_study_in_a_trial_is_refused(tmp_path: Path) -> None:
     study = optuna.create_study()
     optimize(study, objective, n_trials=1, lanes=1)
     assert states(study) == ["COMPLETE"]
+
+
+def test_the_example_of_the_docs(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "sweeps.md").read_text()
+    script = tmp_path / "example.py"
+    script.write_text(text.split("```python\n")[1].split("```")[0])
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "'width'" in done.stdout and (tmp_path / done.stdout.split()[-1] / "summary.json").is_file()
 
 
 PROGRAM = """
@@ -335,6 +371,8 @@ def objective(trial):
         model(torch.randn(4, 2)).sum().backward()
         optimizer.step()
         time.sleep(0.01)
+    if "sleeps" in sys.argv:
+        time.sleep(100)
     return trial.suggest_float("x", 0, 1)
 
 steps = int(sys.argv[1])
@@ -367,6 +405,52 @@ def started(tmp_path: Path, *args: str) -> subprocess.Popen[str]:
     return program
 
 
+def test_a_trial_without_enough_memory_is_tried_again_with_more(tmp_path: Path) -> None:
+    def objective(trial: optuna.Trial) -> float:
+        x = trial.suggest_float("x", 0, 1)
+        trial.set_user_attr("seen", [*trial.user_attrs.get("seen", []), x])
+        if os.environ["ECOSHARE_ATTEMPT"] == "1":
+            raise MemoryError("all is full")
+        return x
+
+    study = optuna.create_study()
+    done = optimize(study, objective, n_trials=1, policy="fair", lanes=1, jobs_per_lane=2)
+    assert states(study) == ["COMPLETE"] and done.summary["jobs"][0]["attempts"] == 2
+    assert study.trials[0].user_attrs["seen"] == [study.best_value] * 2, "it is one trial, whose values stay"
+
+
+def test_trials_beside_each_other_of_all_shapes(tmp_path: Path) -> None:
+    """Values that depend on others, unseeded draws, workers of a `DataLoader`, and an event loop that runs here."""
+    dataset = torch.utils.data.TensorDataset(torch.arange(12.0))
+
+    def objective(trial: optuna.Trial) -> float:
+        if trial.suggest_categorical("kind", ["linear", "loaded"]) == "linear":
+            return trial.suggest_float("only here", 0, 1) + torch.rand(1).item()
+        loader = torch.utils.data.DataLoader(dataset, batch_size=4, num_workers=1, multiprocessing_context="fork")
+        return sum(batch.sum().item() for (batch,) in loader) + torch.rand(1).item()
+
+    study = optuna.create_study(sampler=RandomSampler(seed=0))
+
+    async def notebook() -> Any:
+        return optimize(study, objective, n_trials=12, policy="fair", lanes=3)
+
+    done = asyncio.run(notebook())
+    assert states(study) == ["COMPLETE"] * 12, [trial.user_attrs for trial in study.trials]
+    assert len({trial.value for trial in study.trials}) == 12
+    assert {len(job["values"]) for job in done.summary["jobs"]} == {1, 2}
+    for form in ("html", "perfetto"):
+        assert export(RunFolder.open(done.run), form)
+
+
+def test_an_objective_without_a_file(tmp_path: Path) -> None:
+    made: dict[str, Any] = {}
+    exec("def objective(trial): return 2.0", made)
+    study = optuna.create_study(study_name="a name/with: all sorts")
+    done = optimize(study, made["objective"], n_trials=1, lanes=1)
+    assert study.best_value == 2.0
+    assert done.summary["jobs"][0]["name"] == "a-name-with-all-sorts.00000"
+
+
 @pytest.mark.parametrize("args", [(), ("handler",)])
 def test_ctrl_c_ends_the_trials_and_is_passed_on(tmp_path: Path, args: tuple[str, ...]) -> None:
     program = started(tmp_path, "3000", *args)
@@ -375,6 +459,25 @@ def test_ctrl_c_ends_the_trials_and_is_passed_on(tmp_path: Path, args: tuple[str
     assert out.splitlines() == ["heard" if args else "interrupted", "['FAIL', 'FAIL']"], err
     study = optuna.load_study(storage=f"sqlite:///{tmp_path}/study.db", study_name="s")
     assert {trial.user_attrs[ERROR] for trial in study.trials} == {"the study was stopped"}
+
+
+def test_ctrl_c_twice_kills_what_does_not_end(tmp_path: Path) -> None:
+    program = started(tmp_path, "0", "sleeps")
+    began_s = time.monotonic()
+    for _ in range(2):
+        os.kill(program.pid, signal.SIGINT)
+        time.sleep(0.5)
+    out, err = program.communicate(timeout=60)
+    assert out.splitlines() == ["interrupted", "['FAIL', 'FAIL']"], err
+    assert time.monotonic() - began_s < 9, "the grace is 10 s"
+
+
+def test_sigterm_ends_the_program_when_the_trials_have_ended(tmp_path: Path) -> None:
+    program = started(tmp_path, "3000")
+    program.terminate()
+    program.communicate(timeout=60)
+    assert program.returncode == -signal.SIGTERM
+    assert states(optuna.load_study(storage=f"sqlite:///{tmp_path}/study.db", study_name="s")) == ["FAIL", "FAIL"]
 
 
 def test_nothing_stays_of_a_program_that_was_killed(tmp_path: Path) -> None:
