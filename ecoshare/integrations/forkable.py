@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
+import warnings
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +19,7 @@ def check_forkable(kind: str) -> None:
         UnfitEnvironment: It could not.
     """
     torch = sys.modules.get("torch")
-    if kind != "cpu" and ((torch is not None and torch.cuda.is_initialized()) or _driver_is_open()):
+    if kind != "cpu" and ((torch is not None and torch.cuda.is_initialized()) or _driver_refuses()):
         raise UnfitEnvironment(
             "CUDA is in use in this process already, and trials are forked from it, which CUDA does not allow: "
             "touch the GPU in the objective only (torch.cuda.is_available() counts, too)"
@@ -28,13 +31,19 @@ def check_forkable(kind: str) -> None:
         )
 
 
-def _driver_is_open() -> bool:
-    """Whether the driver was initialised: it holds the device file of unified memory open then."""
-    for handle in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # that of the folder itself is closed by now
-            if handle.readlink().name == "nvidia-uvm":
-                return True
-    return False
+def _driver_refuses() -> bool:
+    """Whether a child cannot initialise the driver, where that is loaded here: asked in one that does nothing else."""
+    if "libcuda.so" not in Path("/proc/self/maps").read_text():
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+        child = os.fork()
+    if child == 0:
+        try:
+            os._exit(1 if ctypes.CDLL("libcuda.so.1").cuInit(0) else 0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
 
 
 def _has_backward_threads() -> bool:

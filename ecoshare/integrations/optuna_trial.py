@@ -64,23 +64,18 @@ class RemoteTrial(BaseTrial):
         return float(self.ask("suggest_float", name, low, high, step=step, log=log))
 
     def suggest_uniform(self, name: str, low: float, high: float) -> float:
-        """."""
         return float(self.ask("suggest_uniform", name, low, high))
 
     def suggest_loguniform(self, name: str, low: float, high: float) -> float:
-        """."""
         return float(self.ask("suggest_loguniform", name, low, high))
 
     def suggest_discrete_uniform(self, name: str, low: float, high: float, q: float) -> float:
-        """."""
         return float(self.ask("suggest_discrete_uniform", name, low, high, q))
 
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
-        """."""
         return int(self.ask("suggest_int", name, low, high, step=step, log=log))
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        """."""
         for choice in choices:
             if not isinstance(choice, _CHOICES):
                 raise ValueError(
@@ -90,7 +85,6 @@ class RemoteTrial(BaseTrial):
         return self.ask("suggest_categorical", name, list(choices))
 
     def report(self, value: float, step: int) -> None:
-        """."""
         try:
             value = float(value)
         except (TypeError, ValueError):
@@ -99,54 +93,43 @@ class RemoteTrial(BaseTrial):
         ecoshare.report(value=value)
 
     def should_prune(self) -> bool:
-        """."""
         return bool(self.ask("should_prune"))
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """."""
         self.ask("set_user_attr", key, value)
 
     def set_system_attr(self, key: str, value: Any) -> None:
-        """."""
         self.ask("set_system_attr", key, value)
 
     def set_constraint(self, key: str, value: float) -> None:
-        """."""
         self.ask("set_constraint", key, value)
 
     @property
     def number(self) -> int:
-        """."""
         return self._number
 
     @property
     def params(self) -> dict[str, Any]:
-        """."""
         return dict(self.ask("params"))
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
-        """."""
         return {name: json_to_distribution(text) for name, text in self.ask("distributions").items()}
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        """."""
         return dict(self.ask("user_attrs"))
 
     @property
     def system_attrs(self) -> dict[str, Any]:
-        """."""
         return dict(self.ask("system_attrs"))
 
     @property
     def constraints(self) -> dict[str, float]:
-        """."""
         return dict(self.ask("constraints"))
 
     @property
     def datetime_start(self) -> datetime.datetime | None:
-        """."""
         text = self.ask("datetime_start")
         return datetime.datetime.fromisoformat(text) if text is not None else None
 
@@ -173,21 +156,17 @@ class RemoteStudy(optuna.Study):
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        """."""
         return dict(self._remote.ask("study.user_attrs"))
 
     @property
     def best_value(self) -> float:
-        """."""
         return float(self._remote.ask("study.best_value"))
 
     @property
     def best_params(self) -> dict[str, Any]:
-        """."""
         return dict(self._remote.ask("study.best_params"))
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """."""
         self._remote.ask("study.set_user_attr", key, value)
 
 

@@ -74,13 +74,13 @@ class Submitted:
 
     Attributes:
         numbers: In the study, in the order in which the core has asked for them.
-        ended: Is called with the number of each trial that is over.
         folder: Of the run, once there is one.
     """
 
-    def __init__(self, ended: Callable[[int], None]) -> None:
+    def __init__(self, tell_ended: Callable[[int], None]) -> None:
+        """None yet; `tell_ended` is called with the number of each trial that is over."""
         self.numbers: dict[int, int] = {}
-        self.ended_one = ended
+        self._tell_ended = tell_ended
         self.folder: Path | None = None
         self._waiting: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
@@ -107,7 +107,7 @@ class Submitted:
 
     def ended(self, number: int, value: float | None, pruned: bool) -> None:
         """See `Sampler`."""
-        self.ended_one(number)
+        self._tell_ended(number)
 
 
 class Ticket:

@@ -185,20 +185,43 @@ def test_trials_prune_themselves_as_the_studys_pruner_says(tmp_path: Path) -> No
     assert done.summary["state"] == "completed"
 
 
-def test_an_exception_ends_the_study_as_in_optuna(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt])
+def test_an_exception_ends_the_study_as_in_optuna(tmp_path: Path, kind: type[BaseException]) -> None:
     def objective(trial: optuna.Trial) -> float:
         if trial.number == 1:
-            raise ZeroDivisionError("no more")
+            raise kind("no more")
         return 1.0
 
     study = optuna.create_study()
-    with pytest.raises(ZeroDivisionError, match="no more") as caught:
+    with pytest.raises(kind, match="no more") as caught:
         optimize(study, objective, n_trials=4, lanes=1)
     assert states(study) == ["COMPLETE", "FAIL"]
-    assert study.trials[1].user_attrs[ERROR] == "ZeroDivisionError: no more"
+    assert study.trials[1].user_attrs[ERROR] == f"{kind.__name__}: no more"
     (note,) = caught.value.__notes__
     log = Path(note.rpartition(" ")[2])
-    assert note.startswith("in trial 1;") and "ZeroDivisionError: no more" in log.read_text()
+    assert note.startswith("in trial 1;") and f"{kind.__name__}: no more" in log.read_text()
+
+
+def test_leaving_the_program_in_an_objective_ends_the_study(tmp_path: Path) -> None:
+    study = optuna.create_study()
+    with pytest.raises(EcoshareError, match="SystemExit: 3"):
+        optimize(study, lambda trial: sys.exit(3), n_trials=4, lanes=1)
+    assert states(study) == ["FAIL"]
+
+
+def test_a_study_in_another_thread(tmp_path: Path) -> None:
+    """Which hears no signals, and whose callbacks are called there."""
+    seen: list[str] = []
+    study = optuna.create_study()
+
+    def search() -> None:
+        callback = lambda *_: seen.append(threading.current_thread().name)  # noqa: E731
+        optimize(study, lambda trial: 1.0, n_trials=2, lanes=1, callbacks=[callback])
+
+    thread = threading.Thread(target=search, name="other")
+    thread.start()
+    thread.join()
+    assert states(study) == ["COMPLETE"] * 2 and seen == ["other"] * 2
 
 
 def test_an_exception_ends_the_trials_beside_it(tmp_path: Path) -> None:
@@ -259,6 +282,18 @@ def test_a_process_that_dies_is_one_failed_trial(tmp_path: Path, death: str) -> 
     assert [job["state"] for job in done.summary["jobs"]] == ["completed", "failed", "completed"]
 
 
+def test_a_study_does_not_go_on_without_the_server_of_its_lanes(tmp_path: Path) -> None:
+    def objective(trial: optuna.Trial) -> float:
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(100)
+        return 1.0
+
+    study = optuna.create_study()
+    with pytest.raises(UnfitEnvironment, match="the server of the lanes has died"):
+        optimize(study, objective, n_trials=4, lanes=1)
+    assert states(study) == ["FAIL"]
+
+
 def test_callbacks_come_here_in_order_and_may_stop_the_study(tmp_path: Path) -> None:
     seen: list[tuple[int, TrialState, bool]] = []
 
@@ -315,7 +350,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
         optimize(study, lambda trial: 1.0, n_trials=1, memory="much")
     assert not (tmp_path / "runs").exists()
     (tmp_path / "file").touch()
-    with pytest.raises(UnfitEnvironment, match="cannot write .*/file"):
+    with pytest.raises(UnfitEnvironment, match=r"cannot write .*/file"):
         optimize(study, lambda trial: 1.0, n_trials=1, runs="file")
     assert not study.trials
 
