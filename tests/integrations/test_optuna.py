@@ -384,6 +384,7 @@ def test_a_study_in_a_trial_is_refused(tmp_path: Path) -> None:
     assert states(study) == ["COMPLETE"]
 
 
+@pytest.mark.slow
 def test_the_example_of_the_docs(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "sweeps.md").read_text()
     script = tmp_path / "example.py"
