@@ -31,6 +31,7 @@ from typing import NoReturn
 
 import ecoshare
 from ecoshare.lane import leaving, processes, runner
+from ecoshare.lane.messages import Launch
 from ecoshare.lane.server import Supervisor
 
 
@@ -61,6 +62,7 @@ def serve(channel: socket.socket, function: Callable[[str], None]) -> NoReturn:
         launch = Supervisor(channel).serve()
         if launch is None:
             os._exit(0)
+        assert isinstance(launch, Launch), "calls are not fused"
         try:
             runner.run(launch, forked=True)
         except SystemExit as end:

@@ -39,6 +39,7 @@ class PlannedJob:
         device: DeviceInfo,
         environment: dict[str, str | None],
         opened_s: float,
+        lane_bytes: int,
     ) -> Launch:
         """The message that starts an attempt."""
         job = self.source
@@ -68,6 +69,8 @@ class PlannedJob:
             opened_s=opened_s,
             by_line=self.metric is not None and self.metric.is_printed,
             called=job.name if self.called else None,
+            fused=command.fused,
+            lane_bytes=lane_bytes,
         )
 
     def as_dict(self) -> dict[str, Any]:
