@@ -15,6 +15,9 @@ _declare: Callable[[], None] | None = None
 _report: Callable[[dict[str, float]], None] | None = None
 """Set by the runner, too."""
 
+_function: Callable[[str], None] | None = None
+"""What jobs call that are no scripts; set by `lane.forked`."""
+
 _bare: frozenset[str] = frozenset()
 """Modules that the interpreter had before ecoshare was loaded; set by `lane.boot`."""
 
@@ -40,3 +43,7 @@ def report(**values: float) -> None:
     numbers = {name: float(value) for name, value in values.items()}
     if _report is not None:
         _report(numbers)
+
+
+_report_function = report
+"""The same: the package of that name hides it where it is loaded."""

@@ -31,7 +31,7 @@ class JobState(Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     PRUNED = "pruned"
-    """A trial of a sweep that was ended early, since others do better."""
+    """A trial of a sweep that was ended early, or has ended itself, since others do better."""
 
     @property
     def ended(self) -> bool:
@@ -50,9 +50,18 @@ class LaneState(Enum):
 JOB_MOVES: dict[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.STARTING, JobState.FAILED, JobState.CANCELLED}),
     JobState.STARTING: frozenset(
-        {JobState.RUNNING, JobState.STOPPING, JobState.QUEUED, JobState.COMPLETED, JobState.FAILED}
+        {
+            JobState.RUNNING,
+            JobState.STOPPING,
+            JobState.QUEUED,
+            JobState.COMPLETED,
+            JobState.FAILED,
+            JobState.PRUNED,
+        }
     ),
-    JobState.RUNNING: frozenset({JobState.COMPLETED, JobState.FAILED, JobState.STOPPING, JobState.QUEUED}),
+    JobState.RUNNING: frozenset(
+        {JobState.COMPLETED, JobState.FAILED, JobState.PRUNED, JobState.STOPPING, JobState.QUEUED}
+    ),
     JobState.STOPPING: frozenset(
         {JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.PRUNED, JobState.PAUSED, JobState.QUEUED}
     ),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane import processes, records
-from ecoshare.lane.messages import Ended, Launch, Left, Move, Stop
+from ecoshare.lane.messages import PRUNED, Ended, Launch, Left, Move, Stop
 from ecoshare.lane.table import LaneTable, Seat, Slot
 
 _GIB = 1 << 30
@@ -215,6 +215,8 @@ class Attempt:
             return "pruned" if self.stop.pruned else "stopped", self.stop.reason
         if exit_code == 0:
             return "completed", ""
+        if exit_code == PRUNED and self.launch.called is not None:
+            return "pruned", "it has ended itself early"
         if slot.out_of_memory:
             return "out of memory", said or "out of memory"
         if exit_code < 0:

@@ -9,6 +9,9 @@ from typing import Any
 GRACE_S = 10.0
 """For a job that must end: to reach its next boundary, and then from SIGTERM to SIGKILL."""
 
+PRUNED = 86
+"""Exit code of a job that is `called` and has ended itself as one that others of its sweep do better than."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -27,6 +30,7 @@ class Launch:
         folder: Where its logs, traces and exit records go.
         opened_s: When the run was opened, on the monotonic clock: its trace counts from there.
         by_line: What it prints is read while it runs, so each line is written as it ends.
+        called: Instead of a script or a module: what to call the function with that the server was forked with.
         fused: As a thread of the process that those of its script and lane share, where that can be.
         lane_bytes: Where fused, most memory that this process may rise to.
     """
@@ -49,6 +53,7 @@ class Launch:
     folder: str
     opened_s: float
     by_line: bool = False
+    called: str | None = None
     fused: bool = False
     lane_bytes: int = 0
 

@@ -226,7 +226,10 @@ def execute(launch: Launch, job: Job) -> None:
         Leaving: It shares its process, and must leave it.
     """
     try:
-        if launch.script is not None:
+        if launch.called is not None:
+            assert ecoshare._function is not None, "the server was forked with one"
+            ecoshare._function(launch.called)
+        elif launch.script is not None:
             _execute(launch.script)
         else:
             runpy.run_module(str(launch.module), run_name="__main__", alter_sys=True)
@@ -250,6 +253,8 @@ def dress(launch: Launch) -> None:
         else:
             os.environ[name] = value
     os.chdir(launch.cwd)
+    if launch.called is not None:
+        return
     if launch.script is not None:
         sys.argv = [launch.script, *launch.args]
         sys.path.insert(0, str(Path(launch.script).parent))

@@ -28,6 +28,8 @@ def why_fresh(launch: Launch) -> str | None:
     A forked job finds torch loaded. That is wrong where it asks for something that is read while torch loads, or
     where a file of its own has the name of a module that is loaded here already.
     """
+    if launch.called is not None:
+        return None
     if launch.python is not None:
         return "python: names another interpreter"
     if launch.fresh:

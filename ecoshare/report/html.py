@@ -164,7 +164,7 @@ def _best(trial: dict[str, Any], sweep: dict[str, Any]) -> list[tuple[str, str]]
     return [
         ("trial", trial["name"]),
         (metric_name(sweep), number(trial["value"])),
-        *trial["values"].items(),
+        *((name, trial["values"].get(name, "-")) for name in sweep["best"][0]["values"]),
         ("steps", str(trial["steps"])),
         ("JCT", _duration(trial["jct_s"])),
         ("energy", _energy(trial["energy"])),

@@ -32,9 +32,12 @@ def read(folder: RunFolder) -> RunData:
         UsageError: The folder is damaged.
     """
     plan = read_json(folder.plan)
-    live = _is_live(folder)  # asked first: a run that ends meanwhile must not look cut off
+    live = is_live(folder)  # asked first: a run that ends meanwhile must not look cut off
     entries = list(log.read(folder.events)) if folder.events.exists() else []
     plan = with_trials(plan, entries)
+    for job in plan["jobs"]:
+        if job.get("called") and (told := folder.values(job["name"])).exists():
+            job["values"] = read_json(told)
     entries += _unlogged_exits(plan, folder, entries)
     lines = list(samples.read(folder.samples))
     profiles = _profiles(plan, folder)
@@ -110,7 +113,7 @@ def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Event
     return found
 
 
-def _is_live(folder: RunFolder) -> bool:
+def is_live(folder: RunFolder) -> bool:
     """Whether a controller writes the run's log; asked in a way that also a folder that may only be read allows."""
     try:
         with folder.events.open("rb") as file:

@@ -31,7 +31,7 @@ def print_sweep(sweep: dict[str, Any], console: Console) -> None:
         table.add_row(
             Text(trial["name"]),
             number(trial["value"]),
-            *(Text(short(trial["values"][name])) for name in names),
+            *(Text(short(trial["values"].get(name, "-"))) for name in names),
             str(trial["steps"]),
             "-" if trial["jct_s"] is None else format_duration(trial["jct_s"]),
             "-" if trial["energy"] is None else format_energy(trial["energy"]["value_j"]),
@@ -48,7 +48,8 @@ def words(sweep: dict[str, Any]) -> list[str]:
         cost = f"; {format_energy(sweep['energy']['value_j'])} {sweep['energy']['source']}"
         if whole is not None:
             cost += f" of the {format_energy(whole)} that the device took meanwhile"
-    lines = [f"sweep {sweep['name']} ({sweep['by']}, {sweep['trials']} trials): {counts or 'none drawn'}{cost}"]
+    most = f", {sweep['trials']} trials" if sweep["trials"] is not None else ""
+    lines = [f"sweep {sweep['name']} ({sweep['by']}{most}): {counts or 'none drawn'}{cost}"]
     if sweep["target"] is not None:
         lines.append(f"  {_target(sweep)}")
     if sweep["error"]:

@@ -66,10 +66,11 @@ from ecoshare.measure import samples
 from ecoshare.measure.model import PowerModel
 from ecoshare.report.progress import Progress
 from ecoshare.report.views import RunView
-from ecoshare.runtime import reaping, signals
+from ecoshare.runtime import reaping
 from ecoshare.runtime.folder import RunFolder, unwritable
 from ecoshare.runtime.footprint import Footprints
 from ecoshare.runtime.guard import Guard
+from ecoshare.runtime.host import CommandLine, Host
 from ecoshare.runtime.log import EventLog
 from ecoshare.runtime.measuring import Measuring
 from ecoshare.runtime.moving import Moving
@@ -131,6 +132,7 @@ class Driver:
         power: Model of the device's power, for want of a meter.
         settings: Of the device, which was claimed; None where nothing may be set.
         adviser: Searches settings; None where none is searched.
+        host: The process that this runs in.
         core: Decides.
         processes: Attempts under way, by job name.
     """
@@ -147,6 +149,7 @@ class Driver:
     power: PowerModel | None = None
     settings: Settings | None = None
     adviser: TunerAdviser | None = None
+    host: Host = field(default_factory=CommandLine)
     core: Scheduler = field(default_factory=Scheduler)
     tables: dict[int, LaneTable] = field(default_factory=dict)
     processes: dict[str, _Process] = field(default_factory=dict)
@@ -179,10 +182,10 @@ class Driver:
         self._jobs = {job.spec.name: job for job in self.plan.jobs}
         self._sweeping = self._sweeper()
         self._guard = Guard(self.token, self.shared, self.settings.control.device if self.settings is not None else "")
-        with signals.heard(self._asked_to_stop):  # until all is put back: a Ctrl-C then must not cost the result
+        with self.host.heard(self._asked_to_stop):  # until all is put back: a Ctrl-C then must not cost the result
             try:
                 await self._guard.start()
-                self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
+                self._supervisor = await self.host.server(self.token, self.folder.supervisor_log)
                 self._sampler = Sampler(
                     self.folder.samples, self.plan.device, self.power, self._progress_of_jobs, self.plan.idle_w
                 )
@@ -301,7 +304,7 @@ class Driver:
             raise UnfitEnvironment(f"torch cannot be loaded: {said or 'no reason given'}", "see `ecoshare doctor`")
         await asyncio.to_thread(reaping.end_all, self.token, spare=True)
         # From here on without a pause: what is launched goes to the new one, what was launched before is lost.
-        self._supervisor = await Supervisor.start(self.token, self.folder.supervisor_log)
+        self._supervisor = await self.host.server(self.token, self.folder.supervisor_log)
         for process in list(self.processes.values()):
             recorded = [
                 ended

@@ -80,6 +80,10 @@ class RunFolder:
         """Folder of one job's logs and exit records."""
         return self.jobs / name
 
+    def values(self, name: str) -> Path:
+        """The values of a trial that chose them while it ran."""
+        return self.job(name) / "values.json"
+
     @property
     def job_file(self) -> Path:
         """The masked copy of the job file."""

@@ -21,6 +21,7 @@ class PlannedJob:
 
     Attributes:
         metric: How well a trial does; None where nobody asks.
+        called: Whether it is a call of the function that the lanes' server was forked with.
     """
 
     spec: JobSpec
@@ -28,6 +29,7 @@ class PlannedJob:
     source: Job
     job_class: JobClass
     metric: Metric | None = None
+    called: bool = False
 
     def launch(
         self,
@@ -66,6 +68,7 @@ class PlannedJob:
             folder=str(folder),
             opened_s=opened_s,
             by_line=self.metric is not None and self.metric.is_printed,
+            called=job.name if self.called else None,
             fused=command.fused,
             lane_bytes=lane_bytes,
         )

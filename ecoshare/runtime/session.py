@@ -7,7 +7,6 @@ import contextlib
 import platform
 import secrets
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -35,6 +34,7 @@ from ecoshare.runtime import plan as planning
 from ecoshare.runtime.contexts import context_sharing
 from ecoshare.runtime.driver import Driver
 from ecoshare.runtime.folder import RunFolder, read_json, unwritable, write_json, write_text
+from ecoshare.runtime.host import CommandLine, Host
 from ecoshare.runtime.leftover import leftover
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.profiler import Profiler
@@ -74,6 +74,7 @@ def start(
     limits: Limits = DEFAULT_LIMITS,
     only_profile: bool = False,
     searching: Searching | None = None,
+    host: Host | None = None,
 ) -> Result:
     """Run a plan in a new run folder under `runs`.
 
@@ -82,6 +83,7 @@ def start(
         limits: Of the windows in which jobs are measured.
         only_profile: Stop the run when a window is over.
         searching: For the best setting of the packing, where the plan is for that alone; the run stops then.
+        host: The process that this runs in, where that is not the command line's.
 
     Raises:
         UnfitEnvironment: This machine cannot run it, or ceased to.
@@ -95,7 +97,7 @@ def start(
     write_text(folder.job_file, masked(job_text))
     write_json(folder.plan, plan.as_dict())
     _keep_profiles(plan, folder)
-    return _drive(plan, folder, events, environment, progress, limits, only_profile, searching)
+    return _drive(plan, folder, events, environment, progress, limits, only_profile, searching, host)
 
 
 def resume(run: Path, progress: Progress, control: bool = True, search: bool = True) -> Result:
@@ -114,6 +116,8 @@ def resume(run: Path, progress: Progress, control: bool = True, search: bool = T
     before = read_json(folder.plan)
     if before.get("only_tune", before.get("goal") is not None):
         raise UsageError(f"{run} was a search, which is not gone on with", "start it again with `ecoshare tune`")
+    if any(sweep.get("called") for sweep in before.get("sweeps", ())):
+        raise UsageError(f"{run} was a study's, which goes on where it is", "call optimize() with the same study again")
     environment = read_json(folder.environment)
     job_file = Path(before["job_file"])
     loaded = load(job_file)
@@ -176,7 +180,9 @@ def _drive(
     limits: Limits = DEFAULT_LIMITS,
     only_profile: bool = False,
     searching: Searching | None = None,
+    host: Host | None = None,
 ) -> Result:
+    host = host or CommandLine()
     with contextlib.ExitStack() as undo:
         undo.callback(events.close)
         undo.callback(progress.close)
@@ -215,6 +221,7 @@ def _drive(
             power=_power(environment),
             settings=settings,
             adviser=searching.adviser(profiler) if searching is not None else None,
+            host=host,
         )
         try:
             asyncio.run(driver.run())
@@ -222,8 +229,7 @@ def _drive(
             if settings is not None and settings.unrestored:
                 raise not_restored(settings.unrestored, str(error)) from error
             raise
-        # The run is over, and what is left takes no time: a late Ctrl-C must not cost its result.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        host.over()
     if driver.ready is not None:
         versions = {"torch": driver.ready.torch, "intra_op_threads": driver.ready.threads}
         write_json(folder.environment, {**environment, **versions, "torch_load_s": driver.ready.load_s})

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Protocol
 
 from ecoshare.lane import boot, messages
 from ecoshare.lane.messages import Message
@@ -22,11 +23,28 @@ computed. Tried on 2 cores; see docs/decisions/0004.
 """
 
 
+class Process(Protocol):
+    """The server's process, as of `asyncio.subprocess`."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        ...
+
+    async def wait(self) -> int:
+        """Its exit code, negative for a signal, when it is over."""
+        ...
+
+    def kill(self) -> None:
+        """End it."""
+        ...
+
+
 class Supervisor:
     """A running warm server."""
 
-    def __init__(self, process: asyncio.subprocess.Process, channel: socket.socket) -> None:
-        """Use `start`."""
+    def __init__(self, process: Process, channel: socket.socket) -> None:
+        """Use `start` or `connect`."""
         self._process = process
         self._channel = channel
 
@@ -48,12 +66,17 @@ class Supervisor:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=errors,
-                env=_environment(token),
+                env=environment(token),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        supervisor = cls(process, ours)
-        supervisor._reader, supervisor._writer = await asyncio.open_connection(sock=ours, limit=1 << 24)
+        return await cls.connect(process, ours)
+
+    @classmethod
+    async def connect(cls, process: Process, channel: socket.socket) -> Supervisor:
+        """The server of a process that exists, at the other end of `channel`."""
+        supervisor = cls(process, channel)
+        supervisor._reader, supervisor._writer = await asyncio.open_connection(sock=channel, limit=1 << 24)
         return supervisor
 
     _reader: asyncio.StreamReader
@@ -90,7 +113,8 @@ class Supervisor:
             return await self._process.wait()
 
 
-def _environment(token: str) -> dict[str, str]:
+def environment(token: str) -> dict[str, str]:
+    """Of a server of the run with this token."""
     environment = {**os.environ, TOKEN: token}
     if "GOMP_SPINCOUNT" not in environment and "OMP_WAIT_POLICY" not in environment:
         environment["GOMP_SPINCOUNT"] = SPIN_COUNT

@@ -1,0 +1,327 @@
+"""Studies of Optuna (https://optuna.org; Akiba et al., KDD 2019) with their trials in lanes: `optimize`.
+
+Optuna runs its own loop, so what a pruner says, who is called back and when, and what an exception does is as in
+`Study.optimize`. What that loop calls is not the objective, but a stand-in: it has the objective run in a process of a
+lane, and answers what that process asks of its trial.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import optuna
+import yaml
+from optuna.trial import FrozenTrial, Trial, TrialState
+from rich.console import Console
+
+import ecoshare
+from ecoshare.advise.advice import TUNING_LIMIT, Goal
+from ecoshare.core.events import JobExited, Outcome, SweepSpec
+from ecoshare.errors import EcoshareError, JobFailed, UsageError
+from ecoshare.hardware import devices
+from ecoshare.integrations.forkable import check_forkable
+from ecoshare.integrations.interrupts import Interrupts
+from ecoshare.integrations.optuna_study import Listener
+from ecoshare.integrations.optuna_trial import Objective
+from ecoshare.integrations.study_run import StudyRun, StudySweep
+from ecoshare.integrations.wire import Elsewhere, rebuilt
+from ecoshare.jobs.load import LoadedJobs
+from ecoshare.jobs.metric import Metric
+from ecoshare.jobs.quantities import parse_size_bytes
+from ecoshare.jobs.schema import Job
+from ecoshare.jobs.sweep import LONGEST_NUMBER, MAX_TRIALS, Sweep, trial_name
+from ecoshare.jobs.sweep import Optuna as OptunaOptions
+from ecoshare.measure.profiles import ProfileStore, default_folder
+from ecoshare.report.progress import Expendable, PlainProgress
+from ecoshare.report.reading import is_live
+from ecoshare.runtime import plan as planning
+from ecoshare.runtime.folder import RunFolder, write_json
+from ecoshare.runtime.forked import ForkedServer
+from ecoshare.runtime.plan import Plan
+
+JOB = "ecoshare:job"
+"""User attribute of a trial: the folder of its job, with its logs."""
+
+ERROR = "ecoshare:error"
+"""User attribute of a trial that has failed: why."""
+
+_LONGEST_NAME = 100 - LONGEST_NUMBER
+
+ObjectiveFunction = Callable[[Any], float | Sequence[float]]
+Callback = Callable[[optuna.Study, FrozenTrial], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized:
+    """What the trials of one call came to.
+
+    Attributes:
+        run: The run folder, for `ecoshare export` and `ecoshare explain`.
+        summary: Content of its `summary.json`.
+    """
+
+    run: Path
+    summary: dict[str, Any] = field(repr=False)
+
+
+def optimize(
+    study: optuna.Study,
+    objective: ObjectiveFunction,
+    n_trials: int | None = None,
+    timeout: float | None = None,
+    n_jobs: None = None,
+    catch: Iterable[type[Exception]] | type[Exception] = (),
+    callbacks: Iterable[Callback] | None = None,
+    gc_after_trial: bool = False,
+    show_progress_bar: bool = False,
+    *,
+    goal: str = "energy",
+    policy: str | None = None,
+    device: str | None = None,
+    lanes: int | None = None,
+    jobs_per_lane: int = 1,
+    memory: str | None = None,
+    control: str = "off",
+    profiles: str | os.PathLike[str] | None = None,
+    hang_timeout: float | None = None,
+    runs: str | os.PathLike[str] = "runs",
+) -> Optimized:
+    """As `study.optimize(objective, ...)`, with each trial in a process of its own, in ecoshare's lanes.
+
+    The processes are forked from this one: the objective may be any callable, and finds what it refers to. What it
+    changes is not seen here. Parameters up to `show_progress_bar` are Optuna's; the others are those of `ecoshare run`.
+
+    Args:
+        n_jobs: Not to be given: as many trials are in progress as there are places in the lanes.
+        goal: What `ecoshare run` calls the objective: energy, jct, makespan or edp.
+        lanes: With 1, one trial after the other, the same as those of `study.optimize` for the same seeds.
+        control: Whether clocks and power may be set: off, known or auto.
+        profiles: Folder of profiles of job classes, of which the objective is one; without it, and with control "off",
+            none are used and none measured.
+        hang_timeout: A trial that holds its turn for so many seconds without an iteration has failed.
+        runs: Folder that holds run folders.
+
+    Raises:
+        UsageError: The arguments contradict each other or name what does not exist.
+        UnfitEnvironment: This process or machine cannot run it, or ceased to.
+        Exception: What the objective has raised, unless `catch` names it; other trials in progress are ended.
+        KeyboardInterrupt: The user pressed Ctrl-C, once to end the trials in progress at their next boundary.
+    """
+    if n_jobs is not None:
+        raise UsageError(f"n_jobs={n_jobs}: how many trials are in progress follows from lanes and jobs_per_lane")
+    if not isinstance(study, optuna.Study) or not callable(objective):
+        raise UsageError(f"optimize(study, objective) takes a study and a function, not {study!r} and {objective!r}")
+    if ecoshare._function is not None:
+        raise UsageError("this is the process of a trial, whose objective cannot optimize another study in lanes")
+    if control not in ("off", "known", "auto"):
+        raise UsageError(f"control={control!r}: expected off, known or auto")
+    found = devices.find(device)
+    check_forkable(found.kind)
+    caught = tuple(catch) if isinstance(catch, Iterable) else (catch,)
+    store = ProfileStore(Path(profiles) if profiles is not None else default_folder())
+    loaded = _loaded(study, objective, hang_timeout)
+    plan = planning.make(
+        loaded,
+        found,
+        objective=goal,
+        policy=policy,
+        lanes=lanes,
+        places=jobs_per_lane,
+        memory_bytes=_memory_bytes(memory),
+        store=store if profiles is not None or control != "off" else None,
+        control=control != "off",
+        goal=Goal(goal, TUNING_LIMIT, planning.MOST_TRIALS) if control == "auto" else None,
+    )
+    for note in plan.notes:
+        _note(note)
+    _fail_left(study)
+    with ExitStack() as undo:
+        sockets = Path(tempfile.mkdtemp(prefix="ecoshare-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        undo.callback(shutil.rmtree, sockets, ignore_errors=True)
+        forked = ForkedServer(Objective(objective, study, caught, sockets))
+        undo.callback(forked.end)
+        run = StudyRun(forked, Expendable(PlainProgress(Console(stderr=True, highlight=False))))
+        standing_in = _StandIn(run, loaded.jobs[0].name, sockets, caught)
+        interrupts = undo.enter_context(Interrupts(run.stop))
+        try:
+            run.start(_planned(plan, study, n_trials, run), loaded.text, Path(runs).absolute())
+            if not run.is_ending:
+                study.optimize(
+                    standing_in,
+                    n_trials,
+                    timeout,
+                    n_jobs=plan.lanes * plan.places,
+                    catch=(*caught, JobFailed),
+                    callbacks=callbacks,
+                    gc_after_trial=gc_after_trial,
+                    show_progress_bar=show_progress_bar,
+                )
+        except KeyboardInterrupt:
+            if interrupts.number is None:
+                raise
+        finally:
+            run.finish()
+    interrupts.pass_on()
+    if run.error is not None:
+        raise run.error
+    if standing_in.failure is not None:  # of the last trials in progress, whose exceptions Optuna does not look at
+        raise standing_in.failure
+    assert run.result is not None, "a run ends with a result or an error"
+    for note in run.result.notes:
+        _note(note)
+    return Optimized(run.result.folder.path, run.result.data.summary)
+
+
+class _StandIn:
+    """What Optuna calls for each trial.
+
+    Attributes:
+        failure: What ended the whole: the first exception that nobody catches.
+    """
+
+    def __init__(self, run: StudyRun, name: str, sockets: Path, catch: tuple[type[Exception], ...]) -> None:
+        self._run = run
+        self._name = name
+        self._sockets = sockets
+        self._catch = catch
+        self.failure: BaseException | None = None
+
+    def __call__(self, trial: Trial) -> Any:
+        """Have the objective run; its value.
+
+        Raises:
+            TrialPruned, Exception, KeyboardInterrupt: As the objective has, or would have here.
+            JobFailed: Its process has died.
+        """
+        assert self._run.folder is not None, "the run has begun"
+        name = trial_name(self._name, trial.number, MAX_TRIALS)
+        folder = self._run.folder / "jobs" / name
+        trial.set_user_attr(JOB, str(folder))
+        listener = Listener(trial, self._sockets)
+        try:
+            with self._run.submit(name, trial.number) as ticket:
+                outcome = listener.serve(ticket.over)
+                end = ticket.end
+        finally:
+            listener.close()
+        if folder.is_dir():
+            write_json(RunFolder(self._run.folder).values(name), {key: str(each) for key, each in trial.params.items()})
+        if outcome is None:
+            raise self._cut_off(trial, end, folder)
+        if "pruned" in outcome:
+            raise optuna.TrialPruned(outcome["pruned"])
+        if "failed" in outcome:
+            raise self._failed(trial, outcome, folder)
+        return outcome["value"]
+
+    def _failed(self, trial: Trial, outcome: dict[str, Any], folder: Path) -> BaseException:
+        """What the objective has raised."""
+        failed = outcome["failed"]
+        words = f"{failed['name']}: {failed['said']}"
+        trial.set_user_attr(ERROR, words)
+        error = rebuilt(failed)
+        if outcome["caught"] is not None:
+            kind = self._catch[outcome["caught"]]
+            if not isinstance(error, kind):  # its class is not to be found here, and Optuna goes by the class
+                error = kind.__new__(kind)
+                error.args = (words,)
+        else:
+            if error is None or isinstance(error, SystemExit | JobFailed):
+                error = EcoshareError(words)
+            self._end_all(trial, error)
+        error.add_note(f"in trial {trial.number}; what it said is in {folder}/stderr.log")
+        error.__cause__ = Elsewhere(failed["trace"])
+        return error
+
+    def _cut_off(self, trial: Trial, end: JobExited | None, folder: Path) -> BaseException:
+        """Its process has ended without a word."""
+        if self._run.is_ending and (end is None or end.outcome in (Outcome.STOPPED, Outcome.LOST)):
+            return self._ended_with_the_run(trial)
+        reason = end.reason if end is not None else "its process could not be started"
+        trial.set_user_attr(ERROR, reason)
+        return JobFailed(f"trial {trial.number}: {reason}; what it said is in {folder}/stderr.log")
+
+    def _ended_with_the_run(self, trial: Trial) -> BaseException:
+        trial.study.stop()
+        why = "the study was stopped" if self.failure is None else f"another trial has failed: {self.failure}"
+        if self._run.error is not None:
+            why = str(self._run.error)
+        trial.set_user_attr(ERROR, why)
+        return KeyboardInterrupt(why) if self.failure is None and self._run.error is None else JobFailed(why)
+
+    def _end_all(self, trial: Trial, error: BaseException) -> None:
+        """The study ends with this error; once only."""
+        if self.failure is None:
+            self.failure = error
+            trial.study.stop()
+            self._run.stop()
+
+
+def _loaded(study: optuna.Study, objective: ObjectiveFunction, hang_timeout: float | None) -> LoadedJobs:
+    """A job file with the objective, as it were: its class follows from its source file and its name there."""
+    function: Any = inspect.unwrap(objective)
+    while isinstance(function, partial):
+        function = function.func
+    if not hasattr(function, "__qualname__"):
+        function = type(function)
+    source = None
+    with suppress(TypeError, OSError):
+        source = inspect.getsourcefile(function)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", study.study_name)[:_LONGEST_NAME].lstrip(".-") or "study"
+    program = {"script": os.path.normpath(Path(source).absolute())} if source is not None else {"module": "__main__"}
+    fields: dict[str, Any] = {"name": name, **program, "args": [function.__qualname__], "cwd": str(Path.cwd())}
+    if hang_timeout is not None:
+        fields |= {"timeout": hang_timeout, "startup_timeout": hang_timeout}
+    text = yaml.safe_dump({"version": 1, "jobs": [fields]}, sort_keys=False)
+    return LoadedJobs(Path(name), "", text, (Job.model_validate(fields),))
+
+
+def _planned(plan: Plan, study: optuna.Study, n_trials: int | None, run: StudyRun) -> Plan:
+    """The plan with a sweep whose trials are those of the study."""
+    (job,) = plan.jobs
+    several = len(study.directions) > 1
+    maximise = not several and study.direction == optuna.study.StudyDirection.MAXIMIZE
+    options = Sweep.model_construct(
+        optuna=OptunaOptions.model_construct(space={}, sampler=(type(study.sampler).__name__, {})),
+        trials=MAX_TRIALS,
+        goal="maximize" if maximise else "minimize",
+        metric=None if several else Metric("value"),
+    )
+    spec = SweepSpec(name=job.spec.name, parallel=plan.lanes * plan.places, maximise=maximise, halting=None)
+    template = replace(job, called=True)
+    sweep = StudySweep(template=template, options=options, spec=spec, submitted=run.submitted, most=n_trials)
+    return replace(plan, jobs=(), sweeps=(sweep,))
+
+
+def _memory_bytes(memory: str | None) -> int | None:
+    try:
+        return parse_size_bytes(memory) if memory is not None else None
+    except ValueError as error:
+        raise UsageError(f"memory={memory!r}: {error}") from error
+
+
+def _fail_left(study: optuna.Study) -> None:
+    """Trials that a killed process of ours has left in progress have failed; those of a run that goes on have not."""
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        if (job := trial.user_attrs.get(JOB)) is None:
+            continue
+        folder = RunFolder(Path(job).parents[1])
+        if folder.events.exists() and not is_live(folder):  # on another machine there may be no such folder
+            study._storage.set_trial_user_attr(trial._trial_id, ERROR, "cut off with the process of the study")
+            study.tell(trial.number, state=TrialState.FAIL)
+
+
+def _note(words: str) -> None:
+    with suppress(OSError):
+        print(f"note: {words}", file=sys.stderr, flush=True)

@@ -1,0 +1,118 @@
+"""A study's side: serves the process of one trial, in the thread in which Optuna would call the objective."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import distribution_to_json
+
+from ecoshare.integrations.wire import Channel, described
+
+Outcome = dict[str, Any]
+"""The last word of a trial's process: its `value`, that it was `pruned`, or that it has `failed`."""
+
+_METHODS = frozenset(
+    {
+        "suggest_float",
+        "suggest_uniform",
+        "suggest_loguniform",
+        "suggest_discrete_uniform",
+        "suggest_int",
+        "suggest_categorical",
+        "report",
+        "should_prune",
+        "set_user_attr",
+        "set_system_attr",
+        "set_constraint",
+    }
+)
+_PROPERTIES: dict[str, Callable[[Any], Any]] = {
+    "params": lambda params: params,
+    "distributions": lambda found: {name: distribution_to_json(each) for name, each in found.items()},
+    "user_attrs": lambda attributes: attributes,
+    "system_attrs": lambda attributes: attributes,
+    "constraints": lambda constraints: constraints,
+    "datetime_start": lambda moment: moment.isoformat() if moment is not None else None,
+}
+_STUDY_METHODS = frozenset({"stop", "set_user_attr"})
+_STUDY_PROPERTIES = frozenset({"user_attrs", "best_value", "best_params"})
+
+
+class Listener:
+    """Where the process of a trial finds the trial."""
+
+    def __init__(self, trial: optuna.Trial, folder: Path) -> None:
+        """Listen at a socket in `folder`, named by the trial's number."""
+        self._trial = trial
+        self._path = folder / str(trial.number)
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(str(self._path))
+        self._socket.listen()
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+    def serve(self, over: int) -> Outcome | None:
+        """Answer the trial's process until `over`, a file descriptor, can be read: its last word, None without one.
+
+        Where it is started again, what the process before has said last does not count.
+        """
+        outcome: Outcome | None = None
+        channel: Channel | None = None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            selector.register(over, selectors.EVENT_READ)
+            while True:
+                ready = {key.fileobj for key, _ in selector.select()}
+                if channel is not None and channel.connection in ready:
+                    message = channel.hear()
+                    if message is not None and "ask" in message:
+                        self._answer(channel, message)
+                        continue
+                    outcome = message or outcome
+                    if message is None:
+                        selector.unregister(channel.connection)
+                        channel.close()
+                        channel = None
+                elif self._socket in ready:
+                    if channel is not None:
+                        selector.unregister(channel.connection)
+                        channel.close()
+                    channel, outcome = Channel(self._socket.accept()[0]), None
+                    selector.register(channel.connection, selectors.EVENT_READ)
+                elif over in ready:
+                    if channel is not None:
+                        channel.close()
+                    return outcome
+
+    def _answer(self, channel: Channel, message: dict[str, Any]) -> None:
+        try:
+            value = self._called(message["ask"], message["args"], message["options"])
+            try:
+                channel.tell(value=value)
+            except (TypeError, ValueError) as error:
+                raise TypeError(f"{message['ask']}: {error}") from error
+        except OSError:
+            pass  # it is gone; its end will be told
+        except Exception as error:
+            channel.tell(error=described(error))
+
+    def _called(self, name: str, args: list[Any], options: dict[str, Any]) -> Any:
+        owner, _, member = name.rpartition(".")
+        if owner == "study":
+            if member in _STUDY_METHODS:
+                return getattr(self._trial.study, member)(*args, **options)
+            if member in _STUDY_PROPERTIES:
+                return getattr(self._trial.study, member)
+        elif name in _METHODS:
+            return getattr(self._trial, name)(*args, **options)
+        elif name in _PROPERTIES:
+            return _PROPERTIES[name](getattr(self._trial, name))
+        raise AttributeError(f"a trial has no {name!r} in a process of its own")

@@ -1,0 +1,86 @@
+"""What a trial's process and the study's process say to each other: one JSON value a line, over a Unix socket."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import traceback
+from typing import Any
+
+
+class Channel:
+    """One end of a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """An end that is connected."""
+        self.connection = connection
+        self._lines = connection.makefile("rb")
+
+    def tell(self, **message: Any) -> None:
+        """Send a message.
+
+        Raises:
+            TypeError: A value cannot be told in JSON.
+            OSError: The other end is gone.
+        """
+        self.connection.sendall(json.dumps(message, default=_number).encode() + b"\n")
+
+    def hear(self) -> dict[str, Any] | None:
+        """The next message; None where the other end is gone, whatever it was about to say."""
+        try:
+            line = self._lines.readline()
+        except ConnectionError:
+            return None
+        message: dict[str, Any] | None = json.loads(line) if line.endswith(b"\n") else None
+        return message
+
+    def close(self) -> None:
+        """Say no more."""
+        self._lines.close()
+        self.connection.close()
+
+
+def _number(value: Any) -> Any:
+    """A number of numpy or torch as one of Python, as which a storage would keep it."""
+    if callable(item := getattr(value, "item", None)) and not getattr(value, "shape", ()):
+        return item()
+    raise TypeError(f"{value!r} cannot be told between processes: only None, bool, int, float and str can")
+
+
+def described(error: BaseException) -> dict[str, str]:
+    """An exception in words."""
+    return {
+        "module": type(error).__module__,
+        "name": type(error).__qualname__,
+        "said": str(error),
+        "trace": "".join(traceback.format_exception(error)),
+    }
+
+
+def rebuilt(description: dict[str, str]) -> BaseException | None:
+    """An exception of the same class that says the same; None where this process cannot make one."""
+    kind: Any = sys.modules.get(description["module"])
+    for name in description["name"].split("."):
+        kind = getattr(kind, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, BaseException):
+        return None
+    try:
+        # Not by its own constructor: what that wants, and what it would do, is not known.
+        error: BaseException = kind.__new__(kind)
+        error.args = (description["said"],)
+        if str(error) not in (description["said"], repr(description["said"])):  # KeyError shows its argument's repr
+            return None
+    except Exception:
+        return None
+    return error
+
+
+class Elsewhere(Exception):
+    """Shows the traceback of another process under the error that it caused."""
+
+    def __init__(self, trace: str) -> None:
+        super().__init__(trace)
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'

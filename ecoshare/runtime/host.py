@@ -1,0 +1,49 @@
+"""The process that a run is driven from: who hears its signals, and where its lanes' server comes from."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from ecoshare.runtime import signals
+from ecoshare.runtime.supervisor import Supervisor
+
+
+class Host(Protocol):
+    """See the module."""
+
+    def heard(self, asked_to_stop: Callable[[], None]) -> AbstractContextManager[None]:
+        """While the run goes on: calls `asked_to_stop`, in the running loop, whenever the user wants the end."""
+        ...
+
+    async def server(self, token: str, log: Path) -> Supervisor:
+        """A new server for the lanes of the run with this token, which writes to `log` what it says on stderr.
+
+        Raises:
+            OSError: No process can be made.
+            UnfitEnvironment: There is no other server after one that has died.
+        """
+        ...
+
+    def over(self) -> None:
+        """The run is over; its result is still to be written."""
+        ...
+
+
+class CommandLine:
+    """The process of a command, whose signals are the run's."""
+
+    def heard(self, asked_to_stop: Callable[[], None]) -> AbstractContextManager[None]:
+        """See `Host`."""
+        return signals.heard(asked_to_stop)
+
+    async def server(self, token: str, log: Path) -> Supervisor:
+        """See `Host`."""
+        return await Supervisor.start(token, log)
+
+    def over(self) -> None:
+        """What is left takes no time: a late Ctrl-C must not cost the result."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,169 @@
+"""Jobs that are calls of a function, in a server forked from this very process, whose OpenMP threads have worked."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.hardware import devices
+from ecoshare.jobs.load import LoadedJobs
+from ecoshare.jobs.schema import Job
+from ecoshare.report.progress import Silent
+from ecoshare.runtime import plan as planning
+from ecoshare.runtime import reaping, session
+from ecoshare.runtime.forked import ForkedServer
+from ecoshare.runtime.supervisor import Supervisor
+
+
+class Here:
+    """A host without signals, whose server is this one."""
+
+    def __init__(self, server: ForkedServer) -> None:
+        self._server = server
+
+    @contextlib.contextmanager
+    def heard(self, asked_to_stop: Callable[[], None]) -> Iterator[None]:
+        yield
+
+    async def server(self, token: str, log: Path) -> Supervisor:
+        return await self._server.start(token, log)
+
+    def over(self) -> None:
+        pass
+
+
+def call(function: Callable[[str], None], names: list[str], folder: Path) -> session.Result:
+    """Run a call for each name."""
+    jobs = tuple(Job(name=name, script=Path(__file__), cwd=folder) for name in names)
+    plan = planning.make(LoadedJobs(folder / "calls", "", "", jobs), devices.find("cpu"), policy="fair", places=2)
+    plan = replace(plan, jobs=tuple(replace(job, called=True) for job in plan.jobs))
+    server = ForkedServer(function)
+    try:
+        return session.start(plan, "{}", folder / "runs", Silent(), host=Here(server))
+    finally:
+        server.end()
+
+
+def said(result: session.Result, name: str, stream: str = "stdout") -> str:
+    return (result.folder.job(name) / f"{stream}.log").read_text()
+
+
+def job(result: session.Result, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(each for each in result.data.summary["jobs"] if each["name"] == name)
+    return found
+
+
+def parallel_work() -> float:
+    """Work that torch's threads share: a product of matrices, a convolution and its backward pass."""
+    torch.manual_seed(0)
+    product = torch.randn(600, 600) @ torch.randn(600, 600)
+    loss = torch.nn.Conv2d(8, 32, 3)(torch.randn(8, 8, 64, 64)).square().mean()
+    loss.backward()
+    return float(product.sum() + loss.detach())
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_calls_find_what_this_process_has(tmp_path: Path, two_threads: None) -> None:
+    here = parallel_work()  # libgomp has threads of its own now: a plain fork would wait for them for ever
+    mark = tmp_path / "handled"
+    atexit.register(mark.touch)
+    data = torch.arange(5)
+
+    def function(word: str) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        print(word, torch.get_num_threads(), data.sum().item(), parallel_work() == here)
+        data.zero_()
+        print(os.environ["ECOSHARE_JOB"], Path.cwd())
+
+    result = call(function, ["a", "b", "c"], tmp_path)
+    assert result.data.summary["state"] == "completed", said(result, "a", "stderr")
+    for name in "abc":
+        assert said(result, name) == f"{name} 2 10 True\n{name} {tmp_path}\n"
+    assert data.sum() == 10, "what a job changes is its own"
+    atexit.unregister(mark.touch)
+    assert not mark.exists(), "what this process does at its exit is not for its jobs to do"
+
+
+def test_unseeded_calls_draw_different_numbers(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    result = call(lambda word: print(torch.rand(1).item()), ["a", "b"], tmp_path)
+    assert said(result, "a") != said(result, "b")
+
+
+def test_a_call_that_raises_fails_alone_and_says_why(tmp_path: Path) -> None:
+    def function(word: str) -> None:
+        if word == "b":
+            raise ValueError("not with b")
+
+    result = call(function, ["a", "b"], tmp_path)
+    assert [job(result, name)["state"] for name in "ab"] == ["completed", "failed"]
+    assert job(result, "b")["error"] == "exit code 1: ValueError: not with b"
+    assert 'raise ValueError("not with b")' in said(result, "b", "stderr")
+
+
+def test_a_call_that_gives_up_is_pruned(tmp_path: Path) -> None:
+    def function(word: str) -> None:
+        raise SystemExit(86)
+
+    result = call(function, ["a"], tmp_path)
+    assert job(result, "a")["state"] == "pruned"
+
+
+def test_children_of_this_process_are_not_the_jobs(tmp_path: Path) -> None:
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True)
+    child.start()
+
+    def function(word: str) -> None:
+        print(multiprocessing.active_children())
+        own = multiprocessing.get_context("fork").Process(target=print, args=("mine",))
+        own.start()
+        own.join()
+
+    result = call(function, ["a"], tmp_path)
+    assert said(result, "a") == "[]\nmine\n"
+    assert child.is_alive(), "it was ended by a job that was forked from its parent"
+    child.terminate()
+    child.join()
+
+
+def test_all_of_a_run_can_be_found_from_outside(tmp_path: Path) -> None:
+    """The guard ends what is left by the environment that the kernel shows."""
+
+    def function(word: str) -> None:
+        token = os.environ[reaping.TOKEN]
+        print(os.getpid() in reaping.members(token + "x"), len(reaping.members(token)))  # itself is not counted
+        shown = Path("/proc/self/environ").read_bytes().split(b"\0")
+        print(f"{reaping.TOKEN}={token}".encode() in shown)
+        os.system("true")  # libc's own environment is whole
+
+    result = call(function, ["a"], tmp_path)
+    assert said(result, "a") == "False 1\nTrue\n"
+
+
+def test_a_run_does_not_go_on_without_its_server(tmp_path: Path) -> None:
+    def function(word: str) -> None:
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+
+    with pytest.raises(UnfitEnvironment, match="the server of the lanes has died"):
+        call(function, ["a"], tmp_path)
