@@ -86,6 +86,14 @@ class Hooks:
             self._yielder.count(ended)
         self._switch_off()
 
+    def restart(self, yielder: Yielder) -> None:
+        """Watch the next script of this process, which runs in the thread that calls; `finish` has ended the last."""
+        self._yielder = yielder
+        self._tracker = IterationTracker()
+        self._thread = threading.get_ident()
+        self._alive = True
+        self._arm()
+
     def declare(self) -> None:
         """`ecoshare.iteration()`: the script says that an iteration is over."""
         if self._alive and not self._busy():

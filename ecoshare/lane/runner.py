@@ -31,6 +31,7 @@ from ecoshare.lane.after_import import after_import
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.memory.observer import MemoryObserver, memory_path
 from ecoshare.lane.messages import Launch
+from ecoshare.lane.pace import Pace, drain, spans_processes
 from ecoshare.lane.reports import Reporter, reports_path
 from ecoshare.lane.table import Ask, LaneTable
 from ecoshare.lane.trace import Tracer, trace_path
@@ -50,7 +51,7 @@ class Job:
             Turn(LaneTable(path), slot, None if place else self._trace)
             for place, (path, slot) in enumerate(launch.tables)
         ]
-        self._mark: Any = None
+        self._pace = Pace()
         self._hooks: Any = None
         self._observer: MemoryObserver | None = None
         self._pid = os.getpid()
@@ -75,17 +76,17 @@ class Job:
     def leave(self) -> None:
         """Give up the turn of every lane."""
         with contextlib.suppress(RuntimeError):  # a device that has failed has nothing left to drain
-            self._drain()
+            drain()
         for turn in self._turns:
             turn.leave()
 
     def boundary(self, kind: Boundary) -> None:
         """Count the iteration that has ended, and let somebody else run if it is time."""
-        self._keep_pace()
+        self._pace.keep()
         turn = self._turns[0]
         turn.count(kind is Boundary.EVAL)
-        if not self._alone and not self._spans_processes():
-            turn.offer(self._drain)
+        if not self._alone and not spans_processes():
+            turn.offer(drain)
         if self._observer is not None or turn.asked:
             self._answer(turn)
 
@@ -134,32 +135,6 @@ class Job:
         total_bytes = torch.cuda.get_device_properties(0).total_memory
         with contextlib.suppress(RuntimeError):  # an allocator that was plugged in has no such limit
             torch.cuda.set_per_process_memory_fraction(min(1.0, self._launch.cap_bytes / total_bytes))
-
-    def _drain(self) -> None:
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            # The whole device, of this process alone: an event would miss side streams.
-            torch.cuda.synchronize()
-
-    def _keep_pace(self) -> None:
-        """Let the processor run ahead of the device by one iteration at most, so that times are the device's."""
-        torch = sys.modules["torch"]
-        if torch.cuda.is_initialized():
-            mark, self._mark = self._mark, torch.cuda.Event(blocking=True)
-            self._mark.record()
-            if mark is not None:
-                mark.synchronize()
-
-    @staticmethod
-    def _spans_processes() -> bool:
-        """Whether this process trains together with others, which must not be made to wait for it."""
-        distributed = sys.modules.get("torch.distributed")
-        return bool(
-            distributed is not None
-            and distributed.is_available()
-            and distributed.is_initialized()
-            and distributed.get_world_size() > 1
-        )
 
 
 def run(launch: Launch, forked: bool) -> None:
