@@ -80,10 +80,14 @@ class Hooks:
         os.register_at_fork(after_in_child=self._switch_off)
         self._arm()
 
-    def finish(self) -> None:
-        """The script is over: count what is left, and yield no more."""
+    def settle(self) -> None:
+        """Something else than an iteration follows: count the one that has ended, and do not yield for it."""
         if self._alive and (ended := self._tracker.fetch()) is not None:
             self._yielder.count(ended)
+
+    def finish(self) -> None:
+        """The script is over: count what is left, and yield no more."""
+        self.settle()
         self._switch_off()
 
     def restart(self, yielder: Yielder) -> None:
