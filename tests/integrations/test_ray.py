@@ -3,100 +3,41 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 from ray import tune
 from ray.tune.schedulers import ResourceChangingScheduler
 
 from ecoshare.integrations.ray import share, water_filling
 from tests.integrations import trials
+from tests.integrations.cluster import WARNINGS, book, cluster, of, run
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    pytest.mark.filterwarnings("ignore:Tip. In future versions of Ray:FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # of files and sockets that Ray leaves to the collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # the same
-]
+pytestmark = [*WARNINGS, pytest.mark.timeout(300)]
 
 SMALL = "1 MiB"
 """Said of each trial, so that all are let in at once."""
 
 
-def processes_of(folder: Path) -> list[int]:
-    found = []
-    for each in Path("/proc").iterdir():
-        if each.name.isdigit():
-            try:
-                line = (each / "cmdline").read_bytes() + (each / "environ").read_bytes()
-            except OSError:
-                continue
-            if str(folder).encode() in line and int(each.name) != os.getpid():
-                found.append(int(each.name))
-    return found
-
-
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Path]:
-    """Ray on this machine, with four processors to give away; nothing of it stays."""
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as name:
-        before = {key: os.environ.get(key) for key in ("RAY_USAGE_STATS_ENABLED", "ECOSHARE_STATE", "HOME")}
-        state = Path(name, "state")
-        state.mkdir()
-        os.environ.update(RAY_USAGE_STATS_ENABLED="0", ECOSHARE_STATE=str(state), HOME=name)
-        try:
-            ray.init(
-                num_cpus=4,
-                include_dashboard=False,
-                log_to_driver=False,
-                _temp_dir=name,
-                _node_ip_address="127.0.0.1",
-                object_store_memory=100 << 20,
-            )
-            yield state
-        finally:
-            ray.shutdown()
-            for key, value in before.items():
-                if value is None:
-                    os.environ.pop(key, None)
-                else:
-                    os.environ[key] = value
-        end_s = time.monotonic() + 30.0
-        while left := processes_of(Path(name)):
-            assert time.monotonic() < end_s, f"processes of Ray are left: {left}"
-            time.sleep(0.1)
+def ledger() -> Iterator[Path]:
+    """Ray with four processors to give away, and where the ledger of its trials is."""
+    with cluster(4) as state:
+        yield state
 
 
-def run(trainable: Any, space: list[dict[str, Any]], folder: Path, **options: Any) -> dict[Any, Any]:
-    """Results by seed, of one trial for each of `space`."""
-    tuner = tune.Tuner(
-        trainable,
-        param_space={"each": tune.grid_search(space)} if not callable(space) else space,
-        run_config=tune.RunConfig(storage_path=str(folder / "results"), verbose=0),
-        **options,
-    )
-    return {result.config["each"]["seed"]: result for result in tuner.fit()}
+def members(state: Path) -> Any:
+    """Those who have a place in the processors' lane, by the book."""
+    return book(state)["devices"]["cpu"]["members"]
 
 
-def of(trainable: Any) -> Any:
-    """A function of `config["each"]`."""
-
-    def call(config: dict[str, Any]) -> Any:
-        return trainable(config["each"])
-
-    return call
-
-
-def test_losses_are_those_without_sharing_and_turns_are_told(cluster: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_losses_are_those_without_sharing_and_turns_are_told(ledger: Path, tmp_path: Path) -> None:
     space = [{"seed": seed} for seed in range(3)]
     alone = run(of(trials.reports), space, tmp_path / "alone")
     shared = run(share(of(trials.reports)), space, tmp_path / "shared")
@@ -109,15 +50,14 @@ def test_losses_are_those_without_sharing_and_turns_are_told(cluster: Path, tmp_
         assert "ecoshare/held_s" not in alone[seed].metrics
     queued_s = sorted(result.metrics["ecoshare/queued_s"] for result in shared.values())
     assert queued_s[0] < queued_s[-1], "the first alone, and the others once it has been measured"
-    book = json.loads((next(cluster.glob("ecoshare-ledger-*")) / "book").read_text())
-    assert book["devices"]["cpu"]["members"] == {}
-    assert not book["waiting"]
-    (needs,) = book["kinds"].values()
+    assert members(ledger) == {}
+    (needs,) = book(ledger)["kinds"].values()
     assert needs["persistent_bytes"] > 50 << 20, "a process that has loaded torch"
     assert needs["ephemeral_bytes"] > 0
 
 
-def test_no_two_have_the_turn_at_once(cluster: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_no_two_have_the_turn_at_once(ledger: Path, tmp_path: Path) -> None:
     space = [{"seed": seed, "logs": str(tmp_path), "each_s": 0.004, "iterations": 300} for seed in range(3)]
     results = run(share(of(trials.reports), memory=SMALL), space, tmp_path)
     assert all(result.metrics["ecoshare/iterations"] == 300 for result in results.values())
@@ -134,20 +74,21 @@ def test_no_two_have_the_turn_at_once(cluster: Path, tmp_path: Path) -> None:
     assert sum(result.metrics["ecoshare/waited_s"] for result in results.values()) > 0.5
 
 
-@pytest.mark.parametrize("ends", ["raises", "killed"])
-def test_a_trial_that_fails_keeps_nobody_from_the_turn(cluster: Path, tmp_path: Path, ends: str) -> None:
-    """It ends inside an iteration, with the turn."""
-    space = [{"seed": seed, "each_s": 0.01, "ends": ends if seed == 1 else ""} for seed in range(3)]
+@pytest.mark.slow
+def test_trials_that_fail_keep_nobody_from_the_turn(ledger: Path, tmp_path: Path) -> None:
+    """They end inside an iteration, with the turn: one by an exception, one by SIGKILL."""
+    ends = ("", "raises", "killed", "")
+    space = [{"seed": seed, "each_s": 0.01, "ends": each} for seed, each in enumerate(ends)]
     results = run(share(of(trials.reports), memory=SMALL), space, tmp_path)
-    assert results[1].error is not None
-    if ends == "raises":
-        assert "the trial has failed" in str(results[1].error)
-    for seed in (0, 2):
+    assert "the trial has failed" in str(results[1].error)
+    assert results[2].error is not None
+    for seed in (0, 3):
         assert results[seed].error is None
         assert results[seed].metrics["training_iteration"] == 3
 
 
-def test_trials_for_which_there_is_no_memory_wait(cluster: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_trials_for_which_there_is_no_memory_wait(ledger: Path, tmp_path: Path) -> None:
     """The ledger, not Ray, says how many are in: here one at a time, though Ray starts all."""
     space = [{"seed": seed, "logs": str(tmp_path), "each_s": 0.004} for seed in range(3)]
     results = run(share(of(trials.reports), memory="3 GiB", budget="5 GiB"), space, tmp_path)
@@ -158,44 +99,53 @@ def test_trials_for_which_there_is_no_memory_wait(cluster: Path, tmp_path: Path)
     assert sum(result.metrics["ecoshare/queued_s"] > 0.2 for result in results.values()) == 2
 
 
-def test_a_trial_that_needs_more_than_there_is_fails_with_the_reason(cluster: Path, tmp_path: Path) -> None:
+def test_a_trial_that_needs_more_than_there_is_fails_with_the_reason(ledger: Path, tmp_path: Path) -> None:
     (result,) = run(share(of(trials.reports), memory="900 TiB"), [{"seed": 0}], tmp_path).values()
     assert "a trial needs 900 TiB of memory" in str(result.error)
 
 
-@pytest.mark.parametrize("reuse", [False, True])
-def test_functions_that_return_or_yield_and_classes_share_too(cluster: Path, tmp_path: Path, reuse: bool) -> None:
+def generates(config: dict[str, Any]) -> Iterator[Any]:
+    """As `of`; a generator has to be one itself."""
+    yield from trials.yields(config["each"])
+
+
+def test_sharing_twice_is_a_mistake_and_no_wait_for_itself(ledger: Path, tmp_path: Path) -> None:
+    (result,) = run(share(share(of(trials.returns), memory=SMALL), memory=SMALL), [{"seed": 0}], tmp_path).values()
+    assert "share() was applied to it twice" in str(result.error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("trainable", "iterations", "reuse"), [(of(trials.returns), 20, False), (generates, 40, True)])
+def test_functions_may_return_or_yield_their_results(
+    ledger: Path, tmp_path: Path, trainable: Any, iterations: int, reuse: bool
+) -> None:
     options = {"tune_config": tune.TuneConfig(reuse_actors=reuse, max_concurrent_trials=2)}
-    space = [{"seed": seed} for seed in range(4)]
-
-    def generates(config: dict[str, Any]) -> Iterator[Any]:
-        yield from trials.yields(config["each"])
-
-    for name, trainable, iterations in (("return", of(trials.returns), 20), ("yield", generates, 40)):
-        alone = run(trainable, space[:1], tmp_path / name / "alone")
-        shared = run(share(trainable, memory=SMALL), space, tmp_path / name / "shared", **options)
-        assert shared[0].metrics["loss"] == alone[0].metrics["loss"]
-        assert [result.metrics["ecoshare/iterations"] for result in shared.values()] == [iterations] * 4
+    results = run(share(trainable, memory=SMALL), [{"seed": seed} for seed in range(4)], tmp_path, **options)
+    assert not any(result.error for result in results.values())
+    assert [result.metrics["ecoshare/iterations"] for result in results.values()] == [iterations] * 4
 
 
-def test_a_class_has_the_turn_in_its_steps(cluster: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_class_has_the_turn_in_its_steps(ledger: Path, tmp_path: Path) -> None:
+    """Also where Ray runs several trials in one process."""
     found = {}
     for name, trainable in (("alone", trials.Stepwise), ("shared", share(trials.Stepwise, memory=SMALL))):
         found[name] = tune.Tuner(
             trainable,
-            param_space={"seed": tune.grid_search([0, 1, 2])},
+            param_space={"seed": tune.grid_search([0, 1, 2, 3])},
+            tune_config=tune.TuneConfig(reuse_actors=name == "shared", max_concurrent_trials=2),
             run_config=tune.RunConfig(storage_path=str(tmp_path / name), verbose=0),
         ).fit()
         assert not found[name].errors
     losses = {name: {each.config["seed"]: each.metrics["loss"] for each in results} for name, results in found.items()}
     assert losses["alone"] == losses["shared"]
     assert {each.metrics["ecoshare/iterations"] for each in found["shared"]} == {40}
-    book = json.loads((next(cluster.glob("ecoshare-ledger-*")) / "book").read_text())
-    assert book["devices"]["cpu"]["members"] == {}, "the place was given back at the end"
+    assert len({each.metrics["pid"] for each in found["shared"]}) < 4
+    assert members(ledger) == {}, "the places were given back"
 
 
 @pytest.mark.slow
-def test_devices_go_to_those_who_need_them_still(cluster: Path, tmp_path: Path) -> None:
+def test_devices_go_to_those_who_need_them_still(ledger: Path, tmp_path: Path) -> None:
     """Four processors, a long trial and two short ones: the long one gets all of them once it is alone."""
     space = [
         {"seed": seed, "each_s": each_s, "results": results}
@@ -214,9 +164,8 @@ def test_devices_go_to_those_who_need_them_still(cluster: Path, tmp_path: Path) 
     assert widths[0][0] == 1.0
     assert widths[0][-1] == 4.0, "nobody else is left"
     assert 0.5 in widths[1] + widths[2], "a short one shares a processor while the long one is there"
-    assert all(
-        list(result.metrics_dataframe["done_so_far"])[-1] == len(widths[seed]) for seed, result in results.items()
-    )
+    done = {seed: result.metrics["done_so_far"] for seed, result in results.items()}
+    assert done == {each["seed"]: each["results"] for each in space}, "whoever was paused went on where it was"
 
 
 @pytest.mark.parametrize(

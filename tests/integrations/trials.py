@@ -69,7 +69,14 @@ class Stepwise(tune.Trainable):  # type: ignore[misc]
 
     def step(self) -> dict[str, Any]:
         loss = [next(self._losses) for _ in range(20)][-1]
-        return {"loss": loss, "done": self.iteration == 1}
+        return {"loss": loss, "pid": os.getpid(), "done": self.iteration == 1}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        return {"iteration": self.iteration}
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self.setup(new_config)
+        return True
 
 
 def resumes(config: dict[str, Any]) -> None:

@@ -96,10 +96,10 @@ def _shared_class(trainable: type[Trainable], options: _Options) -> type[Trainab
 
     class Shared(trainable):  # type: ignore[misc]
         _ecoshare: trial.Trial | None = None
+        _ecoshare_inside = False
 
         def setup(self, config: dict[str, Any], **given: Any) -> None:
-            if (wish := _wish(options)) is not None:
-                self._ecoshare = trial.enter(wish)
+            self._enter()
             self._with_turn(super().setup, config, **given)
 
         def step(self) -> Any:
@@ -115,23 +115,34 @@ def _shared_class(trainable: type[Trainable], options: _Options) -> type[Trainab
             return self._with_turn(super().load_checkpoint, checkpoint)
 
         def reset_config(self, new_config: dict[str, Any]) -> Any:
+            self._end()  # of the trial before, in this process
+            self._enter()
             return self._with_turn(super().reset_config, new_config)
 
         def cleanup(self) -> None:
             try:
                 super().cleanup()
             finally:
-                if self._ecoshare is not None:
-                    trial.end(self._ecoshare)
-                    self._ecoshare = None
+                self._end()
+
+        def _enter(self) -> None:
+            if self._ecoshare is None and (wish := _wish(options)) is not None:
+                self._ecoshare = trial.enter(wish)
+
+        def _end(self) -> None:
+            if self._ecoshare is not None:
+                trial.end(self._ecoshare)
+                self._ecoshare = None
 
         def _with_turn(self, method: Any, *args: Any, **given: Any) -> Any:
-            if self._ecoshare is None:
+            if self._ecoshare is None or self._ecoshare_inside:  # `reset_config` that calls `setup`, say
                 return method(*args, **given)
             self._ecoshare.begin()
+            self._ecoshare_inside = True
             try:
                 return method(*args, **given)
             finally:
+                self._ecoshare_inside = False
                 self._ecoshare.rest()
 
     Shared.__name__ = trainable.__name__

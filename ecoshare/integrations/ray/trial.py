@@ -26,7 +26,7 @@ from ray.train._internal.session import _TrainSession
 
 import ecoshare
 from ecoshare.core.memory import MemoryDemand, cap_bytes
-from ecoshare.errors import UnfitEnvironment
+from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.nvml import OpenGpu
 from ecoshare.integrations.ray.ledger import Ledger, Place, Wish
 from ecoshare.lane import processes
@@ -287,7 +287,14 @@ def entered(wish: Wish) -> Iterator[Trial]:
 
 
 def enter(wish: Wish) -> Trial:
-    """Wait for a place; the trial is this process's from then on. As `entered` for what it raises."""
+    """Wait for a place; the trial is this process's from then on.
+
+    Raises:
+        UnfitEnvironment: As `entered`.
+        UsageError: This process has a trial already, which it would wait for.
+    """
+    if _process.trial is not None:
+        raise UsageError("this trial has its place already: share() was applied to it twice")
     if _process.ledger is None:
         _process.ledger = Ledger.of_this_node()
     ledger = _process.ledger
