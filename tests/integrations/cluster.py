@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,12 +54,14 @@ def cluster(cpus: int, gpus: int = 0, environment: dict[str, str] | None = None)
             time.sleep(0.1)
 
 
-def run(trainable: Any, space: list[dict[str, Any]], folder: Path, **options: Any) -> dict[Any, Any]:
+def run(
+    trainable: Any, space: list[dict[str, Any]], folder: Path, callbacks: Sequence[tune.Callback] = (), **options: Any
+) -> dict[Any, Any]:
     """Results by seed, of one trial for each of `space`, which it has as `config["each"]`."""
     tuner = tune.Tuner(
         trainable,
         param_space={"each": tune.grid_search(space)},
-        run_config=tune.RunConfig(storage_path=str(folder / "results"), verbose=0),
+        run_config=tune.RunConfig(storage_path=str(folder / "results"), verbose=0, callbacks=list(callbacks)),
         **options,
     )
     return {result.config["each"]["seed"]: result for result in tuner.fit()}

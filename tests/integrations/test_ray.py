@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -72,6 +73,25 @@ def test_no_two_have_the_turn_at_once(ledger: Path, tmp_path: Path) -> None:
     changes = sum(one[2] != other[2] for one, other in pairwise(spans))
     assert changes > 2, "they have taken turns, not gone one after the other"
     assert sum(result.metrics["ecoshare/waited_s"] for result in results.values()) > 0.5
+
+
+class Slow(tune.Callback):  # type: ignore[misc]
+    """A Tune that takes long to process a result."""
+
+    def on_trial_result(self, *_args: Any, **_options: Any) -> None:
+        time.sleep(0.5)
+
+
+@pytest.mark.slow
+def test_nobody_has_the_turn_while_tune_looks_at_its_result(ledger: Path, tmp_path: Path) -> None:
+    space = [{"seed": seed, "logs": str(tmp_path), "each_s": 0.004} for seed in range(2)]
+    run(share(of(trials.reports), memory=SMALL), space, tmp_path, callbacks=[Slow()])
+    spans = [json.loads((tmp_path / f"{seed}.json").read_text()) for seed in range(2)]
+    inside = 0
+    for one, other in (spans, spans[::-1]):
+        for (_, left_s), (back_s, _) in ((one[19], one[20]), (one[39], one[40])):
+            inside += sum(left_s < began_s and ended_s < left_s + 0.5 < back_s for began_s, ended_s in other)
+    assert inside > 20, "the other has trained during a report"
 
 
 @pytest.mark.slow
