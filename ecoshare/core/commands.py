@@ -30,6 +30,7 @@ class StartJob:
     Attributes:
         attempt: Counted from 1 over all sessions of the run.
         cap_bytes: Most memory that the job may rise to on each device.
+        fused: In one process with others of its script there, where that can be.
     """
 
     id: int
@@ -37,6 +38,7 @@ class StartJob:
     attempt: int
     lanes: tuple[int, ...]
     cap_bytes: int
+    fused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

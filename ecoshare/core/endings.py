@@ -20,6 +20,8 @@ def again(job: Job, outcome: Outcome, largest_bytes: int, packs: bool) -> bool:
     """
     if outcome is Outcome.STOPPED:
         return job.again
+    if outcome is Outcome.MOVED_OUT:
+        return True
     if outcome is Outcome.LOST:
         job.losses += 1
         return job.losses <= MOST_LOSSES

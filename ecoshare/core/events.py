@@ -215,6 +215,7 @@ class JobSpec:
         slowdown: Most that it may be slower than alone, waits for its turn included; None for any.
         profiled: There is a profile of its class.
         before: What earlier sessions of the same run have seen of it.
+        fused: It may share a process with others of its script in its lane.
         sweep: That it is a trial of; empty for none. `values`: what makes it differ from the other trials, as text.
     """
 
@@ -234,6 +235,7 @@ class JobSpec:
     profiled: bool = False
     solo: Solo | None = None
     slowdown: float | None = None
+    fused: bool = False
     sweep: str = ""
     values: tuple[tuple[str, str], ...] = ()
 
@@ -298,7 +300,9 @@ class Outcome(Enum):
     PRUNED = "pruned"
     """The same, since others of its sweep do better."""
     LOST = "lost"
-    """Its supervisor died, and it with it."""
+    """Its supervisor died, or a job that it shared its process with, and it with that."""
+    MOVED_OUT = "moved out"
+    """It shared a process, and must have one of its own."""
 
 
 @dataclass(frozen=True, slots=True)

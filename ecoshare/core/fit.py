@@ -112,6 +112,15 @@ class Fit:
             demand = MemoryDemand(job.least_bytes)
         return demand if demand.peak_bytes <= lane.budget_bytes else MemoryDemand(lane.budget_bytes)
 
+    def fuses(self, job: Job) -> bool:
+        """Whether an attempt shares its process: the first one of a job that may, once it is known what it needs.
+
+        In a shared process nobody can tell how much a job has of its own; and one that had to leave it, or died with
+        it, is not to do so again.
+        """
+        known = self._measured(job) is not None or job.spec.job_class in self._shown_bytes
+        return job.spec.fused and job.attempt == 1 and known
+
     def cap(self, job: Job, lanes: tuple[Lane, ...]) -> int:
         """Most bytes that a job with its demand may rise to."""
         if job.demand == self._measured(job):

@@ -124,7 +124,6 @@ class Packer:
         if jobs == 1:
             del self._work_s[name]
             self._is_stale = True
-        self._stuck.discard(job)
 
     def left(self, job: Job) -> None:
         """A job leaves its places: it is first no more, and a move of it that is under way does not count."""
@@ -132,6 +131,7 @@ class Packer:
             if self._first.get(lane.device.name) is job:
                 del self._first[lane.device.name]
         _put(job, True, self._now_s)
+        self._stuck.discard(job)
         if self._moving.pop(job, None) is not None:
             self._moves = {command: each for command, each in self._moves.items() if each[0] is not job}
 
@@ -317,6 +317,10 @@ class Packer:
         job, to = self._moves.pop(command)
         del self._moving[job]
         return self._room.move(job, to), to
+
+    def stays(self, job: Job) -> None:
+        """A job that starts cannot go on in another lane: others of its own are in its process."""
+        self._stuck.add(job)
 
     def refused(self, command: int) -> None:
         """A job cannot go on elsewhere."""

@@ -414,7 +414,7 @@ class Scheduler:
             self._end(job, JobState.PRUNED, event.at_s, cause)
         elif not self.stopping and again(job, event.outcome, self._fit.largest_bytes(), self._packer is not None):
             self._requeue(job, event.at_s, cause)
-        elif event.outcome in (Outcome.STOPPED, Outcome.LOST) and self.stopping:
+        elif event.outcome in (Outcome.STOPPED, Outcome.LOST, Outcome.MOVED_OUT) and self.stopping:
             self._end(job, JobState.CANCELLED, event.at_s, cause)
         else:
             self._end(job, JobState.FAILED, event.at_s, cause)
@@ -530,7 +530,10 @@ class Scheduler:
             self._trials.takes(job)
         self._placed += 1
         numbers = tuple(lane.number for lane in lanes)
-        return StartJob(job.command, job.spec.name, job.attempt, numbers, self._fit.cap(job, lanes))
+        fused = self._fit.fuses(job)
+        if fused and self._packer is not None:
+            self._packer.stays(job)
+        return StartJob(job.command, job.spec.name, job.attempt, numbers, self._fit.cap(job, lanes), fused)
 
     def _tuned(self, event: Done | Refused | TrialMeasured | Advised) -> list[Command]:
         """A command of the tuning has been answered."""

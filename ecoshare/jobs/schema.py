@@ -64,7 +64,10 @@ class JobOptions(_Model):
     )
     isolation: fields.IsolationMode = Field(
         default=fields.Isolation.PROCESS,
-        description="`process`: forked from a warm server; `fresh`: an interpreter of its own.",
+        description=(
+            "`process`: forked from a warm server; `fresh`: an interpreter of its own; "
+            "`lane`: one process for those of a trusted script in a lane, as in a sweep."
+        ),
     )
     retries: fields.Attempts = Field(default=0, description="How often a failed job is started again.")
     resume_args: fields.Arguments = Field(default=(), description="Arguments added from the second attempt on.")

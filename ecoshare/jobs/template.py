@@ -30,7 +30,7 @@ jobs:
     iterations: null        # how many in total, if you know: it helps to plan
     gpus: 1                 # needed all at once
     slowdown: null          # such as 1.5: at most this much slower than alone
-    isolation: process      # fresh: an interpreter of its own, slower to start
+    isolation: process      # fresh: an interpreter of its own, slower to start; lane: one process for many trials
     retries: 0              # tried again after a failure; ECOSHARE_ATTEMPT tells the script
     resume_args: []         # added from the second attempt on, such as [--resume]
     timeout: null           # such as 10 min: stop it after this long without a step

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane import processes, records
-from ecoshare.lane.messages import Ended, Launch, Move, Stop
+from ecoshare.lane.messages import Ended, Launch, Left, Move, Stop
 from ecoshare.lane.table import LaneTable, Seat, Slot
 
 _GIB = 1 << 30
@@ -77,7 +77,7 @@ class Attempt:
     def ask_to_end(self, stop: Stop) -> None:
         """Carry out a `Stop`: at the next boundary with SIGTERM and a grace after it, or at once."""
         self.stop = stop
-        if stop.at_once:
+        if stop.at_once:  # and whoever shares its process begins again
             processes.kill_group(self.pid, self.mps)
             return
         for place in self.places:  # where it is first: under its lock the job either sees it, or has gone on before
@@ -122,25 +122,29 @@ class Attempt:
     def _send(self, number: signal.Signals) -> None:
         if number is signal.SIGKILL:
             processes.kill_group(self.pid, self.mps)
-        elif self.slot.stop != 2:  # else it has sent itself the signal at a boundary
+        elif self.slot.stop != 2 and not self.launch.fused:  # else it has sent itself the signal at a boundary
             self.terminated = True
             os.kill(self.pid, number)
 
     def _over_memory(self) -> tuple[str, str] | None:
         """On the CPU, where nothing else keeps a job to its cap."""
-        if self.launch.device != "cpu":
+        if self.launch.device != "cpu" or (self.launch.fused and self.slot.seat != Seat.HOLDING):
             return None
+        # One that shares its process looks after its own at its boundaries.
+        cap_bytes, whose = self.launch.cap_bytes, "its cap"
+        if self.launch.fused:
+            cap_bytes, whose = self.launch.lane_bytes, "its lane"
         pids = processes.family(self.pid)
         upper_bytes = processes.resident_bytes(pids)
-        if upper_bytes <= max(self.peak_bytes, self.launch.cap_bytes):
+        if upper_bytes <= max(self.peak_bytes, cap_bytes):
             return None
         used_bytes = processes.proportional_bytes(pids)
         self.peak_bytes = max(self.peak_bytes, used_bytes)
-        if used_bytes <= self.launch.cap_bytes:
+        if used_bytes <= cap_bytes:
             return None
         return (
             "out of memory",
-            f"used {used_bytes / _GIB:.2f} GiB of memory, more than its cap of {self.launch.cap_bytes / _GIB:.2f} GiB",
+            f"used {used_bytes / _GIB:.2f} GiB of memory, more than {whose} of {cap_bytes / _GIB:.2f} GiB",
         )
 
     def _hanging(self, now_s: float) -> tuple[str, str] | None:
@@ -161,18 +165,43 @@ class Attempt:
     def ended(self, status: int, used: resource.struct_rusage) -> Ended:
         """What to record, from the status and resources that wait4(2) gave."""
         exit_code = os.waitstatus_to_exitcode(status)
-        outcome, reason = self._outcome(exit_code)
+        more = {
+            "cpu_s": used.ru_utime + used.ru_stime,
+            "peak_bytes": max(self.peak_bytes, used.ru_maxrss * 1024 if self.launch.device == "cpu" else 0),
+        }
+        return self._record(*self._outcome(exit_code), exit_code, more)
+
+    def left(self, left: Left) -> Ended:
+        """What to record of one whose process goes on."""
+        outcome, reason = self._outcome(left.exit_code)
+        if left.moved_out:
+            outcome, reason = "moved out", f"needs a process of its own: {left.moved_out}"
+        return self._record(outcome, reason, left.exit_code, {"peak_bytes": left.peak_bytes})
+
+    def died_in(self, status: int, culprit: Attempt | None) -> Ended:
+        """What to record of one whose process has died.
+
+        Args:
+            culprit: Who died of himself, of those in it.
+        """
+        exit_code = os.waitstatus_to_exitcode(status)
+        if culprit is self:
+            return self._record(*self._outcome(exit_code), exit_code, {})
+        if self.stop is not None:
+            return self._record("pruned" if self.stop.pruned else "stopped", self.stop.reason, None, {})
+        why = f"of {culprit.launch.job}" if culprit is not None else _how(exit_code)
+        return self._record("lost", f"the process that it shared died {why}", None, {})
+
+    def _record(self, outcome: str, reason: str, exit_code: int | None, more: dict[str, Any]) -> Ended:
+        if exit_code is not None and exit_code < 0:
+            exit_code = 128 - exit_code
         return Ended(
             job=self.launch.job,
             attempt=self.launch.attempt,
             outcome=outcome,
-            exit_code=exit_code if exit_code >= 0 else 128 - exit_code,
+            exit_code=exit_code,
             reason=reason,
-            usage={
-                **usage(self.slot),
-                "cpu_s": used.ru_utime + used.ru_stime,
-                "peak_bytes": max(self.peak_bytes, used.ru_maxrss * 1024 if self.launch.device == "cpu" else 0),
-            },
+            usage={**usage(self.slot), **more},
         )
 
     def _outcome(self, exit_code: int) -> tuple[str, str]:
@@ -189,18 +218,21 @@ class Attempt:
         if slot.out_of_memory:
             return "out of memory", said or "out of memory"
         if exit_code < 0:
-            name = _signal_name(-exit_code)
-            if name == "SIGKILL":
-                name += " (not sent by ecoshare: by hand, or by the kernel for lack of memory)"
-            return "crashed", f"killed by {name}" + (f": {said}" if said else "")
+            return "crashed", _how(exit_code) + (f": {said}" if said else "")
         return "failed", f"exit code {exit_code}" + (f": {said}" if said else "")
 
 
-def _signal_name(number: int) -> str:
+def _how(exit_code: int) -> str:
+    """How a process ended, for a code below 0: minus the number of the signal."""
+    if exit_code >= 0:
+        return f"with exit code {exit_code}"
     try:
-        return signal.Signals(number).name
+        name = signal.Signals(-exit_code).name
     except ValueError:  # a real-time signal
-        return f"signal {number}"
+        name = f"signal {-exit_code}"
+    if name == "SIGKILL":
+        name += " (not sent by ecoshare: by hand, or by the kernel for lack of memory)"
+    return f"killed by {name}"
 
 
 def usage(slot: Slot) -> dict[str, Any]:
@@ -213,6 +245,7 @@ def usage(slot: Slot) -> dict[str, Any]:
         "span_s": slot.last_s - slot.first_s if slot.last_s else 0.0,
         "longest_wait_s": slot.longest_wait_s,
         "handovers": slot.handovers,
+        "cpu_s": slot.cpu_s,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -11,3 +12,18 @@ def of_attempt(folder: Path, name: str, attempt: int) -> Path:
         return folder / name
     stem, _, suffix = name.rpartition(".")
     return folder / f"{stem}.attempt-{attempt}.{suffix}"
+
+
+def open_outputs(folder: Path, attempt: int) -> tuple[int, int]:
+    """File descriptors that a job prints to, its output and its errors; those of an earlier attempt get its number.
+
+    Raises:
+        OSError: No room, or no permission.
+    """
+    handles = []
+    for name in ("stdout", "stderr"):
+        path = folder / f"{name}.log"
+        if attempt > 1 and path.exists():
+            path.replace(folder / f"{name}.attempt-{attempt - 1}.log")
+        handles.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
+    return handles[0], handles[1]

@@ -10,6 +10,13 @@ What is hooked, all of it in this process alone:
 * the fetch of a batch: `DataLoader`'s iterator.
 
 No device work of the script is changed, only when it happens; so results are the same to the bit.
+
+What is hooked is hooked once in a process, and tells the hooks of the job that has it: there the jobs of a fused lane
+come and go, each with hooks of its own.
+
+::
+
+    optimizer step, forward, compiled call, fetch ──► _here ──► Hooks of job A │ B │ C
 """
 
 from __future__ import annotations
@@ -56,29 +63,42 @@ class Yielder(Protocol):
 
 
 class Hooks:
-    """The hooks of this process; install once."""
+    """What is seen of one job."""
 
-    def __init__(self, yielder: Yielder, accelerator: bool) -> None:
-        """Hooks that tell `yielder`; `accelerator` says whether the device is other than the processor."""
+    def __init__(self, yielder: Yielder, accelerator: bool, stays: bool = False) -> None:
+        """Hooks that tell `yielder`.
+
+        Args:
+            accelerator: Whether the device is other than the processor.
+            stays: The job keeps its turn while it waits for data: none of it may run without.
+        """
         self._yielder = yielder
         self._accelerator = accelerator
+        self._stays = stays
         self._tracker = IterationTracker()
         self._armed: Any = None
         self._root: nn.Module | None = None
         self._root_watch: Any = None
         self._inside = False
-        self._thread = threading.main_thread().ident
+        self._thread = threading.get_ident() if stays else threading.main_thread().ident
         # Means of what fetches took: of those whose batch seemed to be there, and of the others.
         self._fetch_s: weakref.WeakKeyDictionary[Any, dict[bool, float]] = weakref.WeakKeyDictionary()
         self._alive = True
 
     def install(self) -> None:
         """Begin to watch. Children forked later (`DataLoader` workers) are not watched."""
-        register_optimizer_step_post_hook(self._stepped)
-        after_import("torch._dynamo.eval_frame", self._wrap_compile)
-        self._wrap_fetch()
-        os.register_at_fork(after_in_child=self._switch_off)
+        install()
+        self.go_on()
         self._arm()
+
+    def go_on(self) -> None:
+        """The process is this job's."""
+        global _here
+        _here = self
+
+    def follow(self) -> None:
+        """The script runs in the thread that calls."""
+        self._thread = threading.get_ident()
 
     def settle(self) -> None:
         """Something else than an iteration follows: count the one that has ended, and do not yield for it."""
@@ -88,15 +108,7 @@ class Hooks:
     def finish(self) -> None:
         """The script is over: count what is left, and yield no more."""
         self.settle()
-        self._switch_off()
-
-    def restart(self, yielder: Yielder) -> None:
-        """Watch the next script of this process, which runs in the thread that calls; `finish` has ended the last."""
-        self._yielder = yielder
-        self._tracker = IterationTracker()
-        self._thread = threading.get_ident()
-        self._alive = True
-        self._arm()
+        self.switch_off()
 
     def declare(self) -> None:
         """`ecoshare.iteration()`: the script says that an iteration is over."""
@@ -104,7 +116,8 @@ class Hooks:
             self._boundary(self._tracker.declare())
             self._arm()
 
-    def _switch_off(self) -> None:
+    def switch_off(self) -> None:
+        """Yield no more."""
         self._alive = False
         self._disarm()
 
@@ -159,34 +172,7 @@ class Hooks:
 
     # Compiled callables
 
-    def _wrap_compile(self) -> None:
-        from torch._dynamo.eval_frame import OptimizedModule
-
-        compile_any = torch.compile
-        call_module = OptimizedModule.__call__
-
-        @functools.wraps(compile_any)
-        def compile_and_watch(model: Any = None, **options: Any) -> Any:
-            if model is None:  # a decorator with options
-                return lambda actual: compile_and_watch(actual, **options)
-            compiled = compile_any(model, **options)
-            if isinstance(compiled, nn.Module):
-                return compiled  # called through its class, below
-
-            @functools.wraps(compiled)
-            def call_watched(*args: Any, **arguments: Any) -> Any:
-                return self._around(None, compiled, args, arguments)
-
-            return call_watched
-
-        @functools.wraps(call_module)
-        def call_module_watched(module: nn.Module, *args: Any, **arguments: Any) -> Any:
-            return self._around(module, call_module, (module, *args), arguments)
-
-        torch.compile = compile_and_watch  # `Module.compile` goes through it too
-        OptimizedModule.__call__ = call_module_watched  # type: ignore[method-assign, assignment]
-
-    def _around(
+    def around(
         self,
         module: nn.Module | None,
         compiled: Callable[..., Any],
@@ -209,7 +195,8 @@ class Hooks:
 
     # Steps and batches
 
-    def _stepped(self, optimizer: torch.optim.Optimizer, _args: Any, _options: Any) -> None:
+    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer has stepped."""
         if not self._alive:
             return
         if torch._C._current_graph_task_id() == -1:  # backward passes of a GPU run in threads of their own
@@ -222,34 +209,29 @@ class Hooks:
         if not self._inside:  # else a hook would be traced, and the end of the enclosing call arms it
             self._arm()
 
-    def _wrap_fetch(self) -> None:
-        fetch = dataloader._BaseDataLoaderIter.__next__
-
-        @functools.wraps(fetch)
-        def fetch_and_yield(batches: Any) -> Any:
-            if not self._alive or self._busy():
-                return fetch(batches)
-            ended = self._tracker.fetch()
-            if ended is not None:
-                self._boundary(ended)
-                self._arm()
-            there = _is_there(batches)
-            away = self._tracker.phase is Phase.BETWEEN and self._worth_leaving(batches, there)
+    def fetch(self, fetch: Callable[[Any], Any], batches: Any) -> Any:
+        """Fetch a batch, without the turn where that takes long enough."""
+        if not self._alive or self._busy():
+            return fetch(batches)
+        ended = self._tracker.fetch()
+        if ended is not None:
+            self._boundary(ended)
+            self._arm()
+        there = _is_there(batches)
+        away = self._tracker.phase is Phase.BETWEEN and self._worth_leaving(batches, there)
+        if away:
+            self._yielder.leave()
+        self._inside = True
+        began_s = time.monotonic()
+        try:
+            return fetch(batches)
+        finally:
+            self._inside = False
+            took_s = time.monotonic() - began_s
+            known_s = self._fetch_s.setdefault(batches, {})
+            known_s[there] = 0.8 * known_s.get(there, took_s) + 0.2 * took_s
             if away:
-                self._yielder.leave()
-            self._inside = True
-            began_s = time.monotonic()
-            try:
-                return fetch(batches)
-            finally:
-                self._inside = False
-                took_s = time.monotonic() - began_s
-                known_s = self._fetch_s.setdefault(batches, {})
-                known_s[there] = 0.8 * known_s.get(there, took_s) + 0.2 * took_s
-                if away:
-                    self._yielder.take()
-
-        dataloader._BaseDataLoaderIter.__next__ = fetch_and_yield  # type: ignore[method-assign, assignment]
+                self._yielder.take()
 
     def _worth_leaving(self, batches: Any, there: bool) -> bool:
         """Whether the device would stand idle during the next fetch for long enough to hand it over.
@@ -257,7 +239,7 @@ class Hooks:
         Without worker processes the fetch is this process's own work: on the CPU that is device work.
         """
         workers: int = getattr(batches, "_num_workers", 0)
-        if workers == 0 and not self._accelerator:
+        if self._stays or (workers == 0 and not self._accelerator):
             return False
         known_s = self._fetch_s.get(batches, {}).get(there)
         return workers > 0 and not there if known_s is None else known_s > _WORTH_LEAVING_S
@@ -266,6 +248,77 @@ class Hooks:
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
             return  # a graph is being captured: a synchronisation would break it
         self._yielder.boundary(kind)
+
+
+_here: Hooks | None = None
+"""Those of the job that has this process."""
+
+_is_installed = False
+
+
+def install() -> None:
+    """Hook what all jobs of this process have in common, once."""
+    global _is_installed
+    if not _is_installed:
+        _is_installed = True
+        register_optimizer_step_post_hook(_stepped)
+        after_import("torch._dynamo.eval_frame", _wrap_compile)
+        _wrap_fetch()
+        os.register_at_fork(after_in_child=_switch_off)
+
+
+def _stepped(optimizer: torch.optim.Optimizer, _args: Any, _options: Any) -> None:
+    if _here is not None:
+        _here.stepped(optimizer)
+
+
+def _switch_off() -> None:
+    if _here is not None:
+        _here.switch_off()
+
+
+def _wrap_compile() -> None:
+    from torch._dynamo.eval_frame import OptimizedModule
+
+    compile_any = torch.compile
+    call_module = OptimizedModule.__call__
+
+    @functools.wraps(compile_any)
+    def compile_and_watch(model: Any = None, **options: Any) -> Any:
+        if model is None:  # a decorator with options
+            return lambda actual: compile_and_watch(actual, **options)
+        compiled = compile_any(model, **options)
+        if isinstance(compiled, nn.Module):
+            return compiled  # called through its class, below
+
+        @functools.wraps(compiled)
+        def call_watched(*args: Any, **arguments: Any) -> Any:
+            return _around(None, compiled, args, arguments)
+
+        return call_watched
+
+    @functools.wraps(call_module)
+    def call_module_watched(module: nn.Module, *args: Any, **arguments: Any) -> Any:
+        return _around(module, call_module, (module, *args), arguments)
+
+    torch.compile = compile_and_watch  # `Module.compile` goes through it too
+    OptimizedModule.__call__ = call_module_watched  # type: ignore[method-assign, assignment]
+
+
+def _around(
+    module: nn.Module | None, compiled: Callable[..., Any], args: tuple[Any, ...], arguments: dict[str, Any]
+) -> Any:
+    return compiled(*args, **arguments) if _here is None else _here.around(module, compiled, args, arguments)
+
+
+def _wrap_fetch() -> None:
+    fetch = dataloader._BaseDataLoaderIter.__next__
+
+    @functools.wraps(fetch)
+    def fetch_and_yield(batches: Any) -> Any:
+        return fetch(batches) if _here is None else _here.fetch(fetch, batches)
+
+    dataloader._BaseDataLoaderIter.__next__ = fetch_and_yield  # type: ignore[method-assign, assignment]
 
 
 def _is_there(batches: Any) -> bool:

@@ -27,6 +27,8 @@ class Launch:
         folder: Where its logs, traces and exit records go.
         opened_s: When the run was opened, on the monotonic clock: its trace counts from there.
         by_line: What it prints is read while it runs, so each line is written as it ends.
+        fused: As a thread of the process that those of its script and lane share, where that can be.
+        lane_bytes: Where fused, most memory that this process may rise to.
     """
 
     command: int
@@ -47,6 +49,8 @@ class Launch:
     folder: str
     opened_s: float
     by_line: bool = False
+    fused: bool = False
+    lane_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +140,37 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """An attempt in a shared process is over, and the process goes on: said to the supervisor, by that process.
+
+    Attributes:
+        command: That started it.
+        exit_code: As of a process of its own.
+        moved_out: Why it must have one; empty where it was at its end.
+        unfit: So must all of its script.
+        peak_bytes: Most memory that it had, with what all of the process have in common.
+        retires: The process takes no other, since memory was left behind in it.
+    """
+
+    command: int
+    exit_code: int
+    moved_out: str
+    unfit: bool
+    peak_bytes: int
+    retires: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """The supervisor cannot do its work: the disk is full, say."""
 
     error: str
 
 
-Message = Launch | Stop | Move | Ready | Launched | NotLaunched | NotMoved | Ended | Trouble
+Message = Launch | Stop | Move | Ready | Launched | NotLaunched | NotMoved | Ended | Left | Trouble
 
 _TYPES: dict[str, type[Any]] = {
-    each.__name__: each for each in (Launch, Stop, Move, Ready, Launched, NotLaunched, NotMoved, Ended, Trouble)
+    each.__name__: each for each in (Launch, Stop, Move, Ready, Launched, NotLaunched, NotMoved, Ended, Left, Trouble)
 }
 
 

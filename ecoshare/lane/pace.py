@@ -22,16 +22,25 @@ class Pace:
                 mark.synchronize()
 
 
-def drain() -> None:
+def drain(alone: bool = True) -> None:
     """Wait until the device has done all that this process has asked of it.
+
+    Args:
+        alone: Whether this process has no job beside the one that asks; else only what its thread has asked is waited
+            for.
 
     Raises:
         RuntimeError: The device has failed.
     """
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        # The whole device, of this process alone: an event would miss side streams.
-        torch.cuda.synchronize()
+    if torch is None or not torch.cuda.is_initialized():
+        return
+    if alone:
+        torch.cuda.synchronize()  # the whole device, of this process alone: an event would miss side streams
+    else:
+        done = torch.cuda.Event(blocking=True)
+        done.record()
+        done.synchronize()
 
 
 def spans_processes() -> bool:

@@ -32,6 +32,12 @@ class Reporter:
                 self._file = os.open(self._path, flags, 0o600)
             os.write(self._file, line)
 
+    def close(self) -> None:
+        """Report no more."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
 
 def reports_path(folder: Path, attempt: int) -> Path:
     """The reports of an attempt, in its job's folder."""

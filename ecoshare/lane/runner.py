@@ -5,7 +5,7 @@
     warm server ──fork──► run(launch)            boot.py ──fresh interpreter──► run(launch)
                             │  environment, sys.argv, sys.path, working folder: as `python script.py`
                             │  seeds drawn anew (a fork would repeat the server's)
-                            │  turn taken: on the CPU now, on CUDA when the script first uses it
+                            │  turn taken: on the CPU now, on CUDA when the script first uses it (fused: now)
                             ▼
                           script ──boundaries──► Turn
                             │
@@ -22,6 +22,7 @@ import os
 import runpy
 import sys
 import types
+from collections.abc import Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
@@ -35,20 +36,27 @@ from ecoshare.lane.pace import Pace, drain, spans_processes
 from ecoshare.lane.reports import Reporter, reports_path
 from ecoshare.lane.table import Ask, LaneTable
 from ecoshare.lane.trace import Tracer, trace_path
-from ecoshare.lane.turn import Turn
+from ecoshare.lane.turn import Leaving, Swap, Turn
 
 _LOOKED_AT_WITHIN_S = 1.0
 """The controller looks at a job that has been observed every few milliseconds; if it does not, it is busy or gone."""
 
 
 class Job:
-    """The job of this process, as the hooks see it."""
+    """A job in its process, as the hooks see it."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, tables: Mapping[str, LaneTable] | None = None, swap: Swap | None = None) -> None:
+        """The job of this process, or, with `swap`, one of several.
+
+        Args:
+            tables: Of the lanes, by path, where several jobs of one process use them.
+        """
         self._launch = launch
+        self._swap = swap
         self._trace = Tracer(trace_path(Path(launch.folder), launch.attempt), launch.opened_s)
+        self._reports = Reporter(reports_path(Path(launch.folder), launch.attempt))
         self._turns = [
-            Turn(LaneTable(path), slot, None if place else self._trace)
+            Turn(LaneTable(path) if tables is None else tables[path], slot, None if place else self._trace, swap)
             for place, (path, slot) in enumerate(launch.tables)
         ]
         self._pace = Pace()
@@ -68,15 +76,29 @@ class Job:
         """The script and its threads are over: count what is left, and give up the turn for good."""
         if os.getpid() != self._pid:
             return  # a child that the script has forked ends with the same handlers
-        if self._hooks is not None:
-            self._hooks.finish()
+        self.finish()
         self.leave()
         self._trace.flush()
+
+    def finish(self) -> None:
+        """The script is over: count what is left, and yield no more."""
+        if self._hooks is not None:
+            self._hooks.finish()
+
+    def go_on(self) -> None:
+        """The process is this job's again."""
+        if self._hooks is not None:
+            self._hooks.go_on()
+
+    def close(self) -> None:
+        """The job is over, and its process is not."""
+        self._trace.close()
+        self._reports.close()
 
     def leave(self) -> None:
         """Give up the turn of every lane."""
         with contextlib.suppress(RuntimeError):  # a device that has failed has nothing left to drain
-            drain()
+            self._drain()
         for turn in self._turns:
             turn.leave()
 
@@ -85,14 +107,20 @@ class Job:
         self._pace.keep()
         turn = self._turns[0]
         turn.count(kind is Boundary.EVAL)
+        if self._swap is not None:
+            self._swap.boundary()
         if not self._alone and not spans_processes():
-            turn.offer(drain)
+            turn.offer(self._drain)
         if self._observer is not None or turn.asked:
             self._answer(turn)
 
     def count(self, kind: Boundary) -> None:
         """Count the last iteration of a script that is over: it need not wait for its turn only to end."""
         self._turns[0].count(kind is Boundary.EVAL)
+
+    def hear(self) -> None:
+        """Let the script report."""
+        ecoshare._report = self._reports.report
 
     def watch_torch(self) -> None:
         """Install the hooks; torch is imported."""
@@ -101,7 +129,7 @@ class Job:
         from ecoshare.lane.hooks import Hooks
 
         cuda = self._launch.device == "cuda"
-        self._hooks = Hooks(self, accelerator=cuda)
+        self._hooks = Hooks(self, accelerator=cuda, stays=self._swap is not None)
         self._hooks.install()
         ecoshare._declare = self._hooks.declare
         if cuda:
@@ -117,7 +145,7 @@ class Job:
             self._trace.flush()
             turn.answer(Ask.NOTHING)
         elif self._observer is None and turn.asked == Ask.OBSERVE:
-            self._observer = MemoryObserver(self._launch.device)
+            self._observer = MemoryObserver(self._launch.device, alone=self._swap is None)
         if self._observer is not None and turn.asked != Ask.OBSERVE:  # the window is over
             self._observer.result()
             self._observer = None
@@ -134,7 +162,11 @@ class Job:
         self.take()
         total_bytes = torch.cuda.get_device_properties(0).total_memory
         with contextlib.suppress(RuntimeError):  # an allocator that was plugged in has no such limit
-            torch.cuda.set_per_process_memory_fraction(min(1.0, self._launch.cap_bytes / total_bytes))
+            most_bytes = self._launch.lane_bytes if self._launch.fused else self._launch.cap_bytes
+            torch.cuda.set_per_process_memory_fraction(min(1.0, most_bytes / total_bytes))
+
+    def _drain(self) -> None:
+        drain(alone=self._swap is None)
 
 
 def run(launch: Launch, forked: bool) -> None:
@@ -149,21 +181,29 @@ def run(launch: Launch, forked: bool) -> None:
     """
     job = Job(launch)
     atexit.register(job.end)  # the first to be registered is the last to run
-    ecoshare._report = Reporter(reports_path(Path(launch.folder), launch.attempt)).report
-    if launch.by_line and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)
-    _dress(launch)
+    job.hear()
+    dress(launch)
     if forked:
-        _reseed()
+        reseed()
     if launch.device == "cpu":
         job.take()
     after_import("torch", job.watch_torch)
+    execute(launch, job)
+
+
+def execute(launch: Launch, job: Job) -> None:
+    """Run the script itself.
+
+    Raises:
+        SystemExit: It ended otherwise than by falling off its end. What it did not catch is told on its stderr.
+        Leaving: It shares its process, and must leave it.
+    """
     try:
         if launch.script is not None:
             _execute(launch.script)
         else:
             runpy.run_module(str(launch.module), run_name="__main__", alter_sys=True)
-    except SystemExit:
+    except (SystemExit, Leaving):
         raise
     except BaseException as error:
         if _is_out_of_memory(error):
@@ -173,8 +213,10 @@ def run(launch: Launch, forked: bool) -> None:
         raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
 
 
-def _dress(launch: Launch) -> None:
+def dress(launch: Launch) -> None:
     """Make `sys` and the environment what the script would find alone."""
+    if launch.by_line and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
     for name, value in launch.env.items():
         if value is None:
             os.environ.pop(name, None)
@@ -189,8 +231,8 @@ def _dress(launch: Launch) -> None:
         sys.path.insert(0, launch.cwd)
 
 
-def _reseed() -> None:
-    """Draw new seeds from the system, as a fresh interpreter does. Python's own `random` does so by itself."""
+def reseed() -> None:
+    """Draw new seeds from the system, as a fresh interpreter does. After a fork Python's own `random` has done so."""
     import numpy
     import torch
 

@@ -5,6 +5,7 @@
     controller ◄── Ready, Launched, Ended ──── server ──fork──► job   (script as __main__)
                ─── Launch, Move, Stop ───────►   │    ──fork──► job
                                                  │    ──fork, exec──► job in a fresh interpreter
+                                                 │    ──fork──► process of a fused lane: a thread for each job
                                                  │
                                pidfds: record the end, free the slots, grant the turn again
                                every 250 ms: memory, hang limits, graces
@@ -25,12 +26,27 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from ecoshare.lane import boot, leaving, messages, processes, records, runner, warmth
 from ecoshare.lane.attempt import Attempt, Place
-from ecoshare.lane.messages import Launch, Launched, Message, Move, NotLaunched, NotMoved, Ready, Stop, Trouble
+from ecoshare.lane.files import open_outputs
+from ecoshare.lane.hosts import Host, place_of
+from ecoshare.lane.messages import (
+    Ended,
+    Launch,
+    Launched,
+    Left,
+    Message,
+    Move,
+    NotLaunched,
+    NotMoved,
+    Ready,
+    Stop,
+    Trouble,
+)
 from ecoshare.lane.table import LaneTable, lane_path
 
 _TICK_S = 0.25
@@ -45,10 +61,15 @@ def main(args: list[str]) -> None:
     """Serve the controller at the other end of the socket `args[0]`; in a forked child, run its job."""
     channel = socket.socket(fileno=int(args[0]))
     supervisor = Supervisor(channel)
-    launch = supervisor.serve()
-    if launch is not None:
+    task = supervisor.serve()
+    if isinstance(task, Launch):
         del supervisor
-        _run(launch)
+        _run(task)
+    elif task is not None:
+        del supervisor
+        from ecoshare.lane.fused import host
+
+        host.serve(task)
 
 
 def _run(launch: Launch) -> None:
@@ -66,15 +87,27 @@ def _run(launch: Launch) -> None:
 
 @dataclass
 class Supervisor:
-    """Forks, watches and reaps the jobs of a run."""
+    """Forks, watches and reaps the jobs of a run.
+
+    Attributes:
+        attempts: Those that live, in processes of their own or not.
+        hosts: Processes of fused lanes.
+        unfit: Scripts that cannot share a process, with the reason.
+    """
 
     channel: socket.socket
     added: dict[str, str] = field(default_factory=dict)
-    attempts: dict[int, Attempt] = field(default_factory=dict)
+    attempts: list[Attempt] = field(default_factory=list)
+    hosts: list[Host] = field(default_factory=list)
+    unfit: dict[str, str] = field(default_factory=dict)
     tables: dict[str, LaneTable] = field(default_factory=dict)
 
-    def serve(self) -> Launch | None:
-        """Work until the controller closes the channel: None then, or, in a forked child, what it must run."""
+    def serve(self) -> Launch | socket.socket | None:
+        """Work until the controller closes the channel.
+
+        Returns:
+            None then. In a forked child what it must run: a job, or those that come over a channel.
+        """
         self._warm_up()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.channel, selectors.EVENT_READ)
@@ -82,7 +115,7 @@ class Supervisor:
         while True:
             for key, _ in self._selector.select(_TICK_S):
                 if key.fileobj is not self.channel:
-                    self._reap(self.attempts[key.data])
+                    key.data()
                     continue
                 received = self._receive()
                 if not received:
@@ -90,12 +123,14 @@ class Supervisor:
                     return None
                 *lines, pending = (pending + received).split(b"\n")
                 for line in lines:
-                    launch = self._obey(messages.decode(line))
-                    if launch is not None:
-                        return launch
+                    task = self._obey(messages.decode(line))
+                    if task is not None:
+                        return task
             now_s = time.monotonic()
-            for attempt in self.attempts.values():
+            for attempt in self.attempts:
                 attempt.watch(now_s)
+            for host in self.hosts:
+                host.dismiss_if_idle(now_s)
 
     def _receive(self) -> bytes:
         """More of the controller's messages; nothing where it is gone."""
@@ -117,11 +152,12 @@ class Supervisor:
         gc.freeze()  # what is loaded now is never garbage: no collection in a child need touch, and so copy, it
         self._send(Ready(os.getpid(), torch.__version__, torch.get_num_threads(), time.monotonic() - began_s))
 
-    def _obey(self, message: Message) -> Launch | None:
+    def _obey(self, message: Message) -> Launch | socket.socket | None:
         if isinstance(message, Launch):
-            return self._launch(message)
+            why = self.unfit.get(message.script or str(message.module)) or warmth.why_fresh(message)
+            return self._launch_in_host(message) if message.fused and not why else self._launch(message)
         if isinstance(message, Stop | Move):
-            for attempt in self.attempts.values():
+            for attempt in self.attempts:
                 if (attempt.launch.job, attempt.launch.attempt) == (message.job, message.attempt):
                     self._ask(attempt, message)
         return None
@@ -137,15 +173,79 @@ class Supervisor:
             return
         attempt.go_on(table, message)
 
+    def _launch_in_host(self, launch: Launch) -> socket.socket | None:
+        """Start a job in the process of its fused lane; returns something only in the child: where it hears of jobs."""
+        try:
+            places = [Place(self._table(path), slot, launch.command) for path, slot in launch.tables]
+            place = place_of(launch)
+            host = next((each for each in self.hosts if each.place == place and not each.retires), None)
+            if host is None:
+                ours, theirs = socket.socketpair()
+                parent = os.getpid()
+                pid = os.fork()
+        except (OSError, ValueError) as error:
+            self._send(NotLaunched(launch.command, str(error)))
+            return None
+        if host is None:
+            if pid == 0:
+                ours.close()
+                processes.die_with_parent(parent)
+                self._become_other()
+                return theirs
+            theirs.close()
+            host = Host(place, pid, os.pidfd_open(pid), ours)
+            self.hosts.append(host)
+            self._selector.register(host.channel, selectors.EVENT_READ, partial(self._hear, host))
+            self._selector.register(host.pidfd, selectors.EVENT_READ, partial(self._bury, host))
+        attempt = Attempt(launch, host.pid, host.pidfd, places)
+        self.attempts.append(attempt)
+        host.start(attempt)
+        self._send(Launched(launch.command, host.pid, True, ""))
+        return None
+
+    def _hear(self, host: Host) -> bool:
+        """A process of a fused lane says something; False where it will say nothing more."""
+        heard = host.hear()
+        if heard is None:
+            self._selector.unregister(host.channel)
+            return False
+        for message in heard:
+            if isinstance(message, NotLaunched):
+                self.attempts.remove(host.take_out(message.command))
+                self._send(message)
+            elif isinstance(message, Left):
+                attempt = host.take_out(message.command)
+                if message.unfit:
+                    self.unfit[host.place[0]] = message.moved_out
+                host.retires = host.retires or message.retires
+                self._end(attempt, attempt.left(message))
+        return True
+
+    def _bury(self, host: Host) -> None:
+        """A process of a fused lane is gone, and those who were in it with it."""
+        _, status, _ = os.wait4(host.pid, 0)
+        if os.WIFSIGNALED(status) and self._abandoned():
+            return
+        while host.channel in self._selector.get_map() and self._hear(host):
+            pass
+        processes.kill_group(host.pid, reaped=True)
+        self._selector.unregister(host.pidfd)
+        self.hosts.remove(host)
+        culprit = host.culprit()
+        for attempt in host.attempts:
+            self._end(attempt, attempt.died_in(status, culprit))
+        host.close()
+
     def _launch(self, launch: Launch) -> Launch | None:
         """Start a job; returns only in the child, and what it must run."""
+        launch = replace(launch, fused=False)
         why = warmth.why_fresh(launch)
         python = launch.python or sys.executable
         try:
             if why and not os.access(python, os.X_OK):
                 raise FileNotFoundError(f"{python} is not an interpreter that can be run")
             places = [Place(self._table(path), slot, launch.command) for path, slot in launch.tables]
-            outputs = _open_outputs(Path(launch.folder), launch.attempt)
+            outputs = open_outputs(Path(launch.folder), launch.attempt)
             parent = os.getpid()
             pid = os.fork()
         except (OSError, ValueError) as error:
@@ -153,15 +253,19 @@ class Supervisor:
             return None
         if pid == 0:
             processes.die_with_parent(parent)
-            self._become_job(outputs)
+            self._become_other()
+            for target, handle in zip((1, 2), outputs, strict=True):
+                os.dup2(handle, target)
+                os.close(handle)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             if why:
                 _replace(launch, python, self.added)
             return launch
         for output in outputs:
             os.close(output)
         attempt = Attempt(launch, pid, os.pidfd_open(pid), places)
-        self.attempts[pid] = attempt
-        self._selector.register(attempt.pidfd, selectors.EVENT_READ, pid)
+        self.attempts.append(attempt)
+        self._selector.register(attempt.pidfd, selectors.EVENT_READ, partial(self._reap, attempt))
         self._send(Launched(launch.command, pid, why is None, why or ""))
         return None
 
@@ -170,19 +274,18 @@ class Supervisor:
             self.tables[path] = LaneTable(path)
         return self.tables[path]
 
-    def _become_job(self, outputs: tuple[int, int]) -> None:
-        """In the child: drop what is the supervisor's, and be a session of its own."""
+    def _become_other(self) -> None:
+        """In a child: drop what is the supervisor's, and be a session of its own."""
         os.setsid()
+        handles = [key.fd for key in self._selector.get_map().values()]
         self._selector.close()
-        self.channel.close()
-        for attempt in self.attempts.values():
-            os.close(attempt.pidfd)
+        for handle in handles:  # the controller's channel, pidfds, and channels to fused lanes
+            os.close(handle)
+        self.channel.detach()
+        for host in self.hosts:
+            host.channel.detach()
         for table in self.tables.values():
             table.close()
-        for target, handle in zip((1, 2), outputs, strict=True):
-            os.dup2(handle, target)
-            os.close(handle)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _reap(self, attempt: Attempt) -> None:
         _, status, used = os.wait4(attempt.pid, 0)
@@ -190,10 +293,14 @@ class Supervisor:
             return  # killed with the run by the guard: not an end of the job's own
         processes.kill_group(attempt.pid, reaped=True)  # DataLoader workers outlive their parent by seconds
         ended = attempt.ended(status, used)
-        attempt.free()
         self._selector.unregister(attempt.pidfd)
         os.close(attempt.pidfd)
-        del self.attempts[attempt.pid]
+        self._end(attempt, ended)
+
+    def _end(self, attempt: Attempt, ended: Ended) -> None:
+        """An attempt is over: free what it had, record its end, and tell it."""
+        attempt.free()
+        self.attempts.remove(attempt)
         try:
             records.write(Path(attempt.launch.folder), ended)
         except OSError as error:
@@ -209,23 +316,15 @@ class Supervisor:
 
     def _shut_down(self) -> None:
         """The controller is gone: so is the run. Ends are not recorded, so that every job here runs again."""
-        for attempt in self.attempts.values():
-            processes.kill_group(attempt.pid, attempt.mps)
+        for attempt in self.attempts:
+            if not attempt.launch.fused:
+                processes.kill_group(attempt.pid, attempt.mps)
+        for host in self.hosts:
+            processes.kill_group(host.pid)
 
     def _send(self, message: Message) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is gone; the loop will see it
             self.channel.sendall(messages.encode(message))
-
-
-def _open_outputs(folder: Path, attempt: int) -> tuple[int, int]:
-    """Files that the job writes to directly; those of an earlier attempt are kept under its number."""
-    handles = []
-    for name in ("stdout", "stderr"):
-        path = folder / f"{name}.log"
-        if attempt > 1 and path.exists():
-            path.replace(folder / f"{name}.attempt-{attempt - 1}.log")
-        handles.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
-    return handles[0], handles[1]
 
 
 def _replace(launch: Launch, python: str, added: dict[str, str]) -> None:

@@ -60,7 +60,7 @@ NO_GOAL = 0
 UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: it stays."""
 
-_MAGIC = 0x45434F35  # changes with the layout
+_MAGIC = 0x45434F36  # changes with the layout
 
 _KEPT = (
     "pid",
@@ -137,6 +137,8 @@ class Slot(ctypes.Structure):
 
     While the job holds its turn, the time that it has held it is `balance_s` and the present time; otherwise `held_s`.
     So one store of `seat` turns the one into the other, and nobody who reads it, or dies, counts a turn twice.
+
+    A fused job shares its process (`pid`) with others, and so counts the processor time of its turns (`cpu_s`) itself.
     """
 
     _fields_ = (
@@ -150,6 +152,7 @@ class Slot(ctypes.Structure):
         ("back", ctypes.c_uint32),
         ("owner", ctypes.c_uint32),
         ("goal", ctypes.c_uint32),
+        ("fused", ctypes.c_uint32),
         ("weight", ctypes.c_double),
         ("service_s", ctypes.c_double),
         ("since_s", ctypes.c_double),
@@ -167,6 +170,7 @@ class Slot(ctypes.Structure):
         ("warm_iterations", ctypes.c_uint64),
         ("iteration_s", ctypes.c_double),
         ("longest_iteration_s", ctypes.c_double),
+        ("cpu_s", ctypes.c_double),
     )
 
 

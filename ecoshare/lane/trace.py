@@ -77,6 +77,13 @@ class Tracer:
         if kind is Kind.TURN_ENDS:
             self.flush()
 
+    def close(self) -> None:
+        """Write what is marked, and mark no more."""
+        self.flush()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
     def flush(self) -> None:
         """Write what is marked."""
         if self._file is not None and self._pid == os.getpid():  # not in a child that the script has forked

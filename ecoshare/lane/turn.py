@@ -25,6 +25,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from ecoshare.core.turns import Contender
 from ecoshare.lane.table import NO_GOAL, NO_RANK, NOBODY, UNREACHABLE, Ask, LaneTable, Seat, lane_path
@@ -46,6 +47,45 @@ _SMOOTHING = 0.1
 """Weight of a new sample in the running means."""
 
 
+class Leaving(BaseException):
+    """Unwinds a job that is a thread of a shared process: it was asked to end, or must have a process of its own."""
+
+
+class Swap(Protocol):
+    """What a job that is a thread of a shared process puts aside while others there have the turn.
+
+    Nothing of such a job runs without the turn, so it is told both right before it goes and right after it has come.
+    """
+
+    def out(self) -> None:
+        """The turn is about to be passed on."""
+        ...
+
+    def back(self) -> None:
+        """The turn is here."""
+        ...
+
+    def processor_s(self) -> float:
+        """Processor time of its turns so far."""
+        ...
+
+    def boundary(self) -> None:
+        """An iteration has ended.
+
+        Raises:
+            Leaving: The job may not stay.
+        """
+        ...
+
+    def stop(self) -> None:
+        """The job was asked to end.
+
+        Raises:
+            Leaving: Always.
+        """
+        ...
+
+
 class Turn:
     """One job's claim on the turn of one lane. Not for use by two threads at once.
 
@@ -53,9 +93,14 @@ class Turn:
         holding: Whether the job has the turn.
     """
 
-    def __init__(self, table: LaneTable, index: int, trace: Tracer | None = None) -> None:
-        """A claim in slot `index`, which the controller has prepared; what happens is marked in `trace`."""
+    def __init__(self, table: LaneTable, index: int, trace: Tracer | None = None, swap: Swap | None = None) -> None:
+        """A claim in slot `index`, which the controller has prepared; what happens is marked in `trace`.
+
+        Args:
+            swap: Of a job that shares its process with others.
+        """
         self._trace = trace
+        self._swap = swap
         self._table = table
         self._index = index
         self._slot = table.slots[index]
@@ -66,6 +111,7 @@ class Turn:
         self._wanted = False  # from `take` to `leave`
         self._waited_before_s = 0.0  # for the same turn, in lanes that it has left since
         self._handovers_before = 0  # in those lanes
+        self._slot.fused = swap is not None
         self._slot.pid = os.getpid()
 
     @property
@@ -126,6 +172,8 @@ class Turn:
             slot.seat = Seat.WAITING
             if used_up:  # a turn that was cut short has not lost all that it would have
                 self._learn_loss()
+            if self._swap is not None:  # before the word that lets another of its process go on
+                self._swap.out()
             table.grant(chosen)
         table.wake(chosen)
         self._mark(Kind.TURN_ENDS, now_s)
@@ -170,6 +218,8 @@ class Turn:
             slot.first_s, slot.waited_at_first_s = now_s, waited_s
         slot.last_s, slot.waited_at_last_s = now_s, waited_s
         self._away_s = 0.0
+        if self._swap is not None:
+            slot.cpu_s = self._swap.processor_s()
 
     @property
     def asked(self) -> int:
@@ -250,7 +300,7 @@ class Turn:
             seen = slot.grant
             if header.holder == self._index:
                 break
-            if slot.stop == 1:
+            if slot.stop == 1 and self._swap is None:  # a thread may not run without the turn, not even to its end
                 self._stop()
             if slot.goal != NO_GOAL and self._move():
                 if self._enter():
@@ -274,6 +324,10 @@ class Turn:
         slot.balance_s = slot.held_s - now_s
         slot.seat = Seat.HOLDING
         self._mark(Kind.TURN_BEGINS, now_s)
+        if self._swap is not None:
+            self._swap.back()
+            if slot.stop == 1:
+                self._stop()
 
     def _move(self, drain: Callable[[], None] = lambda: None) -> bool:
         """Go on in the lane that the controller has named, without the turn there; whether there was one to go to.
@@ -285,6 +339,9 @@ class Turn:
         here, slot, place = self._table, self._slot, self._index
         goal = here.goal(place)
         if goal is None:
+            return False
+        if self._swap is not None:  # it would have to take its process along
+            slot.goal = UNREACHABLE
             return False
         lane, index = goal
         try:
@@ -329,4 +386,6 @@ class Turn:
         self._slot.stop = 2
         if self._trace is not None:
             self._trace.flush()
+        if self._swap is not None:
+            self._swap.stop()
         os.kill(os.getpid(), signal.SIGTERM)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -423,12 +424,17 @@ class Driver:
     def _progress_of_jobs(self, on_device: Mapping[int, int]) -> dict[str, samples.Progress]:
         """What every attempt under way has done so far, and once more those that have ended since the last call."""
         done, self._ended = self._ended, {}
+        usages = {name: self.usage(name) for name in self.processes}
+        slots = {name: self._slot(name) for name in self.processes}
+        pids = {name: slot.pid for name, slot in slots.items()}  # read once: they write them as they start
+        sharing = Counter(pids.values())
         for name, process in self.processes.items():
-            usage = self.usage(name)
-            family = processes.family(self._slot(name).pid)
-            spent_s = max(processes.processor_s(family), usage.cpu_s)
+            usage = usages[name]
+            family = processes.family(pids[name])
+            spent_s = usage.cpu_s if slots[name].fused else max(processes.processor_s(family), usage.cpu_s)
             key = samples.attempt_key(name, process.attempt)
-            memory_bytes = self._footprints.bytes(key, family, on_device if self.plan.device.kind != "cpu" else None)
+            on_gpu = on_device if self.plan.device.kind != "cpu" else None
+            memory_bytes = self._footprints.bytes(key, family, on_gpu, sharing[pids[name]])
             done[key] = _progress(process.places[0][0], replace(usage, cpu_s=spent_s), memory_bytes)
         return done
 
@@ -478,7 +484,10 @@ class Driver:
         self.processes[command.job] = _Process(job, command.attempt, places, command.id)
         self._commands[command.id] = command.job
         tables = [(self.tables[lane].path, slot) for lane, slot in places]
-        self._send(job.launch(command, tables, folder, self.plan.device, self.plan.environment, self.began_s))
+        lane_bytes = self.core.lanes[command.lanes[0]].budget_bytes
+        self._send(
+            job.launch(command, tables, folder, self.plan.device, self.plan.environment, self.began_s, lane_bytes)
+        )
 
     def _startable(self, lane: int) -> int:
         """How many jobs more the core may start in a lane."""

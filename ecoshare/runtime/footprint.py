@@ -21,21 +21,22 @@ class Footprints:
 
     _seen: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def bytes(self, key: str, pids: list[int], on_device: Mapping[int, int] | None) -> int | None:
+    def bytes(self, key: str, pids: list[int], on_device: Mapping[int, int] | None, sharing: int = 1) -> int | None:
         """Memory of an attempt now; None where nobody tells.
 
         Args:
             pids: Its processes.
             on_device: Of its GPU, by process; None where the jobs run on the processors.
+            sharing: How many attempts have these processes, to equal parts as far as anybody can tell.
         """
         if on_device is not None:
             known = [on_device[pid] for pid in pids if pid in on_device]
-            return sum(known) if known else None
+            return sum(known) // sharing if known else None
         resident = processes.resident_bytes(pids)
         before = self._seen.get(key)
         if before is None or abs(resident - before[0]) > _CHANGE * before[0]:
             self._seen[key] = before = resident, processes.proportional_bytes(pids)
-        return before[1] or None
+        return before[1] // sharing or None
 
     def forget(self, key: str) -> None:
         """The attempt has ended."""

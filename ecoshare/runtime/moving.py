@@ -107,7 +107,7 @@ class Moving:
         lane, slot = attempt.places[0]
         here, there = self.tables[lane].slots[slot], self.tables[move.lane].slots[move.slot]
         if here.goal == UNREACHABLE:
-            self.refused(move.command, "the job cannot open the lane's table")
+            self.refused(move.command, "the job cannot go to the lane")
         elif here.seat == Seat.EMPTY and there.pid:  # else it has died in its old place
             # Under the lock, so the job is done with it; where it was killed there, its turn is passed on.
             self.tables[lane].free(slot, attempt.owner)

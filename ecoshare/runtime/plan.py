@@ -324,6 +324,7 @@ def _plan(job: Job, job_class: JobClass, profile: Profile | None) -> PlannedJob:
         memory=demand(profile) if profile is not None else None,
         solo=solo(profile) if profile is not None else Solo(job_class.origin.script),
         slowdown=job.slowdown,
+        fused=job.isolation == "lane" and job.gpus == 1 and job.python is None,
         profiled=profile is not None and _is_whole(profile),
     )
     return PlannedJob(spec, job.arrival_s, job, job_class)

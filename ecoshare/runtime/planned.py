@@ -37,6 +37,7 @@ class PlannedJob:
         device: DeviceInfo,
         environment: dict[str, str | None],
         opened_s: float,
+        lane_bytes: int,
     ) -> Launch:
         """The message that starts an attempt."""
         job = self.source
@@ -65,6 +66,8 @@ class PlannedJob:
             folder=str(folder),
             opened_s=opened_s,
             by_line=self.metric is not None and self.metric.is_printed,
+            fused=command.fused,
+            lane_bytes=lane_bytes,
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -156,13 +156,13 @@ version: 1
 jobs:
 - name: a
   script: train.py
-  isolation: lane
+  isolation: thread
 - {name: b, script: train.py, isolation: Process}
 - {name: c, script: train.py, isolation: null}
 --- mistakes
-5:14: jobs[0].isolation: 'lane' (fused lanes) comes with sweeps and is not built yet; use 'process' or 'fresh'
-6:42: jobs[1].isolation: expected 'process' or 'fresh', got 'Process'
-7:42: jobs[2].isolation: expected 'process' or 'fresh', got nothing
+5:14: jobs[0].isolation: expected 'process', 'fresh' or 'lane', got 'thread'
+6:42: jobs[1].isolation: expected 'process', 'fresh' or 'lane', got 'Process'
+7:42: jobs[2].isolation: expected 'process', 'fresh' or 'lane', got nothing
 === arguments
 version: 1
 jobs:

@@ -6,7 +6,7 @@
                                      │
                                      └─ reports: without the turn, since Ray holds them up until they are processed
 
-Ray may run one trial after another in the same process. Hooks stay in it for good, and are silent between trials.
+Ray may run one trial after another in the same process; nothing is counted between them.
 """
 
 from __future__ import annotations
@@ -212,18 +212,14 @@ class _Process:
             self._armed = True
             threading.Thread(target=self._watch, name="ecoshare", daemon=True).start()
             self._wrap_reports()
-            ecoshare._declare = self._declare
         self.trial = trial
-        if self._hooks is not None:
-            self._hooks.restart(trial)
-        else:
-            after_import("torch", self._hook)
+        after_import("torch", self._hook)
 
     def end(self) -> None:
         """The trial is over: count what is left of it, and be silent."""
         if self._hooks is not None:
             self._hooks.finish()
-        self.trial = None
+        self._hooks = ecoshare._declare = self.trial = None
 
     def _hook(self) -> None:
         from ecoshare.lane.hooks import Hooks
@@ -231,16 +227,13 @@ class _Process:
         if self._hooks is None and self.trial is not None:
             self._hooks = Hooks(self.trial, accelerator=self.trial.on_gpu)
             self._hooks.install()
-            self._hooks.restart(self.trial)
+            self._hooks.follow()
+            ecoshare._declare = self._hooks.declare
 
     def settle(self) -> None:
         """Something else than an iteration follows."""
         if self._hooks is not None:
             self._hooks.settle()
-
-    def _declare(self) -> None:
-        if self._hooks is not None:
-            self._hooks.declare()
 
     def _watch(self) -> None:
         looks = 0

@@ -62,8 +62,12 @@ class MemoryObserver:
     `boundary` belongs last in what is done between two iterations: what follows it counts as the next iteration.
     """
 
-    def __init__(self, device: str) -> None:
-        """An observation of `device`, "cpu" or "cuda", that begins with the first boundary."""
+    def __init__(self, device: str, alone: bool = True) -> None:
+        """An observation of `device`, "cpu" or "cuda", that begins with the first boundary.
+
+        Args:
+            alone: Whether the job has its process to itself. Else it is not observed: nobody can tell what is whose.
+        """
         self._device = device
         self._memory: DeviceMemory = CudaMemory() if device == "cuda" else CpuMemory()
         self._iteration = 0  # under way; 0 before the first boundary
@@ -76,6 +80,8 @@ class MemoryObserver:
         self._figures: list[_Figures] = []
         self._notes: list[str] = []
         self._done = False
+        if not alone:
+            self._give_up("not observed: it shares its process with others")
 
     def boundary(self) -> bool:
         """An iteration has ended and the next has not begun. True when the observation is over."""

@@ -1,0 +1,55 @@
+"""What scripts register with `atexit`: in a shared process it runs at the end of the job, not of the process."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+
+class Exits:
+    """The functions of each job, kept apart."""
+
+    def __init__(self, whose: Callable[[], object | None]) -> None:
+        """Take the place of `atexit.register` and `unregister`.
+
+        Args:
+            whose: The job whose thread calls; None where it is no job's.
+        """
+        self._whose = whose
+        self._calls: dict[object, list[_Call]] = {}
+        self._register, self._unregister = atexit.register, atexit.unregister
+        atexit.register = self._keep  # type: ignore[assignment]
+        atexit.unregister = self._drop
+
+    def run(self, job: object) -> None:
+        """Call those of a job, the last to be registered first; an exception in one is told, and the others follow."""
+        calls = self._calls.pop(job, [])
+        while calls:
+            function, args, arguments = calls.pop()
+            try:
+                function(*args, **arguments)
+            except Exception:
+                sys.excepthook(*sys.exc_info())
+            calls += self._calls.pop(job, [])
+
+    def forget(self, job: object) -> None:
+        """Those that a job has left are not to be called."""
+        self._calls.pop(job, None)
+
+    def _keep(self, function: Callable[..., Any], *args: Any, **arguments: Any) -> Callable[..., Any]:
+        job = self._whose()
+        if job is None:
+            return self._register(function, *args, **arguments)
+        self._calls.setdefault(job, []).append((function, args, arguments))
+        return function
+
+    def _drop(self, function: Callable[..., Any]) -> None:
+        job = self._whose()
+        if job is None:
+            self._unregister(function)
+        elif job in self._calls:
+            self._calls[job] = [call for call in self._calls[job] if call[0] != function]

@@ -1,0 +1,221 @@
+"""The process of a fused lane: a thread for each job, of which the one with the turn runs.
+
+::
+
+    supervisor ──Launch──► main thread ──► Trial(job A)   waits for the turn ─ back ─ script ─ out ─ waits ─ ...
+               ◄──Left──────────────────── Trial(job B)   waits .............................. back ─ script ─ ...
+
+The main thread sleeps in a read and runs nothing of a script's. A job without the turn sleeps in the lane's table. So
+one thread at a time runs Python, and what scripts expect of a process of their own can change hands with the turn
+(`state.py`); what cannot is refused (`refusals.py`), and the job moved out to a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ecoshare.lane import hooks, messages, runner
+from ecoshare.lane.files import open_outputs
+from ecoshare.lane.fused.exits import Exits
+from ecoshare.lane.fused.memory import Growth
+from ecoshare.lane.fused.refusals import refuse
+from ecoshare.lane.fused.state import Process, ProcessState
+from ecoshare.lane.messages import Launch, Left, NotLaunched
+from ecoshare.lane.table import LaneTable
+from ecoshare.lane.turn import Leaving
+
+_LOOK_S = 0.05
+"""Between two looks at what a job has of memory."""
+
+_TERMINATED = 143
+"""Exit code of one that was asked to end: as of a process that SIGTERM ends."""
+
+
+class Host:
+    """The process, seen from inside."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        """A process in which nothing of a script has run, at the supervisor's channel."""
+        hooks.install()  # before any job has hooks of its own
+        self._channel = channel
+        self._sending = threading.Lock()
+        self._tables: dict[str, LaneTable] = {}
+        self._trials: dict[int, Trial] = {}  # by thread
+        self.process = Process()
+        self.growth = Growth()
+        self.exits = Exits(self._here)
+        refuse(self._move_out)
+
+    def serve(self) -> None:
+        """Start what is asked for, until the supervisor closes the channel."""
+        pending = b""
+        while received := self._channel.recv(1 << 16):
+            *lines, pending = (pending + received).split(b"\n")
+            for line in lines:
+                launch = messages.decode(line)
+                assert isinstance(launch, Launch)
+                self._start(launch)
+        os._exit(0)
+
+    def _start(self, launch: Launch) -> None:
+        try:
+            for path, _ in launch.tables:
+                if (
+                    path not in self._tables
+                ):  # one for all threads: a lock on a file is the process's, its own a thread's
+                    self._tables[path] = LaneTable(path)
+            handles = open_outputs(Path(launch.folder), launch.attempt)
+        except (OSError, ValueError) as error:
+            self.say(NotLaunched(launch.command, str(error)))
+            return
+        trial = Trial(self, launch, self._tables, self.process.new(handles))
+        threading.Thread(target=self._run, args=(trial,), name=launch.job, daemon=True).start()
+
+    def _run(self, trial: Trial) -> None:
+        here = threading.get_ident()
+        self._trials[here] = trial
+        left = trial.run()
+        del self._trials[here]
+        self.say(left)
+
+    def say(self, message: messages.Message) -> None:
+        """Tell the supervisor."""
+        with self._sending, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._channel.sendall(messages.encode(message))
+
+    def _here(self) -> Trial | None:
+        return self._trials.get(threading.get_ident())
+
+    def _move_out(self, what: str) -> None:
+        trial = self._here()
+        if trial is not None:
+            trial.move_out(f"it {what}", unfit=True)
+
+
+class Trial:
+    """A job in its thread, which puts its state aside when the turn goes (`turn.Swap`)."""
+
+    def __init__(self, host: Host, launch: Launch, tables: Mapping[str, LaneTable], state: ProcessState) -> None:
+        self._host, self._launch, self._state = host, launch, state
+        self._job = runner.Job(launch, tables, self)
+        self._moved_out = ""
+        self._is_leaving = self._unfit = False
+        self._spent_s = self._since_s = 0.0
+        self._looked_s = 0.0
+        host.growth.enter(self)
+
+    def run(self) -> Left:
+        """From the wait for the first turn to the end of the last."""
+        launch, growth = self._launch, self._host.growth
+        try:
+            self._job.take()
+            code = self._script()
+        except Leaving:
+            code = _TERMINATED
+        code = self._close(code)
+        peak_bytes, retires = growth.peak_bytes(self), growth.leave(self)
+        return Left(launch.command, code, self._moved_out, self._unfit, peak_bytes, retires)
+
+    def _script(self) -> int:
+        """Run the script; its exit code."""
+        self._job.hear()
+        runner.dress(self._launch)
+        runner.reseed()
+        random.seed()
+        self._job.watch_torch()
+        try:
+            runner.execute(self._launch, self._job)
+        except SystemExit as end:
+            return _exit_code(end.code)
+        return 0
+
+    def _close(self, code: int) -> int:
+        """What an interpreter does at its end, with the turn; the exit code after that."""
+        self._job.finish()
+        try:
+            if not self._is_leaving:
+                self._host.exits.run(self)
+        except Leaving:
+            code = _TERMINATED
+        self._host.exits.forget(self)
+        self._host.process.clear(self._state)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, AttributeError):  # a full disk; closed, or set to None, by the script
+                code = code or 120
+        self._host.process.end(self._state)
+        self._host.growth.settle(self)
+        self._job.leave()
+        self._job.close()
+        return code
+
+    def out(self) -> None:
+        """The turn goes."""
+        self._spent_s += time.process_time() - self._since_s
+        self._host.growth.out(self)
+        self._host.process.read(self._state)
+
+    def back(self) -> None:
+        """The turn is here."""
+        self._since_s = time.process_time()
+        self._host.process.write(self._state)
+        self._host.growth.back(self)
+        self._job.go_on()
+
+    def processor_s(self) -> float:
+        """Processor time of the process during its turns."""
+        return self._spent_s + time.process_time() - self._since_s
+
+    def boundary(self) -> None:
+        """Between two iterations: look whether it may stay."""
+        if self._is_leaving:  # the script has caught the exception
+            raise Leaving
+        now_s = time.monotonic()
+        if now_s - self._looked_s > _LOOK_S:
+            self._looked_s = now_s
+            why = self._host.growth.too_large(self, self._launch.cap_bytes, self._launch.lane_bytes)
+            if why:
+                self.move_out(why)
+
+    def stop(self) -> None:
+        """It was asked to end."""
+        self._is_leaving = True
+        raise Leaving
+
+    def move_out(self, why: str, unfit: bool = False) -> None:
+        """End here, to begin again in a process of its own.
+
+        Args:
+            unfit: Any job of its script would have to.
+        """
+        self._is_leaving, self._unfit = True, self._unfit or unfit
+        self._moved_out = self._moved_out or why
+        raise Leaving
+
+
+def serve(channel: socket.socket) -> None:
+    """In a forked child: be the process of a fused lane, to its end."""
+    gc.freeze()
+    Host(channel).serve()
+
+
+def _exit_code(status: Any) -> int:
+    """As the interpreter makes it of what a `SystemExit` carries."""
+    if status is None:
+        return 0
+    if isinstance(status, int):
+        return status & 0xFF
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        print(status, file=sys.stderr)
+    return 1

@@ -1,0 +1,99 @@
+"""How much memory each job of a shared process has, by what the process grows during its turns.
+
+One job runs at a time, so what the process has more at the end of a turn than at its beginning is that job's. What one
+frees, another may use before the process gives it back, so the figures are no better than some ten megabytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+_GIB = 1 << 30
+_WORTH_TRIMMING_BYTES = 32 << 20
+_MOST_LEFT_SHARE, _MOST_LEFT_BYTES = 0.25, 256 << 20
+"""Left behind by jobs that are over, of what the process began with, whichever is more: then it takes no more jobs."""
+
+
+class Growth:
+    """The process's memory: its resident set, or on CUDA what its allocator has."""
+
+    def __init__(self) -> None:
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._common_bytes = self._bytes()
+        self._jobs: dict[object, _Job] = {}
+        self._left_bytes = 0
+        self._ended = 0
+
+    def enter(self, job: object) -> None:
+        """A job comes, which has nothing yet."""
+        self._jobs[job] = _Job()
+
+    def back(self, job: object) -> None:
+        """Its turn begins."""
+        self._jobs[job].from_bytes = self._bytes()
+
+    def out(self, job: object) -> None:
+        """Its turn ends."""
+        here, now_bytes = self._jobs[job], self._bytes()
+        here.has_bytes += now_bytes - here.from_bytes
+        here.from_bytes = now_bytes
+        here.peak_bytes = max(here.peak_bytes, here.has_bytes)
+
+    def too_large(self, job: object, cap_bytes: int, lane_bytes: int) -> str:
+        """Why the job whose turn it is may not stay in the process; empty where it may.
+
+        Args:
+            cap_bytes: Most that a job like this should have, with what all have in common.
+            lane_bytes: Most that the process should have; where it has more, the largest job must go.
+        """
+        self.out(job)
+        here = self._jobs[job]
+        if here.peak_bytes and self._common_bytes + here.has_bytes > cap_bytes:
+            has, cap = (self._common_bytes + here.has_bytes) / _GIB, cap_bytes / _GIB
+            return f"it has grown past its profile: {has:.2f} GiB of memory, more than its cap of {cap:.2f} GiB"
+        if here.from_bytes > lane_bytes and here is max(self._jobs.values(), key=lambda each: each.has_bytes):
+            total, lane = here.from_bytes / _GIB, lane_bytes / _GIB
+            return f"it is the largest of a lane that has {total:.2f} GiB of memory and may have {lane:.2f} GiB"
+        return ""
+
+    def peak_bytes(self, job: object) -> int:
+        """Most that a job had, with what all have in common."""
+        return self._common_bytes + self._jobs[job].peak_bytes
+
+    def settle(self, job: object) -> None:
+        """A job is over, and has its turn for the last time: let the process give back what it has freed."""
+        self.out(job)
+        if self._jobs[job].has_bytes > _WORTH_TRIMMING_BYTES:
+            torch = sys.modules["torch"]
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
+            ctypes.CDLL(None).malloc_trim(0)
+            self.out(job)
+
+    def leave(self, job: object) -> bool:
+        """A job has gone; whether so much is left behind that no other should come."""
+        left_bytes = self._jobs.pop(job).has_bytes
+        if not self._ended:  # the first one has loaded what all will use
+            self._common_bytes += max(0, left_bytes)
+        else:
+            self._left_bytes += left_bytes
+        self._ended += 1
+        return self._left_bytes > max(_MOST_LEFT_BYTES, int(_MOST_LEFT_SHARE * self._common_bytes))
+
+    def _bytes(self) -> int:
+        torch = sys.modules["torch"]
+        if torch.cuda.is_initialized():
+            return int(torch.cuda.memory_allocated())
+        return int(os.pread(self._statm, 100, 0).split()[1]) * _PAGE_BYTES
+
+
+class _Job:
+    """Of one job: what it has, the most that it had, and what the process had when that was counted last."""
+
+    __slots__ = ("from_bytes", "has_bytes", "peak_bytes")
+
+    def __init__(self) -> None:
+        self.from_bytes = self.has_bytes = self.peak_bytes = 0

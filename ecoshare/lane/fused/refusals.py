@@ -1,0 +1,63 @@
+"""What a thread of a shared process cannot do as a process of its own could: who does it is moved out to one."""
+
+from __future__ import annotations
+
+import _thread
+import functools
+import locale
+import multiprocessing.process
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed
+
+_REFUSED: tuple[tuple[Any, str, str], ...] = (
+    *((signal, name, "handles signals") for name in ("signal", "setitimer", "alarm", "set_wakeup_fd")),
+    *((os, name, "forks its process") for name in ("fork", "forkpty")),
+    (multiprocessing.process.BaseProcess, "start", "starts processes (of a DataLoader, say)"),
+    (threading.Thread, "start", "starts a thread"),
+    (_thread, "start_new_thread", "starts a thread"),
+    (torch, "compile", "compiles a model"),
+    (torch, "set_num_interop_threads", "sets the threads between operators"),
+    (torch.distributed, "init_process_group", "trains together with other processes"),
+    (os, "umask", "sets the umask"),
+    (os, "_exit", "ends its process at once"),
+    (resource, "setrlimit", "sets limits of its process"),
+)
+"""Owner, name, and what a script that calls it does."""
+
+
+def refuse(move_out: Callable[[str], None]) -> None:
+    """Tell `move_out` what a script does before it does one of these.
+
+    Args:
+        move_out: Raises where a script has called; returns where one of ours has.
+    """
+    for owner, name, what in _REFUSED:
+        if hasattr(owner, name):
+            setattr(owner, name, _refusing(getattr(owner, name), what, move_out))
+    locale.setlocale = _unless_only_asked(locale.setlocale, move_out)
+
+
+def _refusing(function: Callable[..., Any], what: str, move_out: Callable[[str], None]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def refusing(*args: Any, **arguments: Any) -> Any:
+        move_out(what)
+        return function(*args, **arguments)
+
+    return refusing
+
+
+def _unless_only_asked(setlocale: Callable[..., str], move_out: Callable[[str], None]) -> Callable[..., str]:
+    @functools.wraps(setlocale)
+    def refusing(category: int, wanted: Any = None) -> str:
+        if wanted is not None:
+            move_out("sets the locale")
+        return setlocale(category, wanted)
+
+    return refusing

@@ -1,0 +1,122 @@
+"""A lane of a real warm server, without a controller."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ecoshare.lane import boot, messages
+from ecoshare.lane.messages import Ended, Launch, Launched, Message, NotLaunched, Stop
+from ecoshare.lane.table import SLOTS, LaneTable, Seat
+
+_LONGEST_S = 90.0
+
+
+@dataclass
+class ServedLane:
+    """One lane; `start` jobs in it, wait for what is said of them.
+
+    Attributes:
+        said: By the server so far.
+    """
+
+    folder: Path
+    said: list[Message] = field(default_factory=list)
+    _pending: bytes = b""
+    _commands: int = 0
+
+    def __post_init__(self) -> None:
+        self.table = LaneTable.create(self.folder / "lane0")
+        self._channel, theirs = socket.socketpair()
+        self.errors = self.folder / "server.log"
+        with theirs, self.errors.open("wb") as errors:
+            self.server = subprocess.Popen(
+                boot.command("ecoshare.lane.server", str(theirs.fileno())),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env={**os.environ, "GOMP_SPINCOUNT": "5000"},
+            )
+
+    def hand_over_always(self) -> None:
+        """From now on a turn ends at each boundary where somebody waits."""
+        self.table.header.wait_per_job_s = 0.0
+
+    def start(self, job: str, script: Path, *args: str, cwd: Path | None = None, **fields: Any) -> Launch:
+        """Launch a job, in a shared process unless `fused` is false."""
+        self._commands += 1
+        slot = next(index for index in range(SLOTS) if self.table.slots[index].seat == Seat.EMPTY)
+        self.table.seat(slot, self._commands)
+        folder = self.folder / job
+        folder.mkdir(exist_ok=True)
+        given: dict[str, Any] = {
+            "attempt": 1,
+            "module": None,
+            "env": {},
+            "python": None,
+            "fresh": False,
+            "device": "cpu",
+            "cap_bytes": 8 << 30,
+            "timeout_s": None,
+            "startup_timeout_s": None,
+            "fused": True,
+            "lane_bytes": 16 << 30,
+        }
+        launch = Launch(
+            command=self._commands,
+            job=job,
+            tables=[(self.table.path, slot)],
+            script=str(script),
+            args=list(args),
+            cwd=str(cwd or script.parent),
+            folder=str(folder),
+            opened_s=time.monotonic(),
+            **{**given, **fields},
+        )
+        self._channel.sendall(messages.encode(launch))
+        return launch
+
+    def stop(self, job: str, at_once: bool = False, grace_s: float = 5.0) -> None:
+        """Ask a job to end."""
+        self._channel.sendall(messages.encode(Stop(job, 1, at_once, "asked to", grace_s)))
+
+    def ended(self, job: str) -> Ended:
+        """Wait for the end of a job."""
+        return self._until(lambda each: isinstance(each, Ended) and each.job == job)
+
+    def pid(self, launch: Launch) -> int:
+        """Wait for the start of a job; its process."""
+        told = self._until(lambda each: isinstance(each, Launched | NotLaunched) and each.command == launch.command)
+        assert isinstance(told, Launched), told
+        return told.pid
+
+    def printed(self, job: str, stream: str = "stdout") -> bytes:
+        """What a job wrote."""
+        return (self.folder / job / f"{stream}.log").read_bytes()
+
+    def _until(self, wanted: Any) -> Any:
+        end_s = time.monotonic() + _LONGEST_S
+        while True:
+            for message in self.said:
+                if wanted(message):
+                    return message
+            left_s = end_s - time.monotonic()
+            if left_s < 0 or not select.select([self._channel], [], [], left_s)[0]:
+                raise TimeoutError(f"{self.said}\n{self.errors.read_text()}")
+            received = self._channel.recv(1 << 16)
+            assert received, self.errors.read_text()
+            *lines, self._pending = (self._pending + received).split(b"\n")
+            self.said += [messages.decode(line) for line in lines]
+
+    def close(self) -> None:
+        """End the server, and all that it has started."""
+        self._channel.close()
+        self.server.wait(10)

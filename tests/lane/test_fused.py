@@ -1,0 +1,355 @@
+"""Jobs as threads of one process: each does the same as alone, or is moved out with the reason."""
+
+from __future__ import annotations
+
+import random
+import textwrap
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+from ecoshare.lane.fused.state import NumpyState
+from ecoshare.lane.table import Seat
+from tests.lane.serving import ServedLane
+from tests.runtime.running import EXAMPLES, alone, copy_of_scripts
+from tests.runtime.test_examples import ARGS
+from tests.scripts.cases import CASES, Case
+
+MOVED_OUT = {
+    "signals": "handles signals",
+    "checkpoint_resume": "handles signals",
+    "threads": "starts a thread",
+    "atexit_output": "starts a thread",
+    "main_guard": "starts processes",
+    "main_guard_spawn": "starts processes",
+    "spawned": "starts processes",
+    "workers": "starts processes",
+    "compiled_eager": "compiles a model",
+    "compiled_step_eager": "compiles a model",
+    "compiled_step_apart_eager": "compiles a model",
+    "compiled_method_eager": "compiles a model",
+}
+ELSEWHERE = {"segfault", "killed_self", "hangs", "eats_memory", "unseeded", "env_threads", "at_the_end_hidden"}
+"""Tested by themselves below, but for the last two: one needs an interpreter of its own, for its environment, and one
+leaves an object to a library's module, which outlives the job here."""
+
+PLAIN = [
+    case for case in CASES if not case.needs_compiler and case.name not in MOVED_OUT and case.name not in ELSEWHERE
+]
+QUICK = {"relative_paths", "local_import_a", "chdir", "set_threads", "warnings_out", "raises", "gan", "validation"}
+SOME = [case for case in PLAIN if case.name in QUICK]
+OTHERS = [case for case in PLAIN if case.name not in QUICK]
+
+
+@pytest.fixture(scope="module")
+def lane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLane]:
+    served = ServedLane(tmp_path_factory.mktemp("lane"))
+    served.hand_over_always()
+    yield served
+    served.close()
+
+
+def written(folder: Path, source: str) -> Path:
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(source))
+    return script
+
+
+def check(case: Case, lane: ServedLane, folder: Path) -> None:
+    """Two at once in one process, with a hand-over at every boundary, are as one alone."""
+    places = [copy_of_scripts(folder / name) for name in ("one", "two", "alone")]
+    jobs = [f"{case.name}-{number}" for number in range(2)]
+    launches = [
+        lane.start(job, places[0] / case.script, *case.args, cwd=place)
+        for job, place in zip(jobs, places, strict=False)
+    ]
+    with ThreadPoolExecutor(1) as pool:
+        by_itself = pool.submit(alone, places[2] / case.script, case.args, places[2])
+        ends = [lane.ended(job) for job in jobs]
+    code, stdout = by_itself.result()
+    assert lane.pid(launches[0]) == lane.pid(launches[1])
+    for ended in ends:
+        assert (ended.exit_code, ended.outcome) == (code, "failed" if code else "completed"), ended
+        assert lane.printed(ended.job) == stdout
+        if case.iterations is not None:
+            assert ended.usage["iterations"] == case.iterations
+            assert case.iterations < 2 or min(each.usage["handovers"] for each in ends) > 1
+        if case.eval_iterations is not None:
+            assert ended.usage["eval_iterations"] == case.eval_iterations
+
+
+@pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
+def test_two_in_a_process_are_as_one_alone(case: Case, lane: ServedLane, tmp_path: Path) -> None:
+    check(case, lane, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
+def test_so_are_the_others(case: Case, lane: ServedLane, tmp_path: Path) -> None:
+    check(case, lane, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(ARGS))
+def test_so_is_every_example(name: str, lane: ServedLane, tmp_path: Path) -> None:
+    jobs = [f"{name}-{number}" for number in range(2)]
+    script = EXAMPLES / f"{name}.py"
+    launches = [lane.start(job, script, *ARGS[name], cwd=tmp_path) for job in jobs]
+    ends = [lane.ended(job) for job in jobs]
+    assert lane.pid(launches[0]) == lane.pid(launches[1])
+    code, stdout = alone(script, ARGS[name], tmp_path)
+    assert all(ended.exit_code == code == 0 and ended.usage["handovers"] > 1 for ended in ends)
+    assert [lane.printed(job) for job in jobs] == [stdout, stdout]
+
+
+@pytest.mark.parametrize("name", ["signals", "threads", "workers", "compiled_eager"])
+def test_what_a_thread_cannot_do_it_does_in_a_process_of_its_own(name: str, lane: ServedLane, tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.name == name)
+    scripts = copy_of_scripts(tmp_path)
+    first = lane.start(name, scripts / case.script, *case.args)
+    ended = lane.ended(name)
+    assert ended.outcome == "moved out"
+    assert MOVED_OUT[name] in ended.reason
+    again = lane.start(f"{name}-again", scripts / case.script, *case.args)  # the server knows the script by now
+    ended = lane.ended(f"{name}-again")
+    assert (ended.outcome, ended.usage["iterations"]) == ("completed", case.iterations)
+    assert lane.pid(again) != lane.pid(first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(MOVED_OUT))
+def test_all_that_cannot_are_moved_out(name: str, lane: ServedLane, tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.name == name)
+    scripts = copy_of_scripts(tmp_path)
+    lane.start(f"{name}-out", scripts / case.script, *case.args)
+    ended = lane.ended(f"{name}-out")
+    assert ended.outcome == "moved out"
+    assert MOVED_OUT[name] in ended.reason
+
+
+@pytest.mark.parametrize(("name", "how"), [("segfault", "SIGSEGV"), ("killed_self", "SIGKILL")])
+def test_who_dies_takes_the_others_along_and_is_named(name: str, how: str, lane: ServedLane, tmp_path: Path) -> None:
+    scripts = copy_of_scripts(tmp_path)
+    for job in ("one", "two"):
+        lane.start(f"{name}-{job}", scripts / f"{name}.py")
+    ends = {ended.outcome: ended for ended in (lane.ended(f"{name}-one"), lane.ended(f"{name}-two"))}
+    assert how in ends["crashed"].reason
+    assert ends["lost"].reason == f"the process that it shared died of {ends['crashed'].job}"
+    assert all(slot.seat == Seat.EMPTY for slot in lane.table.slots)
+
+
+def test_a_job_that_hangs_is_one_that_failed(lane: ServedLane, tmp_path: Path) -> None:
+    script = written(
+        tmp_path,
+        """
+        import sys, time
+        import ecoshare
+        for step in range(int(sys.argv[1])):
+            ecoshare.iteration()
+            time.sleep(0.01)
+        while sys.argv[2] == "hang":
+            pass
+        """,
+    )
+    lane.start("hangs", script, "5", "hang", timeout_s=0.5)
+    lane.start("beside", script, "200", "end")
+    ended = lane.ended("hangs")
+    assert (ended.outcome, ended.exit_code) == ("timed out", 137)
+    assert "inside an iteration" in ended.reason
+    assert lane.ended("beside").outcome == "lost"
+
+
+def test_one_can_be_stopped_and_the_others_go_on(lane: ServedLane, tmp_path: Path) -> None:
+    script = written(
+        tmp_path,
+        """
+        import sys, time
+        import ecoshare
+        try:
+            for step in range(int(sys.argv[1])):
+                ecoshare.iteration()
+                time.sleep(0.01)
+        except Exception:
+            print("caught")
+        print("end")
+        """,
+    )
+    lane.start("long", script, "100000")
+    other = lane.start("short", script, "150")
+    while not all(lane.table.slots[slot].iterations > 10 for _, slot in other.tables):
+        time.sleep(0.01)
+    lane.stop("long")
+    ended = lane.ended("long")
+    assert (ended.outcome, ended.exit_code, ended.reason) == ("stopped", 143, "asked to")
+    assert lane.printed("long") == b""
+    assert lane.ended("short").outcome == "completed"
+    assert lane.printed("short") == b"end\n"
+
+
+def test_unseeded_jobs_draw_different_numbers(lane: ServedLane, tmp_path: Path) -> None:
+    scripts = copy_of_scripts(tmp_path)
+    for job in ("unseeded-1", "unseeded-2"):
+        lane.start(job, scripts / "unseeded.py")
+        assert lane.ended(job).outcome == "completed"
+    one, two = (lane.printed(job).splitlines() for job in ("unseeded-1", "unseeded-2"))
+    assert len(one) == len(two) > 3
+    assert not set(one) & set(two)
+
+
+def test_nothing_of_a_job_runs_without_the_turn(lane: ServedLane, tmp_path: Path) -> None:
+    script = written(
+        tmp_path,
+        """
+        import time
+        import ecoshare
+        for step in range(300):
+            began_s = time.monotonic()
+            while time.monotonic() < began_s + 0.0005:
+                pass
+            print(began_s, time.monotonic())
+            ecoshare.iteration()
+        """,
+    )
+    jobs = [f"turns-{number}" for number in range(3)]
+    for job in jobs:
+        lane.start(job, script)
+    ends = [lane.ended(job) for job in jobs]
+    assert all(ended.usage["handovers"] > 100 for ended in ends)
+    times = sorted(tuple(map(float, line.split())) for job in jobs for line in lane.printed(job).splitlines())
+    assert len(times) == 900
+    assert all(earlier[1] <= later[0] for earlier, later in pairwise(times))
+
+
+CHANGES = """
+import builtins, gc, logging, os, random, sys, warnings
+import numpy, torch
+import ecoshare
+
+def look():
+    model = torch.nn.Linear(2, 2)
+    calls = []
+    handle = model.register_forward_hook(lambda *_: calls.append(1))
+    model(torch.ones(1, 2))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.warn("mine", UserWarning)
+    return [
+        sys.argv[1:], os.path.basename(os.getcwd()), os.environ.get("COLOUR"), os.getenv("COLOUR"), sys.path[:2][1:],
+        torch.get_default_dtype(), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(), gc.isenabled(), sys.getrecursionlimit(),
+        logging.getLogger("mine").level, len(logging.root.handlers), logging.root.level,
+        len(logging.getLogger("mine").handlers), len(caught), hooked, sys.excepthook is sys.__excepthook__,
+        random.random(), numpy.random.randn(), torch.rand(()).item(), "mine" in sys.modules,
+    ]
+
+hooked = 0
+def count(*_):
+    global hooked
+    hooked += 1
+
+name = sys.argv[1]
+random.seed(name), numpy.random.seed(len(name)), torch.manual_seed(len(name))
+if name == "changes":
+    os.makedirs("elsewhere", exist_ok=True)
+    os.chdir("elsewhere")
+    os.environ["COLOUR"] = "red"
+    sys.path.insert(1, "/nowhere")
+    sys.modules["mine"] = sys.modules["__main__"]
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.set_float32_matmul_precision("medium")
+    gc.disable()
+    sys.setrecursionlimit(2000)
+    logging.getLogger("mine").setLevel(10)
+    logging.getLogger("mine").addHandler(logging.NullHandler())
+    logging.basicConfig(level=5)
+    warnings.simplefilter("ignore")
+    sys.excepthook = print
+    torch.nn.modules.module.register_module_forward_pre_hook(count)
+for step in range(20):
+    print(step, look(), file=sys.stdout if step % 2 else sys.stderr)
+    ecoshare.iteration()
+"""
+
+
+def test_what_one_changes_the_others_do_not_see(lane: ServedLane, tmp_path: Path) -> None:
+    script = written(tmp_path, CHANGES)
+    for name in ("changes", "plain"):
+        lane.start(f"both-{name}", script, name)
+    both = [lane.ended(f"both-{name}") for name in ("changes", "plain")]
+    assert min(ended.usage["handovers"] for ended in both) > 10
+    for name in ("changes", "plain"):
+        lane.start(f"own-{name}", script, name, fused=False)
+        assert lane.ended(f"own-{name}").outcome == "completed"
+        for stream in ("stdout", "stderr"):
+            assert lane.printed(f"both-{name}", stream) == lane.printed(f"own-{name}", stream)
+
+
+def test_who_grows_past_its_profile_is_moved_out(lane: ServedLane, tmp_path: Path) -> None:
+    script = written(
+        tmp_path,
+        """
+        import sys, time
+        import ecoshare
+        kept = []
+        for step in range(60):
+            kept.append(bytearray(int(sys.argv[1]) << 20))
+            time.sleep(0.01)
+            ecoshare.iteration()
+        print(len(kept))
+        """,
+    )
+    lane.start("grows", script, "20", cap_bytes=900 << 20)
+    lane.start("stays", script, "1", cap_bytes=900 << 20)
+    ended = lane.ended("grows")
+    assert ended.outcome == "moved out"
+    assert "it has grown past its profile" in ended.reason
+    assert lane.ended("stays").outcome == "completed"
+    assert lane.printed("stays") == b"60\n"
+    lane.start("largest", script, "12", lane_bytes=800 << 20)
+    lane.start("smaller", script, "1", lane_bytes=800 << 20)
+    assert "it is the largest of a lane" in lane.ended("largest").reason
+    assert lane.ended("smaller").outcome == "completed"
+
+
+def test_a_process_that_keeps_what_jobs_leave_behind_gets_no_more_of_them(lane: ServedLane, tmp_path: Path) -> None:
+    script = written(
+        tmp_path,
+        """
+        import torch
+        import ecoshare
+        if not hasattr(torch, "left_behind"):
+            torch.left_behind = []
+        torch.left_behind.append(bytearray(150 << 20))
+        ecoshare.iteration()
+        """,
+    )
+    pids = []
+    for number in range(8):
+        launch = lane.start(f"leaks-{number}", script)
+        assert lane.ended(f"leaks-{number}").outcome == "completed"
+        pids.append(lane.pid(launch))
+    assert 1 < len(set(pids)) < 8
+    assert pids == sorted(pids, key=pids.index)  # never back to an old one
+
+
+def test_the_state_of_numpys_generator_is_found() -> None:
+    state = NumpyState()
+    numpy.random.seed(3)
+    expected = [numpy.random.randn() for _ in range(7)] + list(numpy.random.rand(1000))
+    numpy.random.seed(3)
+    drawn = [numpy.random.randn() for _ in range(3)]  # an odd number: one more is kept for the next call
+    kept = state.get()
+    numpy.random.seed(4)
+    numpy.random.randn(5)
+    state.set(kept)
+    drawn += [numpy.random.randn() for _ in range(4)] + list(numpy.random.rand(1000))
+    assert drawn == expected
+    assert state.is_usual
+    random.seed(), torch.seed()

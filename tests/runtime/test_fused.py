@@ -1,0 +1,127 @@
+"""Sweeps whose trials share a process, as users run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ecoshare.core.commands import StartJob
+from ecoshare.core.events import JobExited, Outcome
+from ecoshare.lane.table import LaneTable
+from ecoshare.runtime import log
+from tests.runtime.running import ECOSHARE, SCRIPTS, alone, command, job_file, run
+
+TRIAL = str(SCRIPTS / "trial.py")
+PRINTED = "val_loss={:f}"
+
+
+def sweep(*args: str, script: str = TRIAL, **keys: Any) -> dict[str, Any]:
+    return {"name": "s", "script": script, "args": list(args), "isolation": "lane", "sweep": keys}
+
+
+def started(folder: Path) -> dict[tuple[str, int], StartJob]:
+    """The commands that started attempts, and the same decisions from a fresh core."""
+    found = {}
+    for event, logged, now in log.replay(log.read(folder / "events.jsonl")):
+        assert logged == now, event
+        found.update({(each.job, each.attempt): each for each in now if isinstance(each, StartJob)})
+    return found
+
+
+def test_once_a_class_is_known_its_trials_share_a_process(tmp_path: Path) -> None:
+    job = sweep("--epochs=4", "--ms=1", grid={"lr": [0.1, 0.05, 0.02, 0.01], "width": [4, 16]}, metric=PRINTED)
+    job["sweep"]["parallel"] = 3
+    done = run(tmp_path, job)
+    assert done.code == 0, done.stderr
+    fused = [name for (name, _), command in started(done.folder).items() if command.fused]
+    assert 4 <= len(fused) < 8
+    for each in done.summary["jobs"]:
+        values = each["values"]
+        own = ("--epochs=4", f"--lr={values['lr']}", f"--width={values['width']}")
+        code, printed = alone(SCRIPTS / "trial.py", own, SCRIPTS)
+        assert code == 0 and done.log(each["name"]) == printed
+        assert each["iterations"] == 20 and each["attempts"] == 1
+        assert each["energy"]["value_j"] > 0
+    energies = [each["energy"]["value_j"] for each in done.summary["jobs"]]
+    total = done.summary["energy"]["value_j"] - done.summary["idle_energy_j"]
+    assert sum(energies) == pytest.approx(total, rel=1e-6)
+
+
+def test_trials_that_must_have_a_process_of_their_own_get_one(tmp_path: Path) -> None:
+    """Each has loader workers: one is moved out, and by then the others are not let in."""
+    job = sweep("--epochs=1", "--seed", "{seed}", script=str(SCRIPTS / "signals.py"), grid={"seed": [1, 2, 3, 4, 5]})
+    job["args"] = []
+    job["env"] = {"SEED": "{seed}"}
+    job["sweep"]["parallel"] = 1
+    done = run(tmp_path, job)
+    assert done.code == 0, done.stderr
+    entries = [entry for entry in log.read(done.folder / "events.jsonl") if isinstance(entry, JobExited)]
+    outcomes = [entry.outcome for entry in entries]
+    assert outcomes.count(Outcome.MOVED_OUT) == 1
+    assert outcomes.count(Outcome.COMPLETED) == 5
+    (moved,) = [entry for entry in entries if entry.outcome is Outcome.MOVED_OUT]
+    assert "it handles signals" in moved.reason
+    assert done.job(moved.job)["attempts"] == 2
+    assert not started(done.folder)[moved.job, 2].fused
+
+
+@pytest.mark.slow
+def test_kill_minus_nine_of_a_shared_process_repeats_only_those_in_it(tmp_path: Path) -> None:
+    job = sweep("--epochs=20", "--ms=5", grid={"lr": [0.1, 0.05, 0.02, 0.01, 0.005, 0.002]}, metric=PRINTED)
+    job["sweep"]["parallel"] = 2
+    path = job_file(tmp_path, job)
+    process = subprocess.Popen(command(path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+    latest = tmp_path / "runs" / "latest"
+    until_s = time.monotonic() + 60
+    pid = 0
+    while not pid:
+        assert time.monotonic() < until_s and process.poll() is None
+        time.sleep(0.02)
+        try:
+            table = LaneTable(Path(json.loads((latest / "environment.json").read_text())["shared"]) / "lane0")
+        except (OSError, ValueError):
+            continue
+        both = [slot.pid for slot in table.slots if slot.fused and slot.iterations > 20]
+        pid = both[0] if len(both) == 2 and both[0] == both[1] else 0
+        table.close()
+    os.kill(pid, signal.SIGKILL)
+    stdout, stderr = process.communicate()
+    summary = json.loads(stdout)
+    attempts = {each["name"]: each["attempts"] for each in summary["jobs"]}
+    states = [each["state"] for each in summary["jobs"]]
+    assert states.count("failed") == 1 and states.count("completed") == 5, stderr  # who had the turn; no retries
+    assert sorted(attempts.values()) == [1, 1, 1, 1, 1, 2]
+    (failed,) = [each for each in summary["jobs"] if each["state"] == "failed"]
+    assert "SIGKILL" in failed["error"]
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_shared_processes_goes_on(tmp_path: Path) -> None:
+    job = sweep("--epochs=4", "--ms=10", random={"lr": {"log": [1e-4, 0.2]}}, trials=12, metric=PRINTED)
+    path = job_file(tmp_path, job)
+    process = subprocess.Popen(command(path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+    latest = tmp_path / "runs" / "latest"
+    until_s = time.monotonic() + 60
+    while len(list(latest.glob("jobs/*/exit-1.json"))) < 5:
+        assert time.monotonic() < until_s and process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    time.sleep(1.5)
+    before = {path.parent.name for path in latest.glob("jobs/*/exit-1.json")}
+    done = subprocess.run(
+        [*ECOSHARE, "run", "--resume", str(latest), "--json", "--no-report"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {each["state"] for each in json.loads(done.stdout)["jobs"]} == {"completed"}
+    assert not [name for name in before if (latest / "jobs" / name / "exit-2.json").exists()]
