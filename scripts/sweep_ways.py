@@ -185,9 +185,11 @@ def _with_ray(each: Sequence[Sequence[str]]) -> list[float]:
 
         tune.report({"loss": train(each[config["number"]]), "number": config["number"]})
 
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(num_cpus=AT_ONCE, include_dashboard=False, log_to_driver=False)
     space = {"number": tune.grid_search(list(range(len(each))))}
-    results = tune.Tuner(tune.with_resources(trainable, {"cpu": 1}), param_space=space).fit()
+    here = tune.RunConfig(storage_path=str(Path.cwd()), verbose=0)
+    results = tune.Tuner(tune.with_resources(trainable, {"cpu": 1}), param_space=space, run_config=here).fit()
     found = {result.metrics["number"]: result.metrics["loss"] for result in results if result.metrics}
     ray.shutdown()
     return [found[number] for number in range(len(each))]

@@ -1,1 +1,1 @@
-"""Libraries that people search hyper-parameters with, whose trials run in lanes: each is an extra of its own."""
+"""ecoshare under tools that search hyper-parameters by themselves: one package for each, each an optional extra."""

@@ -96,10 +96,18 @@ class Hooks:
         global _here
         _here = self
 
-    def finish(self) -> None:
-        """The script is over: count what is left, and yield no more."""
+    def follow(self) -> None:
+        """The script runs in the thread that calls."""
+        self._thread = threading.get_ident()
+
+    def settle(self) -> None:
+        """Something else than an iteration follows: count the one that has ended, and do not yield for it."""
         if self._alive and (ended := self._tracker.fetch()) is not None:
             self._yielder.count(ended)
+
+    def finish(self) -> None:
+        """The script is over: count what is left, and yield no more."""
+        self.settle()
         self.switch_off()
 
     def declare(self) -> None:

@@ -32,6 +32,7 @@ from ecoshare.lane.after_import import after_import
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.memory.observer import MemoryObserver, memory_path
 from ecoshare.lane.messages import Launch
+from ecoshare.lane.pace import Pace, drain, spans_processes
 from ecoshare.lane.reports import Reporter, reports_path
 from ecoshare.lane.table import Ask, LaneTable
 from ecoshare.lane.trace import Tracer, trace_path
@@ -58,7 +59,7 @@ class Job:
             Turn(LaneTable(path) if tables is None else tables[path], slot, None if place else self._trace, swap)
             for place, (path, slot) in enumerate(launch.tables)
         ]
-        self._mark: Any = None
+        self._pace = Pace()
         self._hooks: Any = None
         self._observer: MemoryObserver | None = None
         self._pid = os.getpid()
@@ -103,12 +104,12 @@ class Job:
 
     def boundary(self, kind: Boundary) -> None:
         """Count the iteration that has ended, and let somebody else run if it is time."""
-        self._keep_pace()
+        self._pace.keep()
         turn = self._turns[0]
         turn.count(kind is Boundary.EVAL)
         if self._swap is not None:
             self._swap.boundary()
-        if not self._alone and not self._spans_processes():
+        if not self._alone and not spans_processes():
             turn.offer(self._drain)
         if self._observer is not None or turn.asked:
             self._answer(turn)
@@ -165,35 +166,7 @@ class Job:
             torch.cuda.set_per_process_memory_fraction(min(1.0, most_bytes / total_bytes))
 
     def _drain(self) -> None:
-        torch = sys.modules.get("torch")
-        if torch is None or not torch.cuda.is_initialized():
-            return
-        if self._swap is None:
-            torch.cuda.synchronize()  # the whole device, of this process alone: an event would miss side streams
-        else:
-            done = torch.cuda.Event(blocking=True)
-            done.record()
-            done.synchronize()
-
-    def _keep_pace(self) -> None:
-        """Let the processor run ahead of the device by one iteration at most, so that times are the device's."""
-        torch = sys.modules["torch"]
-        if torch.cuda.is_initialized():
-            mark, self._mark = self._mark, torch.cuda.Event(blocking=True)
-            self._mark.record()
-            if mark is not None:
-                mark.synchronize()
-
-    @staticmethod
-    def _spans_processes() -> bool:
-        """Whether this process trains together with others, which must not be made to wait for it."""
-        distributed = sys.modules.get("torch.distributed")
-        return bool(
-            distributed is not None
-            and distributed.is_available()
-            and distributed.is_initialized()
-            and distributed.get_world_size() > 1
-        )
+        drain(alone=self._swap is None)
 
 
 def run(launch: Launch, forked: bool) -> None:

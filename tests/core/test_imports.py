@@ -86,6 +86,13 @@ def test_the_tuner_stands_alone() -> None:
         assert not any(name.partition(".")[0] == "ecoshare" for name in imports(path)), path
 
 
+def test_nothing_needs_an_integration() -> None:
+    for path in files("ecoshare"):
+        if ROOT / "ecoshare" / "integrations" not in path.parents:
+            used = {name for name in imports(path) if name.startswith("ecoshare.integrations")}
+            assert not used, f"{path.relative_to(ROOT)} imports {used}"
+
+
 def test_what_jobs_load_brings_nothing_heavy_into_their_process() -> None:
     seen = subprocess.run(
         [sys.executable, "-c", "import ecoshare.lane.runner, ecoshare.lane.server, sys; print(*sys.modules)"],

@@ -1,0 +1,94 @@
+"""Ray on this machine, for the tests of a module."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray import tune
+
+WARNINGS = [
+    pytest.mark.filterwarnings("ignore:Tip. In future versions of Ray:FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+"""Ray's own; of files and sockets that it leaves to the collector."""
+
+
+@contextmanager
+def cluster(cpus: int, gpus: int = 0, environment: dict[str, str] | None = None) -> Iterator[Path]:
+    """Ray with so much to give away, and the folder in which its trials keep their ledger; nothing of it stays."""
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as name:
+        state = Path(name, "state")
+        state.mkdir()
+        own = {"RAY_USAGE_STATS_ENABLED": "0", "ECOSHARE_STATE": str(state), "HOME": name, **(environment or {})}
+        with pytest.MonkeyPatch.context() as patch:
+            for key, value in own.items():
+                patch.setenv(key, value)
+            try:
+                ray.init(
+                    num_cpus=cpus,
+                    num_gpus=gpus,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    object_store_memory=100 << 20,
+                    _temp_dir=name,
+                    _node_ip_address="127.0.0.1",
+                )
+                yield state
+            finally:
+                ray.shutdown()
+                gc.collect()  # the files of Tune's logs, while warnings of them are ignored
+        end_s = time.monotonic() + 30.0
+        while left := _processes_of(Path(name)):
+            assert time.monotonic() < end_s, f"processes of Ray are left: {left}"
+            time.sleep(0.1)
+
+
+def run(
+    trainable: Any, space: list[dict[str, Any]], folder: Path, callbacks: Sequence[tune.Callback] = (), **options: Any
+) -> dict[Any, Any]:
+    """Results by seed, of one trial for each of `space`, which it has as `config["each"]`."""
+    tuner = tune.Tuner(
+        trainable,
+        param_space={"each": tune.grid_search(space)},
+        run_config=tune.RunConfig(storage_path=str(folder / "results"), verbose=0, callbacks=list(callbacks)),
+        **options,
+    )
+    return {result.config["each"]["seed"]: result for result in tuner.fit()}
+
+
+def of(trainable: Any) -> Any:
+    """A function of `config["each"]`."""
+
+    def call(config: dict[str, Any]) -> Any:
+        return trainable(config["each"])
+
+    return call
+
+
+def book(state: Path) -> Any:
+    """What the ledger's book says."""
+    return json.loads((next(state.glob("ecoshare-ledger-*")) / "book").read_text())
+
+
+def _processes_of(folder: Path) -> list[int]:
+    found = []
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit() and int(each.name) != os.getpid():
+            try:
+                said = (each / "cmdline").read_bytes() + (each / "environ").read_bytes()
+            except OSError:
+                continue
+            if str(folder).encode() in said:
+                found.append(int(each.name))
+    return found

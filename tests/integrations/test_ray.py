@@ -1,0 +1,235 @@
+"""Ray Tune's trials in turns, with Ray itself: on the processors, one lane for all."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+from ray.tune.schedulers import ResourceChangingScheduler
+
+from ecoshare.integrations.ray import share, water_filling
+from tests.integrations import trials
+from tests.integrations.cluster import WARNINGS, book, cluster, of, run
+
+pytestmark = [*WARNINGS, pytest.mark.timeout(300)]
+
+SMALL = "1 MiB"
+"""Said of each trial, so that all are let in at once."""
+
+
+@pytest.fixture(scope="module")
+def ledger() -> Iterator[Path]:
+    """Ray with four processors to give away, and where the ledger of its trials is."""
+    with cluster(4) as state:
+        yield state
+
+
+def members(state: Path) -> Any:
+    """Those who have a place in the processors' lane, by the book."""
+    return book(state)["devices"]["cpu"]["members"]
+
+
+@pytest.mark.slow
+def test_losses_are_those_without_sharing_and_turns_are_told(ledger: Path, tmp_path: Path) -> None:
+    space = [{"seed": seed} for seed in range(3)]
+    alone = run(of(trials.reports), space, tmp_path / "alone")
+    shared = run(share(of(trials.reports)), space, tmp_path / "shared")
+    for seed, result in shared.items():
+        assert result.error is None
+        assert result.metrics["loss"] == alone[seed].metrics["loss"]
+        assert result.metrics["training_iteration"] == 3
+        assert result.metrics["ecoshare/iterations"] == 60
+        assert result.metrics["ecoshare/held_s"] > 0.0
+        assert "ecoshare/held_s" not in alone[seed].metrics
+    queued_s = sorted(result.metrics["ecoshare/queued_s"] for result in shared.values())
+    assert queued_s[0] < queued_s[-1], "the first alone, and the others once it has been measured"
+    assert members(ledger) == {}
+    (needs,) = book(ledger)["kinds"].values()
+    assert needs["persistent_bytes"] > 50 << 20, "a process that has loaded torch"
+    assert needs["ephemeral_bytes"] > 0
+
+
+@pytest.mark.slow
+def test_no_two_have_the_turn_at_once(ledger: Path, tmp_path: Path) -> None:
+    space = [{"seed": seed, "logs": str(tmp_path), "each_s": 0.004, "iterations": 300} for seed in range(3)]
+    results = run(share(of(trials.reports), memory=SMALL), space, tmp_path)
+    assert all(result.metrics["ecoshare/iterations"] == 300 for result in results.values())
+    spans = sorted(
+        (began_s, ended_s, seed)
+        for seed in range(3)
+        for began_s, ended_s in json.loads((tmp_path / f"{seed}.json").read_text())
+    )
+    assert len(spans) == 900
+    for (_, ended_s, one), (began_s, _, other) in pairwise(spans):
+        assert one == other or began_s >= ended_s, f"{one} and {other} used the device at the same time"
+    changes = sum(one[2] != other[2] for one, other in pairwise(spans))
+    assert changes > 2, "they have taken turns, not gone one after the other"
+    assert sum(result.metrics["ecoshare/waited_s"] for result in results.values()) > 0.5
+
+
+class Slow(tune.Callback):  # type: ignore[misc]
+    """A Tune that takes long to process a result."""
+
+    def on_trial_result(self, *_args: Any, **_options: Any) -> None:
+        time.sleep(0.5)
+
+
+@pytest.mark.slow
+def test_nobody_has_the_turn_while_tune_looks_at_its_result(ledger: Path, tmp_path: Path) -> None:
+    space = [{"seed": seed, "logs": str(tmp_path), "each_s": 0.004} for seed in range(2)]
+    run(share(of(trials.reports), memory=SMALL), space, tmp_path, callbacks=[Slow()])
+    spans = [json.loads((tmp_path / f"{seed}.json").read_text()) for seed in range(2)]
+    inside = 0
+    for one, other in (spans, spans[::-1]):
+        for (_, left_s), (back_s, _) in ((one[19], one[20]), (one[39], one[40])):
+            inside += sum(left_s < began_s and ended_s < left_s + 0.5 < back_s for began_s, ended_s in other)
+    assert inside > 20, "the other has trained during a report"
+
+
+@pytest.mark.slow
+def test_trials_that_fail_keep_nobody_from_the_turn(ledger: Path, tmp_path: Path) -> None:
+    """They end inside an iteration, with the turn: one by an exception, one by SIGKILL."""
+    ends = ("", "raises", "killed", "")
+    space = [{"seed": seed, "each_s": 0.01, "ends": each} for seed, each in enumerate(ends)]
+    results = run(share(of(trials.reports), memory=SMALL), space, tmp_path)
+    assert "the trial has failed" in str(results[1].error)
+    assert results[2].error is not None
+    for seed in (0, 3):
+        assert results[seed].error is None
+        assert results[seed].metrics["training_iteration"] == 3
+
+
+@pytest.mark.slow
+def test_trials_for_which_there_is_no_memory_wait(ledger: Path, tmp_path: Path) -> None:
+    """The ledger, not Ray, says how many are in: here one at a time, though Ray starts all."""
+    space = [{"seed": seed, "logs": str(tmp_path), "each_s": 0.004} for seed in range(3)]
+    results = run(share(of(trials.reports), memory="3 GiB", budget="5 GiB"), space, tmp_path)
+    spans = [json.loads((tmp_path / f"{seed}.json").read_text()) for seed in range(3)]
+    spans.sort()
+    for one, other in pairwise(spans):
+        assert one[-1][1] <= other[0][0], "two of 3 GiB were inside 5 GiB at once"
+    assert sum(result.metrics["ecoshare/queued_s"] > 0.2 for result in results.values()) == 2
+
+
+def test_a_trial_that_needs_more_than_there_is_fails_with_the_reason(ledger: Path, tmp_path: Path) -> None:
+    (result,) = run(share(of(trials.reports), memory="900 TiB"), [{"seed": 0}], tmp_path).values()
+    assert "a trial needs 900 TiB of memory" in str(result.error)
+
+
+def generates(config: dict[str, Any]) -> Iterator[Any]:
+    """As `of`; a generator has to be one itself."""
+    yield from trials.yields(config["each"])
+
+
+def test_sharing_twice_is_a_mistake_and_no_wait_for_itself(ledger: Path, tmp_path: Path) -> None:
+    (result,) = run(share(share(of(trials.returns), memory=SMALL), memory=SMALL), [{"seed": 0}], tmp_path).values()
+    assert "share() was applied to it twice" in str(result.error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("trainable", "iterations", "reuse"), [(of(trials.returns), 20, False), (generates, 40, True)])
+def test_functions_may_return_or_yield_their_results(
+    ledger: Path, tmp_path: Path, trainable: Any, iterations: int, reuse: bool
+) -> None:
+    options = {"tune_config": tune.TuneConfig(reuse_actors=reuse, max_concurrent_trials=2)}
+    results = run(share(trainable, memory=SMALL), [{"seed": seed} for seed in range(4)], tmp_path, **options)
+    assert not any(result.error for result in results.values())
+    assert [result.metrics["ecoshare/iterations"] for result in results.values()] == [iterations] * 4
+
+
+@pytest.mark.slow
+def test_a_class_has_the_turn_in_its_steps(ledger: Path, tmp_path: Path) -> None:
+    """Also where Ray runs several trials in one process."""
+    found = {}
+    for name, trainable in (("alone", trials.Stepwise), ("shared", share(trials.Stepwise, memory=SMALL))):
+        found[name] = tune.Tuner(
+            trainable,
+            param_space={"seed": tune.grid_search([0, 1, 2, 3])},
+            tune_config=tune.TuneConfig(reuse_actors=name == "shared", max_concurrent_trials=2),
+            run_config=tune.RunConfig(storage_path=str(tmp_path / name), verbose=0),
+        ).fit()
+        assert not found[name].errors
+    losses = {name: {each.config["seed"]: each.metrics["loss"] for each in results} for name, results in found.items()}
+    assert losses["alone"] == losses["shared"]
+    assert {each.metrics["ecoshare/iterations"] for each in found["shared"]} == {40}
+    assert len({each.metrics["pid"] for each in found["shared"]}) < 4
+    assert members(ledger) == {}, "the places were given back"
+
+
+@pytest.mark.slow
+def test_devices_go_to_those_who_need_them_still(ledger: Path, tmp_path: Path) -> None:
+    """Four processors, a long trial and two short ones: the long one gets all of them once it is alone."""
+    space = [
+        {"seed": seed, "each_s": each_s, "results": results}
+        for seed, each_s, results in ((0, 0.4, 14), (1, 0.1, 6), (2, 0.1, 6))
+    ]
+    scheduler = ResourceChangingScheduler(
+        resources_allocation_function=water_filling(14, most=4, per_device=2, resource="CPU")
+    )
+    results = run(
+        tune.with_resources(of(trials.resumes), {"cpu": 1}),
+        space,
+        tmp_path,
+        tune_config=tune.TuneConfig(scheduler=scheduler, reuse_actors=False),
+    )
+    widths = {seed: list(result.metrics_dataframe["width"]) for seed, result in results.items()}
+    assert widths[0][0] == 1.0
+    assert widths[0][-1] == 4.0, "nobody else is left"
+    assert 0.5 in widths[1] + widths[2], "a short one shares a processor while the long one is there"
+    done = {seed: result.metrics["done_so_far"] for seed, result in results.items()}
+    assert done == {each["seed"]: each["results"] for each in space}, "whoever was paused went on where it was"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"memory": "2"}, ValueError, "memory: expected a size with its unit"),
+        ({"memory": 0}, ValueError, "memory=0: expected more than nothing"),
+        ({"memory": 1.5}, TypeError, "memory=1.5: expected a size such as '2 GiB'"),
+        ({"memory": ("1 GiB",)}, TypeError, "expected a size, or a pair"),
+        ({"budget": "lots"}, ValueError, "budget: expected a size"),
+        ({"memory": ("1 GiB", "2 GiB"), "budget": "2 GiB"}, ValueError, "no trial would ever run"),
+        ({"device": "tpu"}, ValueError, "device='tpu': expected 'cpu'"),
+    ],
+)
+def test_what_cannot_be_is_said_before_ray_starts(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as raised:
+        share(trials.reports, **arguments)
+    assert "\n" not in str(raised.value)
+
+
+def test_only_trainables_can_be_shared() -> None:
+    for wrong in (5, "train", dict):
+        with pytest.raises(TypeError, match=r"expects a function or a subclass of ray\.tune\.Trainable"):
+            share(wrong)
+
+
+@pytest.mark.parametrize("arguments", [{"results": 0}, {"results": 3, "most": 0}, {"results": 3, "devices": 0}])
+def test_water_filling_wants_positive_numbers(arguments: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="expected at least 1"):
+        water_filling(**arguments)
+    with pytest.raises(TypeError, match="expected a whole number"):
+        water_filling(2.5)  # type: ignore[arg-type]
+
+
+def test_without_ray_the_remedy_is_named() -> None:
+    code = "import sys; sys.modules['ray'] = None; import ecoshare.integrations.ray"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+    assert said.splitlines()[-1].startswith("ModuleNotFoundError: Ray Tune is not installed")
+    assert "pip install 'ecoshare[ray]'" in said.splitlines()[-1]
+
+
+def test_ray_loads_beside_what_zeus_requires() -> None:
+    """Ray 2.56 and later do not: they import amdsmi, and expect no KeyError from it."""
+    code = "import zeus.device.gpu; from zeus.device.gpu.amd import amdsmi_is_available as is_amd; is_amd(); import ray"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True)
