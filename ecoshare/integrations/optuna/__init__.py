@@ -30,12 +30,12 @@ from ecoshare.advise.advice import TUNING_LIMIT, Goal
 from ecoshare.core.events import JobExited, Outcome, SweepSpec
 from ecoshare.errors import EcoshareError, JobFailed, UsageError
 from ecoshare.hardware import devices
-from ecoshare.integrations.forkable import check_forkable
-from ecoshare.integrations.interrupts import Interrupts
-from ecoshare.integrations.optuna_study import Listener
-from ecoshare.integrations.optuna_trial import Objective
-from ecoshare.integrations.study_run import StudyRun, StudySweep
-from ecoshare.integrations.wire import Elsewhere, rebuilt
+from ecoshare.integrations.optuna.forkable import check_forkable
+from ecoshare.integrations.optuna.interrupts import Interrupts
+from ecoshare.integrations.optuna.run import StudyRun, StudySweep
+from ecoshare.integrations.optuna.study import Listener
+from ecoshare.integrations.optuna.trial import Objective
+from ecoshare.integrations.optuna.wire import Elsewhere, rebuilt
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.metric import Metric
 from ecoshare.jobs.quantities import parse_size_bytes

@@ -21,7 +21,7 @@ from optuna.distributions import BaseDistribution, json_to_distribution
 from optuna.trial import BaseTrial
 
 import ecoshare
-from ecoshare.integrations.wire import Channel, Elsewhere, described, rebuilt
+from ecoshare.integrations.optuna.wire import Channel, Elsewhere, described, rebuilt
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane.messages import PRUNED
 

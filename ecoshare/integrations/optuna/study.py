@@ -11,7 +11,7 @@ from typing import Any
 import optuna
 from optuna.distributions import distribution_to_json
 
-from ecoshare.integrations.wire import Channel, described
+from ecoshare.integrations.optuna.wire import Channel, described
 
 Outcome = dict[str, Any]
 """The last word of a trial's process: its `value`, that it was `pruned`, or that it has `failed`."""
