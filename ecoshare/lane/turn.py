@@ -175,8 +175,8 @@ class Turn:
             if self._swap is not None:  # before the word that lets another of its process go on
                 self._swap.out()
             table.grant(chosen)
-        table.wake(chosen)
         self._mark(Kind.TURN_ENDS, now_s)
+        table.wake(chosen)  # last: a thread of this process that wakes needs the interpreter that this one then leaves
         self._wait()
 
     def leave(self) -> None:

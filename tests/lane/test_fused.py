@@ -361,3 +361,25 @@ def test_the_states_of_all_generators_are_found() -> None:
     seeds.set(kept)
     assert drawn + draw(4) == expected
     random.seed(), numpy.random.seed(), torch.seed()
+
+
+def test_a_script_that_puts_a_function_of_its_own_into_a_library_may_do_so_in_each_trial(
+    lane: ServedLane, tmp_path: Path
+) -> None:
+    script = written(
+        tmp_path,
+        """
+        import torch
+        calls = []
+        before = torch.relu
+        def relu(x):
+            calls.append(1)
+            return before(x)
+        torch.relu = relu
+        print(torch.relu(torch.ones(1)).item(), len(calls))
+        """,
+    )
+    for number in range(3):
+        lane.start(f"patches-{number}", script)
+        assert lane.ended(f"patches-{number}").outcome == "completed", lane.printed(f"patches-{number}", "stderr")
+        assert lane.printed(f"patches-{number}") == b"1.0 1\n"

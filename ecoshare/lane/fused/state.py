@@ -198,12 +198,15 @@ class Process:
             logging.Logger.manager._clear_cache()  # type: ignore[attr-defined]
 
     def clear(self, state: ProcessState) -> None:
-        """Let go of what the script of the job here has made, which may still print while it goes."""
+        """Let go of what the script of the job here has made, which may still print while it goes.
+
+        Not by force: where it has put a function of its own into a library, other jobs call it.
+        """
         self._own(state)
         sys.last_type = sys.last_value = sys.last_traceback = None
-        main = sys.modules["__main__"]
-        if main is not self.first.modules["__main__"]:
-            main.__dict__.clear()
+        for name in state.modules:
+            del sys.modules[name]
+        state.modules.clear()
         gc.collect()
 
     def end(self, state: ProcessState) -> None:
