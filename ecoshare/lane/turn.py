@@ -65,6 +65,10 @@ class Swap(Protocol):
         """The turn is here."""
         ...
 
+    def before_wake(self, slot: int | None) -> None:
+        """The job of that slot is about to be woken."""
+        ...
+
     def processor_s(self) -> float:
         """Processor time of its turns so far."""
         ...
@@ -176,6 +180,8 @@ class Turn:
                 self._swap.out()
             table.grant(chosen)
         self._mark(Kind.TURN_ENDS, now_s)
+        if self._swap is not None:
+            self._swap.before_wake(chosen)
         table.wake(chosen)  # last: a thread of this process that wakes needs the interpreter that this one then leaves
         self._wait()
 

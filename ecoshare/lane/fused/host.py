@@ -13,7 +13,9 @@ one thread at a time runs Python, and what scripts expect of a process of their 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
+import os
 import random
 import socket
 import sys
@@ -38,6 +40,8 @@ from ecoshare.lane.turn import Leaving
 _LOOK_S = 0.05
 """Between two looks at what a job has of memory."""
 
+_getcpu = ctypes.CDLL(None).sched_getcpu
+
 _TERMINATED = 143
 """Exit code of one that was asked to end: as of a process that SIGTERM ends."""
 
@@ -52,6 +56,7 @@ class Host:
         self._sending = threading.Lock()
         self._tables: dict[str, LaneTable] = {}
         self._trials: dict[int, Trial] = {}  # by thread
+        self._places: dict[tuple[str, int], Trial] = {}  # by table and slot
         self.process = Process()
         self.growth = Growth()
         self.exits = Exits(self._here)
@@ -84,19 +89,24 @@ class Host:
 
     def _run(self, trial: Trial) -> None:
         here = threading.get_ident()
-        self._trials[here] = trial
+        trial.thread = threading.get_native_id()
+        self._trials[here] = self._places[trial.place] = trial
         try:
             left = trial.run()
         except BaseException:  # of ours: the supervisor mends what a dead process leaves, and none that stands still
             traceback.print_exc(file=sys.__stderr__)
             _exit(70)
-        del self._trials[here]
+        del self._trials[here], self._places[trial.place]
         self.say(left)
 
     def say(self, message: messages.Message) -> None:
         """Tell the supervisor."""
         with self._sending, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._channel.sendall(messages.encode(message))
+
+    def at(self, table: str, slot: int | None) -> Trial | None:
+        """The trial in a slot of a table, if it is one of this process."""
+        return None if slot is None else self._places.get((table, slot))
 
     def _here(self) -> Trial | None:
         return self._trials.get(threading.get_ident())
@@ -108,15 +118,23 @@ class Host:
 
 
 class Trial:
-    """A job in its thread, which puts its state aside when the turn goes (`turn.Swap`)."""
+    """A job in its thread, which puts its state aside when the turn goes (`turn.Swap`).
+
+    Attributes:
+        place: Its lane's table and its slot there.
+        thread: As the kernel numbers it.
+    """
 
     def __init__(self, host: Host, launch: Launch, tables: Mapping[str, LaneTable], state: ProcessState) -> None:
         self._host, self._launch, self._state = host, launch, state
         self._job = runner.Job(launch, tables, self)
+        self.place = launch.tables[0][0], launch.tables[0][1]
         self._moved_out = ""
         self._is_leaving = self._unfit = False
         self._spent_s = self._since_s = 0.0
         self._looked_s = 0.0
+        self.thread = 0
+        self._processors: set[int] = set()  # where it may run, while it is to wake up on one of them
         host.growth.enter(self)
 
     def run(self) -> Left:
@@ -171,8 +189,27 @@ class Trial:
         self._host.growth.look(self)
         self._host.process.read(self._state)
 
+    def before_wake(self, slot: int | None) -> None:
+        """Have the next thread wake up on this processor, which this one is about to leave.
+
+        It would be woken on another one, which sleeps and knows nothing of the process: that takes 90 us more (tried).
+        """
+        other = self._host.at(self.place[0], slot)
+        if other is not None:
+            other.wake_here()
+
+    def wake_here(self) -> None:
+        """Wake up on the processor that the caller has."""
+        with contextlib.suppress(OSError):  # it may not have it
+            self._processors = os.sched_getaffinity(self.thread)
+            os.sched_setaffinity(self.thread, (_getcpu(),))
+
     def back(self) -> None:
         """The turn is here."""
+        if self._processors:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, self._processors)
+            self._processors = set()
         self._since_s = time.process_time()
         self._host.process.write(self._state)
         self._job.go_on()
