@@ -17,6 +17,7 @@ Then the checks, as far as the nine minutes go; `--only mix` and `--only checks`
 * a job that runs out of memory beside a healthy one;
 * profiles: P, T and context against the allocator and nvidia-smi, joules an iteration over three windows, idle power,
   and what is attributed to two jobs side by side against what they take alone (gpu_profiles.py);
+* the memory of eight trials in one process (a fused lane) and in eight, and whether fused examples lose the same;
 * which knobs the board offers, read and not set.
 
 `--device cpu` runs the mix on the processors, small and without joules, to try out everything but the GPU.
@@ -38,9 +39,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import bench_fused
 import gpu_profiles
 import mix_figures
 from benchmarking import ROOT, Figure, main, say
+from tests.lane.serving import ServedLane
 
 LIMIT_S = 520.0
 """For everything but torch's own start and the end: nine minutes are 540 s."""
@@ -183,6 +186,7 @@ def checks(clock: Clock) -> list[Figure]:
         folder = Path(name)
         printed: dict[str, bytes] = {}
         figures += clock.take("same losses alone and shared", lambda: _losses(folder, printed))
+        figures += clock.take("fused lanes", lambda: bench_fused.memory("cuda") + _fused(folder, printed))
         figures += clock.take("two lanes without MPS", lambda: _without_mps(folder))
         if "vae" in printed:
             figures += clock.take("out of memory", lambda: _out_of_memory(folder, printed))
@@ -219,6 +223,24 @@ def _losses(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
         handed = sum(job["handovers"] or 0 for job in summary["jobs"])
         figures.append(Figure(f"hand-overs, {way}", handed, ""))
     return figures
+
+
+def _fused(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
+    """Examples, two copies of each at once as threads of one process, against what they print alone."""
+    same = []
+    for job in examples():
+        place = folder / "fused" / job["name"]
+        place.mkdir(parents=True)
+        lane = ServedLane(place)
+        try:
+            for copy in ("one", "two"):
+                lane.start(copy, Path(job["script"]), *job["args"], device="cuda")
+            ends = [lane.ended(copy) for copy in ("one", "two")]
+            alike = all(lane.printed(copy) == printed.get(job["name"]) for copy in ("one", "two"))
+            same += [job["name"]] if alike and all(end.outcome == "completed" for end in ends) else []
+        finally:
+            lane.close()
+    return [Figure("same losses, two in one process", len(same), f"of {len(printed)}", note=", ".join(same))]
 
 
 def _knobs() -> list[Figure]:

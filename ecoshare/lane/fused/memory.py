@@ -18,12 +18,13 @@ _MOST_LEFT_SHARE, _MOST_LEFT_BYTES = 0.25, 256 << 20
 
 
 class Growth:
-    """The process's memory: its resident set, or on CUDA what its allocator has."""
+    """The process's memory: its resident set; from the first use of CUDA on, what tensors there have."""
 
     def __init__(self) -> None:
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._common_bytes = self._now_bytes = self._bytes()
         self._jobs: dict[object, _Job] = {}
+        self._on_device = False
         self._left_bytes = 0
         self._ended = 0
 
@@ -33,6 +34,11 @@ class Growth:
 
     def look(self, job: object) -> None:
         """The job that runs has, beside what it had, what the process has grown since the last look."""
+        if not self._on_device and _uses_device():
+            self._on_device = True
+            self._common_bytes = self._left_bytes = self._now_bytes = 0
+            for each in self._jobs.values():
+                each.has_bytes = each.peak_bytes = 0
         here, now_bytes = self._jobs[job], self._bytes()
         here.has_bytes += now_bytes - self._now_bytes
         here.peak_bytes = max(here.peak_bytes, here.has_bytes)
@@ -63,9 +69,8 @@ class Growth:
         """A job is over, and has its turn for the last time: let the process give back what it has freed."""
         self.look(job)
         if self._jobs[job].has_bytes > _WORTH_TRIMMING_BYTES:
-            torch = sys.modules["torch"]
-            if torch.cuda.is_initialized():
-                torch.cuda.empty_cache()
+            if self._on_device:
+                sys.modules["torch"].cuda.empty_cache()
             ctypes.CDLL(None).malloc_trim(0)
             self.look(job)
 
@@ -80,10 +85,13 @@ class Growth:
         return self._left_bytes > max(_MOST_LEFT_BYTES, int(_MOST_LEFT_SHARE * self._common_bytes))
 
     def _bytes(self) -> int:
-        torch = sys.modules["torch"]
-        if torch.cuda.is_initialized():
-            return int(torch.cuda.memory_allocated())
+        if self._on_device:
+            return int(sys.modules["torch"].cuda.memory_allocated())
         return int(os.pread(self._statm, 100, 0).split()[1]) * _PAGE_BYTES
+
+
+def _uses_device() -> bool:
+    return bool(sys.modules["torch"].cuda.is_initialized())
 
 
 class _Job:
