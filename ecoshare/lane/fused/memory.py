@@ -22,9 +22,9 @@ class Growth:
 
     def __init__(self) -> None:
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._on_device = False
         self._common_bytes = self._now_bytes = self._bytes()
         self._jobs: dict[object, _Job] = {}
-        self._on_device = False
         self._left_bytes = 0
         self._ended = 0
 
