@@ -20,9 +20,7 @@ def again(job: Job, outcome: Outcome, largest_bytes: int, packs: bool) -> bool:
     """
     if outcome is Outcome.STOPPED:
         return job.again
-    if outcome is Outcome.MOVED_OUT:
-        return True
-    if outcome is Outcome.LOST:
+    if outcome in (Outcome.LOST, Outcome.MOVED_OUT):
         job.losses += 1
         return job.losses <= MOST_LOSSES
     if outcome is Outcome.OUT_OF_MEMORY and not job.whole_lane and job.demand.peak_bytes < largest_bytes:
