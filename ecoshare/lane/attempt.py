@@ -46,6 +46,7 @@ class Attempt:
         places: One in each lane of a gang; else where the job is, and where it was asked to go on.
         verdict: Outcome and reason, where the supervisor itself decided that the job must end.
         deadlines: What to send next if the job is still there: (when, signal).
+        killed: Its process was killed on its account.
         peak_bytes: Largest memory seen.
     """
 
@@ -57,6 +58,7 @@ class Attempt:
     terminated: bool = False
     verdict: tuple[str, str] | None = None
     deadlines: tuple[tuple[float, signal.Signals], ...] = ()
+    killed: bool = False
     peak_bytes: int = 0
 
     @property
@@ -78,12 +80,15 @@ class Attempt:
         """Carry out a `Stop`: at the next boundary with SIGTERM and a grace after it, or at once."""
         self.stop = stop
         if stop.at_once:  # and whoever shares its process begins again
-            processes.kill_group(self.pid, self.mps)
+            self._send(signal.SIGKILL)
             return
         for place in self.places:  # where it is first: under its lock the job either sees it, or has gone on before
             place.table.stop(place.slot, place.owner)
+        self._give_grace(stop.grace_s)
+
+    def _give_grace(self, grace_s: float) -> None:
         now_s = time.monotonic()
-        self.deadlines = ((now_s + stop.grace_s, signal.SIGTERM), (now_s + 2 * stop.grace_s, signal.SIGKILL))
+        self.deadlines = ((now_s + grace_s, signal.SIGTERM), (now_s + 2 * grace_s, signal.SIGKILL))
 
     def go_on(self, table: LaneTable, move: Move) -> None:
         """Ask the job to go on in a slot of another lane, unless it is to end."""
@@ -104,6 +109,8 @@ class Attempt:
 
     def watch(self, now_s: float) -> None:
         """Look at the job's memory and progress; end it where it is past a limit."""
+        if self.launch.fused and self.stop is not None and self.slot.seat != Seat.HOLDING:
+            self._give_grace(self.stop.grace_s)  # it can only end with its turn, and does so as soon as it has it
         while self.deadlines and self.deadlines[0][0] <= now_s:
             (_, number), *rest = self.deadlines
             self.deadlines = tuple(rest)
@@ -111,6 +118,8 @@ class Attempt:
         if self.verdict is None:
             self.verdict = self._over_memory() or self._hanging(now_s)
             if self.verdict is not None:
+                if self.launch.fused:  # if it comes to a boundary yet, the others of its process need not suffer
+                    self.place.table.stop(self.place.slot, self.place.owner)
                 self.deadlines = (
                     (now_s, signal.SIGTERM),
                     (now_s + _SIGTERM_TO_SIGKILL_S, signal.SIGKILL),
@@ -121,6 +130,7 @@ class Attempt:
 
     def _send(self, number: signal.Signals) -> None:
         if number is signal.SIGKILL:
+            self.killed = True
             processes.kill_group(self.pid, self.mps)
         elif self.slot.stop != 2 and not self.launch.fused:  # else it has sent itself the signal at a boundary
             self.terminated = True
@@ -174,9 +184,20 @@ class Attempt:
     def left(self, left: Left) -> Ended:
         """What to record of one whose process goes on."""
         outcome, reason = self._outcome(left.exit_code)
-        if left.moved_out:
+        if self.stop is None and left.moved_out:
             outcome, reason = "moved out", f"needs a process of its own: {left.moved_out}"
-        return self._record(outcome, reason, left.exit_code, {"peak_bytes": left.peak_bytes})
+        return self._record(*self._believed(outcome, reason), left.exit_code, {"peak_bytes": left.peak_bytes})
+
+    def not_started(self, error: str) -> Ended:
+        """What to record of one that a shared process cannot start."""
+        return self._record(*self._believed("failed", error), None, {})
+
+    @staticmethod
+    def _believed(outcome: str, reason: str) -> tuple[str, str]:
+        """A failure in a shared process may be due to the others in it: it counts when it repeats alone."""
+        if outcome in ("failed", "crashed", "out of memory"):
+            return "moved out", f"tried again in a process of its own: {reason}"
+        return outcome, reason
 
     def died_in(self, status: int, culprit: Attempt | None) -> Ended:
         """What to record of one whose process has died.
@@ -186,7 +207,7 @@ class Attempt:
         """
         exit_code = os.waitstatus_to_exitcode(status)
         if culprit is self:
-            return self._record(*self._outcome(exit_code), exit_code, {})
+            return self._record(*self._believed(*self._outcome(exit_code)), exit_code, {})
         if self.stop is not None:
             return self._record("pruned" if self.stop.pruned else "stopped", self.stop.reason, None, {})
         why = f"of {culprit.launch.job}" if culprit is not None else _how(exit_code)
@@ -209,7 +230,7 @@ class Attempt:
         said = records.last_line(Path(self.launch.folder, "stderr.log"))
         # What ended before it was killed has ended by itself.
         killed = exit_code == -signal.SIGKILL
-        if self.verdict is not None and (killed or self.terminated):
+        if self.verdict is not None and (killed or self.terminated or (self.launch.fused and slot.stop == 2)):
             return self.verdict
         if self.stop is not None and (killed or self.terminated or slot.stop == 2):
             return "pruned" if self.stop.pruned else "stopped", self.stop.reason

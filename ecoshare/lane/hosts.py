@@ -71,7 +71,7 @@ class Host:
     def culprit(self) -> Attempt | None:
         """Who it died of: one that was killed on purpose, else the one whose turn it was; None for nobody."""
         for attempt in self.attempts:
-            if attempt.verdict is not None or (attempt.stop is not None and attempt.stop.at_once):
+            if attempt.killed:
                 return attempt
         for attempt in self.attempts:
             if attempt.place.table.header.holder == attempt.place.slot:

@@ -102,8 +102,9 @@ def kill_group(leader: int, mps: str | None = None, reaped: bool = False) -> Non
     """
     if mps is not None:
         _terminate_mps_client(leader, mps)
-    if not reaped:
-        os.kill(leader, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        if not reaped:
+            os.kill(leader, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError, PermissionError):  # no group; a set-user-id member
         os.killpg(leader, signal.SIGKILL)
 

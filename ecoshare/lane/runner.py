@@ -132,7 +132,9 @@ class Job:
         self._hooks = Hooks(self, accelerator=cuda, stays=self._swap is not None)
         self._hooks.install()
         ecoshare._declare = self._hooks.declare
-        if cuda:
+        if cuda and self._swap is not None:
+            self._limit_cuda()
+        elif cuda:
             torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
 
     def out_of_memory(self) -> None:
@@ -157,9 +159,12 @@ class Job:
 
     def _begin_cuda(self) -> None:
         """The script has initialised CUDA: its first device work comes next."""
+        self.take()
+        self._limit_cuda()
+
+    def _limit_cuda(self) -> None:
         import torch
 
-        self.take()
         total_bytes = torch.cuda.get_device_properties(0).total_memory
         with contextlib.suppress(RuntimeError):  # an allocator that was plugged in has no such limit
             most_bytes = self._launch.lane_bytes if self._launch.fused else self._launch.cap_bytes

@@ -211,8 +211,8 @@ class Supervisor:
             return False
         for message in heard:
             if isinstance(message, NotLaunched):
-                self.attempts.remove(host.take_out(message.command))
-                self._send(message)
+                attempt = host.take_out(message.command)
+                self._end(attempt, attempt.not_started(message.error))
             elif isinstance(message, Left):
                 attempt = host.take_out(message.command)
                 if message.unfit:
@@ -232,6 +232,8 @@ class Supervisor:
         self._selector.unregister(host.pidfd)
         self.hosts.remove(host)
         culprit = host.culprit()
+        if culprit is None and host.attempts:  # before any of them had its turn, or between two
+            self.unfit[host.place[0]] = "its shared process died by itself"
         for attempt in host.attempts:
             self._end(attempt, attempt.died_in(status, culprit))
         host.close()

@@ -66,7 +66,7 @@ class Swap(Protocol):
         ...
 
     def before_wake(self, slot: int | None) -> None:
-        """The job of that slot is about to be woken."""
+        """The job of that slot is about to be granted the turn, and woken."""
         ...
 
     def processor_s(self) -> float:
@@ -178,10 +178,9 @@ class Turn:
                 self._learn_loss()
             if self._swap is not None:  # before the word that lets another of its process go on
                 self._swap.out()
+                self._swap.before_wake(chosen)
             table.grant(chosen)
         self._mark(Kind.TURN_ENDS, now_s)
-        if self._swap is not None:
-            self._swap.before_wake(chosen)
         table.wake(chosen)  # last: a thread of this process that wakes needs the interpreter that this one then leaves
         self._wait()
 

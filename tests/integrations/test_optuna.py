@@ -411,6 +411,7 @@ def objective(trial):
         time.sleep(100)
     return trial.suggest_float("x", 0, 1)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts a test suite in the background ignores it
 steps = int(sys.argv[1])
 study = optuna.create_study(storage="sqlite:///study.db", study_name="s", load_if_exists=True)
 if "handler" in sys.argv:

@@ -84,13 +84,13 @@ class ServedLane:
         self._channel.sendall(messages.encode(launch))
         return launch
 
-    def stop(self, job: str, at_once: bool = False, grace_s: float = 5.0) -> None:
+    def stop(self, job: str, at_once: bool = False, grace_s: float = 5.0, pruned: bool = False) -> None:
         """Ask a job to end."""
-        self._channel.sendall(messages.encode(Stop(job, 1, at_once, "asked to", grace_s)))
+        self._channel.sendall(messages.encode(Stop(job, 1, at_once, "asked to", grace_s, pruned)))
 
-    def ended(self, job: str) -> Ended:
+    def ended(self, job: str, attempt: int = 1) -> Ended:
         """Wait for the end of a job."""
-        return self._until(lambda each: isinstance(each, Ended) and each.job == job)
+        return self._until(lambda each: isinstance(each, Ended) and (each.job, each.attempt) == (job, attempt))
 
     def pid(self, launch: Launch) -> int:
         """Wait for the start of a job; its process."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import atexit
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
+
+from ecoshare.lane.turn import Leaving
 
 _Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
@@ -32,8 +35,10 @@ class Exits:
             function, args, arguments = calls.pop()
             try:
                 function(*args, **arguments)
-            except Exception:
-                sys.excepthook(*sys.exc_info())
+            except Leaving:
+                raise
+            except BaseException:
+                traceback.print_exc(file=sys.__stderr__)
             calls += self._calls.pop(job, [])
 
     def forget(self, job: object) -> None:

@@ -27,6 +27,8 @@ from os import _exit
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ecoshare.lane import hooks, messages, runner
 from ecoshare.lane.files import open_outputs
 from ecoshare.lane.fused.exits import Exits
@@ -75,17 +77,24 @@ class Host:
 
     def _start(self, launch: Launch) -> None:
         try:
+            if launch.device == "cuda" and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+                self._use_cuda(launch)
             for path, _ in launch.tables:
                 if (
                     path not in self._tables
                 ):  # one for all threads: a lock on a file is the process's, its own a thread's
                     self._tables[path] = LaneTable(path)
             handles = open_outputs(Path(launch.folder), launch.attempt)
-        except (OSError, ValueError) as error:
+            trial = Trial(self, launch, self._tables, self.process.new(handles))
+            threading.Thread(target=self._run, args=(trial,), name="MainThread", daemon=True).start()
+        except Exception as error:
             self.say(NotLaunched(launch.command, str(error)))
-            return
-        trial = Trial(self, launch, self._tables, self.process.new(handles))
-        threading.Thread(target=self._run, args=(trial,), name=launch.job, daemon=True).start()
+
+    def _use_cuda(self, launch: Launch) -> None:
+        """Before any job: seeds that are set earlier would be kept for the process, whoever's they are."""
+        os.environ.update({name: value for name, value in launch.env.items() if name.startswith("CUDA") and value})
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        self.process = Process()
 
     def _run(self, trial: Trial) -> None:
         here = threading.get_ident()
@@ -151,15 +160,20 @@ class Trial:
 
     def _script(self) -> int:
         """Run the script; its exit code."""
-        self._job.hear()
-        runner.dress(self._launch)
-        runner.reseed()
-        random.seed()
-        self._job.watch_torch()
         try:
+            self._job.hear()
+            runner.dress(self._launch)
+            runner.reseed()
+            random.seed()
+            self._job.watch_torch()
             runner.execute(self._launch, self._job)
         except SystemExit as end:
             return _exit_code(end.code)
+        except Leaving:
+            raise
+        except BaseException:  # of its own `sys.excepthook`, say
+            traceback.print_exc(file=sys.__stderr__)
+            return 1
         return 0
 
     def _close(self, code: int) -> int:
@@ -172,10 +186,10 @@ class Trial:
             code = _TERMINATED
         self._host.exits.forget(self)
         self._host.process.clear(self._state)
-        for stream in (sys.stdout, sys.stderr):
+        for stream in (sys.stdout, sys.stderr, *self._state.streams):
             try:
                 stream.flush()
-            except (OSError, ValueError, AttributeError):  # a full disk; closed, or set to None, by the script
+            except Exception:  # a full disk; closed, or made something else, by the script
                 code = code or 120
         self._host.process.end(self._state)
         self._host.growth.settle(self)
@@ -201,7 +215,7 @@ class Trial:
     def wake_here(self) -> None:
         """Wake up on the processor that the caller has."""
         with contextlib.suppress(OSError):  # it may not have it
-            self._processors = os.sched_getaffinity(self.thread)
+            self._processors = self._processors or os.sched_getaffinity(self.thread)
             os.sched_setaffinity(self.thread, (_getcpu(),))
 
     def back(self) -> None:
@@ -222,6 +236,10 @@ class Trial:
         """Between two iterations: look whether it may stay."""
         if self._is_leaving:  # the script has caught the exception
             raise Leaving
+        try:
+            os.getcwd()  # noqa: PTH109
+        except OSError:
+            self.move_out("its working folder is gone")
         now_s = time.monotonic()
         if now_s - self._looked_s > _LOOK_S:
             self._looked_s = now_s
@@ -257,6 +275,6 @@ def _exit_code(status: Any) -> int:
         return 0
     if isinstance(status, int):
         return status & 0xFF
-    with contextlib.suppress(OSError, ValueError, AttributeError):
+    with contextlib.suppress(Exception):
         print(status, file=sys.stderr)
     return 1

@@ -9,12 +9,16 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _GIB = 1 << 30
 _WORTH_TRIMMING_BYTES = 32 << 20
 _MOST_LEFT_SHARE, _MOST_LEFT_BYTES = 0.25, 256 << 20
 """Left behind by jobs that are over, of what the process began with, whichever is more: then it takes no more jobs."""
+
+
+_MOST_HANDLES, _HANDLES_OF_A_JOB = 64, 16
 
 
 class Growth:
@@ -27,6 +31,7 @@ class Growth:
         self._jobs: dict[object, _Job] = {}
         self._left_bytes = 0
         self._ended = 0
+        self._handles = _handles()
 
     def enter(self, job: object) -> None:
         """A job comes, which has nothing yet."""
@@ -56,7 +61,7 @@ class Growth:
         if self._common_bytes + here.has_bytes > cap_bytes:
             has, cap = (self._common_bytes + here.has_bytes) / _GIB, cap_bytes / _GIB
             return f"it has grown past its profile: {has:.2f} GiB of memory, more than its cap of {cap:.2f} GiB"
-        if self._now_bytes > lane_bytes and here is max(self._jobs.values(), key=lambda each: each.has_bytes):
+        if self._now_bytes > lane_bytes and here is max([*self._jobs.values()], key=lambda each: each.has_bytes):
             total, lane = self._now_bytes / _GIB, lane_bytes / _GIB
             return f"it is the largest of a lane that has {total:.2f} GiB of memory and may have {lane:.2f} GiB"
         return ""
@@ -75,19 +80,25 @@ class Growth:
             self.look(job)
 
     def leave(self, job: object) -> bool:
-        """A job has gone; whether so much is left behind that no other should come."""
+        """A job has gone; whether so much is left behind, of memory or of open files, that no other should come."""
         left_bytes = self._jobs.pop(job).has_bytes
         if not self._ended:  # the first one has loaded what all will use
             self._common_bytes += max(0, left_bytes)
         else:
             self._left_bytes += left_bytes
         self._ended += 1
+        if _handles() - self._handles > _MOST_HANDLES + _HANDLES_OF_A_JOB * len(self._jobs):
+            return True
         return self._left_bytes > max(_MOST_LEFT_BYTES, int(_MOST_LEFT_SHARE * self._common_bytes))
 
     def _bytes(self) -> int:
         if self._on_device:
             return int(sys.modules["torch"].cuda.memory_allocated())
         return int(os.pread(self._statm, 100, 0).split()[1]) * _PAGE_BYTES
+
+
+def _handles() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def _uses_device() -> bool:

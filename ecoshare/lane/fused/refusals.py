@@ -5,11 +5,13 @@ from __future__ import annotations
 import _thread
 import functools
 import locale
+import multiprocessing
 import multiprocessing.process
 import os
 import resource
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +31,9 @@ _REFUSED: tuple[tuple[Any, str, str], ...] = (
     (os, "umask", "sets the umask"),
     (numpy.random, "set_bit_generator", "gives numpy another generator"),
     (os, "_exit", "ends its process at once"),
+    *((os, name, "becomes another program") for name in ("execv", "execve")),
+    (multiprocessing, "set_start_method", "says how processes start"),
+    (time, "tzset", "sets the time zone"),
     (resource, "setrlimit", "sets limits of its process"),
 )
 """Owner, name, and what a script that calls it does."""
@@ -44,12 +49,26 @@ def refuse(move_out: Callable[[str], None]) -> None:
         if hasattr(owner, name):
             setattr(owner, name, _refusing(getattr(owner, name), what, move_out))
     locale.setlocale = _unless_only_asked(locale.setlocale, move_out)
+    os.close = _but_for_streams(os.close, 0, move_out)
+    os.dup2 = _but_for_streams(os.dup2, 1, move_out)
 
 
 def _refusing(function: Callable[..., Any], what: str, move_out: Callable[[str], None]) -> Callable[..., Any]:
     @functools.wraps(function)
     def refusing(*args: Any, **arguments: Any) -> Any:
         move_out(what)
+        return function(*args, **arguments)
+
+    return refusing
+
+
+def _but_for_streams(function: Callable[..., Any], place: int, move_out: Callable[[str], None]) -> Callable[..., Any]:
+    """The standard streams are to stay what they are; the argument at `place` says which descriptor is meant."""
+
+    @functools.wraps(function)
+    def refusing(*args: Any, **arguments: Any) -> Any:
+        if len(args) > place and args[place] in (0, 1, 2):
+            move_out("gives its standard streams away")
         return function(*args, **arguments)
 
     return refusing

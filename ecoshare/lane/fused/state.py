@@ -14,6 +14,7 @@ Not kept apart: what libraries keep in modules of their own (`site-packages`), t
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
 import gc
@@ -22,17 +23,21 @@ import logging
 import os
 import sys
 import sysconfig
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from operator import attrgetter
+from os import dup2
 from types import ModuleType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch.nn.modules import module as torch_modules
+from torch.nn.utils import parametrize
 from torch.optim import optimizer as torch_optimizer
 
 import ecoshare
@@ -49,12 +54,17 @@ _HOOKS: tuple[tuple[Any, str], ...] = tuple(
 _ATTRIBUTES: tuple[tuple[Any, str], ...] = (
     *((sys, name) for name in ("argv", "path", "stdin", "stdout", "stderr", "__stdout__", "__stderr__")),
     *((sys, name) for name in ("excepthook", "displayhook", "unraisablehook")),
+    *((builtins, name) for name in ("print", "open", "input")),
     (threading, "excepthook"),
-    (warnings, "filters"),
-    (warnings, "showwarning"),
+    (tempfile, "tempdir"),
+    *((warnings, name) for name in ("filters", "showwarning", "_showwarnmsg_impl", "defaultaction", "onceregistry")),
     *((logging.root, name) for name in ("handlers", "filters", "level")),
     *((logging.Logger.manager, name) for name in ("loggerDict", "disable")),
-    *((logging, name) for name in ("raiseExceptions", "lastResort")),
+    *((logging, name) for name in ("raiseExceptions", "lastResort", "_handlers", "_handlerList")),
+    *((logging, name) for name in ("_warnings_showwarning", "_logRecordFactory", "_loggerClass")),
+    *((parametrize, name) for name in ("_cache_enabled", "_cache")),
+    (torch._tensor_str, "PRINT_OPTS"),
+    (torch_modules, "_global_is_full_backward_hook"),
     (ecoshare, "_declare"),
     (ecoshare, "_report"),
     *_HOOKS,
@@ -68,7 +78,12 @@ _GETTERS = tuple(
     )
 )
 
-_LISTS = (sys, "path"), (warnings, "filters"), (logging.root, "handlers"), (logging.root, "filters")
+_COPIED = (
+    *((sys, "path"), (warnings, "filters"), (warnings, "onceregistry"), (logging.root, "handlers")),
+    *((logging.root, "filters"), (logging, "_handlerList"), (logging.Logger.manager, "loggerDict")),
+    *((parametrize, "_cache"), (torch._tensor_str, "PRINT_OPTS"), *_HOOKS),
+)
+"""What a job has a copy of, since it is changed in place."""
 
 _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     (os.getcwd, os.chdir),
@@ -78,16 +93,31 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     (torch.get_num_threads, torch.set_num_threads),
     (torch.get_default_dtype, torch.set_default_dtype),
     (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+    (
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda on: torch.set_anomaly_enabled(*on),
+    ),
     (
         lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
         lambda on: torch.use_deterministic_algorithms(on[0], warn_only=on[1]),
     ),
-    (torch._C._get_cudnn_benchmark, torch._C._set_cudnn_benchmark),
-    (torch._C._get_cudnn_deterministic, torch._C._set_cudnn_deterministic),
-    (torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled),
-    (torch._C._get_cudnn_allow_tf32, torch._C._set_cudnn_allow_tf32),
-    (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
+    *(
+        (getattr(torch._C, get), getattr(torch._C, set_))
+        for get, set_ in (
+            ("_get_cudnn_benchmark", "_set_cudnn_benchmark"),
+            ("_get_cudnn_deterministic", "_set_cudnn_deterministic"),
+            ("_get_cudnn_enabled", "_set_cudnn_enabled"),
+            ("_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"),
+            ("_get_mkldnn_enabled", "_set_mkldnn_enabled"),
+            ("_get_mkldnn_deterministic", "_set_mkldnn_deterministic"),
+            ("_get_deterministic_fill_uninitialized_memory", "_set_deterministic_fill_uninitialized_memory"),
+            ("_get_flash_sdp_enabled", "_set_sdp_use_flash"),
+            ("_get_mem_efficient_sdp_enabled", "_set_sdp_use_mem_efficient"),
+            ("_get_math_sdp_enabled", "_set_sdp_use_math"),
+            ("_get_cudnn_sdp_enabled", "_set_sdp_use_cudnn"),
+        )
+        if hasattr(torch._C, get) and hasattr(torch._C, set_)  # not all of them in each torch
+    ),
 )
 
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
@@ -101,7 +131,8 @@ class ProcessState:
         settings: None before its first turn, in which it begins with the process's own.
         modules: By name, those that are this job's alone: its script as `__main__`, and what it has imported from
             elsewhere than the libraries.
-        handles: What file descriptors 1 and 2 are for it; None for what the process began with.
+        handles: What file descriptors 1 and 2 are for it.
+        streams: Its standard output and errors, whatever it has made of those names.
     """
 
     attributes: list[Any]
@@ -110,6 +141,7 @@ class ProcessState:
     seeds: list[Any]
     modules: dict[str, ModuleType]
     handles: tuple[int, int]
+    streams: tuple[Any, ...] = ()
 
 
 @dataclass(slots=True)
@@ -142,16 +174,24 @@ class Process:
     def new(self, handles: tuple[int, int]) -> ProcessState:
         """The state that a job begins with, which prints to these file descriptors."""
         attributes = dict(zip(_ATTRIBUTES, self.first.attributes, strict=True))
-        loggers = logging.Logger.manager, "loggerDict"
-        for key in (*_LISTS, *_HOOKS, loggers):
+        streams: list[Any] = []
+        for key in _COPIED:
             attributes[key] = copy(attributes[key])
+        attributes[logging, "_handlers"] = WeakValueDictionary(attributes[logging, "_handlers"])
+        attributes[sys, "stdin"] = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
         for number, name in ((1, "stdout"), (2, "stderr")):
             first = attributes[sys, name]
-            file = io.BufferedWriter(io.FileIO(number, "w", closefd=False))
-            stream = io.TextIOWrapper(
-                file, encoding=first.encoding, errors=first.errors, line_buffering=first.line_buffering
+            raw: Any = io.FileIO(number, "w", closefd=False)
+            raw.name = f"<{name}>"
+            stream: Any = io.TextIOWrapper(
+                io.BufferedWriter(raw),
+                encoding=first.encoding,
+                errors=first.errors,
+                line_buffering=first.line_buffering,
             )
+            stream.mode = "w"
             attributes[sys, name] = attributes[sys, f"__{name}__"] = stream
+            streams.append(stream)
         return ProcessState(
             [attributes[key] for key in _ATTRIBUTES],
             None,
@@ -159,6 +199,7 @@ class Process:
             list(self.first.seeds),
             {"__main__": self.first.modules["__main__"]},
             handles,
+            tuple(streams),
         )
 
     def read(self, state: ProcessState) -> None:
@@ -191,7 +232,7 @@ class Process:
             sys.modules.pop(name, None)
         sys.modules.update(state.modules)
         for number, handle in zip((1, 2), state.handles, strict=True):
-            os.dup2(handle, number)
+            dup2(handle, number)
         if state.attributes[_FILTERS] != before.attributes[_FILTERS]:
             warnings._filters_mutated()  # type: ignore[attr-defined]
         if (logging.root.level, logging.root.manager.disable) != tuple(before.attributes[each] for each in _LEVELS):
@@ -202,6 +243,7 @@ class Process:
 
         Not by force: where it has put a function of its own into a library, other jobs call it.
         """
+        logging.shutdown()  # of its handlers: those of others are not in the lists now
         self._own(state)
         sys.last_type = sys.last_value = sys.last_traceback = None
         for name in state.modules:
@@ -223,9 +265,30 @@ class Process:
         state.modules = {name: sys.modules[name] for name in state.modules if name in sys.modules}
         if len(sys.modules) == len(self._shared) + len(state.modules):
             return
-        news = sys.modules.keys() - self._shared - state.modules.keys()
-        state.modules.update({name: sys.modules[name] for name in news if not _is_of_library(sys.modules[name])})
+        news = sys.modules.keys() - self._shared
+        state.modules = {name: sys.modules[name] for name in news if not self._is_of_library(name)}
         self._shared = sys.modules.keys() - state.modules.keys()
+
+    def _is_of_library(self, name: str) -> bool:
+        """Whether a module is known to be installed, and so is the same for all jobs.
+
+        A package's modules are what it is: some have no file, or put something else in their place.
+        """
+        if name == "__main__":
+            return False
+        top = name.partition(".")[0]
+        if top in self._shared:
+            return True
+        module = sys.modules.get(top)
+        spec = getattr(module, "__spec__", None)
+        origin = getattr(spec, "origin", None) or getattr(module, "__file__", None)
+        if origin in ("built-in", "frozen"):
+            return True
+        places = [origin] if origin is not None else list(getattr(module, "__path__", ()))
+        return bool(places) and all(
+            str(each).startswith(_LIBRARIES) or "site-packages" in str(each) or "dist-packages" in str(each)
+            for each in places
+        )
 
 
 _libc = ctypes.CDLL(None)
@@ -240,15 +303,15 @@ def _attributes() -> list[Any]:
 def _set(present: list[Any] | None, wanted: list[Any] | None) -> None:
     for (_, set_), value, old in zip(_SETTINGS, wanted or (), present or (), strict=True):
         if value is not None and value != old:
-            with contextlib.suppress(OSError):  # a working folder that is gone
+            with contextlib.suppress(OSError, RuntimeError):
                 set_(value)
 
 
 def _read(get: Callable[[], Any]) -> Any:
-    """A setting; None where it cannot be told: the working folder is gone."""
+    """A setting; None where it cannot be told: a working folder that is gone, an old name of what has a new one now."""
     try:
         return get()
-    except OSError:
+    except (OSError, RuntimeError):
         return None
 
 
@@ -261,15 +324,3 @@ def _write_environment(wanted: dict[bytes, bytes]) -> None:
         if present.get(key) != value:
             os.putenv(key, value)
             present[key] = value
-
-
-def _is_of_library(module: object) -> bool:
-    """Whether a module is installed, and so the same for all jobs."""
-    if not isinstance(module, ModuleType):
-        return True
-    place = vars(module).get("__file__")
-    if place is None:  # built in; or a package without a file, whose folders tell
-        place = next(iter(vars(module).get("__path__", ())), None)
-    if not isinstance(place, str):
-        return True
-    return place.startswith(_LIBRARIES) or "site-packages" in place or "dist-packages" in place
