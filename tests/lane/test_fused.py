@@ -450,6 +450,13 @@ AS_ALONE = {
         atexit.register(sys.exit, 3)
         print("main")
     """,
+    "figures that are not closed": """
+        import matplotlib
+        matplotlib.use("agg")
+        from matplotlib import pyplot
+        pyplot.plot([1, 2], [3, 4])
+        print(len(pyplot.gca().lines), pyplot.get_fignums())
+    """,
     "the name of the thread": """
         import threading
         print(threading.current_thread().name)
@@ -463,7 +470,7 @@ def test_one_after_the_other_is_as_alone(what: str, lane: ServedLane, tmp_path: 
     name = what.replace(" ", "-")
     lane.start(f"{name}-alone", script, fused=False)
     alone = lane.ended(f"{name}-alone")
-    for number in range(2):
+    for number in range(3):
         lane.start(f"{name}-{number}", script)
         ended = lane.ended(f"{name}-{number}")
         assert (ended.outcome, ended.exit_code) == (alone.outcome, alone.exit_code), ended

@@ -26,6 +26,7 @@ import sysconfig
 import tempfile
 import threading
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
@@ -43,45 +44,39 @@ from torch.optim import optimizer as torch_optimizer
 import ecoshare
 from ecoshare.lane.fused.seeds import Seeds
 
-_HOOKS: tuple[tuple[Any, str], ...] = tuple(
-    (owner, name)
+_HOOKS: tuple[tuple[Any, tuple[str, ...]], ...] = tuple(
+    (owner, tuple(name for name in vars(owner) if name.startswith("_global_")))
     for owner in (torch_modules, torch_optimizer)
-    for name, value in vars(owner).items()
-    if name.startswith("_global_") and isinstance(value, dict)
 )
 """Hooks on all modules and optimizers."""
 
-_ATTRIBUTES: tuple[tuple[Any, str], ...] = (
-    *((sys, name) for name in ("argv", "path", "stdin", "stdout", "stderr", "__stdout__", "__stderr__")),
-    *((sys, name) for name in ("excepthook", "displayhook", "unraisablehook")),
-    *((builtins, name) for name in ("print", "open", "input")),
-    (threading, "excepthook"),
-    (tempfile, "tempdir"),
-    *((warnings, name) for name in ("filters", "showwarning", "_showwarnmsg_impl", "defaultaction", "onceregistry")),
-    *((logging.root, name) for name in ("handlers", "filters", "level")),
-    *((logging.Logger.manager, name) for name in ("loggerDict", "disable")),
-    *((logging, name) for name in ("raiseExceptions", "lastResort", "_handlers", "_handlerList")),
-    *((logging, name) for name in ("_warnings_showwarning", "_logRecordFactory", "_loggerClass")),
-    *((parametrize, name) for name in ("_cache_enabled", "_cache")),
-    (torch._tensor_str, "PRINT_OPTS"),
-    (torch_modules, "_global_is_full_backward_hook"),
-    (ecoshare, "_declare"),
-    (ecoshare, "_report"),
+_OWNERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (sys, ("argv", "path", "stdin", "stdout", "stderr", "__stdout__", "__stderr__")),
+    (sys, ("excepthook", "displayhook", "unraisablehook")),
+    (builtins, ("print", "open", "input")),
+    (threading, ("excepthook",)),
+    (tempfile, ("tempdir",)),
+    (warnings, ("filters", "showwarning", "_showwarnmsg_impl", "defaultaction", "onceregistry")),
+    (logging.root, ("handlers", "filters", "level")),
+    (logging.Logger.manager, ("loggerDict", "disable")),
+    (logging, ("raiseExceptions", "lastResort", "_handlers", "_handlerList")),
+    (logging, ("_warnings_showwarning", "_logRecordFactory", "_loggerClass")),
+    (parametrize, ("_cache_enabled", "_cache")),
+    (torch._tensor_str, ("PRINT_OPTS",)),
+    (ecoshare, ("_declare", "_report")),
     *_HOOKS,
 )
 
-_GETTERS = tuple(
-    (owner, attrgetter(*names, names[0]))  # one more, since of a single name it gives no tuple
-    for owner, names in (
-        (owner, [name for each, name in _ATTRIBUTES if each is owner])
-        for owner in {id(owner): owner for owner, _ in _ATTRIBUTES}.values()
-    )
-)
+_ATTRIBUTES = tuple((owner, name) for owner, names in _OWNERS for name in names)
+
+_GETTERS = tuple((owner, attrgetter(*names, names[0])) for owner, names in _OWNERS)
+"""Each gives one more, since of a single name it would give no tuple."""
 
 _COPIED = (
     *((sys, "path"), (warnings, "filters"), (warnings, "onceregistry"), (logging.root, "handlers")),
     *((logging.root, "filters"), (logging, "_handlerList"), (logging.Logger.manager, "loggerDict")),
-    *((parametrize, "_cache"), (torch._tensor_str, "PRINT_OPTS"), *_HOOKS),
+    *((parametrize, "_cache"), (torch._tensor_str, "PRINT_OPTS")),
+    *((owner, name) for owner, names in _HOOKS for name in names),
 )
 """What a job has a copy of, since it is changed in place."""
 
@@ -133,6 +128,7 @@ class ProcessState:
             elsewhere than the libraries.
         handles: What file descriptors 1 and 2 are for it.
         streams: Its standard output and errors, whatever it has made of those names.
+        figures: That pyplot has open for it, once somebody has loaded that.
     """
 
     attributes: list[Any]
@@ -142,6 +138,7 @@ class ProcessState:
     modules: dict[str, ModuleType]
     handles: tuple[int, int]
     streams: tuple[Any, ...] = ()
+    figures: Any = None
 
 
 @dataclass(slots=True)
@@ -210,6 +207,8 @@ class Process:
             state.environment = dict(os.environ._data)  # type: ignore[attr-defined]
         state.seeds = self.seeds.get()
         self._own(state)
+        if (pyplot := _pyplot()) is not None:
+            state.figures = pyplot.figs
         _libc.fflush(None)  # what libraries have printed goes where it belongs
 
     def write(self, state: ProcessState) -> None:
@@ -228,6 +227,8 @@ class Process:
         if os.environ._data != state.environment:  # type: ignore[attr-defined]
             _write_environment(state.environment)
         self.seeds.set(state.seeds)
+        if (pyplot := _pyplot()) is not None:
+            pyplot.figs = state.figures if state.figures is not None else OrderedDict()
         for name in before.modules:
             sys.modules.pop(name, None)
         sys.modules.update(state.modules)
@@ -294,6 +295,12 @@ class Process:
 _libc = ctypes.CDLL(None)
 _FILTERS = _ATTRIBUTES.index((warnings, "filters"))
 _LEVELS = _ATTRIBUTES.index((logging.root, "level")), _ATTRIBUTES.index((logging.Logger.manager, "disable"))
+
+
+def _pyplot() -> Any:
+    """What knows of all open figures, if that is loaded."""
+    module: Any = sys.modules.get("matplotlib._pylab_helpers")
+    return getattr(module, "Gcf", None)
 
 
 def _attributes() -> list[Any]:
