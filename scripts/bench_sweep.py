@@ -14,7 +14,7 @@ from benchmarking import Figure, main, say
 from sweep_ways import needs, run
 
 WAYS = ("ray", "optuna", "joblib", "ecoshare", "ecoshare-fused")
-SIZES = {"long": (300, 500), "short": (300, 20)}
+SIZES = {"short": (300, 20), "long": (300, 500)}
 QUICK = {"short": (24, 20)}
 
 

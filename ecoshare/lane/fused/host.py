@@ -23,7 +23,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
-from os import _exit
+from os import _exit, sched_setaffinity
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,7 @@ class Host:
         self._places: dict[tuple[str, int], Trial] = {}  # by table and slot
         self.process = Process()
         self.growth = Growth()
+        self.processors = os.sched_getaffinity(0)
         self.exits = Exits(self._here)
         refuse(self._move_out)
 
@@ -143,7 +144,7 @@ class Trial:
         self._spent_s = self._since_s = 0.0
         self._looked_s = 0.0
         self.thread = 0
-        self._processors: set[int] = set()  # where it may run, while it is to wake up on one of them
+        self._is_drawn = False  # to wake up on the processor of another
         host.growth.enter(self)
 
     def run(self) -> Left:
@@ -214,16 +215,16 @@ class Trial:
 
     def wake_here(self) -> None:
         """Wake up on the processor that the caller has."""
+        self._is_drawn = True
         with contextlib.suppress(OSError):  # it may not have it
-            self._processors = self._processors or os.sched_getaffinity(self.thread)
-            os.sched_setaffinity(self.thread, (_getcpu(),))
+            sched_setaffinity(self.thread, (_getcpu(),))
 
     def back(self) -> None:
         """The turn is here."""
-        if self._processors:
+        if self._is_drawn:
+            self._is_drawn = False
             with contextlib.suppress(OSError):
-                os.sched_setaffinity(0, self._processors)
-            self._processors = set()
+                sched_setaffinity(0, self._host.processors)
         self._since_s = time.process_time()
         self._host.process.write(self._state)
         self._job.go_on()

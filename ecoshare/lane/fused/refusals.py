@@ -34,6 +34,7 @@ _REFUSED: tuple[tuple[Any, str, str], ...] = (
     *((os, name, "becomes another program") for name in ("execv", "execve")),
     (multiprocessing, "set_start_method", "says how processes start"),
     (time, "tzset", "sets the time zone"),
+    (os, "sched_setaffinity", "chooses its processors"),
     (resource, "setrlimit", "sets limits of its process"),
 )
 """Owner, name, and what a script that calls it does."""
