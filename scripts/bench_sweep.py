@@ -2,8 +2,8 @@
 """Hundreds of small trials: Ray Tune, Optuna's threads, joblib's processes, and ecoshare; makespan and peak memory.
 
 The same 300 trials of three small models (as in Salus' experiment, Yu and Chowdhury, MLSys 2020, 5.2), two at a time,
-each with one thread: long ones of 500 iterations, and short ones of 20; `ecoshare-fused` has them in shared processes. Losses are compared with those that joblib's
-processes give, to the bit.
+each with one thread: long ones of 500 iterations, and short ones of 20; `ecoshare-fused` has them in shared processes.
+Losses are compared with those that joblib's processes give, to the bit.
 """
 
 from __future__ import annotations
