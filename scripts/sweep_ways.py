@@ -103,7 +103,7 @@ def _ecoshare(folder: Path, way: str, trials: int, iterations: int) -> list[str]
         "--json",
     ]
     # One more in each lane than can run, so that a lane need not wait for the controller.
-    return [*line, "--no-profiles", "--policy", "fair", "--lanes", str(AT_ONCE), "--jobs-per-lane", "2"]
+    return [*line, "--no-profiles", "--policy", "pack", "--lanes", str(AT_ONCE), "--jobs-per-lane", "2"]
 
 
 def _told(folder: Path, trials: int) -> list[float]:

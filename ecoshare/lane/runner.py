@@ -23,6 +23,7 @@ import runpy
 import sys
 import types
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
@@ -251,7 +252,7 @@ def reseed() -> None:
 
 
 def _execute(script: str) -> None:
-    code = compile(Path(script).read_bytes(), script, "exec", dont_inherit=True)
+    code = _compiled(script, Path(script).read_bytes())
     main = types.ModuleType("__main__")
     main.__dict__.update(
         __file__=script,
@@ -261,6 +262,12 @@ def _execute(script: str) -> None:
     )
     sys.modules["__main__"] = main
     exec(code, main.__dict__)
+
+
+@lru_cache(maxsize=16)
+def _compiled(script: str, source: bytes) -> types.CodeType:
+    """Made once for all jobs of a process."""
+    return compile(source, script, "exec", dont_inherit=True)
 
 
 def _without_our_frames(error: BaseException) -> BaseException:

@@ -111,7 +111,7 @@ class Supervisor:
         self._warm_up()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.channel, selectors.EVENT_READ)
-        pending = b""
+        pending, look_at_s = b"", 0.0
         while True:
             for key, _ in self._selector.select(_TICK_S):
                 if key.fileobj is not self.channel:
@@ -127,6 +127,9 @@ class Supervisor:
                     if task is not None:
                         return task
             now_s = time.monotonic()
+            if now_s < look_at_s:
+                continue
+            look_at_s = now_s + _TICK_S
             for attempt in self.attempts:
                 attempt.watch(now_s)
             for host in self.hosts:
