@@ -100,7 +100,7 @@ def test_so_are_the_others(case: Case, lane: ServedLane, tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ARGS))
 def test_so_is_every_example(name: str, lane: ServedLane, tmp_path: Path) -> None:
-    jobs = [f"{name}-{number}" for number in range(2)]
+    jobs = [f"example-{name}-{number}" for number in range(2)]
     script = EXAMPLES / f"{name}.py"
     launches = [lane.start(job, script, *ARGS[name], cwd=tmp_path) for job in jobs]
     ends = [lane.ended(job) for job in jobs]
