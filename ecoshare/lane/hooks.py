@@ -35,6 +35,7 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 
+from ecoshare.lane import first_calls
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.iterations import Boundary, IterationTracker, Phase
 
@@ -257,10 +258,11 @@ _is_installed = False
 
 
 def install() -> None:
-    """Hook what all jobs of this process have in common, once."""
+    """Hook what all jobs of this process have in common, and make the first calls that must not be theirs, once."""
     global _is_installed
     if not _is_installed:
         _is_installed = True
+        first_calls.call_once()
         register_optimizer_step_post_hook(_stepped)
         after_import("torch._dynamo.eval_frame", _wrap_compile)
         _wrap_fetch()

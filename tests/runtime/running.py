@@ -117,3 +117,15 @@ def alone(script: Path, args: tuple[str, ...], cwd: Path, **environment: str) ->
         check=False,
     )
     return done.returncode, done.stdout
+
+
+def settled(script: Path, args: tuple[str, ...], cwd: Path) -> bytes:
+    """Stdout of `python script args` as two runs have it: torch's first calls may race (`lane/first_calls.py`)."""
+    seen: list[bytes] = []
+    while len(seen) < 5:
+        code, stdout = alone(script, args, cwd)
+        assert code == 0
+        if stdout in seen:
+            return stdout
+        seen.append(stdout)
+    raise AssertionError(f"{script} never prints the same twice")

@@ -1,0 +1,27 @@
+"""The first calls that must not be made by two threads at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+LOOKS = """
+import json, os
+import torch
+from ecoshare.lane import first_calls
+
+before, threads = torch.get_rng_state(), len(os.listdir("/proc/self/task"))
+first_calls.call_once()
+print(json.dumps({
+    "started": len(os.listdir("/proc/self/task")) - threads,
+    "same": torch.equal(before, torch.get_rng_state()),
+    "dtype": str(torch.get_default_dtype()),
+}))
+"""
+
+
+def test_they_start_no_thread_and_draw_no_number() -> None:
+    """So that a process that has made them may still be forked, and a script's draws stay its own."""
+    done = subprocess.run([sys.executable, "-c", LOOKS], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"started": 0, "same": True, "dtype": "torch.float32"}
