@@ -648,7 +648,9 @@ def test_death_at_any_moment_leaves_both_lanes_going(lanes: Lanes, tries: int) -
                 await asyncio.sleep(dice.uniform(0.0, 0.002))
             seen = usage(lanes.slot("moves"))
             used = lanes.kill("moves")
-            assert used["iterations"] >= seen["iterations"] and used["held_s"] >= seen["held_s"]
+            assert used["iterations"] >= seen["iterations"]
+            # The job reads the clock before it writes what it held: the supervisor may look in between.
+            assert used["held_s"] >= seen["held_s"] - 0.001
             for name in ("here", "there"):
                 done = lanes.slot(name).iterations
                 await until_then(lambda: lanes.slot(name).iterations > done + 3)  # noqa: B023
