@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 
@@ -47,12 +48,25 @@ def local_sources(script: Path) -> list[Path]:
     return [script, *sorted(path for path in found if path != script)]
 
 
-def _imported(path: Path) -> Iterator[str]:
+def _imported(path: Path) -> tuple[str, ...]:
     """Top-level names of the modules that a file imports."""
     try:
-        tree = ast.parse(path.read_bytes())
+        facts = path.stat()
+    except OSError:
+        return ()
+    return _imported_at(path, (facts.st_ino, facts.st_size, facts.st_mtime_ns))
+
+
+@lru_cache(maxsize=256)
+def _imported_at(path: Path, _version: tuple[int, ...]) -> tuple[str, ...]:
+    """The same of a file as it is now: the trials of a sweep have one script, which is parsed once."""
+    try:
+        return tuple(_names(ast.parse(path.read_bytes())))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return
+        return ()
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
