@@ -63,11 +63,10 @@ class Asha:
 
     def told(self, trial: str, step: int, value: float) -> str:
         """See `Rule`."""
-        rung = self._passed.get(trial, 0)
-        at_step = _rung(self.halting, rung)
-        if at_step is None or step < at_step:
+        reached = _reached(self.halting, self._passed, trial, step)
+        if reached is None:
             return ""
-        self._passed[trial] = rung + 1
+        rung, at_step = reached
         if rung == len(self._rungs):
             self._rungs.append([])
         values = self._rungs[rung]
@@ -101,13 +100,11 @@ class Halving:
 
     def told(self, trial: str, step: int, value: float) -> str:
         """See `Rule`; why it pauses, in place of why it ends."""
-        rung = self._passed.get(trial, 0)
-        at_step = _rung(self.halting, rung)
-        if at_step is None or step < at_step:
+        reached = _reached(self.halting, self._passed, trial, step)
+        if reached is None:
             return ""
-        self._passed[trial] = rung + 1
         self.waiting[trial] = _ordered(value)
-        return f"pauses at step {at_step} until all others are there (halving)"
+        return f"pauses at step {reached[1]} until all others are there (halving)"
 
     def decide(self) -> dict[str, str]:
         """Of each that pauses: why it ends, or nothing where it goes on. Of equal ones who was there first does."""
@@ -175,6 +172,16 @@ def _rung(halting: Halting, number: int) -> int | None:
     """Step of a rung, counted from 0; None where a trial is over by then."""
     step = halting.grace * halting.reduction**number
     return None if 0 < halting.steps <= step else step
+
+
+def _reached(halting: Halting, passed: dict[str, int], trial: str, step: int) -> tuple[int, int] | None:
+    """The rung that the trial reaches with this step, and passes, and the rung's step; None where it reaches none."""
+    rung = passed.get(trial, 0)
+    at_step = _rung(halting, rung)
+    if at_step is None or step < at_step:
+        return None
+    passed[trial] = rung + 1
+    return rung, at_step
 
 
 def _ordered(value: float) -> float:
