@@ -15,14 +15,15 @@ from sweep_ways import needs, run
 
 WAYS = ("ray", "optuna", "joblib", "ecoshare", "ecoshare-fused")
 SIZES = {"short": (300, 20), "long": (300, 500)}
-QUICK = {"short": (24, 20)}
+QUICK = {"short": (24, 20), "long": (6, 500)}
 
 
 def measure(options: argparse.Namespace) -> list[Figure]:
     """All figures."""
     figures = []
-    for size, (trials, iterations) in (QUICK if options.quick else SIZES).items():
-        figures += _size(size, trials, iterations)
+    sizes = QUICK if options.quick else SIZES
+    for size in options.size or (["short"] if options.quick else sizes):
+        figures += _size(size, *sizes[size])
     return figures
 
 
@@ -50,5 +51,10 @@ def _size(size: str, trials: int, iterations: int) -> list[Figure]:
     return figures
 
 
+def more(parser: argparse.ArgumentParser) -> None:
+    """Options of this benchmark alone."""
+    parser.add_argument("--size", choices=SIZES, action="append", help="only these; both by default, and short with --quick")
+
+
 if __name__ == "__main__":
-    main("sweep", __doc__, measure)
+    main("sweep", __doc__, measure, more)

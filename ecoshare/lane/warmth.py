@@ -55,7 +55,7 @@ def why_fresh(launch: Launch) -> str | None:
 
 def loaded_modules() -> set[str]:
     """Top-level modules in this process that a bare interpreter would not have."""
-    return {name.partition(".")[0] for name in sys.modules} - ecoshare._bare - {"__main__"}
+    return {name for name in sys.modules if "." not in name} - ecoshare._bare - {"__main__"}
 
 
 def forget(names: set[str]) -> None:
