@@ -53,7 +53,7 @@ def _size(size: str, trials: int, iterations: int) -> list[Figure]:
 
 def more(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark alone."""
-    parser.add_argument("--size", choices=SIZES, action="append", help="only these; both by default, and short with --quick")
+    parser.add_argument("--size", choices=SIZES, action="append", help="only these; both, but short with --quick")
 
 
 if __name__ == "__main__":
