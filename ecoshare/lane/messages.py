@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 GRACE_S = 10.0
@@ -181,7 +181,8 @@ _TYPES: dict[str, type[Any]] = {
 
 def encode(message: Message) -> bytes:
     """One line, with its newline."""
-    return json.dumps({"type": type(message).__name__, **asdict(message)}).encode() + b"\n"
+    given = {each.name: getattr(message, each.name) for each in fields(message)}
+    return json.dumps({"type": type(message).__name__, **given}).encode() + b"\n"
 
 
 def decode(line: bytes) -> Message:
@@ -191,8 +192,8 @@ def decode(line: bytes) -> Message:
         ValueError: It is not one of ours.
     """
     try:
-        fields = json.loads(line)
-        message: Message = _TYPES[fields.pop("type")](**fields)
+        given = json.loads(line)
+        message: Message = _TYPES[given.pop("type")](**given)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a message: {line[:200]!r}") from error
     return message

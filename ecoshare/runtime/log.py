@@ -108,11 +108,16 @@ def steps(entries: Iterable[Event | Command]) -> Iterator[tuple[Event, list[Comm
 
 
 def _line(kind: str, entry: Any) -> bytes:
-    fields = dataclasses.asdict(entry)
-    return json.dumps({kind: type(entry).__name__, **fields}, default=_plain).encode() + b"\n"
+    return json.dumps({kind: type(entry).__name__, **_fields(entry)}, default=_plain).encode() + b"\n"
+
+
+def _fields(entry: Any) -> dict[str, Any]:
+    return {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
 
 
 def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):  # `asdict` would copy all that is in it first
+        return _fields(value)
     if isinstance(value, Enum):
         return value.value
     raise TypeError(f"{value!r} has no place in an event log")

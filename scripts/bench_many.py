@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Ten thousand trials in one sweep: memory and processor time of the controller.
+
+The short trials of `bench_sweep.py`, of one small model, in fused lanes. The controller is looked at alone, as the
+kernel counts it: the server, the guard and the trials are other processes. Its memory is compared between a tenth of
+the trials and all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarking import Figure, main, say
+from sweep_ways import AT_ONCE, TRIAL
+
+TRIALS, QUICK = 10_000, 500
+ITERATIONS = 20
+_LOOK_S = 0.2
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a run took.
+
+    Attributes:
+        peak_bytes: Of the controller, resident.
+        controller_s: Its processor time.
+    """
+
+    wall_s: float
+    peak_bytes: int
+    controller_s: float
+
+
+def run(trials: int) -> Spent:
+    """One sweep of so many.
+
+    Raises:
+        RuntimeError: It fails, or a trial does.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sweep = {"random": {"lr": {"log": [1e-4, 0.1]}}, "trials": trials, "metric": "loss={:f}"}
+        args = ["--model", "perceptron", "--lr", "{lr}", "--iterations", str(ITERATIONS)]
+        job = {"name": "many", "script": str(TRIAL), "args": args, "sweep": sweep, "isolation": "lane"}
+        (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": [job]}))
+        line = [sys.executable, "-m", "ecoshare", "run", "jobs.yaml", "--device", "cpu", "--no-report", "--json"]
+        line += ["--no-profiles", "--policy", "pack", "--lanes", str(AT_ONCE), "--jobs-per-lane", "2"]
+        began_s = time.monotonic()
+        process = subprocess.Popen(
+            line, cwd=folder, stdout=subprocess.DEVNULL, stderr=(folder / "said").open("wb"), start_new_session=True
+        )
+        peak_bytes, controller_s = 0, 0.0
+        while process.poll() is None:
+            try:
+                status, stat = (Path(f"/proc/{process.pid}/{each}").read_text() for each in ("status", "stat"))
+            except OSError:
+                continue
+            if high := re.search(r"VmHWM:\s*(\d+) kB", status):
+                peak_bytes = int(high[1]) << 10
+            fields = stat.rpartition(")")[2].split()
+            controller_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            time.sleep(_LOOK_S)
+        if process.returncode:
+            raise RuntimeError((folder / "said").read_text()[-2000:])
+        jobs = json.loads((folder / "runs" / "latest" / "summary.json").read_text())["jobs"]
+        if len(jobs) != trials or any(each["state"] != "completed" for each in jobs):
+            raise RuntimeError("a trial is missing")
+        return Spent(time.monotonic() - began_s, peak_bytes, controller_s)
+
+
+def measure(options: argparse.Namespace) -> list[Figure]:
+    """All figures."""
+    trials = QUICK if options.quick else TRIALS
+    few, many = run(trials // 10), run(trials)
+    say(f"{trials} trials: {many.wall_s:.1f} s")
+    more = trials - trials // 10
+    return [
+        Figure(f"makespan, {trials} trials", many.wall_s, "s"),
+        Figure(f"controller's memory, {trials // 10} trials", few.peak_bytes / 1e6, "MB"),
+        Figure(f"controller's memory, {trials} trials", many.peak_bytes / 1e6, "MB", "<= 500"),
+        Figure("controller's memory by trial", (many.peak_bytes - few.peak_bytes) / more / 1e3, "kB"),
+        Figure("controller's time by trial", 1e3 * (many.controller_s - few.controller_s) / more, "ms"),
+        Figure(
+            "controller's part of the processors' time",
+            100 * many.controller_s / (many.wall_s * len(os.sched_getaffinity(0))),
+            "%",
+            "<= 5",
+            f"trials of {ITERATIONS} iterations",
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    main("many", __doc__, measure)
