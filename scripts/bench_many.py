@@ -23,7 +23,6 @@ from benchmarking import Figure, main, say
 from sweep_ways import AT_ONCE, TRIAL
 
 TRIALS, QUICK = 10_000, 500
-ITERATIONS = 20
 _LOOK_S = 0.2
 
 
@@ -41,8 +40,8 @@ class Spent:
     controller_s: float
 
 
-def run(trials: int) -> Spent:
-    """One sweep of so many.
+def run(trials: int, iterations: int) -> Spent:
+    """One sweep of so many, each of so many iterations.
 
     Raises:
         RuntimeError: It fails, or a trial does.
@@ -50,7 +49,7 @@ def run(trials: int) -> Spent:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sweep = {"random": {"lr": {"log": [1e-4, 0.1]}}, "trials": trials, "metric": "loss={:f}"}
-        args = ["--model", "perceptron", "--lr", "{lr}", "--iterations", str(ITERATIONS)]
+        args = ["--model", "perceptron", "--lr", "{lr}", "--iterations", str(iterations)]
         job = {"name": "many", "script": str(TRIAL), "args": args, "sweep": sweep, "isolation": "lane"}
         (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": [job]}))
         line = [sys.executable, "-m", "ecoshare", "run", "jobs.yaml", "--device", "cpu", "--no-report", "--json"]
@@ -81,7 +80,7 @@ def run(trials: int) -> Spent:
 def measure(options: argparse.Namespace) -> list[Figure]:
     """All figures."""
     trials = QUICK if options.quick else TRIALS
-    few, many = run(trials // 10), run(trials)
+    few, many = run(trials // 10, options.iterations), run(trials, options.iterations)
     say(f"{trials} trials: {many.wall_s:.1f} s")
     more = trials - trials // 10
     return [
@@ -95,10 +94,15 @@ def measure(options: argparse.Namespace) -> list[Figure]:
             100 * many.controller_s / (many.wall_s * len(os.sched_getaffinity(0))),
             "%",
             "<= 5",
-            f"trials of {ITERATIONS} iterations",
+            f"trials of {options.iterations} iterations",
         ),
     ]
 
 
+def more(parser: argparse.ArgumentParser) -> None:
+    """Options of this benchmark alone."""
+    parser.add_argument("--iterations", type=int, default=20, help="of each trial, 0.25 ms each [20]")
+
+
 if __name__ == "__main__":
-    main("many", __doc__, measure)
+    main("many", __doc__, measure, more)
