@@ -27,7 +27,7 @@ from ecoshare.report.progress import Silent
 from ecoshare.runtime import log, reaping, session
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime.driver import Driver
-from tests.runtime.running import SCRIPTS, job_file, settled, slow_steps
+from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
 
 OWN = 1_000_000
 """Ids from here on are of commands that the core did not give."""
@@ -146,7 +146,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
 
 @cache
 def printed_alone(script: Path, args: tuple[str, ...]) -> bytes:
-    return settled(script, args, script.parent)
+    code, stdout = alone(script, args, script.parent)
+    assert code == 0
+    return stdout
 
 
 def check_alike(moved: Moved, name: str, script: Path, args: tuple[str, ...], iterations: int) -> None:
