@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -52,23 +51,18 @@ def _imported(path: Path) -> tuple[str, ...]:
     """Top-level names of the modules that a file imports."""
     try:
         facts = path.stat()
-    except OSError:
+        return _imported_at(path, (facts.st_ino, facts.st_size, facts.st_mtime_ns))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    return _imported_at(path, (facts.st_ino, facts.st_size, facts.st_mtime_ns))
 
 
 @lru_cache(maxsize=256)
 def _imported_at(path: Path, _version: tuple[int, ...]) -> tuple[str, ...]:
     """The same of a file as it is now: the trials of a sweep have one script, which is parsed once."""
-    try:
-        return tuple(_names(ast.parse(path.read_bytes())))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
-
-
-def _names(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
+            names += [alias.name.partition(".")[0] for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.partition(".")[0]
+            names.append(node.module.partition(".")[0])
+    return tuple(names)
