@@ -13,14 +13,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking import Figure, main, say
-from sweep_ways import AT_ONCE, TRIAL
+from sweep_ways import TRIAL, in_lanes
 
 TRIALS, QUICK = 10_000, 500
 _LOOK_S = 0.2
@@ -51,13 +50,10 @@ def run(trials: int, iterations: int) -> Spent:
         sweep = {"random": {"lr": {"log": [1e-4, 0.1]}}, "trials": trials, "metric": "loss={:f}"}
         args = ["--model", "perceptron", "--lr", "{lr}", "--iterations", str(iterations)]
         job = {"name": "many", "script": str(TRIAL), "args": args, "sweep": sweep, "isolation": "lane"}
-        (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": [job]}))
-        line = [sys.executable, "-m", "ecoshare", "run", "jobs.yaml", "--device", "cpu", "--no-report", "--json"]
-        line += ["--no-profiles", "--policy", "pack", "--lanes", str(AT_ONCE), "--jobs-per-lane", "2"]
+        line = in_lanes(folder, [job])
         began_s = time.monotonic()
-        process = subprocess.Popen(
-            line, cwd=folder, stdout=subprocess.DEVNULL, stderr=(folder / "said").open("wb"), start_new_session=True
-        )
+        with (folder / "said").open("wb") as said:
+            process = subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=said)
         peak_bytes, controller_s = 0, 0.0
         while process.poll() is None:
             try:
@@ -82,13 +78,13 @@ def measure(options: argparse.Namespace) -> list[Figure]:
     trials = QUICK if options.quick else TRIALS
     few, many = run(trials // 10, options.iterations), run(trials, options.iterations)
     say(f"{trials} trials: {many.wall_s:.1f} s")
-    more = trials - trials // 10
+    others = trials - trials // 10
     return [
         Figure(f"makespan, {trials} trials", many.wall_s, "s"),
         Figure(f"controller's memory, {trials // 10} trials", few.peak_bytes / 1e6, "MB"),
         Figure(f"controller's memory, {trials} trials", many.peak_bytes / 1e6, "MB", "<= 500"),
-        Figure("controller's memory by trial", (many.peak_bytes - few.peak_bytes) / more / 1e3, "kB"),
-        Figure("controller's time by trial", 1e3 * (many.controller_s - few.controller_s) / more, "ms"),
+        Figure("controller's memory by trial", (many.peak_bytes - few.peak_bytes) / others / 1e3, "kB"),
+        Figure("controller's time by trial", 1e3 * (many.controller_s - few.controller_s) / others, "ms"),
         Figure(
             "controller's part of the processors' time",
             100 * many.controller_s / (many.wall_s * len(os.sched_getaffinity(0))),

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from benchmarking import ROOT
 
@@ -90,6 +91,11 @@ def _ecoshare(folder: Path, way: str, trials: int, iterations: int) -> list[str]
         sweep = {"grid": {"lr": rates}, "metric": "loss={:f}"}
         own = {"name": each[1], "script": str(TRIAL), "args": [*each[:2], "--lr", "{lr}", *each[4:]], "sweep": sweep}
         jobs.append({**own, "isolation": "lane"} if way.endswith("fused") else own)
+    return in_lanes(folder, jobs)
+
+
+def in_lanes(folder: Path, jobs: list[dict[str, Any]]) -> list[str]:
+    """The command line that runs these jobs from `folder`, `AT_ONCE` at a time."""
     (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": jobs}))
     line = [
         sys.executable,
