@@ -22,7 +22,7 @@ def main(args: list[str]) -> None:
     assert isinstance(launch, messages.Launch)
     folder = Path(launch.cwd) if launch.script is None else Path(launch.script).parent
     # A `json.py` beside the script must be found though the runner has used the library's own.
-    warmth.forget((local_modules(folder).keys() & warmth.loaded_modules()) - {"ecoshare"})
+    warmth.forget(warmth.loaded(local_modules(folder)) - {"ecoshare"})
     after_import("torch", partial(_take_out, added))
     runner.run(launch, forked=False)
 

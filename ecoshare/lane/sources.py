@@ -8,28 +8,32 @@ from functools import lru_cache
 from pathlib import Path
 
 
-def local_modules(folder: Path) -> dict[str, Path]:
-    """Top-level modules that a script in `folder` finds there before anywhere else, with their files."""
-    found: dict[str, Path] = {}
+def local_modules(folder: Path) -> dict[str, str]:
+    """Top-level modules that a script in `folder` finds there before anywhere else, with the paths of their files."""
+    found: dict[str, str] = {}
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
-                    found[entry.name[:-3]] = Path(entry.path)
-                elif entry.is_dir() and (package := Path(entry.path, "__init__.py")).is_file():
+                    found[entry.name[:-3]] = entry.path
+                elif entry.is_dir() and os.path.isfile(package := f"{entry.path}/__init__.py"):  # noqa: PTH113
                     found[entry.name] = package
     except OSError:
         pass  # starting the script will say what is wrong with its folder
     return found
 
 
-def local_sources(script: Path) -> list[Path]:
+def local_sources(script: Path, modules: dict[str, str] | None = None) -> list[Path]:
     """The script and the local modules that it imports, directly or through others; the script first.
 
     Imports are read from the syntax tree: those of a package are its whole folder, those made by strings are not
     seen, and a file that cannot be parsed imports nothing.
+
+    Args:
+        modules: `local_modules` of the script's folder, where they are known.
     """
-    modules = local_modules(script.parent)
+    if modules is None:
+        modules = local_modules(script.parent)
     found: dict[Path, None] = {}
     todo = [script]
     while todo:
@@ -38,8 +42,7 @@ def local_sources(script: Path) -> list[Path]:
             continue
         found[path] = None
         for name in _imported(path):
-            source = modules.get(name)
-            if source is None or source in found:
+            if name not in modules or (source := Path(modules[name])) in found:
                 continue
             todo.append(source)
             if source.name == "__init__.py":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import ecoshare
@@ -38,12 +39,14 @@ def why_fresh(launch: Launch) -> str | None:
         if _IN_ENVIRONMENT.match(name) and name not in _NOT_AT_LOAD:
             return f"env: {name} is read when libraries load"
     if launch.script is None:
-        shadowed = local_modules(Path(launch.cwd)).keys() & loaded_modules()
+        shadowed = loaded(local_modules(Path(launch.cwd)))
         return f"{min(shadowed)}.py stands before the module of that name" if shadowed else None
-    shadowed = local_modules(Path(launch.script).parent).keys() & loaded_modules()
+    script = Path(launch.script)
+    modules = local_modules(script.parent)
+    shadowed = loaded(modules)
     if shadowed:
         return f"{min(shadowed)}.py beside the script stands before the module of that name"
-    for source in local_sources(Path(launch.script)):
+    for source in local_sources(script, modules):
         try:
             named = _IN_SOURCE.search(source.read_bytes())
         except OSError:
@@ -53,9 +56,9 @@ def why_fresh(launch: Launch) -> str | None:
     return None
 
 
-def loaded_modules() -> set[str]:
-    """Top-level modules in this process that a bare interpreter would not have."""
-    return {name for name in sys.modules if "." not in name} - ecoshare._bare - {"__main__"}
+def loaded(names: Iterable[str]) -> set[str]:
+    """Those of these top-level modules that this process has, and a bare interpreter would not have."""
+    return {name for name in names if name in sys.modules and name not in ecoshare._bare} - {"__main__"}
 
 
 def forget(names: set[str]) -> None:

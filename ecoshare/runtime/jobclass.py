@@ -125,9 +125,10 @@ def _program(script: Path | None, module: str | None, cwd: Path | None) -> _Prog
 
 def _sources_of_module(module: str, cwd: Path) -> Iterable[Path]:
     """Of a module in the working folder its file and imports, or its whole package; of an installed one nothing."""
-    source = local_modules(cwd).get(module.partition(".")[0])
-    if source is None:
+    found = local_modules(cwd).get(module.partition(".")[0])
+    if found is None:
         return []
+    source = Path(found)
     return source.parent.rglob("*.py") if source.name == "__init__.py" else local_sources(source)
 
 

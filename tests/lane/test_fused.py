@@ -296,6 +296,33 @@ def test_what_one_changes_the_others_do_not_see(lane: ServedLane, tmp_path: Path
             assert lane.printed(f"both-{name}", stream) == lane.printed(f"own-{name}", stream)
 
 
+def test_a_working_folder_that_is_gone_is_its_own_jobs_alone(lane: ServedLane, tmp_path: Path) -> None:
+    script = written(
+        tmp_path,
+        """
+        import os, sys, tempfile
+        import ecoshare
+        if sys.argv[1] == "gone":
+            os.chdir(place := tempfile.mkdtemp())
+            os.rmdir(place)
+        for _ in range(20):
+            before = set(os.listdir("/proc/self/fd"))
+            ecoshare.iteration()
+            print(os.listdir("."), len(set(os.listdir("/proc/self/fd")) - before))
+        """,
+    )
+    names = ["gone", "here", "gone-too"]
+    for name in names:
+        lane.start(f"folder-{name}", script, name.removesuffix("-too"))
+    ends = [lane.ended(f"folder-{name}") for name in names]
+    assert min(ended.usage["handovers"] for ended in ends) > 10
+    assert [ended.outcome for ended in ends] == 3 * ["completed"]
+    for name, listed in zip(names, ([], ["script.py"], []), strict=True):
+        lines = lane.printed(f"folder-{name}").decode().splitlines()
+        assert [line.rpartition(" ")[0] for line in lines] == 20 * [str(listed)]
+        assert max(int(line.rpartition(" ")[2]) for line in lines) <= 2, "one handle a job, and no more with each turn"
+
+
 def test_who_grows_past_its_profile_is_moved_out(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,
@@ -484,8 +511,6 @@ def test_one_after_the_other_is_as_alone(what: str, lane: ServedLane, tmp_path: 
         ("gives its standard streams away", "import os; os.dup2(2, 1)"),
         ("says how processes start", "import multiprocessing; multiprocessing.set_start_method('spawn', force=True)"),
         ("sets the time zone", "import time; time.tzset()"),
-        ("its working folder is gone", "import os, tempfile, ecoshare\nos.chdir(p := tempfile.mkdtemp()); os.rmdir(p)"
-         "\necoshare.iteration()"),
         ("exit code 1: ValueError: mine", "import sys\ndef broken(*_): raise KeyError\nraise ValueError('mine')"),
         ("RuntimeError", "import torch\nraise RuntimeError('a name is taken')"),
     ],

@@ -237,10 +237,6 @@ class Trial:
         """Between two iterations: look whether it may stay."""
         if self._is_leaving:  # the script has caught the exception
             raise Leaving
-        try:
-            os.getcwd()  # noqa: PTH109
-        except OSError:
-            self.move_out("its working folder is gone")
         now_s = time.monotonic()
         if now_s - self._looked_s > _LOOK_S:
             self._looked_s = now_s

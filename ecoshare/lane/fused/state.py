@@ -80,8 +80,30 @@ _COPIED = (
 )
 """What a job has a copy of, since it is changed in place."""
 
+
+class _Nameless:
+    """A working folder that was removed, and so has no name to come back to."""
+
+    def __init__(self) -> None:
+        self.handle = os.open(".", os.O_PATH | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        os.close(self.handle)
+
+
+def _folder() -> str | _Nameless:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return _Nameless()
+
+
+def _enter(folder: str | _Nameless) -> None:
+    os.chdir(folder.handle if isinstance(folder, _Nameless) else folder)
+
+
 _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
-    (os.getcwd, os.chdir),
+    (_folder, _enter),
     (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
     (gc.get_threshold, lambda threshold: gc.set_threshold(*threshold)),
     (sys.getrecursionlimit, sys.setrecursionlimit),
@@ -315,7 +337,7 @@ def _set(present: list[Any] | None, wanted: list[Any] | None) -> None:
 
 
 def _read(get: Callable[[], Any]) -> Any:
-    """A setting; None where it cannot be told: a working folder that is gone, an old name of what has a new one now."""
+    """A setting; None where it cannot be told: an old name of what has a new one now."""
     try:
         return get()
     except (OSError, RuntimeError):
