@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any
 
 GRACE_S = 10.0
@@ -129,7 +130,7 @@ class NotMoved:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An attempt is over and its record is on the disk.
+    """An attempt is over and its record is written.
 
     Attributes:
         outcome: Value of a `core.events.Outcome`.
@@ -179,10 +180,20 @@ _TYPES: dict[str, type[Any]] = {
 }
 
 
+def fields_of(value: Any) -> dict[str, Any]:
+    """Fields of a dataclass by name; unlike `asdict` without copies of all that is in them."""
+    kind: Any = type(value)
+    return {name: getattr(value, name) for name in _names(kind)}
+
+
+@cache
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
+
+
 def encode(message: Message) -> bytes:
     """One line, with its newline."""
-    given = {each.name: getattr(message, each.name) for each in fields(message)}
-    return json.dumps({"type": type(message).__name__, **given}).encode() + b"\n"
+    return json.dumps({"type": type(message).__name__, **fields_of(message)}).encode() + b"\n"
 
 
 def decode(line: bytes) -> Message:

@@ -1,44 +1,41 @@
-"""Exit records: the durable word that an attempt of a job is over."""
+"""Exit records: the word that an attempt of a job is over, which outlives whoever was to hear it.
+
+They outlive processes, not the machine: nobody waits until they are on the disk, which takes milliseconds each. What
+survives a power cut is the controller's log, which is there before an end is acted on; so an end that is in neither was
+told to nobody, and the job runs again.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import re
-from dataclasses import asdict
 from pathlib import Path
 
-from ecoshare.lane.messages import Ended
+from ecoshare.lane.messages import Ended, fields_of
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 """A terminal's control sequence (ECMA-48, CSI): colour, mostly."""
 
 
 def write(folder: Path, ended: Ended) -> None:
-    """Write the record of an attempt beside its logs, wholly or not at all, and on the disk when this returns.
+    """Write the record of an attempt beside its logs, wholly or not at all.
 
     Raises:
         OSError: No room, or no permission.
     """
     target = folder / f"exit-{ended.attempt}.json"
     beside = target.with_suffix(".new")
-    with beside.open("w") as file:
-        json.dump(asdict(ended), file)
-        file.flush()
-        os.fsync(file.fileno())
+    beside.write_text(json.dumps(fields_of(ended)))
     beside.replace(target)
-    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def read(folder: Path) -> list[Ended]:
-    """The records of a job's attempts, in the order of the attempts."""
+    """The records of a job's attempts, in the order of the attempts; without what a power cut has left of one."""
     records = []
     for path in folder.glob("exit-*.json"):
-        records.append(Ended(**json.loads(path.read_text())))
+        with contextlib.suppress(ValueError):
+            records.append(Ended(**json.loads(path.read_bytes())))
     return sorted(records, key=lambda ended: ended.attempt)
 
 

@@ -28,13 +28,13 @@ class _Told:
         caps: By job and attempt, most bytes that it might have.
         trials: That were drawn, by sweep.
         values: That trials have reported in their last attempt, and when.
-        ended: Attempts whose end is logged, and with it all that they have reported.
+        ended: Attempts whose end is logged, and with it all that they have reported, by job.
     """
 
     caps: dict[str, dict[int, int]] = field(default_factory=dict)
     trials: dict[str, dict[str, JobSpec]] = field(default_factory=dict)
     values: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    ended: set[tuple[str, int]] = field(default_factory=set)
+    ended: dict[str, dict[int, Outcome]] = field(default_factory=dict)
 
 
 def leftover(plan: Plan, folder: RunFolder) -> Plan | None:
@@ -70,12 +70,13 @@ def _ended(trial: PlannedJob, told: _Told, folder: RunFolder) -> tuple[JobState,
     What it said last may be in no log: the controller was killed before it had read that.
     """
     name = trial.spec.name
-    last = records.read(folder.job(name))[-1]
+    ends = _ends(name, told, folder)
+    last = max(ends)
     values = [value for _, value in told.values.get(name, ())]
-    if trial.metric is not None and (name, last.attempt) not in told.ended:
-        values = values_of(trial.metric, folder.job(name), last.attempt)
-    states = {Outcome.COMPLETED.value: JobState.COMPLETED, Outcome.PRUNED.value: JobState.PRUNED}
-    state = states.get(last.outcome, JobState.FAILED)
+    if trial.metric is not None and last not in told.ended.get(name, {}):
+        values = values_of(trial.metric, folder.job(name), last)
+    states = {Outcome.COMPLETED: JobState.COMPLETED, Outcome.PRUNED: JobState.PRUNED}
+    state = states.get(ends[last], JobState.FAILED)
     return state, Past(name, state is JobState.COMPLETED, tuple(values))
 
 
@@ -89,8 +90,14 @@ def _told(folder: RunFolder) -> _Told:
             case JobArrived() if entry.job.sweep:
                 told.trials.setdefault(entry.job.sweep, {})[entry.job.name] = entry.job
             case JobExited():
-                told.ended.add((entry.job, entry.attempt))
+                told.ended.setdefault(entry.job, {})[entry.attempt] = entry.outcome
     return told
+
+
+def _ends(name: str, told: _Told, folder: RunFolder) -> dict[int, Outcome]:
+    """How the attempts of a job have ended, by the log or a record: the one or the other may be missing."""
+    recorded = {end.attempt: Outcome(end.outcome) for end in records.read(folder.job(name))}
+    return {**told.ended.get(name, {}), **recorded}
 
 
 def _again(job: PlannedJob, told: _Told, folder: RunFolder, largest_bytes: int) -> PlannedJob | None:
@@ -99,13 +106,13 @@ def _again(job: PlannedJob, told: _Told, folder: RunFolder, largest_bytes: int) 
     An attempt that ran out of memory was no failure of the job's unless it had all that there is.
     """
     name = job.spec.name
-    ends, caps = records.read(folder.job(name)), told.caps.get(name, {})
-    outcomes = Counter(Outcome(end.outcome) for end in ends)
-    short = [end for end in ends if end.outcome == Outcome.OUT_OF_MEMORY.value]
-    whole = sum(caps.get(end.attempt, 0) >= largest_bytes for end in short)
+    ends, caps = _ends(name, told, folder), told.caps.get(name, {})
+    outcomes = Counter(ends.values())
+    short = [attempt for attempt, outcome in ends.items() if outcome is Outcome.OUT_OF_MEMORY]
+    whole = sum(caps.get(attempt, 0) >= largest_bytes for attempt in short)
     failures = outcomes[Outcome.FAILED] + outcomes[Outcome.CRASHED] + outcomes[Outcome.TIMED_OUT] + whole
     if outcomes[Outcome.COMPLETED] or outcomes[Outcome.PRUNED] or failures > job.spec.retries:
         return None
-    attempts = max([0, *caps, *(end.attempt for end in ends)])
+    attempts = max([0, *caps, *ends])
     before = Before(attempts, failures, out_of_memory=bool(short))
     return replace(job, spec=replace(job.spec, before=before))

@@ -22,8 +22,8 @@ from pydantic import TypeAdapter
 
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, JobExited, RunOpened
-from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UsageError
+from ecoshare.lane.messages import fields_of
 
 _EVENTS: dict[str, Any] = {each.__name__: each for each in get_args(Event)}
 _COMMANDS: dict[str, Any] = {each.__name__: each for each in get_args(Command)}
@@ -85,6 +85,8 @@ def replay(entries: Iterator[Event | Command]) -> Iterator[tuple[Event, list[Com
 
     Every `RunOpened` begins with a fresh core, as a resumed run does.
     """
+    from ecoshare.core.scheduler import Scheduler  # who only writes does not wait for it
+
     core = Scheduler()
     for event, logged in steps(entries):
         if isinstance(event, RunOpened):
@@ -108,16 +110,12 @@ def steps(entries: Iterable[Event | Command]) -> Iterator[tuple[Event, list[Comm
 
 
 def _line(kind: str, entry: Any) -> bytes:
-    return json.dumps({kind: type(entry).__name__, **_fields(entry)}, default=_plain).encode() + b"\n"
-
-
-def _fields(entry: Any) -> dict[str, Any]:
-    return {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
+    return json.dumps({kind: type(entry).__name__, **fields_of(entry)}, default=_plain).encode() + b"\n"
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):  # `asdict` would copy all that is in it first
-        return _fields(value)
+    if dataclasses.is_dataclass(value):
+        return fields_of(value)
     if isinstance(value, Enum):
         return value.value
     raise TypeError(f"{value!r} has no place in an event log")

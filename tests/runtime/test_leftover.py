@@ -73,6 +73,19 @@ def test_optuna_hears_of_trials_that_ended_unheard(tmp_path: Path) -> None:
     assert [trial.value for trial in trials] == [again.job(f"s.000{number}")["value"] for number in range(4)]
 
 
+def test_a_record_that_a_power_cut_has_emptied_is_made_up_for_by_the_log(tmp_path: Path) -> None:
+    """Records are not synced, and the log is: what it tells was told, and is not done again."""
+    done = run(tmp_path, slow_steps("a", 2, 1), slow_steps("b", 2, 1))
+    folder = RunFolder(done.folder)
+    (folder.job("a") / "exit-1.json").write_bytes(b"")
+    (folder.job("b") / "exit-1.json").unlink()
+    line = [*ECOSHARE, "run", "--resume", str(done.folder), "--json"]
+    again = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert "ended already" in again.stderr
+    jobs = json.loads(again.stdout)["jobs"]
+    assert [(job["state"], job["attempts"]) for job in jobs] == 2 * [("completed", 1)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("caps", "goes_on"), [((100, 200), True), ((100, None), False)])
 def test_running_out_of_memory_is_a_failure_only_where_there_is_no_more(
