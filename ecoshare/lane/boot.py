@@ -9,6 +9,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+ADDED_ENVIRONMENT = "ECOSHARE_ADDED"
+"""Names that the controller added to the server's environment, joined by commas.
+
+They are for libraries that read them while they load. A forked job does not see them; a fresh interpreter needs them.
+"""
+
 _BOOT = """
 import sys
 bare = frozenset(sys.modules)

@@ -59,7 +59,9 @@ def serve(channel: socket.socket, function: Callable[[str], None]) -> NoReturn:
         os.environ.update(environment)
         processes.mark(shown, environment[shown])
         _redirect(Path(log))
-        launch = Supervisor(channel).serve()
+        supervisor = Supervisor(channel)
+        supervisor.warm_up()
+        launch = supervisor.serve()
         if launch is None:
             os._exit(0)
         assert isinstance(launch, Launch), "calls are not fused"

@@ -21,6 +21,11 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def outlive_parent() -> None:
+    """Take that back."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+
+
 def mark(name: str, value: str) -> None:
     """Have the kernel show a variable in the environment of this process, and of those that it forks.
 

@@ -50,17 +50,15 @@ from ecoshare.lane.messages import (
 from ecoshare.lane.table import LaneTable, lane_path
 
 _TICK_S = 0.25
-ADDED_ENVIRONMENT = "ECOSHARE_ADDED"
-"""Names that the controller added to this process's environment, joined by commas.
-
-They are for libraries that read them while they load. A forked job does not see them; a fresh interpreter needs them.
-"""
 
 
 def main(args: list[str]) -> None:
     """Serve the controller at the other end of the socket `args[0]`; in a forked child, run its job."""
     channel = socket.socket(fileno=int(args[0]))
     supervisor = Supervisor(channel)
+    processes.die_with_parent(os.getppid())  # while it loads it cannot hear that the controller is gone
+    supervisor.warm_up()
+    processes.outlive_parent()
     task = supervisor.serve()
     if task is None:
         os._exit(0)  # there is nothing to write, and to unload torch takes 0.2 s
@@ -104,12 +102,11 @@ class Supervisor:
     tables: dict[str, LaneTable] = field(default_factory=dict)
 
     def serve(self) -> Launch | socket.socket | None:
-        """Work until the controller closes the channel.
+        """Work until the controller closes the channel, once warm.
 
         Returns:
             None then. In a forked child what it must run: a job, or those that come over a channel.
         """
-        self._warm_up()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.channel, selectors.EVENT_READ)
         pending, look_at_s = b"", 0.0
@@ -143,14 +140,17 @@ class Supervisor:
         except ConnectionResetError:  # it died with messages of ours unread
             return b""
 
-    def _warm_up(self) -> None:
+    def warm_up(self) -> None:
+        """Load what every job needs, and tell the controller."""
         began_s = time.monotonic()
         import torch
         import torch._dynamo  # imported by the first optimizer otherwise, a second for every job
         import torch.utils.data
 
+        from ecoshare.lane import hooks  # noqa: F401  (each job's process would load, and so copy, its pages)
+
         # Only now: libraries have read them while they were loaded, and no job of the user's is to see them.
-        names = filter(None, os.environ.pop(ADDED_ENVIRONMENT, "").split(","))
+        names = filter(None, os.environ.pop(boot.ADDED_ENVIRONMENT, "").split(","))
         self.added = {name: os.environ.pop(name) for name in names}
         gc.collect()
         gc.freeze()  # what is loaded now is never garbage: no collection in a child need touch, and so copy, it

@@ -70,7 +70,7 @@ from ecoshare.runtime import reaping
 from ecoshare.runtime.folder import RunFolder, unwritable
 from ecoshare.runtime.footprint import Footprints
 from ecoshare.runtime.guard import Guard
-from ecoshare.runtime.host import CommandLine, Host
+from ecoshare.runtime.host import Host
 from ecoshare.runtime.log import EventLog
 from ecoshare.runtime.measuring import Measuring
 from ecoshare.runtime.moving import Moving
@@ -129,10 +129,10 @@ class Driver:
         progress: Is told what happens.
         after_jobs: Called when no job is left.
         profiler: Makes profiles of what windows measure, and keeps them.
+        host: The process that this runs in.
         power: Model of the device's power, for want of a meter.
         settings: Of the device, which was claimed; None where nothing may be set.
         adviser: Searches settings; None where none is searched.
-        host: The process that this runs in.
         core: Decides.
         processes: Attempts under way, by job name.
     """
@@ -146,10 +146,10 @@ class Driver:
     progress: Progress
     after_jobs: Callable[[], None]
     profiler: Profiler
+    host: Host
     power: PowerModel | None = None
     settings: Settings | None = None
     adviser: TunerAdviser | None = None
-    host: Host = field(default_factory=CommandLine)
     core: Scheduler = field(default_factory=Scheduler)
     tables: dict[int, LaneTable] = field(default_factory=dict)
     processes: dict[str, _Process] = field(default_factory=dict)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import contextvars
 import ctypes
 import os
-import signal
 import socket
 import sys
 import threading
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import forked
-from ecoshare.lane.server import ADDED_ENVIRONMENT
+from ecoshare.lane.boot import ADDED_ENVIRONMENT
 from ecoshare.runtime.reaping import TOKEN
-from ecoshare.runtime.supervisor import Supervisor, environment
+from ecoshare.runtime.supervisor import Child, Supervisor, environment
 
 
 class ForkedServer:
@@ -37,7 +36,8 @@ class ForkedServer:
         self._channel, theirs = socket.socketpair()
         self._used = False
         with theirs:
-            self._process = _Child(self._fork(theirs, function))
+            pid = self._fork(theirs, function)
+        self._process = Child(pid, partial(_exit_code, pid))
 
     def _fork(self, channel: socket.socket, function: Callable[[str], None]) -> int:
         for stream in (sys.stdout, sys.stderr):
@@ -91,39 +91,9 @@ class ForkedServer:
         self._process.end()
 
 
-class _Child:
-    """A child of this process that nobody else waits for."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._handle = os.pidfd_open(pid)
-        self._code: int | None = None
-
-    async def wait(self) -> int:
-        loop = asyncio.get_running_loop()
-        over = asyncio.Event()
-        if self._code is None:
-            loop.add_reader(self._handle, over.set)
-            try:
-                await over.wait()
-            finally:
-                loop.remove_reader(self._handle)
-        return self._reap()
-
-    def kill(self) -> None:
-        if self._code is None:
-            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-
-    def end(self) -> None:
-        self.kill()
-        self._reap()
-
-    def _reap(self) -> int:
-        if self._code is None:
-            try:
-                _, status = os.waitpid(self.pid, 0)
-                self._code = os.waitstatus_to_exitcode(status)
-            except ChildProcessError:  # the user's process has its children waited for by the kernel
-                self._code = 0
-            os.close(self._handle)
-        return self._code
+def _exit_code(pid: int) -> int:
+    try:
+        _, status = os.waitpid(pid, 0)
+    except ChildProcessError:  # the user's process has its children waited for by the kernel
+        return 0
+    return os.waitstatus_to_exitcode(status)

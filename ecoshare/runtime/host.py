@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ecoshare.runtime import signals
-from ecoshare.runtime.supervisor import Supervisor
+from ecoshare.runtime.supervisor import Spawned, Supervisor
 
 
 class Host(Protocol):
@@ -36,13 +36,23 @@ class Host(Protocol):
 class CommandLine:
     """The process of a command, whose signals are the run's."""
 
+    def __init__(self, token: str, log: Path) -> None:
+        """Start the run's first server, which begins to load; see `server`."""
+        self._first: Spawned | None = Spawned(token, log)
+
+    def close(self) -> None:
+        """End the first server where no run has come to use it."""
+        if self._first is not None:
+            self._first.end()
+
     def heard(self, asked_to_stop: Callable[[], None]) -> AbstractContextManager[None]:
         """See `Host`."""
         return signals.heard(asked_to_stop)
 
     async def server(self, token: str, log: Path) -> Supervisor:
         """See `Host`."""
-        return await Supervisor.start(token, log)
+        spawned, self._first = self._first or Spawned(token, log), None
+        return await Supervisor.connect(spawned.process, spawned.channel)
 
     def over(self) -> None:
         """What is left takes no time: a late Ctrl-C must not cost the result."""

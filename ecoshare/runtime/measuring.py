@@ -32,10 +32,10 @@ from ecoshare.lane.messages import Ready
 from ecoshare.lane.table import LaneTable
 from ecoshare.measure import samples
 from ecoshare.runtime.folder import RunFolder
+from ecoshare.runtime.known import demand, solo
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned import PlannedJob
 from ecoshare.runtime.profiler import Profiler
-from ecoshare.runtime.profiling import demand, solo
 from ecoshare.runtime.sampler import Sampler
 from ecoshare.runtime.settings import Settings
 from ecoshare.runtime.trial import Place, TrialVoid, TrialWindow

@@ -24,8 +24,8 @@ from ecoshare.measure.tuned import TunedStore
 from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, policy_options
 from ecoshare.runtime import sweeps
 from ecoshare.runtime.jobclass import JobClass, JobClasses
+from ecoshare.runtime.known import demand, solo
 from ecoshare.runtime.planned import PlannedJob
-from ecoshare.runtime.profiling import demand, solo
 from ecoshare.runtime.sweeps import PlannedSweep
 
 MOST_TRIALS = 12

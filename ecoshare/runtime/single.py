@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 from pydantic import ValidationError
@@ -23,6 +24,9 @@ from ecoshare.runtime import session
 from ecoshare.runtime.settings import leftovers
 from ecoshare.runtime.window import ENDED_IN_WINDOW, Limits
 
+if TYPE_CHECKING:
+    from ecoshare.runtime.conducting import Result
+
 STEADY = Limits(shortest_s=5.0, longest_s=30.0, steady=0.01)
 """Nobody waits, so there is more time for it than in a run."""
 
@@ -36,7 +40,7 @@ def profile_script(
     progress: Progress,
     say: Callable[[str], None],
     iterations: int | None = None,
-) -> tuple[Profile, session.Result]:
+) -> tuple[Profile, Result]:
     """Run a script as it stands until its figures are steady, and stop it then; its profile is saved.
 
     Args:
@@ -104,7 +108,7 @@ def one_job(script: Path, args: list[str], command: str) -> LoadedJobs:
     return LoadedJobs(script, hashlib.sha256(text.encode()).hexdigest(), text, (Job.model_validate(fields),))
 
 
-def _why_not(script: Path, result: session.Result) -> JobFailed | Interrupted:
+def _why_not(script: Path, result: Result) -> JobFailed | Interrupted:
     (job,) = result.data.summary["jobs"]
     log = f"what it said is in {result.data.summary['run']}/jobs/{job['name']}/stderr.log"
     if job["state"] == "failed":

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
-from collections.abc import AsyncIterator
+import subprocess
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Protocol
 
 from ecoshare.lane import boot, messages
 from ecoshare.lane.messages import Message
-from ecoshare.lane.server import ADDED_ENVIRONMENT
 from ecoshare.runtime.reaping import TOKEN
 
 SPIN_COUNT = "5000"
@@ -23,34 +23,59 @@ computed. Tried on 2 cores; see docs/decisions/0004.
 """
 
 
-class Process(Protocol):
-    """The server's process, as of `asyncio.subprocess`."""
+class Child:
+    """A child of this process that nobody else waits for."""
 
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        ...
+    def __init__(self, pid: int, reap: Callable[[], int]) -> None:
+        """A child that exists.
+
+        Args:
+            reap: Waits for its end; its exit code, negative for a signal.
+        """
+        self.pid = pid
+        self._reap_it = reap
+        self._handle = os.pidfd_open(pid)
+        self._code: int | None = None
 
     async def wait(self) -> int:
         """Its exit code, negative for a signal, when it is over."""
-        ...
+        loop = asyncio.get_running_loop()
+        over = asyncio.Event()
+        if self._code is None:
+            loop.add_reader(self._handle, over.set)
+            try:
+                await over.wait()
+            finally:
+                loop.remove_reader(self._handle)
+        return self._reap()
 
     def kill(self) -> None:
-        """End it."""
-        ...
+        """Have it end at once."""
+        if self._code is None:
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+    def end(self) -> None:
+        """End it, and wait for that."""
+        self.kill()
+        self._reap()
+
+    def _reap(self) -> int:
+        if self._code is None:
+            self._code = self._reap_it()
+            os.close(self._handle)
+        return self._code
 
 
-class Supervisor:
-    """A running warm server."""
+class Spawned:
+    """A warm server in a program of its own, which takes messages at once and answers them when torch is loaded.
 
-    def __init__(self, process: Process, channel: socket.socket) -> None:
-        """Use `start` or `connect`."""
-        self._process = process
-        self._channel = channel
+    Attributes:
+        process: The server.
+        channel: To it.
+    """
 
-    @classmethod
-    async def start(cls, token: str, log: Path) -> Supervisor:
-        """Start a warm server; it takes messages at once and answers them when torch is loaded.
+    def __init__(self, token: str, log: Path) -> None:
+        """Start it.
 
         Args:
             token: Marks all processes of the run.
@@ -59,21 +84,35 @@ class Supervisor:
         Raises:
             OSError: No process can be made.
         """
-        ours, theirs = socket.socketpair()
+        self.channel, theirs = socket.socketpair()
         with theirs, log.open("ab") as errors:
-            process = await asyncio.create_subprocess_exec(
-                *boot.command("ecoshare.lane.server", str(theirs.fileno())),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
+            process = subprocess.Popen(
+                boot.command("ecoshare.lane.server", str(theirs.fileno())),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
                 stderr=errors,
                 env=environment(token),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        return await cls.connect(process, ours)
+        self.process = Child(process.pid, process.wait)
+
+    def end(self) -> None:
+        """End it where no run has begun."""
+        self.channel.close()
+        self.process.end()
+
+
+class Supervisor:
+    """A running warm server."""
+
+    def __init__(self, process: Child, channel: socket.socket) -> None:
+        """Use `connect`."""
+        self._process = process
+        self._channel = channel
 
     @classmethod
-    async def connect(cls, process: Process, channel: socket.socket) -> Supervisor:
+    async def connect(cls, process: Child, channel: socket.socket) -> Supervisor:
         """The server of a process that exists, at the other end of `channel`."""
         supervisor = cls(process, channel)
         supervisor._reader, supervisor._writer = await asyncio.open_connection(sock=channel, limit=1 << 24)
@@ -118,5 +157,5 @@ def environment(token: str) -> dict[str, str]:
     environment = {**os.environ, TOKEN: token}
     if "GOMP_SPINCOUNT" not in environment and "OMP_WAIT_POLICY" not in environment:
         environment["GOMP_SPINCOUNT"] = SPIN_COUNT
-        environment[ADDED_ENVIRONMENT] = "GOMP_SPINCOUNT"
+        environment[boot.ADDED_ENVIRONMENT] = "GOMP_SPINCOUNT"
     return environment

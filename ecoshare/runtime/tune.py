@@ -23,6 +23,7 @@ from ecoshare.runtime.single import one_job
 
 if TYPE_CHECKING:
     from ecoshare.advise.adviser import PackingSearch
+    from ecoshare.runtime.conducting import Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Tune:
 
 def tune(
     asked: Tune, store: ProfileStore, runs: Path, progress: Progress, show: Show, say: Callable[[str], None]
-) -> tuple[Tuned, str, session.Result]:
+) -> tuple[Tuned, str, Result]:
     """Run the jobs side by side, search their best setting, and stop them; the result is kept for the packing.
 
     Returns:
@@ -122,7 +123,7 @@ def _within_own_limits(asked: Tune, loaded: LoadedJobs, say: Callable[[str], Non
     return replace(asked, goal=replace(asked.goal, tuning_limit=max(1.0, limits[name])))
 
 
-def _why_not(result: session.Result, own: PackingSearch | None) -> JobFailed | Interrupted | UnfitEnvironment:
+def _why_not(result: Result, own: PackingSearch | None) -> JobFailed | Interrupted | UnfitEnvironment:
     summary = result.data.summary
     for job in summary["jobs"]:
         log = f"what it said is in {summary['run']}/jobs/{job['name']}/stderr.log"

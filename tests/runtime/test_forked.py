@@ -24,6 +24,7 @@ from ecoshare.jobs.schema import Job
 from ecoshare.report.progress import Silent
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping, session
+from ecoshare.runtime.conducting import Result
 from ecoshare.runtime.forked import ForkedServer
 from ecoshare.runtime.supervisor import Supervisor
 
@@ -45,7 +46,7 @@ class Here:
         pass
 
 
-def call(function: Callable[[str], None], names: list[str], folder: Path) -> session.Result:
+def call(function: Callable[[str], None], names: list[str], folder: Path) -> Result:
     """Run a call for each name."""
     jobs = tuple(Job(name=name, script=Path(__file__), cwd=folder) for name in names)
     plan = planning.make(LoadedJobs(folder / "calls", "", "", jobs), devices.find("cpu"), policy="fair", places=2)
@@ -57,11 +58,11 @@ def call(function: Callable[[str], None], names: list[str], folder: Path) -> ses
         server.end()
 
 
-def said(result: session.Result, name: str, stream: str = "stdout") -> str:
+def said(result: Result, name: str, stream: str = "stdout") -> str:
     return (result.folder.job(name) / f"{stream}.log").read_text()
 
 
-def job(result: session.Result, name: str) -> dict[str, Any]:
+def job(result: Result, name: str) -> dict[str, Any]:
     found: dict[str, Any] = next(each for each in result.data.summary["jobs"] if each["name"] == name)
     return found
 

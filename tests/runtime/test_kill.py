@@ -137,6 +137,34 @@ def test_a_killed_supervisor_is_replaced_and_its_jobs_run_again(tmp_path: Path, 
 
 
 @pytest.mark.timeout(300)
+def test_a_controller_that_is_killed_while_torch_loads_leaves_no_process(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    while "supervisor" not in children(process.pid):
+        time.sleep(0.005)
+    supervisor = children(process.pid)["supervisor"]
+    while b"libtorch_cpu" not in Path(f"/proc/{supervisor}/maps").read_bytes():
+        time.sleep(0.005)
+    if "guard" in (found := children(process.pid)):
+        os.kill(found["guard"], signal.SIGKILL)
+    process.kill()
+    process.communicate()
+    until_s = time.monotonic() + 0.5
+    while (left := reaping.members(token_of(tmp_path))) and time.monotonic() < until_s:
+        time.sleep(0.02)
+    assert not left, "nobody but the kernel can tell the server, which hears nothing while it loads"
+
+
+def test_a_ctrl_c_before_the_first_job_ends_the_server(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    while "supervisor" not in children(process.pid):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr, stderr
+    assert not reaping.members(token_of(tmp_path))
+
+
 def test_guard_and_controller_both(tmp_path: Path) -> None:
     """The supervisor itself ends the jobs when both are gone."""
     process = start(tmp_path)

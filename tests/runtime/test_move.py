@@ -24,8 +24,9 @@ from ecoshare.jobs.load import load
 from ecoshare.lane.table import Seat
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.report.progress import Silent
-from ecoshare.runtime import log, reaping, session
+from ecoshare.runtime import conducting, log, reaping, session
 from ecoshare.runtime import plan as planning
+from ecoshare.runtime.conducting import Result
 from ecoshare.runtime.driver import Driver
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
 
@@ -105,7 +106,7 @@ class Moved:
     """
 
     core: Moves
-    result: session.Result
+    result: Result
     entries: list[Event | Command]
     slots: list[int] = field(default_factory=list)
 
@@ -132,7 +133,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
             core.driver = Driver(core=core, **fields)
             return core.driver
 
-        monkeypatch.setattr(session, "Driver", make)
+        monkeypatch.setattr(conducting, "Driver", make)
         result = session.start(plan, loaded.text, tmp_path / "runs", Silent())
         tables = core.driver.tables.values()
         left = [sum(slot.seat != Seat.EMPTY for slot in table.slots) for table in tables]

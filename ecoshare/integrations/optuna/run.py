@@ -37,6 +37,7 @@ from ecoshare.runtime.sweeps import PlannedSweep
 from ecoshare.sampling.space import Values
 
 if TYPE_CHECKING:
+    from ecoshare.runtime.conducting import Result
     from ecoshare.sampling.sampler import Sampler
 
 
@@ -144,7 +145,7 @@ class StudyRun:
 
     forked: ForkedServer
     shown: Progress
-    result: session.Result | None = None
+    result: Result | None = None
     error: BaseException | None = None
     _stopping: bool = False
     _tickets: dict[int, Ticket] = field(default_factory=dict)

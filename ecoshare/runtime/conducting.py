@@ -1,0 +1,187 @@
+"""A run from its opened folder to its summary: what is claimed and put back around the driver, and the result."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ecoshare.errors import EcoshareError, UnfitEnvironment
+from ecoshare.hardware.restore import Restored
+from ecoshare.measure import model
+from ecoshare.measure.profile import Profile
+from ecoshare.measure.profiles import ProfileStore
+from ecoshare.measure.tuned import TunedStore
+from ecoshare.report.progress import Progress
+from ecoshare.report.reading import read
+from ecoshare.report.rundata import RunData
+from ecoshare.runtime.contexts import context_sharing
+from ecoshare.runtime.driver import Driver
+from ecoshare.runtime.folder import RunFolder, write_json
+from ecoshare.runtime.host import Host
+from ecoshare.runtime.log import EventLog
+from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.profiler import Profiler
+from ecoshare.runtime.searching import Searching, check_meter
+from ecoshare.runtime.settings import Settings, claim, leftovers, not_restored
+from ecoshare.runtime.window import DEFAULT_LIMITS, Limits
+
+SHARED_PREFIX = "ecoshare-"
+"""Of the folder in memory that holds a run's lane tables and sockets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A run that is over.
+
+    Attributes:
+        data: What is known of it; its summary is in the folder's `summary.json`.
+        ran: Whether there was anything to run.
+        made: Profiles that it made, by class.
+        notes: What the user should know, a line each.
+        unrestored: Settings that could not be put back.
+    """
+
+    folder: RunFolder
+    data: RunData
+    ran: bool
+    made: dict[str, Profile] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    unrestored: tuple[Restored, ...] = ()
+
+
+def conduct(
+    plan: Plan,
+    folder: RunFolder,
+    events: EventLog,
+    environment: dict[str, Any],
+    progress: Progress,
+    host: Host,
+    limits: Limits | None = None,
+    only_profile: bool = False,
+    searching: Searching | None = None,
+) -> Result:
+    """Run a plan to its end.
+
+    Args:
+        folder: Of the run, with the job file and the plan in it.
+        events: Its log; closed at the end.
+        environment: What is known of the machine; `token` marks the run's processes.
+        host: The process that this runs in.
+        limits: Of the windows in which jobs are measured; None for the usual ones.
+        only_profile: Stop the run when a window is over.
+        searching: For the best setting of the packing, where the plan is for that alone.
+
+    Raises:
+        UnfitEnvironment: This machine ceased to be able to.
+    """
+    with contextlib.ExitStack() as undo:
+        undo.callback(events.close)
+        undo.callback(progress.close)
+        shared = Path(tempfile.mkdtemp(prefix=SHARED_PREFIX, dir=_memory_folder()))
+        undo.callback(shutil.rmtree, shared, ignore_errors=True)
+        sharing = context_sharing(plan, shared, environment["token"])
+        undo.callback(sharing.end)
+        environment = {**environment, "mps": sharing.evidence, "shared": str(shared)}
+        write_json(folder.environment, environment)
+        plan = replace(plan, mps=sharing.daemon is not None, environment={**plan.environment, **sharing.environment})
+        profiler = Profiler(
+            plan.device,
+            folder,
+            ProfileStore(plan.profiles or folder.profiles),
+            limits or DEFAULT_LIMITS,
+            only_profile,
+            set(plan.seen),
+        )
+        if searching is None:
+            plan = _as_found(plan, profiler.notes)
+            plan, settings, searching = _claimed(plan, profiler.notes)
+        else:
+            settings = searching.settings
+        if settings is not None:
+            undo.callback(settings.restore)  # where the run does not come to do it
+        driver = Driver(
+            plan=plan,
+            folder=folder,
+            log=events,
+            shared=shared,
+            token=environment["token"],
+            began_s=time.monotonic() - (time.time() - environment["opened_unix_s"]),
+            progress=progress,
+            after_jobs=sharing.end,
+            profiler=profiler,
+            power=_power(environment),
+            settings=settings,
+            adviser=searching.adviser(profiler) if searching is not None else None,
+            host=host,
+        )
+        try:
+            asyncio.run(driver.run())
+        except EcoshareError as error:
+            if settings is not None and settings.unrestored:
+                raise not_restored(settings.unrestored, str(error)) from error
+            raise
+        host.over()
+    if driver.ready is not None:
+        versions = {"torch": driver.ready.torch, "intra_op_threads": driver.ready.threads}
+        write_json(folder.environment, {**environment, **versions, "torch_load_s": driver.ready.load_s})
+    notes = (
+        *profiler.notes,
+        *(settings.notes if settings is not None else ()),
+        *(searching.notes if searching is not None else ()),
+    )
+    return replace(
+        conclude(folder, ran=True),
+        made=profiler.made,
+        notes=notes,
+        unrestored=tuple(settings.unrestored) if settings is not None else (),
+    )
+
+
+def _as_found(plan: Plan, notes: list[str]) -> Plan:
+    """The plan for the device as it is: what is measured at settings that somebody has left must not be kept."""
+    words, is_so = leftovers(plan.device, plan.control)
+    notes += words
+    return plan if is_so else replace(plan, profiles=None)
+
+
+def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, Settings | None, Searching | None]:
+    """The device, where its settings may be set, with searches where joules are measured; else why not, once."""
+    if plan.goal is not None:
+        try:
+            check_meter(plan.device)
+        except UnfitEnvironment as error:
+            notes.append(f"no setting is searched: {error}" + (f" ({error.hint})" if error.hint else ""))
+            plan = replace(plan, goal=None)
+    if plan.goal is None and not any(each.setting for each in plan.tuned):
+        return plan, None, None
+    try:
+        settings = claim(plan.device, exact=plan.goal is not None)
+    except UnfitEnvironment as error:
+        notes.append(f"clocks and power stay as they are: {error}" + (f" ({error.hint})" if error.hint else ""))
+        return replace(plan, tuned=(), goal=None), None, None
+    if plan.goal is None or plan.profiles is None:
+        return replace(plan, goal=None), settings, None
+    return plan, settings, Searching(settings, plan, plan.goal, TunedStore(plan.profiles), keep=True)
+
+
+def conclude(folder: RunFolder, ran: bool) -> Result:
+    """Write the summary of a run that is over."""
+    data = read(folder)
+    write_json(folder.summary, data.summary)
+    return Result(folder, data, ran)
+
+
+def _power(environment: dict[str, Any]) -> model.PowerModel | None:
+    fields = environment.get("power_model")
+    return model.PowerModel(**fields) if fields else None
+
+
+def _memory_folder() -> str | None:
+    """Where files are memory: shared tables must not cause writes to a disk."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
