@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -164,3 +165,17 @@ def test_a_changed_job_file_is_another_run(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD + "    priority: 2\n")
     done = ecoshare("run", "--resume", "runs/latest", cwd=tmp_path)
     assert done.returncode == 2 and "has changed" in done.stderr
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_closed_stream_changes_no_exit_code(closed: int) -> None:
+    line = f"{sys.executable} -m ecoshare schema {closed}>&-"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_who_profiles_the_command_gets_the_figures(tmp_path: Path) -> None:
+    figures = tmp_path / "figures"
+    line = [sys.executable, "-m", "cProfile", "-o", str(figures), "-m", "ecoshare", "--version"]
+    assert subprocess.run(line, capture_output=True, check=False).returncode == 0
+    assert figures.stat().st_size

@@ -449,7 +449,7 @@ class IterationsDone:
 
 @dataclass(frozen=True, slots=True)
 class JobExited:
-    """An attempt of a job is over and its exit record is on the disk.
+    """An attempt of a job is over and its exit record is written.
 
     Attributes:
         exit_code: As a shell gives it: 128 + n for signal n; None where it is not known.

@@ -43,7 +43,7 @@ def leave(status: object, before: frozenset[str]) -> None:
 
 
 def leave_at_once(status: object) -> NoReturn:
-    """As `leave`, whatever would be destroyed: for a process of ours, or one that is a part of another program."""
+    """As `leave`, whatever would be destroyed: for a process that is a part of another, as those of multiprocessing."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()

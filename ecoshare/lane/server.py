@@ -53,10 +53,9 @@ _TICK_S = 0.25
 
 
 def main(args: list[str]) -> None:
-    """Serve the controller at the other end of the socket `args[0]`; in a forked child, run its job."""
-    channel = socket.socket(fileno=int(args[0]))
-    supervisor = Supervisor(channel)
-    processes.die_with_parent(os.getppid())  # while it loads it cannot hear that the controller is gone
+    """Serve the controller, whose process is `args[1]`, over the socket `args[0]`; in a forked child, run its job."""
+    processes.die_with_parent(int(args[1]))  # while this loads it cannot hear that the controller is gone
+    supervisor = Supervisor(socket.socket(fileno=int(args[0])))
     supervisor.warm_up()
     processes.outlive_parent()
     task = supervisor.serve()

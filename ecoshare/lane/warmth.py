@@ -58,7 +58,7 @@ def why_fresh(launch: Launch) -> str | None:
 
 def loaded(names: Iterable[str]) -> set[str]:
     """Those of these top-level modules that this process has, and a bare interpreter would not have."""
-    return {name for name in names if name in sys.modules and name not in ecoshare._bare} - {"__main__"}
+    return {name for name in names if name in sys.modules and "." not in name} - ecoshare._bare - {"__main__"}
 
 
 def forget(names: set[str]) -> None:

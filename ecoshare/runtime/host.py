@@ -52,7 +52,7 @@ class CommandLine:
     async def server(self, token: str, log: Path) -> Supervisor:
         """See `Host`."""
         spawned, self._first = self._first or Spawned(token, log), None
-        return await Supervisor.connect(spawned.process, spawned.channel)
+        return await spawned.connect()
 
     def over(self) -> None:
         """What is left takes no time: a late Ctrl-C must not cost the result."""

@@ -1,7 +1,7 @@
 """Opens a run: its folder, its log and its lanes' server; and finds what a run that was cut off has left.
 
-The server loads torch in a process of its own, which takes a second or two, so it is started first of all, and what
-conducts the run is imported meanwhile.
+The server loads torch in a process of its own, which takes a second or two, so a new run starts it first of all, and
+imports what conducts it meanwhile.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def start(
     assert events is not None, "a folder just made has no other writer"
     environment = _describe(plan)
     write_json(folder.environment, environment)
-    with _served(host, environment["token"], folder) as host:
+    with contextlib.closing(events), _served(host, environment["token"], folder) as host:
         write_text(folder.job_file, masked(job_text))
         write_json(folder.plan, plan.as_dict())
         _keep_profiles(plan, folder)
@@ -140,7 +140,7 @@ def resume(run: Path, progress: Progress, control: bool = True, search: bool = T
     _keep_profiles(plan, folder)
     # A token of its own: what may still be sweeping up after the dead session must not find this one's processes.
     environment["token"] = secrets.token_hex(8)
-    with _served(None, environment["token"], folder) as host:
+    with contextlib.closing(events), _served(None, environment["token"], folder) as host:
         return conduct(left, folder, events, environment, progress, host)
 
 
@@ -150,8 +150,12 @@ def _served(host: Host | None, token: str, folder: RunFolder) -> Iterator[Host]:
     if host is not None:
         yield host
         return
-    with contextlib.closing(CommandLine(token, folder.supervisor_log)) as host:
-        yield host
+    try:
+        own = CommandLine(token, folder.supervisor_log)
+    except OSError as error:
+        raise unwritable(folder.path, error) from error
+    with contextlib.closing(own):
+        yield own
 
 
 def _keep_profiles(plan: Plan, folder: RunFolder) -> None:

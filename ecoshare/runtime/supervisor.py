@@ -67,12 +67,7 @@ class Child:
 
 
 class Spawned:
-    """A warm server in a program of its own, which takes messages at once and answers them when torch is loaded.
-
-    Attributes:
-        process: The server.
-        channel: To it.
-    """
+    """A warm server in a program of its own, which takes messages at once and answers them when torch is loaded."""
 
     def __init__(self, token: str, log: Path) -> None:
         """Start it.
@@ -84,10 +79,10 @@ class Spawned:
         Raises:
             OSError: No process can be made.
         """
-        self.channel, theirs = socket.socketpair()
+        self._channel, theirs = socket.socketpair()
         with theirs, log.open("ab") as errors:
             process = subprocess.Popen(
-                boot.command("ecoshare.lane.server", str(theirs.fileno())),
+                boot.command("ecoshare.lane.server", str(theirs.fileno()), str(os.getpid())),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -95,12 +90,16 @@ class Spawned:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        self.process = Child(process.pid, process.wait)
+        self._process = Child(process.pid, process.wait)
+
+    async def connect(self) -> Supervisor:
+        """To be called once, when the run begins."""
+        return await Supervisor.connect(self._process, self._channel)
 
     def end(self) -> None:
         """End it where no run has begun."""
-        self.channel.close()
-        self.process.end()
+        self._channel.close()
+        self._process.end()
 
 
 class Supervisor:

@@ -99,7 +99,7 @@ def test_what_jobs_load_brings_nothing_heavy_into_their_process() -> None:
 
 def test_the_command_line_starts_without_torch() -> None:
     seen = subprocess.run(
-        [sys.executable, "-c", "import ecoshare.cli, ecoshare.runtime.session, sys; print('torch' in sys.modules)"],
+        [sys.executable, "-c", "import ecoshare.cli, ecoshare.runtime.conducting, sys; print('torch' in sys.modules)"],
         capture_output=True,
         text=True,
         check=True,

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from ecoshare.lane.fused.seeds import Seeds
+from ecoshare.lane.messages import Ended
 from ecoshare.lane.table import Seat
 from tests.lane.serving import ServedLane
 from tests.runtime.running import EXAMPLES, alone, copy_of_scripts, settled
@@ -296,31 +297,83 @@ def test_what_one_changes_the_others_do_not_see(lane: ServedLane, tmp_path: Path
             assert lane.printed(f"both-{name}", stream) == lane.printed(f"own-{name}", stream)
 
 
-def test_a_working_folder_that_is_gone_is_its_own_jobs_alone(lane: ServedLane, tmp_path: Path) -> None:
+def begin_together(lane: ServedLane, jobs: list[str], script: Path, go: Path, *args: str) -> list[Ended]:
+    """Start jobs that iterate until a file is there, with a word each, and let them go on when all do; their ends."""
+    for job, word in zip(jobs, args or len(jobs) * [""], strict=True):
+        lane.start(job, script, str(go), word)
+    until_s = time.monotonic() + 60.0
+    while sum(slot.iterations > 2 for slot in lane.table.slots) < len(jobs):
+        assert time.monotonic() < until_s
+        time.sleep(0.005)
+    go.touch()
+    return [lane.ended(job) for job in jobs]
+
+
+WAITS = """
+import os, sys, time
+from pathlib import Path
+import ecoshare
+go = Path(sys.argv[1])
+while not go.exists():
+    time.sleep(0.002)
+    ecoshare.iteration()
+"""
+
+
+def test_a_working_folder_is_its_own_jobs_by_whatever_name_or_none(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,
-        """
-        import os, sys, tempfile
-        import ecoshare
-        if sys.argv[1] == "gone":
-            os.chdir(place := tempfile.mkdtemp())
-            os.rmdir(place)
-        for _ in range(20):
-            before = set(os.listdir("/proc/self/fd"))
-            ecoshare.iteration()
-            print(os.listdir("."), len(set(os.listdir("/proc/self/fd")) - before))
-        """,
+        f"""{WAITS}
+what, here = sys.argv[2], Path.cwd()
+if what != "stays":
+    os.makedirs(here / what)
+    (here / what / what).touch()
+    os.chdir(what)
+if what == "removed":
+    os.remove(what)
+    os.rmdir(here / what)
+for step in range(40):
+    ecoshare.iteration()
+    if what == "stays" and step == 10 and (here / "renamed").exists():
+        os.rename(here / "renamed", here / "other")
+    print(os.path.exists(what), os.listdir(".") == ["script.py"])
+""",
     )
-    names = ["gone", "here", "gone-too"]
-    for name in names:
-        lane.start(f"folder-{name}", script, name.removesuffix("-too"))
-    ends = [lane.ended(f"folder-{name}") for name in names]
+    words = ["renamed", "stays", "removed"]
+    names = [f"folder-{word}" for word in words]
+    ends = begin_together(lane, names, script, tmp_path.with_name(f"{tmp_path.name}-go"), *words)
+    assert [ended.outcome for ended in ends] == 3 * ["completed"], ends
     assert min(ended.usage["handovers"] for ended in ends) > 10
-    assert [ended.outcome for ended in ends] == 3 * ["completed"]
-    for name, listed in zip(names, ([], ["script.py"], []), strict=True):
-        lines = lane.printed(f"folder-{name}").decode().splitlines()
-        assert [line.rpartition(" ")[0] for line in lines] == 20 * [str(listed)]
-        assert max(int(line.rpartition(" ")[2]) for line in lines) <= 2, "one handle a job, and no more with each turn"
+    for name, line in zip(names, (b"True False", b"False False", b"False False"), strict=True):
+        assert lane.printed(name).splitlines() == 40 * [line]
+
+
+def test_a_working_folder_that_cannot_be_kept_costs_its_job_the_shared_process(
+    lane: ServedLane, tmp_path: Path
+) -> None:
+    script = written(
+        tmp_path,
+        f"""{WAITS}
+if sys.argv[2] == "greedy":
+    ecoshare.iteration()
+    os.makedirs("elsewhere")
+    os.chdir("elsewhere")
+    handles = []
+    while True:
+        try:
+            handles.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            break
+    ecoshare.iteration()
+for _ in range(20):
+    ecoshare.iteration()
+""",
+    )
+    names = ["handles-greedy", "handles-plain"]
+    go = tmp_path.with_name(f"{tmp_path.name}-go")
+    greedy, plain = begin_together(lane, names, script, go, "greedy", "plain")
+    assert greedy.outcome == "moved out" and "working folder" in greedy.reason, greedy
+    assert plain.outcome == "completed"
 
 
 def test_who_grows_past_its_profile_is_moved_out(lane: ServedLane, tmp_path: Path) -> None:
@@ -559,17 +612,14 @@ def test_who_waits_for_long_is_stopped_without_harm_to_the_others(lane: ServedLa
 def test_every_thread_may_run_on_all_processors_after_its_turns(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,
-        """
-        import os
-        import ecoshare
-        for step in range(300):
-            ecoshare.iteration()
-            print(sorted(os.sched_getaffinity(0)))
-        """,
+        f"""{WAITS}
+for step in range(300):
+    ecoshare.iteration()
+    print(sorted(os.sched_getaffinity(0)))
+""",
     )
-    for number in range(3):
-        lane.start(f"processors-{number}", script)
+    names = [f"processors-{number}" for number in range(3)]
+    ends = begin_together(lane, names, script, tmp_path / "go")
     expected = f"{sorted(os.sched_getaffinity(0))}\n".encode() * 300
-    for number in range(3):
-        assert lane.ended(f"processors-{number}").usage["handovers"] > 100
-        assert lane.printed(f"processors-{number}") == expected
+    assert min(ended.usage["handovers"] for ended in ends) > 100
+    assert [lane.printed(name) for name in names] == 3 * [expected]

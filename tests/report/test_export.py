@@ -210,6 +210,6 @@ def test_a_huge_trace_is_written_only_where_asked_for(copy: RunFolder, monkeypat
 
 
 def test_what_draws_is_loaded_only_to_draw() -> None:
-    program = "import sys, ecoshare.cli, ecoshare.runtime.session, ecoshare.report.ending; print(*sys.modules)"
+    program = "import sys, ecoshare.cli, ecoshare.runtime.conducting, ecoshare.report.ending; print(*sys.modules)"
     seen = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"matplotlib", "jinja2", "perfetto", "google.protobuf", "pyarrow"} & set(seen)

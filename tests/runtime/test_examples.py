@@ -18,7 +18,6 @@ ARGS = {
     "gnn": ("--epochs", "20"),
 }
 
-QUICK = [("srtf", 2, 2)]
 WAYS = [(lanes, places) for lanes in (1, 2) for places in (1, 2, 4)]
 FEW = ("fair", "fifo", "pack", "priority", "srtf")
 ALL = [(policy, *way) for policy in FEW for way in WAYS]
@@ -56,16 +55,9 @@ def share(folder: Path, policy: str, lanes: int, places: int, alone_logs: dict[s
         assert len(stdout.splitlines()) > 1
 
 
-@pytest.mark.parametrize(("policy", "lanes", "places"), QUICK)
-def test_examples_give_the_same_bits(
-    tmp_path: Path, policy: str, lanes: int, places: int, alone_logs: dict[str, bytes]
-) -> None:
-    share(tmp_path, policy, lanes, places, alone_logs)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("policy", "lanes", "places"), [each for each in ALL if each not in QUICK])
-def test_examples_give_the_same_bits_in_every_way(
+@pytest.mark.parametrize(("policy", "lanes", "places"), ALL)
+def test_examples_give_the_same_bits(
     tmp_path: Path, policy: str, lanes: int, places: int, alone_logs: dict[str, bytes]
 ) -> None:
     share(tmp_path, policy, lanes, places, alone_logs)

@@ -16,7 +16,7 @@ from ecoshare.core.commands import StartJob
 from ecoshare.runtime import log, reaping
 from tests.runtime.running import ECOSHARE, SCRIPTS, command, job_file, slow_steps
 
-QUICK, ALL = 3, 50
+QUICK, ALL = 2, 50
 
 
 def jobs(folder: Path) -> list[dict[str, object]]:
@@ -130,19 +130,20 @@ def test_a_killed_controller_or_guard_again_and_again(tmp_path: Path, number: in
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("after_s", [0.3, 1.2])
+@pytest.mark.parametrize("after_s", [0.3, pytest.param(1.2, marks=pytest.mark.slow)])
 def test_a_killed_supervisor_is_replaced_and_its_jobs_run_again(tmp_path: Path, after_s: float) -> None:
     """While torch is loading, and while jobs run."""
     kill_and_resume(tmp_path, "supervisor", after_s)
 
 
 @pytest.mark.timeout(300)
-def test_a_controller_that_is_killed_while_torch_loads_leaves_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loads", [True, False])
+def test_a_controller_that_is_killed_before_torch_is_loaded_leaves_no_process(tmp_path: Path, loads: bool) -> None:
     process = start(tmp_path)
     while "supervisor" not in children(process.pid):
-        time.sleep(0.005)
+        time.sleep(0.001)
     supervisor = children(process.pid)["supervisor"]
-    while b"libtorch_cpu" not in Path(f"/proc/{supervisor}/maps").read_bytes():
+    while loads and b"libtorch_cpu" not in Path(f"/proc/{supervisor}/maps").read_bytes():
         time.sleep(0.005)
     if "guard" in (found := children(process.pid)):
         os.kill(found["guard"], signal.SIGKILL)
@@ -154,11 +155,12 @@ def test_a_controller_that_is_killed_while_torch_loads_leaves_no_process(tmp_pat
     assert not left, "nobody but the kernel can tell the server, which hears nothing while it loads"
 
 
-def test_a_ctrl_c_before_the_first_job_ends_the_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_the_first_job_ends_the_server(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path)
     while "supervisor" not in children(process.pid):
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
+        time.sleep(0.001)
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert "Traceback" not in stderr, stderr

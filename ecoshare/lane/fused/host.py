@@ -226,8 +226,14 @@ class Trial:
             with contextlib.suppress(OSError):
                 sched_setaffinity(0, self._host.processors)
         self._since_s = time.process_time()
-        self._host.process.write(self._state)
+        why = ""
+        try:
+            self._host.process.write(self._state)
+        except OSError as error:
+            why = str(error)
         self._job.go_on()
+        if why:
+            self.move_out(why)
 
     def processor_s(self) -> float:
         """Processor time of the process during its turns."""

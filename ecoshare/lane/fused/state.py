@@ -80,30 +80,7 @@ _COPIED = (
 )
 """What a job has a copy of, since it is changed in place."""
 
-
-class _Nameless:
-    """A working folder that was removed, and so has no name to come back to."""
-
-    def __init__(self) -> None:
-        self.handle = os.open(".", os.O_PATH | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        os.close(self.handle)
-
-
-def _folder() -> str | _Nameless:
-    try:
-        return os.getcwd()  # noqa: PTH109
-    except FileNotFoundError:
-        return _Nameless()
-
-
-def _enter(folder: str | _Nameless) -> None:
-    os.chdir(folder.handle if isinstance(folder, _Nameless) else folder)
-
-
 _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
-    (_folder, _enter),
     (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
     (gc.get_threshold, lambda threshold: gc.set_threshold(*threshold)),
     (sys.getrecursionlimit, sys.setrecursionlimit),
@@ -137,7 +114,43 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     ),
 )
 
+_SETTING_GETTERS = tuple(get for get, _ in _SETTINGS)
+
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
+
+
+class Folder:
+    """A working folder, kept open: it is to be come back to whatever its name is by then, and if it has none.
+
+    Attributes:
+        handle: Open on it.
+        which: Its device and inode.
+    """
+
+    def __init__(self, which: tuple[int, int]) -> None:
+        """The present one, which is known to be `which`.
+
+        Raises:
+            OSError: The process has no handles left.
+        """
+        self.handle, self.which = -1, which
+        self.handle = os.open(".", os.O_PATH | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
+
+
+def _folder(known: Folder | None) -> Folder | None:
+    """The present one, which may be the one that is known; None where it cannot be kept."""
+    facts = os.stat(".")  # noqa: PTH116
+    which = facts.st_dev, facts.st_ino
+    if known is not None and known.which == which:
+        return known
+    try:
+        return Folder(which)
+    except OSError:
+        return None
 
 
 @dataclass(slots=True)
@@ -145,6 +158,7 @@ class ProcessState:
     """One job's.
 
     Attributes:
+        folder: That it works in; None where it could not be kept.
         settings: None before its first turn, in which it begins with the process's own.
         modules: By name, those that are this job's alone: its script as `__main__`, and what it has imported from
             elsewhere than the libraries.
@@ -153,6 +167,7 @@ class ProcessState:
         figures: That pyplot has open for it, once somebody has loaded that.
     """
 
+    folder: Folder | None
     attributes: list[Any]
     settings: list[Any] | None
     environment: dict[bytes, bytes]
@@ -181,6 +196,7 @@ class Process:
         self._shared = sys.modules.keys() - {"__main__"}
         handles = os.dup(1), os.dup(2)
         self.first = ProcessState(
+            _folder(None),
             _attributes(),
             [get() for get, _ in _SETTINGS],
             dict(os.environ._data),  # type: ignore[attr-defined]
@@ -212,6 +228,7 @@ class Process:
             attributes[sys, name] = attributes[sys, f"__{name}__"] = stream
             streams.append(stream)
         return ProcessState(
+            self.first.folder,
             [attributes[key] for key in _ATTRIBUTES],
             None,
             dict(self.first.environment),
@@ -223,8 +240,9 @@ class Process:
 
     def read(self, state: ProcessState) -> None:
         """Put aside what the process is now, as this job's."""
+        state.folder = _folder(state.folder)
         state.attributes = _attributes()
-        state.settings = [_read(get) for get, _ in _SETTINGS]
+        state.settings = _settings()
         if os.environ._data != state.environment:  # type: ignore[attr-defined]
             state.environment = dict(os.environ._data)  # type: ignore[attr-defined]
         state.seeds = self.seeds.get()
@@ -234,15 +252,21 @@ class Process:
         _libc.fflush(None)  # what libraries have printed goes where it belongs
 
     def write(self, state: ProcessState) -> None:
-        """Make the process what this job has put aside."""
+        """Make the process what this job has put aside.
+
+        Raises:
+            OSError: Its working folder could not be kept, and all else is as it was.
+        """
         before, self.here = self.here, state
         if before is state:
             return
+        if state.folder is not before.folder and state.folder is not None:
+            os.fchdir(state.folder.handle)
         for (owner, name), value, old in zip(_ATTRIBUTES, state.attributes, before.attributes, strict=True):
             if value is not old:
                 setattr(owner, name, value)
         # A thread has its own number of threads at first, whatever was the process's.
-        present = before.settings if state.settings is not None else [_read(get) for get, _ in _SETTINGS]
+        present = before.settings if state.settings is not None else _settings()
         wanted = state.settings if state.settings is not None else self.first.settings
         if present != wanted:
             _set(present, wanted)
@@ -260,6 +284,8 @@ class Process:
             warnings._filters_mutated()  # type: ignore[attr-defined]
         if (logging.root.level, logging.root.manager.disable) != tuple(before.attributes[each] for each in _LEVELS):
             logging.Logger.manager._clear_cache()  # type: ignore[attr-defined]
+        if state.folder is None:
+            raise OSError("its working folder could not be kept: no handles are left")
 
     def clear(self, state: ProcessState) -> None:
         """Let go of what the script of the job here has made, which may still print while it goes.
@@ -334,6 +360,14 @@ def _set(present: list[Any] | None, wanted: list[Any] | None) -> None:
         if value is not None and value != old:
             with contextlib.suppress(OSError, RuntimeError):
                 set_(value)
+
+
+def _settings() -> list[Any]:
+    """As `_read` gives each, by the short way where all can be told."""
+    try:
+        return [get() for get in _SETTING_GETTERS]
+    except (OSError, RuntimeError):
+        return [_read(get) for get in _SETTING_GETTERS]
 
 
 def _read(get: Callable[[], Any]) -> Any:
