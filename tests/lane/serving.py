@@ -37,7 +37,7 @@ class ServedLane:
         self.errors = self.folder / "server.log"
         with theirs, self.errors.open("wb") as errors:
             self.server = subprocess.Popen(
-                boot.command("ecoshare.lane.server", str(theirs.fileno())),
+                boot.command("ecoshare.lane.server", str(theirs.fileno()), str(os.getpid())),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
