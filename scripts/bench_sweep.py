@@ -9,9 +9,10 @@ Losses are compared with those that joblib's processes give, to the bit.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
-from benchmarking import Figure, main, say
-from sweep_ways import needs, run
+from benchmarking import Figure, main, median, say
+from sweep_ways import Spent, needs, run
 
 WAYS = ("ray", "optuna", "joblib", "ecoshare", "ecoshare-fused")
 SIZES = {"short": (300, 20), "long": (300, 500)}
@@ -23,29 +24,37 @@ def measure(options: argparse.Namespace) -> list[Figure]:
     figures = []
     sizes = QUICK if options.quick else SIZES
     for size in options.size or (["short"] if options.quick else sizes):
-        figures += _size(size, *sizes[size])
+        figures += _size(size, *sizes[size], options.way or WAYS, options.rounds)
     return figures
 
 
-def _size(size: str, trials: int, iterations: int) -> list[Figure]:
-    figures, wall_s, losses = [], {}, {}
-    for way in WAYS:
+def _size(size: str, trials: int, iterations: int, ways: Sequence[str], rounds: int) -> list[Figure]:
+    figures = []
+    spent: dict[str, list[Spent]] = {}
+    for way in ways:
         if missing := needs(way):
             figures.append(Figure(f"{size}: makespan, {way}", None, "s", note=f"{missing} is not installed"))
-            continue
-        spent = run(way, trials, iterations)
-        losses[way], wall_s[way] = spent.losses, spent.wall_s
-        say(f"{size}, {way}: {spent.wall_s:.1f} s, {spent.peak_bytes / 2**20:.0f} MiB")
-        figures.append(Figure(f"{size}: makespan, {way}", spent.wall_s, "s", note=f"{trials} trials"))
-        figures.append(Figure(f"{size}: peak memory, {way}", spent.peak_bytes / 2**20, "MiB"))
-    for way in losses if "joblib" in losses else ():
-        others = sum(one != other for one, other in zip(losses[way], losses["joblib"], strict=True))
+        else:
+            spent[way] = []
+    for way in rounds * list(spent):
+        one = run(way, trials, iterations)
+        spent[way].append(one)
+        say(f"{size}, {way}: {one.wall_s:.1f} s, {one.peak_bytes / 2**20:.0f} MiB")
+    note = f"{trials} trials" if rounds == 1 else f"{trials} trials; median of {rounds} rounds in turn"
+    wall_s = {way: median([each.wall_s for each in all_of]) for way, all_of in spent.items()}
+    for way, all_of in spent.items():
+        figures.append(Figure(f"{size}: makespan, {way}", wall_s[way], "s", note=note))
+        peak_bytes = max(each.peak_bytes for each in all_of)
+        figures.append(Figure(f"{size}: peak memory, {way}", peak_bytes / 2**20, "MiB"))
+    for way, all_of in spent.items() if "joblib" in spent else ():
+        pairs = [zip(each.losses, spent["joblib"][0].losses, strict=True) for each in all_of]
+        others = sum(one != other for pair in pairs for one, other in pair)
         wanted_of = "<= 0" if way.startswith("ecoshare") else ""
         figures.append(Figure(f"{size}: losses other than joblib's, {way}", float(others), "", wanted_of))
     wanted = {"ray": ">= 10" if size == "short" else ">= 1.3", "joblib": ">= 1"}
     for own in ("ecoshare", "ecoshare-fused"):
         for other in ("ray", "optuna", "joblib"):
-            if other in wall_s:
+            if own in wall_s and other in wall_s:
                 ratio = wall_s[other] / wall_s[own]
                 figures.append(Figure(f"{size}: {other} / {own}", ratio, "x", wanted.get(other, "")))
     return figures
@@ -54,6 +63,8 @@ def _size(size: str, trials: int, iterations: int) -> list[Figure]:
 def more(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark alone."""
     parser.add_argument("--size", choices=SIZES, action="append", help="only these; both, but short with --quick")
+    parser.add_argument("--way", choices=WAYS, action="append", help="only these")
+    parser.add_argument("--rounds", type=int, default=1, help="times that each way is run, in turn")
 
 
 if __name__ == "__main__":
