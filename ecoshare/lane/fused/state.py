@@ -42,6 +42,7 @@ from torch.nn.utils import parametrize
 from torch.optim import optimizer as torch_optimizer
 
 import ecoshare
+from ecoshare.lane.fused.folder import Folder, present
 from ecoshare.lane.fused.seeds import Seeds
 
 _HOOKS: tuple[tuple[Any, tuple[str, ...]], ...] = tuple(
@@ -119,40 +120,6 @@ _SETTING_GETTERS = tuple(get for get, _ in _SETTINGS)
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 
 
-class Folder:
-    """A working folder, kept open: it is to be come back to whatever its name is by then, and if it has none.
-
-    Attributes:
-        handle: Open on it.
-        which: Its device and inode.
-    """
-
-    def __init__(self, which: tuple[int, int]) -> None:
-        """The present one, which is known to be `which`.
-
-        Raises:
-            OSError: The process has no handles left.
-        """
-        self.handle, self.which = -1, which
-        self.handle = os.open(".", os.O_PATH | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        if self.handle >= 0:
-            os.close(self.handle)
-
-
-def _folder(known: Folder | None) -> Folder | None:
-    """The present one, which may be the one that is known; None where it cannot be kept."""
-    facts = os.stat(".")  # noqa: PTH116
-    which = facts.st_dev, facts.st_ino
-    if known is not None and known.which == which:
-        return known
-    try:
-        return Folder(which)
-    except OSError:
-        return None
-
-
 @dataclass(slots=True)
 class ProcessState:
     """One job's.
@@ -196,7 +163,7 @@ class Process:
         self._shared = sys.modules.keys() - {"__main__"}
         handles = os.dup(1), os.dup(2)
         self.first = ProcessState(
-            _folder(None),
+            present(None),
             _attributes(),
             [get() for get, _ in _SETTINGS],
             dict(os.environ._data),  # type: ignore[attr-defined]
@@ -240,7 +207,7 @@ class Process:
 
     def read(self, state: ProcessState) -> None:
         """Put aside what the process is now, as this job's."""
-        state.folder = _folder(state.folder)
+        state.folder = present(state.folder)
         state.attributes = _attributes()
         state.settings = _settings()
         if os.environ._data != state.environment:  # type: ignore[attr-defined]
