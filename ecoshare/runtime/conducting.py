@@ -70,7 +70,7 @@ def conduct(
 
     Args:
         folder: Of the run, with the job file and the plan in it.
-        events: Its log.
+        events: Its log; closed at the end.
         environment: What is known of the machine; `token` marks the run's processes.
         host: The process that this runs in.
         limits: Of the windows in which jobs are measured; None for the usual ones.
@@ -81,6 +81,7 @@ def conduct(
         UnfitEnvironment: This machine ceased to be able to.
     """
     with contextlib.ExitStack() as undo:
+        undo.callback(events.close)  # before it is read: an open log is a run that goes on
         undo.callback(progress.close)
         shared = Path(tempfile.mkdtemp(prefix=SHARED_PREFIX, dir=_memory_folder()))
         undo.callback(shutil.rmtree, shared, ignore_errors=True)
