@@ -5,7 +5,6 @@ Results go to stdout, progress and words to stderr. Exit codes are those of `eco
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import io
 import json
@@ -13,7 +12,6 @@ import math
 import os
 import signal
 import sys
-import threading
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -33,6 +31,7 @@ from ecoshare.errors import (
     UnfitEnvironment,
     UsageError,
 )
+from ecoshare.lane.leaving import wind_up
 
 app = typer.Typer(
     name="ecoshare",
@@ -75,8 +74,7 @@ def _leave(code: int) -> NoReturn:
     if sys.getprofile() is not None or sys.gettrace() is not None:
         sys.exit(code)  # who watches this program writes down at its very end what was seen
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
+    wind_up()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, or never there
             stream.flush()

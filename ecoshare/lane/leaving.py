@@ -26,8 +26,7 @@ def leave(status: object, before: frozenset[str]) -> None:
         status: The exception's `code`: a number, None, or something to print.
         before: Modules that were loaded before the script began. What existed then must be frozen (`gc.freeze`).
     """
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
+    wind_up()
     if any(_is_extension(sys.modules[name]) for name in sys.modules.keys() - before):
         return
     if any(_has_finaliser(kind) for kind in {type(each) for each in gc.get_objects()}):
@@ -45,8 +44,7 @@ def leave(status: object, before: frozenset[str]) -> None:
 def leave_at_once(status: object) -> NoReturn:
     """As `leave`, whatever would be destroyed: for a process that is a part of another, as those of multiprocessing."""
     try:
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
+        wind_up()
         code = _exit_code(status)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -54,6 +52,12 @@ def leave_at_once(status: object) -> NoReturn:
         code = 1
     ctypes.CDLL(None).fflush(None)
     os._exit(code)
+
+
+def wind_up() -> None:
+    """What an interpreter does first at its end: wait for the threads, and call what is registered for then."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
 
 
 def _is_extension(module: object) -> bool:

@@ -332,10 +332,12 @@ if what != "stays":
 if what == "removed":
     os.remove(what)
     os.rmdir(here / what)
+if what == "stays":
+    while not (here / "renamed" / "renamed").exists():
+        ecoshare.iteration()
+    os.rename(here / "renamed", here / "other")
 for step in range(40):
     ecoshare.iteration()
-    if what == "stays" and step == 10 and (here / "renamed").exists():
-        os.rename(here / "renamed", here / "other")
     print(os.path.exists(what), os.listdir(".") == ["script.py"])
 """,
     )

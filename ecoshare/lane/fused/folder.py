@@ -27,7 +27,7 @@ class Folder:
             os.close(self.handle)
 
 
-def present(known: Folder | None) -> Folder | None:
+def folder_now(known: Folder | None) -> Folder | None:
     """The present one, which may be the one that is known; None where it cannot be kept."""
     facts = os.stat(".")  # noqa: PTH116
     which = facts.st_dev, facts.st_ino

@@ -42,7 +42,7 @@ from torch.nn.utils import parametrize
 from torch.optim import optimizer as torch_optimizer
 
 import ecoshare
-from ecoshare.lane.fused.folder import Folder, present
+from ecoshare.lane.fused.folder import Folder, folder_now
 from ecoshare.lane.fused.seeds import Seeds
 
 _HOOKS: tuple[tuple[Any, tuple[str, ...]], ...] = tuple(
@@ -163,9 +163,9 @@ class Process:
         self._shared = sys.modules.keys() - {"__main__"}
         handles = os.dup(1), os.dup(2)
         self.first = ProcessState(
-            present(None),
+            folder_now(None),
             _attributes(),
-            [get() for get, _ in _SETTINGS],
+            _settings(),
             dict(os.environ._data),  # type: ignore[attr-defined]
             self.seeds.get(),
             {"__main__": sys.modules["__main__"]},
@@ -207,7 +207,7 @@ class Process:
 
     def read(self, state: ProcessState) -> None:
         """Put aside what the process is now, as this job's."""
-        state.folder = present(state.folder)
+        state.folder = folder_now(state.folder)
         state.attributes = _attributes()
         state.settings = _settings()
         if os.environ._data != state.environment:  # type: ignore[attr-defined]
