@@ -1,104 +1,12 @@
 #!/usr/bin/env python3
-"""Ten thousand trials in one sweep: memory and processor time of the controller.
+"""Benchmark of ten thousand trials in one sweep, from any folder: scripts/bench/many.py."""
 
-The short trials of `bench_sweep.py`, of one small model, in fused lanes. The controller is looked at alone, as the
-kernel counts it: the server, the guard and the trials are other processes. Its memory is compared between a tenth of
-the trials and all of them.
-"""
-
-from __future__ import annotations
-
-import argparse
-import json
-import os
-import re
-import subprocess
-import tempfile
-import time
-from dataclasses import dataclass
+import sys
 from pathlib import Path
 
-from benchmarking import Figure, main, say
-from sweep_ways import TRIAL, in_lanes
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-TRIALS, QUICK = 10_000, 500
-_LOOK_S = 0.2
+from scripts.bench.many import main
 
-
-@dataclass(frozen=True)
-class Spent:
-    """What a run took.
-
-    Attributes:
-        peak_bytes: Of the controller, resident.
-        controller_s: Its processor time.
-    """
-
-    wall_s: float
-    peak_bytes: int
-    controller_s: float
-
-
-def run(trials: int, iterations: int) -> Spent:
-    """One sweep of so many, each of so many iterations.
-
-    Raises:
-        RuntimeError: It fails, or a trial does.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        sweep = {"random": {"lr": {"log": [1e-4, 0.1]}}, "trials": trials, "metric": "loss={:f}"}
-        args = ["--model", "perceptron", "--lr", "{lr}", "--iterations", str(iterations)]
-        job = {"name": "many", "script": str(TRIAL), "args": args, "sweep": sweep, "isolation": "lane"}
-        line = in_lanes(folder, [job])
-        began_s = time.monotonic()
-        with (folder / "said").open("wb") as said:
-            process = subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=said)
-        peak_bytes, controller_s = 0, 0.0
-        while process.poll() is None:
-            try:
-                status, stat = (Path(f"/proc/{process.pid}/{each}").read_text() for each in ("status", "stat"))
-            except OSError:
-                continue
-            if high := re.search(r"VmHWM:\s*(\d+) kB", status):
-                peak_bytes = int(high[1]) << 10
-            fields = stat.rpartition(")")[2].split()
-            controller_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-            time.sleep(_LOOK_S)
-        if process.returncode:
-            raise RuntimeError((folder / "said").read_text()[-2000:])
-        jobs = json.loads((folder / "runs" / "latest" / "summary.json").read_text())["jobs"]
-        if len(jobs) != trials or any(each["state"] != "completed" for each in jobs):
-            raise RuntimeError("a trial is missing")
-        return Spent(time.monotonic() - began_s, peak_bytes, controller_s)
-
-
-def measure(options: argparse.Namespace) -> list[Figure]:
-    """All figures."""
-    trials = QUICK if options.quick else TRIALS
-    few, many = run(trials // 10, options.iterations), run(trials, options.iterations)
-    say(f"{trials} trials: {many.wall_s:.1f} s")
-    others = trials - trials // 10
-    return [
-        Figure(f"makespan, {trials} trials", many.wall_s, "s"),
-        Figure(f"controller's memory, {trials // 10} trials", few.peak_bytes / 1e6, "MB"),
-        Figure(f"controller's memory, {trials} trials", many.peak_bytes / 1e6, "MB", "<= 500"),
-        Figure("controller's memory by trial", (many.peak_bytes - few.peak_bytes) / others / 1e3, "kB"),
-        Figure("controller's time by trial", 1e3 * (many.controller_s - few.controller_s) / others, "ms"),
-        Figure(
-            "controller's part of the processors' time",
-            100 * many.controller_s / (many.wall_s * len(os.sched_getaffinity(0))),
-            "%",
-            "<= 5",
-            f"trials of {options.iterations} iterations",
-        ),
-    ]
-
-
-def more(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark alone."""
-    parser.add_argument("--iterations", type=int, default=20, help="of each trial, 0.25 ms each [20]")
-
-
-if __name__ == "__main__":
-    main("many", __doc__, measure, more)
+if __name__ == "__main__":  # a process that multiprocessing spawns imports this file
+    main()

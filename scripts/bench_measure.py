@@ -1,123 +1,12 @@
 #!/usr/bin/env python3
-"""How right the split of joules among jobs is, and what measuring costs the jobs.
+"""Benchmark of the split of joules and the cost of measuring, from any folder: scripts/bench/measure.py."""
 
-The split is judged on a driver whose power is not additive in the jobs. The truth is the Shapley value of that driver's
-own model: each subset of the jobs is run on it, in virtual time, with the same work. The method knows what each job
-takes alone at full speed, and what the device spent on all of them.
-"""
-
-from __future__ import annotations
-
-import argparse
-import itertools
-import math
-import random
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import overhead
-from benchmarking import ROOT, Figure, main, median, percentile, say
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-sys.path.insert(0, str(ROOT))
+from scripts.bench.measure import main
 
-from ecoshare.hardware import nvml
-from ecoshare.measure.attribution import Work, split
-from tests.driver import FakeDriver, presets
-
-WINDOW_S = 10.0
-EXAMPLES = {name: ["--epochs", "100000"] for name in ("mlp", "cnn", "vae")}
-EXAMPLES |= {name: ["--steps", "1000000"] for name in ("gan", "transformer")}
-WANTED = {"ours": ("<= 0.05", "<= 0.15")}
-
-Load = tuple[float, float]  # of the multiprocessors and of the memory, each 0 to 1
-
-
-class Bench:
-    """A device to run loads on."""
-
-    def __init__(self, driver: FakeDriver) -> None:
-        self._driver = driver
-        self._gpu = nvml.OpenGpu(driver.gpu(0).uuid)
-        self._most = 6
-        self._known: dict[tuple[Load, ...], float] = {}
-
-    def watts(self, loads: Sequence[Load]) -> float:
-        """Mean power under constant loads; every job keeps its context, whether it works or not."""
-        key = tuple(sorted(load for load in loads if load != (0.0, 0.0)))
-        if key not in self._known:
-            padded = [*key, *[(0.0, 0.0)] * (self._most - len(key))]
-            for pid, (compute, memory) in enumerate(padded, start=1):
-                self._driver.gpu(0).load(pid, compute=compute, memory=memory, used_bytes=1 << 30)
-            self._driver.advance(1.0)  # the counter is past the change
-            before_j = self._gpu.energy_j()
-            self._driver.advance(WINDOW_S)
-            self._known[key] = (self._gpu.energy_j() - before_j) / WINDOW_S
-        return self._known[key]
-
-
-def shapley(players: int, cost: Callable[[tuple[int, ...]], float]) -> list[float]:
-    """The Shapley value, by subsets."""
-    values = []
-    for player in range(players):
-        others = [each for each in range(players) if each != player]
-        value = 0.0
-        for size in range(players):
-            weight = math.factorial(size) * math.factorial(players - size - 1) / math.factorial(players)
-            for members in itertools.combinations(others, size):
-                value += weight * (cost(tuple(sorted((*members, player)))) - cost(members))
-        values.append(value)
-    return values
-
-
-def mix(bench: Bench, alone: Sequence[Load]) -> dict[str, list[float]]:
-    """Relative errors of each method for one mix of jobs, each in a lane of its own."""
-    # Together they get as far as the busier of the two resources lets them.
-    speed = min(1.0, 1.0 / max(sum(load[0] for load in alone), sum(load[1] for load in alone)))
-    slowed = [(compute * speed, memory * speed) for compute, memory in alone]
-    idle_w = bench.watts([])
-    truth = shapley(len(alone), lambda members: bench.watts([slowed[each] for each in members]) - idle_w)
-    active_w = bench.watts(slowed) - idle_w
-    claims = [speed * (bench.watts([load]) - idle_w) for load in alone]
-    busy = [compute for compute, _ in slowed]
-    methods = {
-        "ours": split(active_w, [Work(str(lane), lane, claim) for lane, claim in enumerate(claims)]),
-        "in proportion to joules alone": [active_w * claim / sum(claims) for claim in claims],
-        "by utilisation": [active_w * each / sum(busy) for each in busy],
-        "equal": [active_w / len(alone)] * len(alone),
-    }
-    return {
-        name: [abs(share - true) / true for share, true in zip(shares, truth, strict=True)]
-        for name, shares in methods.items()
-    }
-
-
-def measure(options: argparse.Namespace) -> list[Figure]:
-    """Errors by number of jobs."""
-    draw = random.Random(0)
-    mixes = 20 if options.quick else 60
-    figures, errors = [], {}
-    with tempfile.TemporaryDirectory() as folder, FakeDriver(Path(folder), [presets.H200], virtual=True) as driver:
-        bench = Bench(driver)
-        for jobs in range(1, 7):
-            errors[jobs] = {}
-            for _ in range(mixes):
-                alone = [(draw.uniform(0.1, 1.0), draw.uniform(0.05, 0.9)) for _ in range(jobs)]
-                for name, each in mix(bench, alone).items():
-                    errors[jobs].setdefault(name, []).extend(each)
-    for name in errors[1]:
-        for jobs in errors:
-            figures.append(Figure(f"error of {name}, {jobs} jobs, median", median(errors[jobs][name]), ""))
-        whole = [each for jobs in errors for each in errors[jobs][name]]
-        wanted = WANTED.get(name, ("", ""))
-        figures.append(Figure(f"error of {name}, median", median(whole), "", wanted[0]))
-        figures.append(Figure(f"error of {name}, p95", percentile(whole, 0.95), "", wanted[1]))
-    say("what measuring costs: no other work should be on this machine now")
-    figures += overhead.meters(*((5, 2.0) if options.quick else (80, 2.0)))
-    figures += overhead.windows({"cnn": EXAMPLES["cnn"]} if options.quick else EXAMPLES, 1 if options.quick else 5)
-    return figures
-
-
-if __name__ == "__main__":
-    main("measure", __doc__, measure)
+if __name__ == "__main__":  # a process that multiprocessing spawns imports this file
+    main()

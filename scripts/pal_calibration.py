@@ -26,7 +26,7 @@ CLASSES = ("resnet", "bert", "pagerank")
 """Their applications of classes A (computes), B and C (waits for memory)."""
 
 Speeds = dict[str, dict[str, float]]
-"""By device and class."""
+"""Speeds by device and class."""
 
 
 def measured(folder: Path, job_class: str) -> list[float]:

@@ -2,11 +2,55 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
+
+from tests.warm import ROOT, share_zygotes
+
+for name, examples in (("quick", 15), ("ci", 100), ("nightly", 1000)):
+    settings.register_profile(name, max_examples=examples, deadline=None, print_blob=True)
+settings.load_profile("quick")  # `--hypothesis-profile` loads another one
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers that run tests side by side share the processes that commands are forked from."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        share_zygotes()
+
+
+class ByModule(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives tests of a module that makes something once for all of them to one worker, and other tests to any.
+
+    xdist's own groups go by `_nodeid`, which the nodes of pytest 9.2 no longer have.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return module if _has_module_fixture(module) else nodeid
+
+
+@functools.cache
+def _has_module_fixture(module: str) -> bool:
+    return 'scope="module"' in (ROOT / module).read_text()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule | None:
+    """Used with `--dist loadgroup`, which `scripts/test` gives."""
+    return ByModule(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+def pytest_collection_finish() -> None:
+    """Torch and its like leave a million objects: a test that collects garbage need not look at them each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

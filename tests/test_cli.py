@@ -12,13 +12,15 @@ import pytest
 from typer.main import get_command
 
 from ecoshare.cli import app
-from tests.runtime.running import ECOSHARE, ROOT, SCRIPTS
+from tests import warm
+from tests.runtime.running import SCRIPTS
+from tests.warm import COLD, ROOT
 
 GOOD = f"version: 1\njobs:\n  - name: a\n    script: {SCRIPTS / 'no_torch.py'}\n"
 
 
 def ecoshare(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([*ECOSHARE, *args], capture_output=True, text=True, cwd=cwd, check=False)
+    done = warm.ecoshare(*args, cwd=cwd)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -117,22 +119,33 @@ def test_a_run_then_its_exports(tmp_path: Path) -> None:
 
 def test_a_run_goes_on_when_nobody_reads_its_progress(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD)
-    line = [*ECOSHARE, "run", "jobs.yaml", "--device", "cpu", "--json"]
+    line = ["run", "jobs.yaml", "--device", "cpu", "--no-report", "--json"]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(line, stdout=subprocess.PIPE, stderr=full, cwd=tmp_path, check=False)
+        done = warm.Started(*line, cwd=tmp_path, stderr=full.fileno()).done()
     assert done.returncode == 0
     assert json.loads(done.stdout)["state"] == "completed"
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=writer, cwd=tmp_path, check=False)
+    done = warm.Started(*line, cwd=tmp_path, stderr=writer).done()
     os.close(writer)
     assert done.returncode == 0 and (tmp_path / "runs/latest/summary.json").exists()
 
 
+@pytest.mark.cold
+def test_the_real_command_runs_jobs(tmp_path: Path) -> None:
+    """What a user's shell starts: all else here is forked from a process that has loaded it."""
+    (tmp_path / "jobs.yaml").write_text(GOOD)
+    line = [*COLD, "run", "jobs.yaml", "--device", "cpu", "--json"]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0 and json.loads(done.stdout)["state"] == "completed", done.stderr
+    assert (tmp_path / "runs/latest/report.html").stat().st_size
+
+
+@pytest.mark.cold
 def test_output_that_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*ECOSHARE, "schema"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False
+            [*COLD, "schema"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False
         )
     assert done.returncode == 4
     assert done.stderr == "error: No space left on device\n"
@@ -161,12 +174,13 @@ def test_doctor_says_what_it_found_and_what_would_help(tmp_path: Path) -> None:
 
 def test_a_changed_job_file_is_another_run(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD)
-    assert ecoshare("run", "jobs.yaml", "--device", "cpu", cwd=tmp_path).returncode == 0
+    assert ecoshare("run", "jobs.yaml", "--device", "cpu", "--no-report", cwd=tmp_path).returncode == 0
     (tmp_path / "jobs.yaml").write_text(GOOD + "    priority: 2\n")
     done = ecoshare("run", "--resume", "runs/latest", cwd=tmp_path)
     assert done.returncode == 2 and "has changed" in done.stderr
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize("closed", [1, 2])
 def test_a_closed_stream_changes_no_exit_code(closed: int) -> None:
     line = f"{sys.executable} -m ecoshare schema {closed}>&-"
@@ -174,6 +188,7 @@ def test_a_closed_stream_changes_no_exit_code(closed: int) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.cold
 def test_who_profiles_the_command_gets_the_figures(tmp_path: Path) -> None:
     figures = tmp_path / "figures"
     line = [sys.executable, "-m", "cProfile", "-o", str(figures), "-m", "ecoshare", "--version"]

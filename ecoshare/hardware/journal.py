@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ecoshare.atomic_write import atomic_write
 from ecoshare.hardware.knob import Reading
 
 SCHEMA_VERSION = 1
@@ -104,13 +105,8 @@ class Journal:
             OSError: It cannot be written; then nothing may be set.
         """
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-        beside = path.with_name(path.name + ".new")
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump({"schema_version": SCHEMA_VERSION, **asdict(self)}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        text = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, indent=1)
+        atomic_write(path, text, sync=True, mode=0o644)
         _sync(path.parent)
 
 

@@ -21,8 +21,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_ROOTS = Path("/var/lib/ecoshare")
-_LOCKS = (Path("/run/lock"), Path("/dev/shm"))
+import platformdirs
+
+from ecoshare.memory_folder import SHARED_MEMORY
+
+_LOCKS = (Path("/run/lock"), SHARED_MEMORY)
 """Where every user may make a file, and nobody may remove another one's; the first that is so."""
 
 
@@ -38,8 +41,7 @@ class StateFolder:
         """The folders that count for this process."""
         if given := os.environ.get("ECOSHARE_STATE"):
             return cls(Path(given), Path(given))
-        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        journals = _ROOTS if os.geteuid() == 0 else Path(base) / "ecoshare"
+        journals = platformdirs.user_state_path("ecoshare", use_site_for_root=True)
         return cls(journals, next((folder for folder in _LOCKS if _is_everybodys(folder)), journals))
 
     def journal(self, device: str) -> Path:

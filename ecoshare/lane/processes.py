@@ -1,4 +1,9 @@
-"""The processes of a job, read from /proc (Linux): who they are, what memory they use, how they are ended."""
+"""The processes of a job, read from /proc (Linux): which they are, what memory they use, how they are ended.
+
+`psutil` is not used: forked jobs would find it loaded, and `family` runs four times a second for each job on the CPU.
+psutil's time over ours, for nine processes among 80 and 380 of the machine: `family` 8 and 33 (psutil reads all of the
+machine's), `processor_s` 1.9, `resident_bytes` 1.7, `proportional_bytes` 1.06.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import json
 import re
 from pathlib import Path
 
+from ecoshare.atomic_write import atomic_write
 from ecoshare.lane.messages import Ended, fields_of
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -24,10 +25,7 @@ def write(folder: Path, ended: Ended) -> None:
     Raises:
         OSError: No room, or no permission.
     """
-    target = folder / f"exit-{ended.attempt}.json"
-    beside = target.with_suffix(".new")
-    beside.write_text(json.dumps(fields_of(ended)))
-    beside.replace(target)
+    atomic_write(folder / f"exit-{ended.attempt}.json", json.dumps(fields_of(ended)))
 
 
 def read(folder: Path) -> list[Ended]:

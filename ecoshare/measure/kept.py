@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from itertools import count
@@ -16,6 +15,7 @@ from typing import BinaryIO, TypeVar
 
 from pydantic import BaseModel, StrictInt, ValidationError
 
+from ecoshare.atomic_write import atomic_write
 from ecoshare.errors import UnfitEnvironment
 
 HINT = "choose another folder with --profiles"
@@ -84,7 +84,7 @@ class KeptFiles:
             with contextlib.suppress(FileNotFoundError):
                 if self._is_newer(path, path.read_bytes()):
                     return
-            _replace(path, text)
+            atomic_write(path, text, sync=True, mode=0o600, concurrent=True)
         except OSError as error:
             raise UnfitEnvironment(f"cannot write {path}: {error.strerror or error}", HINT) from error
 
@@ -118,20 +118,6 @@ def _schema_version(data: bytes) -> int:
 
 class _Header(BaseModel):
     schema_version: StrictInt
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write `text` beside `path`, under a name that no other thread, process or machine has, and rename."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".new", dir=path.parent)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123, since a Path opens no descriptor
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _sweep(folder: Path) -> None:

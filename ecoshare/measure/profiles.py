@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
+
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.measure.difference import options, shown
 from ecoshare.measure.kept import HINT, KeptFiles
@@ -38,17 +40,15 @@ _EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 def default_folder() -> Path:
-    """`$ECOSHARE_PROFILES`, else `ecoshare/profiles` where the user's data are kept.
+    """`$ECOSHARE_PROFILES`, else `ecoshare/profiles` in the user's data folder.
 
     Raises:
         UnfitEnvironment: The user has no home.
     """
     if own := os.environ.get("ECOSHARE_PROFILES"):
         return Path(own)
-    data = Path(os.environ.get("XDG_DATA_HOME", ""))
     try:
-        # As the XDG specification has it, a relative path there does not count.
-        return (data if data.is_absolute() else Path.home() / ".local" / "share") / "ecoshare" / "profiles"
+        return platformdirs.user_data_path("ecoshare") / "profiles"
     except RuntimeError as error:
         raise UnfitEnvironment("there is no home folder to keep profiles in", HINT) from error
 

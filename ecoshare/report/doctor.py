@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -23,6 +21,7 @@ from ecoshare.jobs.quantities import format_size
 from ecoshare.lane import futex
 from ecoshare.measure.nvml_meter import NvmlMeter
 from ecoshare.measure.rapl import RaplMeter
+from ecoshare.memory_folder import SHARED_MEMORY, memory_folder
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 _TORCH = """
@@ -134,13 +133,14 @@ def _processors() -> Finding:
 
 
 def _shared_memory() -> Finding:
-    folder = Path("/dev/shm")
-    if not os.access(folder, os.W_OK):
-        return Finding("shared memory", "warn", "/dev/shm cannot be written", "lane tables go to the temporary folder")
-    free_bytes = shutil.disk_usage(folder).free
+    if memory_folder() != SHARED_MEMORY:
+        evidence = f"{SHARED_MEMORY} cannot be written"
+        return Finding("shared memory", "warn", evidence, "lane tables go to the temporary folder")
+    free_bytes = shutil.disk_usage(SHARED_MEMORY).free
     small = free_bytes < 1 << 20
     remedy = "lane tables and DataLoader workers need it (docker: --shm-size)" if small else ""
-    return Finding("shared memory", "warn" if small else "ok", f"/dev/shm has {format_size(free_bytes)} free", remedy)
+    evidence = f"{SHARED_MEMORY} has {format_size(free_bytes)} free"
+    return Finding("shared memory", "warn" if small else "ok", evidence, remedy)
 
 
 def _mps() -> Finding:

@@ -17,6 +17,7 @@ from ecoshare.measure import model
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.tuned import TunedStore
+from ecoshare.memory_folder import memory_folder
 from ecoshare.report.progress import Progress
 from ecoshare.report.reading import read
 from ecoshare.report.rundata import RunData
@@ -83,7 +84,7 @@ def conduct(
     with contextlib.ExitStack() as undo:
         undo.callback(events.close)  # before it is read: an open log is a run that goes on
         undo.callback(progress.close)
-        shared = Path(tempfile.mkdtemp(prefix=SHARED_PREFIX, dir=_memory_folder()))
+        shared = Path(tempfile.mkdtemp(prefix=SHARED_PREFIX, dir=memory_folder()))
         undo.callback(shutil.rmtree, shared, ignore_errors=True)
         sharing = context_sharing(plan, shared, environment["token"])
         undo.callback(sharing.end)
@@ -180,8 +181,3 @@ def conclude(folder: RunFolder, ran: bool) -> Result:
 def _power(environment: dict[str, Any]) -> model.PowerModel | None:
     fields = environment.get("power_model")
     return model.PowerModel(**fields) if fields else None
-
-
-def _memory_folder() -> str | None:
-    """Where files are memory: shared tables must not cause writes to a disk."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None

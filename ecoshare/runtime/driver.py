@@ -92,6 +92,7 @@ _PROGRESS_AT_LEAST_S = 60.0
 """Progress is told at most once a second, when a job has done a hundredth more than was known, or a minute has passed:
 enough for any policy, and a log of a few megabytes a day."""
 
+_METER_WITHIN_S = 5.0
 _SHOW_S = 0.25
 _MOST_SUPERVISORS = 6
 
@@ -202,6 +203,8 @@ class Driver:
                         self._hear_trials(),
                     )
                     running = [tasks.create_task(each) for each in beside]
+                    # The account has no joules from before the first sample. A server that loads takes longer than it.
+                    await self._sampler.first_sample(_METER_WITHIN_S)
                     self._tell(partial(RunOpened, **self.plan.opening()))
                     self._schedule_arrivals()
                     await self._decide()

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ecoshare.atomic_write import atomic_write
 from ecoshare.errors import UnfitEnvironment, UsageError
 
 
@@ -149,7 +150,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write `data` beside `path` and rename: readers see all of it or nothing.
+    """Write `data` with `write_bytes`: readers see all of it or nothing.
 
     Raises:
         UnfitEnvironment: No room, or no permission.
@@ -163,22 +164,15 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` beside `path` and rename.
+    """Write `content` as a whole, synced to the disk.
 
     Raises:
         UnfitEnvironment: No room, or no permission.
     """
-    beside = path.with_name(path.name + ".new")
     try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        atomic_write(path, content, sync=True)
     except OSError as error:
         raise unwritable(path, error) from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def unwritable(path: Path, error: OSError) -> UnfitEnvironment:
@@ -187,6 +181,7 @@ def unwritable(path: Path, error: OSError) -> UnfitEnvironment:
 
 
 def _point(link: Path, target: str) -> None:
+    # `atomic_write` replaces content. A symbolic link has none, so it is made under another name and renamed here.
     beside = link.with_name(f".latest-{os.getpid()}")
     beside.unlink(missing_ok=True)
     beside.symlink_to(target)

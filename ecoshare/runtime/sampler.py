@@ -11,6 +11,7 @@ A meter that fails costs the joules of the time it is away, and nothing else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -70,6 +71,7 @@ class Sampler:
         self._gone_s = 0.0  # busy time of attempts that are no longer told
         self._origin_j = self._period_s = self._taken_s = 0.0
         self._one_at_a_time = asyncio.Lock()
+        self._began = asyncio.Event()
 
     async def keep(self, now_s: Callable[[], float]) -> None:
         """Sample until cancelled.
@@ -77,11 +79,16 @@ class Sampler:
         Args:
             now_s: Seconds since the run was opened.
         """
-        if not await self.begin(now_s):
-            return
-        while True:
+        has_meter = await self.begin(now_s)
+        self._began.set()
+        while has_meter:
             await asyncio.sleep(max(SHORTEST_S, _LEAST_PERIODS * self._period_s, _SHARE * now_s()))
             await self.take(now_s)
+
+    async def first_sample(self, limit_s: float) -> None:
+        """Wait, for so many seconds at most, until the first sample is taken or it is known that there is no meter."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._began.wait(), limit_s)
 
     async def begin(self, now_s: Callable[[], float]) -> bool:
         """Open the best meter that answers; False where there is none at all."""

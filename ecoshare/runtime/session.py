@@ -25,7 +25,7 @@ from ecoshare.jobs.mask import masked
 from ecoshare.lane import futex
 from ecoshare.measure import model
 from ecoshare.measure.profiles import ProfileStore
-from ecoshare.runtime import log, reaping
+from ecoshare.runtime import log, reaping, signals
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime.folder import RunFolder, read_json, unwritable, write_json, write_text
 from ecoshare.runtime.host import CommandLine, Host
@@ -150,11 +150,14 @@ def _served(host: Host | None, token: str, folder: RunFolder) -> Iterator[Host]:
     if host is not None:
         yield host
         return
-    try:
-        own = CommandLine(token, folder.supervisor_log)
-    except OSError as error:
-        raise unwritable(folder.path, error) from error
-    with contextlib.closing(own):
+    with contextlib.ExitStack() as undo:
+        # An exception of a signal handler between the start of the server and the callback would leave it running.
+        with signals.delayed():
+            try:
+                own = CommandLine(token, folder.supervisor_log)
+            except OSError as error:
+                raise unwritable(folder.path, error) from error
+            undo.callback(own.close)
         yield own
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal, while a run goes on."""
+"""Ctrl-C, SIGTERM and a closed terminal: delayed while a run starts its server, and heard while the run goes on."""
 
 from __future__ import annotations
 
@@ -7,16 +7,34 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def delayed() -> Iterator[None]:
+    """Signals that end the command act at the end of the block: its handlers raise, and could do so anywhere in it.
+
+    For the main thread. Signals that are ignored, or that end the process without a handler, are left alone.
+    """
+    handlers = {number: signal.getsignal(number) for number in _ENDING}
+    arrived: list[int] = []
+    replaced = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in replaced:
+        signal.signal(number, lambda number, _frame: arrived.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
+    if arrived:
+        signal.raise_signal(arrived[0])
+
 
 @contextmanager
 def heard(asked_to_stop: Callable[[], None]) -> Iterator[None]:
     """Call `asked_to_stop` at each of them, in the running loop; what is ignored already stays so: `nohup` means it."""
     loop = asyncio.get_running_loop()
-    numbers = [
-        number
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is not signal.SIG_IGN
-    ]
+    numbers = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
     for number in numbers:
         loop.add_signal_handler(number, asked_to_stop)
     try:

@@ -248,7 +248,8 @@ class Window:
         began_s, began = self.now_s(), self._done()
         result.timed_from_s = began_s
         await self._take(result)
-        while limits.iterations is not None and self._done() - began < limits.iterations:
+        # One more: the first to end had begun before.
+        while limits.iterations is not None and self._done() - began <= limits.iterations:
             await asyncio.sleep(_LOOK_S)
         enough = False
         while True:

@@ -123,7 +123,7 @@ def test_other_jobs_of_the_same_classes_go_on_with_the_search() -> None:
         trial = device.run(advice.setting)
         if len(tried) > 2:
             names = {"a": f"a{len(tried)}", "b": f"b{len(tried)}"}
-            values = {
+            values: dict[str, Any] = {
                 each: {names[job]: value for job, value in getattr(trial, each).items()}
                 for each in ("times_s", "shares")
             }

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.runtime.running import ECOSHARE, ROOT
+from tests.warm import ROOT, ecoshare
 
 PAGE = (ROOT / "docs" / "tuning.md").read_text()
 
@@ -39,7 +39,7 @@ def test_the_example_of_the_command_prints_what_the_page_shows(tmp_path: Path) -
     (shown,) = blocks("")
     words = shlex.split(command.removeprefix("$ "))
     assert words[0] == "ecoshare"
-    done = subprocess.run([*ECOSHARE, *words[1:]], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = ecoshare(*words[1:], cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "frontier.svg").exists()
     # Which settings are tried may change with the optimizer's version; what the table has does not.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.advise.interference import ENOUGH, SHIPPED, Interference, Seen, Traits, _Kernel
@@ -51,7 +52,6 @@ def like_a_device(seed: int) -> tuple[dict[str, Traits], dict[tuple[str, str], f
     return traits, speeds
 
 
-@settings(deadline=None, max_examples=60)
 @given(all_traits, all_seen, besides)
 def test_whatever_was_seen_speeds_are_speeds(traits: dict[str, Traits], seen: list[Seen], beside: float) -> None:
     model = Interference(traits, seen, beside)
@@ -66,9 +66,10 @@ def test_whatever_was_seen_speeds_are_speeds(traits: dict[str, Traits], seen: li
             assert least - 1e-6 <= both.sd <= most + 1e-6
 
 
-@settings(deadline=None, max_examples=30)
 @given(all_traits, all_seen, st.randoms(use_true_random=False))
-def test_the_order_of_what_was_seen_does_not_matter(traits: dict[str, Traits], seen: list[Seen], draw) -> None:  # type: ignore[no-untyped-def]
+def test_the_order_of_what_was_seen_does_not_matter(
+    traits: dict[str, Traits], seen: list[Seen], draw: random.Random
+) -> None:
     mixed = list(seen)
     draw.shuffle(mixed)
     first, second = Interference(traits, seen), Interference(dict(reversed(traits.items())), mixed)
@@ -77,7 +78,6 @@ def test_the_order_of_what_was_seen_does_not_matter(traits: dict[str, Traits], s
             assert first.speeds(one, other)[0] == pytest.approx(second.speeds(one, other)[0], abs=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
 @given(all_traits, all_seen, names, names)
 def test_the_two_of_a_pair_may_be_named_in_any_order(
     traits: dict[str, Traits], seen: list[Seen], one: str, other: str
@@ -87,7 +87,6 @@ def test_the_two_of_a_pair_may_be_named_in_any_order(
     assert model.combined(one, other) == pytest.approx(model.combined(other, one), abs=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
 @given(all_traits, st.lists(st.builds(Seen, names, names, st.floats(0.3, 1.0)), max_size=20), st.floats(0.1, 0.9))
 def test_what_was_measured_often_is_believed(traits: dict[str, Traits], seen: list[Seen], speed: float) -> None:
     others = [each for each in seen if (each.one, each.other) != ("a", "b")]
@@ -96,7 +95,6 @@ def test_what_was_measured_often_is_believed(traits: dict[str, Traits], seen: li
     assert guess.sd < 0.05
 
 
-@settings(deadline=None, max_examples=30)
 @given(all_traits, st.floats(0.2, 0.8))
 def test_each_measurement_makes_it_surer(traits: dict[str, Traits], speed: float) -> None:
     start = [Seen("a", "b", speed), Seen("b", "a", speed)]
@@ -131,7 +129,7 @@ def test_pairs_of_a_device_teach_of_others_that_were_not_measured() -> None:
     traits, speeds = like_a_device(1)
     pairs = sorted(speeds)
     draw = np.random.default_rng(2).permutation(len(pairs))
-    seen = [Seen(*pairs[place], speeds[pairs[place]]) for place in draw[::2]]
+    seen = [Seen(one, other, speeds[one, other]) for one, other in (pairs[place] for place in draw[::2])]
     rest = [pairs[place] for place in draw[1::2]]
     mean = float(np.mean([each.speed for each in seen]))
     model = Interference(traits, seen)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations_with_replacement
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.advise.outlook import foresee
@@ -40,7 +40,6 @@ def groups(classes: Sequence[str], largest: int) -> list[tuple[str, ...]]:
     ]
 
 
-@settings(deadline=None, max_examples=80)
 @given(mixes())
 def test_no_work_is_worth_more_than_it_costs_alone_and_no_group_earns_more_than_it_draws(
     mix: tuple[Outlook, dict[str, float], int],
@@ -59,7 +58,6 @@ def test_no_work_is_worth_more_than_it_costs_alone_and_no_group_earns_more_than_
         assert worth <= forecast.power_w * (1.0 + 1e-6), "then doing more of it would spend less"
 
 
-@settings(deadline=None, max_examples=60)
 @given(mixes())
 def test_with_these_prices_all_work_costs_what_the_best_schedule_spends(
     mix: tuple[Outlook, dict[str, float], int],
@@ -167,7 +165,6 @@ def test_a_group_of_three_is_forecast_as_it_was_measured() -> None:
     assert outlook.forecast("abc").speeds == pytest.approx((0.7, 0.5, 0.4), abs=0.06)
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.dictionaries(
         st.sampled_from(NAMES),

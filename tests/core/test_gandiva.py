@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from ecoshare.core.events import (
     StopRequested,
     Usage,
 )
+from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.seating import MOST_LOOKED_AT, MOST_PASSED
 
@@ -56,7 +58,7 @@ class Told:
                 commands = [*commands, *self.tell(Done(self.now_s, command.id))]
         return commands
 
-    def arrive(self, *names: str, **spec) -> list[Command]:
+    def arrive(self, *names: str, **spec: Any) -> list[Command]:
         """Jobs of the class that their first letter names, 0.1 s an iteration alone."""
         known = {"iterations": 10_000, "service_s": 1000.0, "movable": True, "profiled": True, **spec}
         return [each for name in names for each in self.tell(JobArrived(self.now_s, JobSpec(name, name[0], **known)))]
@@ -240,7 +242,7 @@ def test_nobody_is_tried_beside_a_gang() -> None:
 def test_one_lane_is_no_place_to_try() -> None:
     run = Told(lanes=1)
     run.arrive("a", "b")
-    assert not run.core._trials.has_room
+    assert run.core._trials is not None and not run.core._trials.has_room
 
 
 def test_a_stopped_run_parts_nobody() -> None:
@@ -256,9 +258,16 @@ def test_a_queue_of_many_classes_is_not_walked_to_its_end(monkeypatch: pytest.Mo
     many = [JobSpec(f"j{number}", f"class {number}", movable=True) for number in range(3 * MOST_LOOKED_AT)]
     for spec in many:
         run.tell(JobArrived(run.now_s, spec))
-    looked_at = []
-    fits = run.core._trials._is_certain
-    monkeypatch.setattr(run.core._trials, "_is_certain", lambda job, lane: looked_at.append(job) or fits(job, lane))
+    looked_at: list[Job] = []
+    trials = run.core._trials
+    assert trials is not None
+    fits = trials._is_certain
+
+    def look(job: Job, lane: Lane) -> bool:
+        looked_at.append(job)
+        return fits(job, lane)
+
+    monkeypatch.setattr(trials, "_is_certain", look)
     run.arrive("z")
     assert len(set(looked_at)) == MOST_LOOKED_AT
 

@@ -29,10 +29,27 @@ ALLOWED = {
     "core": {"ecoshare.core", "sortedcontainers"},
     "jobs": {"ecoshare.jobs", "ecoshare.errors", "ecoshare.sampling", "pydantic", "yaml"},
     "sampling": {"ecoshare.sampling", "optuna"},
-    "lane": {"ecoshare.lane", "ecoshare.core.turns", "ecoshare", "torch", "numpy"},
+    "lane": {"ecoshare.lane", "ecoshare.core.turns", "ecoshare.atomic_write", "ecoshare", "torch", "numpy"},
     "integrations": {"ecoshare", "optuna", "ray", "torch", "rich", "yaml"},
-    "hardware": {"ecoshare.hardware", "ecoshare.errors", "pynvml", "zeus", "httpx"},
-    "measure": {"ecoshare.measure", "ecoshare.hardware", "ecoshare.errors", "pydantic", "zeus"},
+    "hardware": {
+        "ecoshare.hardware",
+        "ecoshare.atomic_write",
+        "ecoshare.errors",
+        "ecoshare.memory_folder",
+        "httpx",
+        "platformdirs",
+        "pynvml",
+        "zeus",
+    },
+    "measure": {
+        "ecoshare.measure",
+        "ecoshare.atomic_write",
+        "ecoshare.errors",
+        "ecoshare.hardware",
+        "platformdirs",
+        "pydantic",
+        "zeus",
+    },
 }
 """What the files of a layer may import beside the standard library. The drivers and the reports may import all."""
 
@@ -64,6 +81,13 @@ def test_a_layer_imports_only_what_its_place_allows(layer: str) -> None:
             whole = ALLOWED[layer] - ({"ecoshare"} if layer == "lane" else set())
             allowed = any(name == each or name.startswith(each + ".") for each in whole)
             assert allowed or name in ALLOWED[layer], f"{path.relative_to(ROOT)} imports {name}"
+
+
+@pytest.mark.parametrize("name", ["atomic_write", "memory_folder"])
+def test_what_every_layer_may_import_needs_only_the_standard_library(name: str) -> None:
+    """Else a layer would get through it what its place forbids, and a job would find more in its process."""
+    for each in imports(ROOT / "ecoshare" / f"{name}.py"):
+        assert each.partition(".")[0] in STANDARD, each
 
 
 def test_the_core_touches_nothing() -> None:

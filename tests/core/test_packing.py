@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 
@@ -57,7 +58,9 @@ def all_groups(grouping: Grouping, them: list[Candidate], largest: int) -> list[
 
 
 @given(outlooks(), candidates(), st.sampled_from([watts, time]), st.integers(1, 4))
-def test_no_group_is_much_better(outlook: Outlook, them: list[Candidate], spent: object, largest: int) -> None:
+def test_no_group_is_much_better(
+    outlook: Outlook, them: list[Candidate], spent: Callable[[Forecast], float], largest: int
+) -> None:
     grouping = Grouping(outlook, spent, largest)
     found = grouping.best(them, everybody)
     best = min(each.cost for each in all_groups(grouping, them, largest))
@@ -105,8 +108,9 @@ def test_who_hurts_each_other_stays_apart_and_who_does_not_is_packed() -> None:
     outlook.foreseen([PairSpeed(*pair, speed, 0.01) for pair, speed in speeds.items()], {})
     a, b, c = (Candidate(number, name, 200.0) for number, name in enumerate("abc"))
     grouping = Grouping(outlook, watts, 2)
-    assert grouping.best([a, b], everybody).members == (a,)
-    assert grouping.best([a, b, c], everybody).members == (a, c)
+    two, three = grouping.best([a, b], everybody), grouping.best([a, b, c], everybody)
+    assert two is not None and two.members == (a,)
+    assert three is not None and three.members == (a, c)
 
 
 def test_a_job_that_will_be_measured_is_given_more_of_a_chance_than_one_that_was() -> None:

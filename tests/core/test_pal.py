@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -61,7 +61,8 @@ class Run:
         self, speeds: Speeds, *jobs: JobSpec, policy: str = "pal", preempt: bool = True, **options: float
     ) -> None:
         """All lanes are open, and the first round has begun with these jobs."""
-        self.core, self.stopped = Scheduler(), []
+        self.core = Scheduler()
+        self.stopped: list[str] = []
         self.places: dict[str, tuple[str, ...]] = {}
         self._wakes: list[WakeAt] = []
         config = Config(policy, 1, 1, preempt=preempt, options=tuple(sorted(options.items())))
@@ -155,7 +156,7 @@ def pairs(slow: float) -> Speeds:
         (0.4, {"across": 3.0}, ("a0", "a1")),
     ],
 )
-def test_a_gang_spans_nodes_where_that_is_less_slow(slow: float, options: dict[str, float], found: object) -> None:
+def test_a_gang_spans_nodes_where_that_is_less_slow(slow: float, options: dict[str, Any], found: object) -> None:
     run = Run(pairs(slow), spec("gang", gpus=2), **options)
     assert run.places == {"gang": found}
 

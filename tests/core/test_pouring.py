@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ecoshare.core.commands import Command, KillJob
-from ecoshare.core.events import JobExited, Outcome, Solo, Usage
+from ecoshare.core.events import Event, JobExited, Outcome, Solo, Usage
 from ecoshare.core.states import JobState
 from tests.core.stepping import Core
 
@@ -18,7 +18,7 @@ class Fluid(Core):
         super().__init__(policy, lanes=2, places=2)
         handle = self.scheduler.handle
 
-        def remember(event):
+        def remember(event: Event) -> list[Command]:
             commands = handle(event)
             self.commands += commands
             return commands

@@ -6,7 +6,7 @@ from dataclasses import replace
 from enum import Enum
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sortedcontainers import SortedList
 
@@ -173,7 +173,6 @@ def test_asking_leaves_everything_in_the_core_as_it_was(policy: str) -> None:
 POLICIES = (*PACKS, "fair", "fifo", "gandiva", "priority", "srtf")
 
 
-@settings(max_examples=40, deadline=None)
 @given(JOBS, SIZES, SPEEDS, st.sampled_from(POLICIES), st.integers(1, 3), st.integers(1, 4), st.booleans())
 def test_asking_at_every_moment_changes_no_decision_and_every_job_has_a_reason(
     jobs: list[TraceJob],

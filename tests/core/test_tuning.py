@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import ApplySetting, Ask, Command, MeasureTrial, ProfileJob
@@ -31,14 +32,20 @@ SLOW: Setting = (("gpu_clock", 1200.0),)
 SLOWER: Setting = (("gpu_clock", 900.0), ("power_limit", 300.0))
 
 
-def job(name: str, job_class: str, length_s: float, arrival_s: float = 0.0, known: bool = True) -> tuple:  # type: ignore[type-arg]
+def job(
+    name: str, job_class: str, length_s: float, arrival_s: float = 0.0, known: bool = True
+) -> tuple[JobSpec, Script]:
     spec = JobSpec(name, job_class, memory=MemoryDemand(GIB), profiled=known)
     return spec, Script(arrival_s, ((length_s, Outcome.COMPLETED),), profile=MemoryDemand(GIB))
 
 
 def drive(
-    *jobs: tuple, search: bool = False, lanes: int = 1, devices: tuple[Device, ...] = (GPU,), **options
-) -> VirtualDriver:  # type: ignore[type-arg,no-untyped-def]
+    *jobs: tuple[JobSpec, Script],
+    search: bool = False,
+    lanes: int = 1,
+    devices: tuple[Device, ...] = (GPU,),
+    **options: Any,
+) -> VirtualDriver:
     config = Config("fair", lanes_per_device=lanes, profile=True, search=search)
     return VirtualDriver(config, devices, {spec.name: (spec, script) for spec, script in jobs}, **options).run()
 
@@ -166,7 +173,6 @@ def test_every_device_has_its_own_setting() -> None:
 proposals = st.lists(st.sampled_from([(), SLOW, SLOWER]), min_size=1, max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from("abc"), st.floats(0.1, 12.0), st.floats(0.0, 8.0), st.booleans()),
@@ -179,8 +185,13 @@ proposals = st.lists(st.sampled_from([(), SLOW, SLOWER]), min_size=1, max_size=4
     st.sets(st.sampled_from([SLOW, SLOWER]), max_size=1),
     st.none() | st.floats(0.0, 15.0),
 )
-def test_whatever_comes_and_goes_trials_are_of_what_runs(  # type: ignore[no-untyped-def]
-    some, proposed, search, lanes, refused, stop_s
+def test_whatever_comes_and_goes_trials_are_of_what_runs(
+    some: list[tuple[str, float, float, bool]],
+    proposed: list[Setting],
+    search: bool,
+    lanes: int,
+    refused: set[Setting],
+    stop_s: float | None,
 ) -> None:
     """The virtual driver checks every trial and window against what is in force; every job ends."""
     jobs = [

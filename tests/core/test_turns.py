@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.turns import (
@@ -55,9 +55,9 @@ def test_who_would_wait_past_the_bound_goes_first_inside_its_rank() -> None:
 
 
 @given(CONTENDERS, st.randoms())
-def test_the_order_of_the_table_does_not_matter(contenders: list[Contender], random) -> None:
+def test_the_order_of_the_table_does_not_matter(contenders: list[Contender], draw: random.Random) -> None:
     chosen = next_holder(contenders)
-    random.shuffle(contenders)
+    draw.shuffle(contenders)
     assert next_holder(contenders) == chosen
     assert (chosen is None) == (not contenders)
 
@@ -248,7 +248,6 @@ class Lane:
             job.back = False
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.floats(0.002, 0.05),
     st.floats(0.002, 0.2),
@@ -272,7 +271,6 @@ def test_one_that_loads_data_gets_what_it_can_use_or_its_share(
 JOBS = st.builds(Simulated, iteration_s=st.floats(0.002, 0.03), away_s=st.just(0.0) | st.floats(0.002, 0.2))
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(JOBS, min_size=2, max_size=8), st.sampled_from([0.0001, 0.0025]))
 def test_absences_starve_nobody_and_nobody_waits_past_the_bound(jobs: list[Simulated], handover_s: float) -> None:
     lane = Lane(jobs, handover_s)

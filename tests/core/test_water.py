@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import permutations, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.water import poured as with_the_rest
@@ -121,7 +121,6 @@ def test_what_is_out_of_range_is_refused(
         widths(hours, gpus, share, most)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.floats(0.0, 1e6), min_size=1, max_size=30), st.integers(1, 64), st.integers(1, 8), st.integers(1, 16)
 )
@@ -134,7 +133,6 @@ def test_what_is_poured(hours: list[float], gpus: int, places: int, most: int) -
     assert by_hours == sorted(by_hours)
 
 
-@settings(max_examples=60, deadline=None)
 @given(HOURS, st.integers(1, 4), st.integers(1, 2), st.integers(1, 4))
 def test_it_ends_within_twice_the_shortest_time(hours: list[int], gpus: int, places: int, most: int) -> None:
     """Where the speed of a trial is linear in its width, and at most two share a GPU."""
@@ -143,7 +141,6 @@ def test_it_ends_within_twice_the_shortest_time(hours: list[int], gpus: int, pla
     assert max(Fraction(sum(hours), gpus), Fraction(max(hours), most)) <= best <= ours <= 2 * best
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(1, 1000), min_size=1, max_size=40), st.integers(1, 32), st.integers(1, 2), st.integers(1, 8)
 )
@@ -166,7 +163,6 @@ def test_what_rounding_down_leaves_is_given_away() -> None:
     assert with_the_rest([5.0, 5.0], 8, 1 / 2, [1, 2]) == [1, 2], "nobody can use more"
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.floats(0.0, 1e6), min_size=1, max_size=30), st.integers(1, 32), st.integers(1, 4), st.integers(1, 16)
 )

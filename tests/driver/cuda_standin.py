@@ -28,6 +28,7 @@ from unittest import mock
 
 import torch
 
+from tests.driver import forked
 from tests.driver.caching import CachingAllocator
 from tests.driver.pretend import Pretend
 from tests.driver.state import State
@@ -172,6 +173,7 @@ class _Clock:
         """Of a GPU; `share` of the work's time goes with its clock."""
         import pynvml
 
+        forked.find_library()
         pynvml.nvmlInit()
         self._nvml, self._share = pynvml, share
         self._gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid)
@@ -180,4 +182,5 @@ class _Clock:
     def stretch(self) -> float:
         """How many times longer the work takes than at the highest clock."""
         now_mhz = self._nvml.nvmlDeviceGetClockInfo(self._gpu, self._nvml.NVML_CLOCK_SM)
-        return 1.0 - self._share + self._share * self._highest_mhz / now_mhz
+        longer: float = 1.0 - self._share + self._share * self._highest_mhz / now_mhz
+        return longer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ from ecoshare.report import reading
 from ecoshare.runtime.folder import RunFolder
 from tests.driver import FakeDriver, presets
 from tests.driver.training import SCRIPT, Training
-from tests.runtime.running import ECOSHARE, Finished, command, job_file
+from tests.runtime.running import Finished, job_file, words
+from tests.warm import Started, ecoshare
 
 
 @dataclass(frozen=True)
@@ -76,21 +77,16 @@ def run_on_gpu(
     """
     path = job_file(folder, *jobs)
     before_j, began_s = counter_j(driver), time.monotonic()
-    with subprocess.Popen(
-        command(path, "--device", "cuda:0", "--control", "off", *options),
-        env={**os.environ, **driver.environment, "CUDA_VISIBLE_DEVICES": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            if meanwhile is not None:
-                meanwhile(folder / "runs" / "latest")
-            stdout, stderr = process.communicate()
-        except BaseException:
-            process.terminate()
-            raise
+    environment = {**os.environ, **driver.environment, "CUDA_VISIBLE_DEVICES": "1"}
+    line = words(path, "--device", "cuda:0", "--control", "off", *options)
+    process = Started(*line, environment=environment, loads=True)  # the GPU's draw at rest is watched meanwhile
+    try:
+        if meanwhile is not None:
+            meanwhile(folder / "runs" / "latest")
+        stdout, stderr = process.communicate()
+    except BaseException:
+        process.send_signal(signal.SIGTERM)
+        raise
     driver.mend()
     assert process.returncode == 0, stderr
     done = Finished(process.returncode, stdout, stderr, folder / "runs" / "latest")
@@ -99,15 +95,9 @@ def run_on_gpu(
 
 def profile_on_gpu(folder: Path, driver: FakeDriver, training: Training, *options: str) -> tuple[str, Profile]:
     """What `ecoshare profile` prints of a training on the second GPU, and the profile."""
-    line = [*ECOSHARE, "profile", "trains.py", "--device", "cuda:1", "--runs", "runs", "--profiles", "profiles"]
-    done = subprocess.run(
-        [*line, *options, "--", *training.args(100_000)],
-        cwd=folder,
-        env={**os.environ, **driver.environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    line = ["profile", "trains.py", "--device", "cuda:1", "--runs", "runs", "--profiles", "profiles", *options]
+    environment = {**os.environ, **driver.environment}
+    done = ecoshare(*line, "--", *training.args(100_000), cwd=folder, environment=environment)
     assert done.returncode == 0, done.stderr
     (path,) = (folder / "profiles").glob("*.json")
     return done.stdout, Profile.model_validate_json(path.read_bytes())
@@ -142,11 +132,3 @@ def counter_j(driver: FakeDriver, index: int = 1) -> float:
         energy_j = gpu.energy_j()
         gpu.close()
     return energy_j
-
-
-def wait_for(reached: Callable[[], bool], within_s: float = 30.0) -> None:
-    """Until something is the case."""
-    end_s = time.monotonic() + within_s
-    while not reached():
-        assert time.monotonic() < end_s, f"not reached within {within_s} s"
-        time.sleep(0.02)

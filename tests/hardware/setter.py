@@ -25,7 +25,12 @@ async def main(uuid: str, seed: int) -> None:
     faulthandler.dump_traceback_later(LONGEST_S, exit=True)  # nobody waits for one that is stuck
     draw = random.Random(seed)
     told = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), told.set()), daemon=True).start()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        told.set()
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
     guard = Guard(f"setter-{seed}", Path(tempfile.mkdtemp(dir=sys.argv[3])), uuid)
     await guard.start()
     keeping = asyncio.create_task(guard.keep())
@@ -35,7 +40,10 @@ async def main(uuid: str, seed: int) -> None:
         control = await asyncio.to_thread(Control, uuid, "gpu", "GPU", StateFolder.of_this_user(), True)
         specs = control.specs
         for _ in range(draw.randint(1, 4)):
-            setting = {spec.name: draw.choice([*spec.values, *spec.special]) for spec in specs}
+            setting: dict[str, float | str] = {}
+            for spec in specs:
+                choices: list[float | str] = [*spec.values, *spec.special]
+                setting[spec.name] = draw.choice(choices)
             applied = await asyncio.to_thread(control.apply, setting)
             assert not applied.refused, applied
         restored = await asyncio.to_thread(control.restore)

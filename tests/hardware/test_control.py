@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,7 @@ def test_a_setting_is_on_the_disk_before_it_is_set(found: FakeDriver, state: Sta
         knob, name = held.knob, held.knob.spec.name
         write = knob.write
 
-        def look(values: Reading | None, write=write, name=name) -> None:  # type: ignore[no-untyped-def]
+        def look(values: Reading | None, write: Callable[[Reading | None], None] = write, name: str = name) -> None:
             left = journal.read(state.journal(uuid))
             known = left is not None and name in left.knobs and (values is None or values in left.knobs[name].ours)
             noted.append((name, values, known))
@@ -175,8 +176,10 @@ def test_a_change_by_somebody_else_is_told_and_not_overwritten(found: FakeDriver
 
 def test_the_second_run_is_refused_with_the_owners_name(found: FakeDriver, state: StateFolder) -> None:
     control = claim(found, state)
-    with pytest.raises(UnfitEnvironment, match=rf"is being set by .*process {os.getpid()} \(.*pytest") as refusal:
+    with pytest.raises(UnfitEnvironment, match=rf"is being set by .*process {os.getpid()} \((.+)\)") as refusal:
         claim(found, state)
+    command = Path("/proc/self/cmdline").read_text().split("\0")[1:-1]
+    assert " ".join(command)[:20] in str(refusal.value)
     assert "--control off" in refusal.value.hint
     other = claim(found, state, index=1)
     other.restore()

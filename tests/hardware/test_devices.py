@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ def test_a_mig_instance_is_refused_and_not_taken_for_no_gpu(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("changes", "why"), [({"mig_mode": 1}, "MIG instances"), ({"compute_mode": 2}, "prohibited")])
-def test_a_gpu_that_cannot_be_shared_is_refused(tmp_path: Path, changes: dict[str, int], why: str) -> None:
+def test_a_gpu_that_cannot_be_shared_is_refused(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
     preset = dataclasses.replace(presets.H200, **changes)
     with FakeDriver(tmp_path, [preset], virtual=True), pytest.raises(UnfitEnvironment, match=why):
         devices.find("cuda:0")

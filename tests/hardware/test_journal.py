@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -68,7 +70,7 @@ def test_a_journal_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
         lambda data: data.update(owner=None),
     ],
 )
-def test_a_damaged_journal_is_one_line(tmp_path: Path, change) -> None:  # type: ignore[no-untyped-def]
+def test_a_damaged_journal_is_one_line(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path = tmp_path / "device.json"
     Journal.new("GPU-1", "gpu", "a GPU").write(path)
     data = json.loads(path.read_text())

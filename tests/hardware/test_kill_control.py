@@ -6,9 +6,8 @@ import os
 import random
 import signal
 import statistics
-import subprocess
-import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,33 +15,44 @@ import pytest
 from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.fake import Settings
 from tests.hardware.claims import FOUND_W, limited
+from tests.warm import ROOT, Started, ecoshare, wait_for
 
-ROOT = Path(__file__).parents[2]
 QUICK, ALL = 5, 200
 BEFORE = Settings(FOUND_W, None, None, False)
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the fake driver is written in C, and there is no compiler")
 
 
-def start(driver: FakeDriver, folder: Path, seed: int) -> tuple[subprocess.Popen[str], int]:
-    """The process, at work, and its guard."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.hardware.setter", driver.gpu(0).uuid, str(seed), str(folder)],
-        cwd=ROOT,
-        env={**os.environ, **driver.environment, "ECOSHARE_STATE": str(folder / "state")},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    told = process.stdout.readline()
-    assert told, process.communicate()
-    guard = int(told)
-    until_s = time.monotonic() + 20
-    while driver.gpu(0).settings() == BEFORE:
-        assert time.monotonic() < until_s and process.poll() is None, process.communicate()
-    return process, guard
+@dataclass
+class Setter:
+    """A process at work, which ends when `end` closes its input, and its guard."""
+
+    process: Started
+    guard: int
+    _input: int
+
+    @classmethod
+    def start(cls, driver: FakeDriver, folder: Path, seed: int) -> Setter:
+        environment = {**os.environ, **driver.environment, "ECOSHARE_STATE": str(folder / "state")}
+        theirs, ours = os.pipe()
+        process = Started(
+            driver.gpu(0).uuid,
+            str(seed),
+            folder,
+            script=ROOT / "tests" / "hardware" / "setter.py",
+            cwd=ROOT,
+            environment=environment,
+            stdin=theirs,
+        )
+        os.close(theirs)
+        wait_for(lambda: "\n" in process.stdout or process.poll() is not None)
+        wait_for(lambda: driver.gpu(0).settings() != BEFORE or process.poll() is not None)
+        assert process.poll() is None, process.stderr
+        return cls(process, int(process.stdout.splitlines()[0]), ours)
+
+    def end(self) -> None:
+        os.close(self._input)
+        self.process.wait()
 
 
 def wait_for_settings(driver: FakeDriver, within_s: float) -> float:
@@ -57,17 +67,17 @@ def wait_for_settings(driver: FakeDriver, within_s: float) -> float:
 def kill_once(driver: FakeDriver, folder: Path, seed: int) -> float | None:
     """Kill one of the two at a random moment; how long the guard took, where it was its turn."""
     draw = random.Random(seed)
-    process, guard = start(driver, folder, seed)
+    setter = Setter.start(driver, folder, seed)
     time.sleep(draw.uniform(0.0, 0.4))
     if draw.random() < 0.7:
-        os.kill(process.pid, signal.SIGKILL)
-        took_s = wait_for_settings(driver, 5.0)
-        process.communicate()
+        setter.process.kill()
+        took_s = wait_for_settings(driver, 20.0)
+        setter.end()
     else:
-        os.kill(guard, signal.SIGKILL)
+        os.kill(setter.guard, signal.SIGKILL)
         time.sleep(draw.uniform(0.0, 0.1))
-        _, stderr = process.communicate()  # closes its stdin, which tells it to end
-        assert process.returncode == 0, stderr
+        setter.end()
+        assert setter.process.returncode == 0, setter.process.stderr
         took_s = None
     until_s = time.monotonic() + 5.0
     while (journals := list((folder / "state").glob("*.json"))) and time.monotonic() < until_s:
@@ -98,26 +108,21 @@ def test_both_killed_at_once_leave_the_journal_to_the_next_start(tmp_path: Path)
     driver = FakeDriver(tmp_path, [presets.H200])
     with driver:
         limited(driver, FOUND_W)
-    process, guard = start(driver, tmp_path, 7)
-    os.kill(process.pid, signal.SIGSTOP)
+    setter = Setter.start(driver, tmp_path, 7)
+    setter.process.send_signal(signal.SIGSTOP)
     while driver.gpu(0).settings() == BEFORE:  # stopped between two rounds
-        os.kill(process.pid, signal.SIGCONT)
+        setter.process.send_signal(signal.SIGCONT)
         time.sleep(0.005)
-        os.kill(process.pid, signal.SIGSTOP)
-    os.kill(guard, signal.SIGKILL)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+        setter.process.send_signal(signal.SIGSTOP)
+    os.kill(setter.guard, signal.SIGKILL)
+    setter.process.kill()
+    setter.end()
     assert driver.gpu(0).settings() != BEFORE
     environment = {**os.environ, **driver.environment, "ECOSHARE_STATE": str(tmp_path / "state")}
-    ecoshare = [sys.executable, "-m", "ecoshare"]
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*ecoshare, *words], env=environment, capture_output=True, text=True, check=False)
-
-    shown = run("devices")
+    shown = ecoshare("devices", environment=environment)
     assert "a run that died has left settings here" in shown.stdout and "ecoshare restore" in shown.stdout
-    done = run("restore")
+    done = ecoshare("restore", environment=environment)
     assert done.returncode == 0, done.stderr
     assert f"power_limit is {FOUND_W:g} W" in done.stdout or "gpu_clock is unlocked" in done.stdout
     assert driver.gpu(0).settings() == BEFORE
-    assert "nothing to restore" in run("restore").stdout
+    assert "nothing to restore" in ecoshare("restore", environment=environment).stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -34,6 +35,7 @@ def cluster(cpus: int, gpus: int = 0, environment: dict[str, str] | None = None)
         with pytest.MonkeyPatch.context() as patch:
             for key, value in own.items():
                 patch.setenv(key, value)
+            before = signal.getsignal(signal.SIGTERM)
             try:
                 ray.init(
                     num_cpus=cpus,
@@ -47,6 +49,7 @@ def cluster(cpus: int, gpus: int = 0, environment: dict[str, str] | None = None)
                 yield state
             finally:
                 ray.shutdown()
+                signal.signal(signal.SIGTERM, before)  # Ray's own ends this process, and what later tests fork, with 1
                 gc.collect()  # the files of Tune's logs, while warnings of them are ignored
         end_s = time.monotonic() + 30.0
         while left := _processes_of(Path(name)):

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.memory import MemoryDemand
@@ -32,7 +32,6 @@ def enter(ledger: Ledger, wanted: Wish) -> Place:
     return place
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 700), st.integers(0, 500), st.booleans())))
 def test_no_lane_is_ever_over_committed(steps: list[tuple[str, int, int, bool]]) -> None:
     """Each step lets a trial in, if it may come, or ends the oldest one."""

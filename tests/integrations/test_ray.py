@@ -215,7 +215,7 @@ def test_only_trainables_can_be_shared() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"results": 0}, {"results": 3, "most": 0}, {"results": 3, "devices": 0}])
-def test_water_filling_wants_positive_numbers(arguments: dict[str, int]) -> None:
+def test_water_filling_wants_positive_numbers(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected at least 1"):
         water_filling(**arguments)
     with pytest.raises(TypeError, match="expected a whole number"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.errors import InvalidJobFile
@@ -132,7 +132,6 @@ def _assert_jobs_or_mistakes(path: Path, data: bytes) -> None:
         assert copy.env == dict.fromkeys(job.env, "***")
 
 
-@settings(max_examples=300, deadline=None)
 @given(text=st.sampled_from([RICH, TEMPLATE]), edits=st.lists(EDITS, max_size=4))
 def test_edited_files(job_file: Path, text: str, edits: list[Edit]) -> None:
     """If it failed, some typing error would end in a traceback, or in a place outside the file."""
@@ -142,7 +141,6 @@ def test_edited_files(job_file: Path, text: str, edits: list[Edit]) -> None:
     _assert_jobs_or_mistakes(job_file, data)
 
 
-@settings(max_examples=200, deadline=None)
 @given(FILES, st.booleans())
 def test_any_structure(job_file: Path, file: dict[str, Any], flow: bool) -> None:
     """If it failed, some value in some place would end in a traceback."""
@@ -150,7 +148,6 @@ def test_any_structure(job_file: Path, file: dict[str, Any], flow: bool) -> None
     _assert_jobs_or_mistakes(job_file, dumped.encode(errors="surrogatepass"))
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=40) | st.lists(st.sampled_from(TOKENS), max_size=12).map(lambda some: "".join(some).encode()))
 def test_any_bytes(job_file: Path, data: bytes) -> None:
     """If it failed, a file that is no job file at all would end in a traceback."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import select
 import socket
-import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ecoshare.lane import boot, messages
+from ecoshare.lane import messages
 from ecoshare.lane.messages import Ended, Launch, Launched, Message, NotLaunched, Stop
 from ecoshare.lane.table import SLOTS, LaneTable, Seat
+from tests import warm
 
 _LONGEST_S = 90.0
 
@@ -35,16 +35,8 @@ class ServedLane:
         self.table = LaneTable.create(self.folder / "lane0")
         self._channel, theirs = socket.socketpair()
         self.errors = self.folder / "server.log"
-        with theirs, self.errors.open("wb") as errors:
-            self.server = subprocess.Popen(
-                boot.command("ecoshare.lane.server", str(theirs.fileno()), str(os.getpid())),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-                env={**os.environ, "GOMP_SPINCOUNT": "5000"},
-            )
+        with theirs:
+            self.server = warm.fork_server(secrets.token_hex(8), self.errors, theirs)
 
     def hand_over_always(self) -> None:
         """From now on a turn ends at each boundary where somebody waits."""
@@ -90,7 +82,9 @@ class ServedLane:
 
     def ended(self, job: str, attempt: int = 1) -> Ended:
         """Wait for the end of a job."""
-        return self._until(lambda each: isinstance(each, Ended) and (each.job, each.attempt) == (job, attempt))
+        ended = self._until(lambda each: isinstance(each, Ended) and (each.job, each.attempt) == (job, attempt))
+        assert isinstance(ended, Ended)
+        return ended
 
     def pid(self, launch: Launch) -> int:
         """Wait for the start of a job; its process."""

@@ -21,7 +21,7 @@ from ecoshare.lane.table import Seat
 from tests.lane.serving import ServedLane
 from tests.runtime.running import EXAMPLES, alone, copy_of_scripts, settled
 from tests.runtime.test_examples import ARGS
-from tests.scripts.cases import CASES, Case
+from tests.scripts.cases import CASES, QUICK, Case
 
 MOVED_OUT = {
     "signals": "handles signals",
@@ -44,7 +44,6 @@ leaves an object to a library's module, which outlives the job here."""
 PLAIN = [
     case for case in CASES if not case.needs_compiler and case.name not in MOVED_OUT and case.name not in ELSEWHERE
 ]
-QUICK = {"relative_paths", "local_import_a", "chdir", "set_threads", "warnings_out", "raises", "gan", "validation"}
 SOME = [case for case in PLAIN if case.name in QUICK]
 OTHERS = [case for case in PLAIN if case.name not in QUICK]
 

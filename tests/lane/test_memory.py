@@ -261,12 +261,13 @@ def _log_level() -> int:
 
 def test_everything_is_put_back_and_nothing_is_kept() -> None:
     """Else the rest of the job runs slower, silenced, or with tensors that it has freed."""
-    before = (_log_level(), torch.autograd.profiler._enable_profiler, torch.autograd.profiler._prepare_profiler)
+    profiler: Any = torch.autograd.profiler
+    before = (_log_level(), profiler._enable_profiler, profiler._prepare_profiler)
     observer, model = MemoryObserver("cpu"), torch.nn.Linear(64, 64)
     held = weakref.ref(model)
     assert _train(observer, model) == 5
     result = observer.result()
-    after = (_log_level(), torch.autograd.profiler._enable_profiler, torch.autograd.profiler._prepare_profiler)
+    after = (_log_level(), profiler._enable_profiler, profiler._prepare_profiler)
     assert after == before
     assert not torch._C._autograd._profiler_enabled()
     assert cpu_memory._recorders == []

@@ -61,6 +61,10 @@ def until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
         time.sleep(0.002)
 
 
+Fork = Callable[..., int]
+"""Starts a body in a process of its own, at a slot; its number."""
+
+
 def iterate(count: int, marks: Path | None = None, each_s: float = 0.0) -> Callable[[Turn, LaneTable], None]:
     """A job of `count` iterations; with `marks` it writes its slot twice around each, so that overlaps show."""
 
@@ -80,7 +84,7 @@ def iterate(count: int, marks: Path | None = None, each_s: float = 0.0) -> Calla
     return body
 
 
-def test_one_job_at_a_time_has_the_turn(table: LaneTable, fork, tmp_path: Path) -> None:
+def test_one_job_at_a_time_has_the_turn(table: LaneTable, fork: Fork, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     succeed(*(fork(slot, iterate(2000, marks)) for slot in range(4)))
     content = marks.read_bytes()
@@ -91,12 +95,12 @@ def test_one_job_at_a_time_has_the_turn(table: LaneTable, fork, tmp_path: Path) 
     assert table.header.holder == NOBODY
 
 
-def test_turns_alternate_while_others_wait(table: LaneTable, fork) -> None:
+def test_turns_alternate_while_others_wait(table: LaneTable, fork: Fork) -> None:
     succeed(fork(0, iterate(20_000)), fork(1, iterate(20_000)))
     assert table.header.handovers > 100
 
 
-def test_without_competition_nothing_is_handed_over(table: LaneTable, fork) -> None:
+def test_without_competition_nothing_is_handed_over(table: LaneTable, fork: Fork) -> None:
     succeed(fork(0, iterate(500)))
     assert table.slots[0].handovers == 1
 
@@ -106,7 +110,7 @@ def hold_until_killed(turn: Turn, table: LaneTable) -> None:
     time.sleep(60)
 
 
-def test_the_turn_of_a_killed_holder_is_granted_again(table: LaneTable, fork) -> None:
+def test_the_turn_of_a_killed_holder_is_granted_again(table: LaneTable, fork: Fork) -> None:
     holder = fork(0, hold_until_killed)
     until(lambda: table.header.holder == 0)
     waiter = fork(1, iterate(3))
@@ -118,7 +122,7 @@ def test_the_turn_of_a_killed_holder_is_granted_again(table: LaneTable, fork) ->
     assert table.slots[0].seat == Seat.EMPTY
 
 
-def test_a_killed_waiter_is_passed_over(table: LaneTable, fork) -> None:
+def test_a_killed_waiter_is_passed_over(table: LaneTable, fork: Fork) -> None:
     def hold_for_a_word(turn: Turn, own: LaneTable) -> None:
         turn.take()
         until(lambda: own.slots[2].weight == 2.0)
@@ -136,7 +140,7 @@ def test_a_killed_waiter_is_passed_over(table: LaneTable, fork) -> None:
     succeed(holder, last)
 
 
-def outlived_by_a_waiter(table: LaneTable, fork, die: Callable[[Turn, LaneTable], None]) -> None:
+def outlived_by_a_waiter(table: LaneTable, fork: Fork, die: Callable[[Turn, LaneTable], None]) -> None:
     """The holder in slot 0 dies while slot 1 waits, who then gets the turn."""
     holder = fork(0, die)
     until(lambda: table.header.holder == 0)
@@ -146,7 +150,7 @@ def outlived_by_a_waiter(table: LaneTable, fork, die: Callable[[Turn, LaneTable]
     succeed(waiter)
 
 
-def test_death_between_choosing_and_granting_loses_nothing(table: LaneTable, fork) -> None:
+def test_death_between_choosing_and_granting_loses_nothing(table: LaneTable, fork: Fork) -> None:
     """Killed before the holder's word is written, the old holder still holds."""
 
     def die_half_way(turn: Turn, own: LaneTable) -> None:
@@ -159,7 +163,7 @@ def test_death_between_choosing_and_granting_loses_nothing(table: LaneTable, for
     outlived_by_a_waiter(table, fork, die_half_way)
 
 
-def test_death_between_granting_and_waking_loses_nothing(table: LaneTable, fork) -> None:
+def test_death_between_granting_and_waking_loses_nothing(table: LaneTable, fork: Fork) -> None:
     def die_before_waking(turn: Turn, own: LaneTable) -> None:
         turn.take()
         until(lambda: own.header.waiting_rank != NO_RANK)
@@ -170,7 +174,7 @@ def test_death_between_granting_and_waking_loses_nothing(table: LaneTable, fork)
     outlived_by_a_waiter(table, fork, die_before_waking)
 
 
-def test_a_wait_that_a_signal_handler_breaks_off_is_taken_up_again(table: LaneTable, fork) -> None:
+def test_a_wait_that_a_signal_handler_breaks_off_is_taken_up_again(table: LaneTable, fork: Fork) -> None:
     def with_alarm(turn: Turn, own: LaneTable) -> None:
         class Alarm(Exception):
             pass
@@ -202,7 +206,7 @@ def test_a_wait_that_a_signal_handler_breaks_off_is_taken_up_again(table: LaneTa
     assert table.header.holder == NOBODY
 
 
-def test_a_newcomer_does_not_catch_up_on_one_that_is_away(table: LaneTable, fork) -> None:
+def test_a_newcomer_does_not_catch_up_on_one_that_is_away(table: LaneTable, fork: Fork) -> None:
     def old(turn: Turn, own: LaneTable) -> None:
         own.slots[0].service_s = 3600.0
         turn.take()
@@ -219,7 +223,7 @@ def test_a_newcomer_does_not_catch_up_on_one_that_is_away(table: LaneTable, fork
     succeed(newcomer)
 
 
-def test_a_more_urgent_job_gets_in_at_the_next_boundary(table: LaneTable, fork) -> None:
+def test_a_more_urgent_job_gets_in_at_the_next_boundary(table: LaneTable, fork: Fork) -> None:
     def slow(turn: Turn, own: LaneTable) -> None:
         turn.take()
         for _ in range(200):
@@ -238,7 +242,7 @@ def test_a_more_urgent_job_gets_in_at_the_next_boundary(table: LaneTable, fork) 
     succeed(patient)
 
 
-def test_a_less_urgent_job_waits_for_the_end(table: LaneTable, fork) -> None:
+def test_a_less_urgent_job_waits_for_the_end(table: LaneTable, fork: Fork) -> None:
     urgent = fork(0, iterate(200, each_s=0.002), rank=0)
     until(lambda: table.header.holder == 0)
     patient = fork(1, iterate(5), rank=1)
@@ -246,7 +250,7 @@ def test_a_less_urgent_job_waits_for_the_end(table: LaneTable, fork) -> None:
     assert table.slots[0].handovers == 1
 
 
-def test_a_stopped_job_ends_at_its_boundary(table: LaneTable, fork) -> None:
+def test_a_stopped_job_ends_at_its_boundary(table: LaneTable, fork: Fork) -> None:
     holder = fork(0, hold_until_killed)
     until(lambda: table.header.holder == 0)
     waiter = fork(1, iterate(10**9))
@@ -263,7 +267,7 @@ def test_a_stopped_job_ends_at_its_boundary(table: LaneTable, fork) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(runner, 0)[1]) == -signal.SIGTERM
 
 
-def test_time_is_shared_by_time_and_not_by_turns(table: LaneTable, fork) -> None:
+def test_time_is_shared_by_time_and_not_by_turns(table: LaneTable, fork: Fork) -> None:
     """A job of long iterations and one of short ones hold the turn for equally long."""
 
     def working(step_s: float) -> Callable[[Turn, LaneTable], None]:
@@ -311,7 +315,7 @@ def train(turn: Turn, own: LaneTable) -> None:
         turn.offer(lambda: None)
 
 
-def test_one_that_loads_data_does_not_wait_for_whole_quanta(table: LaneTable, fork) -> None:
+def test_one_that_loads_data_does_not_wait_for_whole_quanta(table: LaneTable, fork: Fork) -> None:
     fork(0, train)
     until(lambda: table.slots[0].iterations > 3)
     loads = fork(1, load_data(60))
@@ -323,7 +327,7 @@ def test_one_that_loads_data_does_not_wait_for_whole_quanta(table: LaneTable, fo
     assert table.slots[1].waited_s < 60 * 0.05
 
 
-def test_one_that_was_away_for_a_moment_waits_until_the_other_has_had_as_much(table: LaneTable, fork) -> None:
+def test_one_that_was_away_for_a_moment_waits_until_the_other_has_had_as_much(table: LaneTable, fork: Fork) -> None:
     fork(0, train)
     until(lambda: table.slots[0].iterations > 3)
     succeed(fork(1, load_data(60, away_s=0.0)))
@@ -331,7 +335,7 @@ def test_one_that_was_away_for_a_moment_waits_until_the_other_has_had_as_much(ta
     assert held_s[0] > 0.7 * held_s[1], "it came back before it was its turn"
 
 
-def test_absences_of_a_less_urgent_job_do_not_interrupt_a_more_urgent_one(table: LaneTable, fork) -> None:
+def test_absences_of_a_less_urgent_job_do_not_interrupt_a_more_urgent_one(table: LaneTable, fork: Fork) -> None:
     urgent = fork(0, iterate(150, each_s=0.004), rank=0)
     until(lambda: table.header.holder == 0)
 
@@ -345,7 +349,7 @@ def test_absences_of_a_less_urgent_job_do_not_interrupt_a_more_urgent_one(table:
     assert table.slots[0].handovers == 1
 
 
-def test_deaths_of_one_that_loads_data_and_of_one_in_between_lose_nothing(table: LaneTable, fork) -> None:
+def test_deaths_of_one_that_loads_data_and_of_one_in_between_lose_nothing(table: LaneTable, fork: Fork) -> None:
     def come_back(turn: Turn, own: LaneTable) -> None:
         turn.take()
         turn.leave()
@@ -380,7 +384,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
         LaneTable(other)
 
 
-def test_a_reserved_turn_goes_to_its_slot_alone_and_to_all_again_after(table: LaneTable, fork) -> None:
+def test_a_reserved_turn_goes_to_its_slot_alone_and_to_all_again_after(table: LaneTable, fork: Fork) -> None:
     pids = [fork(slot, iterate(100_000, each_s=0.0005)) for slot in range(3)]
     until(lambda: all(table.slots[slot].iterations > 20 for slot in range(3)))
     table.reserve(1)
@@ -395,7 +399,7 @@ def test_a_reserved_turn_goes_to_its_slot_alone_and_to_all_again_after(table: La
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_lane_that_is_reserved_for_nobody_stands_still_and_goes_on(table: LaneTable, fork) -> None:
+def test_a_lane_that_is_reserved_for_nobody_stands_still_and_goes_on(table: LaneTable, fork: Fork) -> None:
     pid = fork(0, iterate(400, each_s=0.001))
     until(lambda: table.slots[0].iterations > 10)
     table.reserve(NOBODY)
@@ -410,7 +414,7 @@ def test_a_lane_that_is_reserved_for_nobody_stands_still_and_goes_on(table: Lane
     assert (table.slots[0].iterations, table.slots[1].iterations) == (400, 10)
 
 
-def test_a_reservation_ends_with_the_job_that_it_was_for(table: LaneTable, fork) -> None:
+def test_a_reservation_ends_with_the_job_that_it_was_for(table: LaneTable, fork: Fork) -> None:
     holder = fork(0, hold_until_killed)
     until(lambda: table.header.holder == 0)
     table.reserve(0)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.measure.energy import Rate, account
-from ecoshare.measure.samples import Idle, Progress, Sample, Session, decode, encode
+from ecoshare.measure.samples import Idle, Line, Progress, Sample, Session, decode, encode
 
 SESSION = Session(0.0, "cuda:0", "nvml", "measured", "gpu", "a counter", 0.1, 40.0)
 RATES = {"a": Rate(2.0, 0.5, 0.03), "b": Rate(7.0, 1.0, 0.0)}
@@ -78,13 +78,13 @@ def test_a_file_that_was_cut_off_in_its_last_line_is_read_up_to_it() -> None:
 
 
 def test_an_interval_shorter_than_the_counters_period_is_joined_to_the_next() -> None:
-    lines = [SESSION, Sample(0.0, 0.0), Sample(0.05, 80.0), Sample(1.0, 100.0)]
+    lines: list[Line] = [SESSION, Sample(0.0, 0.0), Sample(0.05, 80.0), Sample(1.0, 100.0)]
     (interval,) = account(lines, RATES.get).intervals
     assert (interval.from_s, interval.to_s, interval.energy_j) == (0.0, 1.0, 100.0)
 
 
 def test_a_counter_that_stands_still_while_a_job_works_is_no_zero() -> None:
-    lines = [SESSION, Sample(0.0, 0.0), Sample(1.0, 0.0, jobs={"a#1": progress(0, 10)}), Sample(2.0, 50.0)]
+    lines: list[Line] = [SESSION, Sample(0.0, 0.0), Sample(1.0, 0.0, jobs={"a#1": progress(0, 10)}), Sample(2.0, 50.0)]
     (interval,) = account(lines, RATES.get).intervals
     assert (interval.from_s, interval.to_s, interval.energy_j) == (0.0, 2.0, 50.0), "what it catches up is of both"
     never = account(lines[:-1], RATES.get)
@@ -94,13 +94,13 @@ def test_a_counter_that_stands_still_while_a_job_works_is_no_zero() -> None:
 
 
 def test_a_counter_that_went_back_costs_its_interval_alone() -> None:
-    lines = [SESSION, Sample(0.0, 0.0), Sample(1.0, 100.0), Sample(2.0, 10.0), Sample(3.0, 90.0)]
+    lines: list[Line] = [SESSION, Sample(0.0, 0.0), Sample(1.0, 100.0), Sample(2.0, 10.0), Sample(3.0, 90.0)]
     result = account(lines, RATES.get)
     assert [interval.energy_j for interval in result.intervals] == [100.0, None, 80.0]
 
 
 def test_joules_that_no_job_can_have_caused_are_idle() -> None:
-    lines = [SESSION, Sample(0.0, 0.0), Sample(1.0, 500.0, jobs={"a#1": progress(0, 0, held_s=0.0)})]
+    lines: list[Line] = [SESSION, Sample(0.0, 0.0), Sample(1.0, 500.0, jobs={"a#1": progress(0, 0, held_s=0.0)})]
     result = account(lines, RATES.get)
     assert result.idle_j == 500.0
     assert result.jobs["a"].value_j == 0.0
@@ -108,7 +108,11 @@ def test_joules_that_no_job_can_have_caused_are_idle() -> None:
 
 def test_iterations_count_by_what_their_class_takes() -> None:
     """One lane: 10 iterations of a (2 J) and 10 of b (7 J) share 90 active joules as 20 to 70."""
-    lines = [SESSION, Sample(0.0, 0.0), Sample(1.0, 130.0, jobs={"a#1": progress(0, 10), "b#2": progress(0, 10)})]
+    lines: list[Line] = [
+        SESSION,
+        Sample(0.0, 0.0),
+        Sample(1.0, 130.0, jobs={"a#1": progress(0, 10), "b#2": progress(0, 10)}),
+    ]
     result = account(lines, RATES.get)
     assert result.idle_j == 40.0
     assert {job: round(energy.value_j, 6) for job, energy in result.jobs.items()} == {"a": 20.0, "b": 70.0}
@@ -124,7 +128,7 @@ def test_a_class_without_a_profile_counts_by_its_time_with_the_turn() -> None:
 
 def test_what_ended_in_a_line_that_is_passed_over_is_not_lost() -> None:
     """`a` is told for the last time 50 ms after a sample, which is too soon for the counter to have moved."""
-    lines = [
+    lines: list[Line] = [
         SESSION,
         Sample(0.0, 0.0, jobs={"a#1": progress(0, 10, 1.0), "b#1": progress(0, 0, 0.0)}),
         Sample(0.05, 0.0, jobs={"a#1": progress(0, 20, 1.02), "b#1": progress(0, 5, 0.02)}),
@@ -136,7 +140,7 @@ def test_what_ended_in_a_line_that_is_passed_over_is_not_lost() -> None:
 
 def test_the_idle_power_that_was_watched_counts_for_the_whole_session() -> None:
     first, then = Sample(0.0, 0.0), Sample(1.0, 130.0, jobs={"a#1": progress(0, 10)})
-    lines = [SESSION, first, then, Idle(2.0, 70.0, 1.0)]
+    lines: list[Line] = [SESSION, first, then, Idle(2.0, 70.0, 1.0)]
     assert account(lines, RATES.get).idle_j == 70.0
     later = replace(SESSION, at_s=10.0)
     result = account([*lines, later, replace(first, at_s=10.0), replace(then, at_s=11.0)], RATES.get)

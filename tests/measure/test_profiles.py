@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.errors import UnfitEnvironment
@@ -114,7 +114,6 @@ any_profile = built(
 
 
 @given(any_profile)
-@settings(max_examples=200, deadline=None)
 def test_what_was_saved_is_found_to_the_last_bit(tmp_path_factory: pytest.TempPathFactory, measured: Profile) -> None:
     """Else a figure would change by being kept."""
     store = ProfileStore(tmp_path_factory.mktemp("store"))

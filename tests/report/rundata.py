@@ -11,7 +11,7 @@ from ecoshare.core.events import Config, Device, Done, JobArrived, JobExited, Jo
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.measure import samples
 from ecoshare.measure.energy import account
-from ecoshare.measure.samples import Sample, Session, attempt_key
+from ecoshare.measure.samples import Line, Session, attempt_key
 from ecoshare.report.rundata import RunData
 
 GIB = 1 << 30
@@ -236,7 +236,7 @@ def _lines(
     gap: bool,
     memory: bool,
     period_s: float,
-) -> list[Session | Sample]:
+) -> list[Line]:
     """Samples of a meter that adds up the watts of whoever holds a turn."""
     gpu = source == "measured"
     about = "the GPU's energy counter, updated every 100 ms" if gpu else "2 cores of 0.74 W at rest and 3.5 W busy"

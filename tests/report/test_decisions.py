@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import Command
@@ -202,7 +202,6 @@ def test_what_the_log_does_not_follow_from_is_left_out() -> None:
     assert part.stretches[: len(known)] == known
 
 
-@settings(max_examples=30, deadline=None)
 @given(JOBS, SPEEDS, st.sampled_from((*PACKS, "fair")), st.integers(1, 3), st.booleans())
 def test_stretches_of_a_device_follow_each_other_and_hold_the_time_of_every_job(
     jobs: list[TraceJob], speeds: dict[str, float], policy: str, lanes: int, profile: bool

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +16,9 @@ from ecoshare.report.explaining import explain
 from ecoshare.report.explaining_text import show
 from ecoshare.report.reason_words import percent
 from tests.report.recorded import Entries, Settable, entries_of, plan, proposing, write
-from tests.runtime.running import ECOSHARE, SLEEPS, run
+from tests.runtime.running import SLEEPS, run
 from tests.simulate.test_packs import GPU, job, world
+from tests.warm import ecoshare
 
 ENERGY = Config("energy", 3, 4, profile=True)
 SLOW: Setting = (("gpu_clock", 1200.0),)
@@ -224,12 +224,9 @@ def test_a_real_run_is_explained_by_the_command(tmp_path: Path) -> None:
     pair = [each for each in done.summary["packings"] if len(each["jobs"]) == 2]
     assert pair and pair[-1]["verdict"] == "kept" and pair[-1]["measured"]["power_w"] is None
     assert done.summary["baseline"]["exclusive_makespan_s"] > done.summary["makespan_s"], "side by side it is faster"
-    words = [*ECOSHARE, "explain", str(done.folder), "j900"]
-    explained = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    explained = ecoshare("explain", done.folder, "j900").stdout
     assert "ran beside j901: expected at" in explained and "of their speeds alone, expected" in explained
     assert ": kept" in explained and "measured alone, since nothing was known of its class" in explained
     assert "would have decided otherwise" not in explained
-    whole = subprocess.run(
-        [*ECOSHARE, "explain", str(done.folder), "--json"], capture_output=True, text=True, check=True
-    )
+    whole = ecoshare("explain", done.folder, "--json")
     assert [each["name"] for each in json.loads(whole.stdout)["jobs"]] == ["j900", "j901"]

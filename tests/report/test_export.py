@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow.parquet
 import pytest
@@ -24,7 +24,8 @@ from ecoshare.report.rundata import RunData
 from ecoshare.runtime.folder import RunFolder
 from tests.report.test_html import Page
 from tests.report.test_perfetto import read as read_trace
-from tests.runtime.running import ECOSHARE, job_file, slow_steps
+from tests.runtime.running import job_file, slow_steps
+from tests.warm import Started, ecoshare
 
 HOSTILE = "=1+1 <script>alert('stderr')</script>"
 ERROR = f"exit code 1: {HOSTILE}"
@@ -42,24 +43,22 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     where = tmp_path_factory.mktemp("run")
     (where / "bad.py").write_text(f"raise SystemExit({HOSTILE!r})\n")
     job_file(where, slow_steps("good", 20, 10), {"name": "bad.one", "script": str(where / "bad.py")})
-    line = [*ECOSHARE, "run", "jobs.yaml", "--device", "cpu", "--no-profiles"]
-    process = subprocess.run(line, capture_output=True, text=True, cwd=where, check=False)
+    process = ecoshare("run", "jobs.yaml", "--device", "cpu", "--no-profiles", cwd=where)
     return Done(RunFolder.open(where / "runs" / "latest"), process)
 
 
-def exported(run: Path, form: str, **streams: Any) -> subprocess.CompletedProcess[bytes]:
+def exported(run: Path, form: str, stdout: int | None = None) -> Started:
     """What the command line gives."""
-    streams = {"stdout": subprocess.PIPE, **streams}
-    return subprocess.run(
-        [*ECOSHARE, "export", str(run), "--format", form], stderr=subprocess.PIPE, check=False, **streams
-    )
+    process = Started("export", run, "--format", form, stdout=stdout)
+    process.wait()
+    return process
 
 
 def content(done: Done, form: str) -> bytes:
     """What the command line writes into a pipe."""
     process = exported(done.folder.path, form)
-    assert (process.returncode, process.stderr) == (0, b"")
-    return process.stdout
+    assert (process.returncode, process.stderr) == (0, "")
+    return process.written
 
 
 @pytest.fixture
@@ -132,13 +131,13 @@ def test_what_is_no_text_is_kept_from_terminals(done: Done, form: str) -> None:
     finally:
         os.close(slave)
         os.close(master)
-    assert process.returncode == 2 and b"--output" in process.stderr
+    assert process.returncode == 2 and "--output" in process.stderr
 
 
 def test_another_format_is_told_all_there_are(done: Done) -> None:
     process = exported(done.folder.path, "xlsx")
-    assert (process.returncode, process.stdout) == (2, b"")
-    assert all(form.encode() in process.stderr for form in export.FORMS)
+    assert (process.returncode, process.stdout) == (2, "")
+    assert all(form in process.stderr for form in export.FORMS)
 
 
 def test_without_pyarrow_the_remedy_is_named(done: Done, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,7 @@ def test_full_coverage_is_said_and_nearly_full_is_not() -> None:
 
 
 def test_what_is_not_known_is_never_zero(data: RunData) -> None:
-    unknown = dict.fromkeys(data.summary["jobs"][0])
+    unknown: dict[str, Any] = dict.fromkeys(data.summary["jobs"][0])
     job = {**unknown, "name": "j", "class": "c", "state": "queued", "lanes": [], "attempts": 0}
     summary = {**data.summary, "jobs": [job], "energy": None, "idle_energy_j": None, "packings": []}
     summary |= {"makespan_s": None, "mean_jct_s": None, "devices": [{"name": "cpu"}]}
@@ -207,7 +207,7 @@ def test_a_job_has_one_colour_in_all_charts(data: RunData) -> None:
     bars = {key: [p.get_facecolor()[:3] for p in found[key].figure.axes[0].patches] for key in ("jct", "energy")}  # type: ignore[union-attr]
     assert bars["jct"][1::2] == bars["energy"][:4], "queue parts are the even ones"
     assert len(set(bars["energy"][:4])) == 4
-    stacked = [tuple(each.get_facecolor()[0][:3]) for each in found["power"].figure.axes[0].collections]  # type: ignore[union-attr]
+    stacked = [tuple(each.get_facecolor()[0][:3]) for each in found["power"].figure.axes[0].collections]  # type: ignore[union-attr, index]
     assert stacked[1:] == bars["energy"][:4], "the first area is the idle part"
 
 

@@ -32,7 +32,8 @@ def printed(*profiles: Profile, width: int = 80, encoding: str = "utf-8", termin
         if len(profiles) == 1:
             print_profile(profiles[0], console)
         else:
-            print_comparison(*profiles, console)
+            first, second = profiles
+            print_comparison(first, second, console)
         file.flush()
         return raw.getvalue().decode(encoding)
 

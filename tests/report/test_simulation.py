@@ -7,6 +7,7 @@ import re
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def finished(jct_s: float, at: int = 0) -> Finished:
     return Finished(f"j{at}", 0.0, 0.0, jct_s, 1, jct_s, jct_s, 1, 1.0)
 
 
-def of_one_job(policy: str, jct_s: float, **changes: object) -> Result:
+def of_one_job(policy: str, jct_s: float, **changes: Any) -> Result:
     made = Result(policy, (finished(jct_s),), jct_s, 0, 0.5, 1e6, 100.0, 1.0, (1.0,) * max(1, round(jct_s)))
     return replace(made, **changes)
 
@@ -70,7 +71,7 @@ def walls(results: list[Result]) -> list[float]:
 
 def printed(results: list[Result], width: int, terminal: bool = False) -> str:
     text = io.StringIO()
-    colours = "standard" if terminal else None
+    colours: Literal["standard"] | None = "standard" if terminal else None
     console = Console(file=text, width=width, highlight=False, force_terminal=terminal, color_system=colours)
     print_simulations(results, walls(results), console)
     return text.getvalue()
@@ -276,7 +277,7 @@ def test_unfair_jobs_are_right_of_the_limit(results: list[Result]) -> None:
         figure = fairness(results).figure
     assert figure is not None
     *lines, limit = figure.axes[0].get_lines()
-    assert list(limit.get_xdata()) == [1.05, 1.05]
+    assert np.asarray(limit.get_xdata()).tolist() == [1.05, 1.05]
     for line, result in zip(lines, results, strict=True):
         x, y = (np.asarray(each) for each in line.get_data())
         at_most = y[x <= 1.05].max(initial=0.0)
@@ -313,7 +314,8 @@ def test_policies_can_be_told_apart(results: list[Result]) -> None:
         figure = completion(many).figure
     assert figure is not None
     lines = figure.axes[0].get_lines()
-    assert len({(line.get_color(), line.get_linestyle(), str(line._dash_pattern)) for line in lines}) == 18
+    dashes = [str(line._dash_pattern) for line in lines]  # type: ignore[attr-defined]
+    assert len({(line.get_color(), line.get_linestyle(), dash) for line, dash in zip(lines, dashes, strict=True)}) == 18
     assert len({line.get_zorder() for line in lines}) > 1, "the last would hide all that are the same"
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert named == [result.policy for result in many], "one is left out of the legend"

@@ -23,7 +23,7 @@ from ecoshare.core.events import (
 )
 from ecoshare.measure.energy import Account, Rate, account
 from ecoshare.measure.profile import Times
-from ecoshare.measure.samples import Progress, Sample, Session
+from ecoshare.measure.samples import Line, Progress, Sample, Session
 from ecoshare.report import export
 from ecoshare.report.summary import outcomes, slowdown, summarise
 from tests.report.profiles import PROFILE
@@ -83,10 +83,11 @@ def test_joules_add_up_and_say_how_they_are_known(source: str, of_the_job: str) 
 def test_a_window_costs_what_was_spent_in_it_beyond_the_work_done_there() -> None:
     """A window of 6 s at 70 W, of which 4 s are work that takes 90 W: 420 J less 360 J, and 2 s."""
     window = PROFILE.window.model_copy(update={"productive_s": 4.0, "total_s": 6.0})
+    assert PROFILE.energy is not None
     energy = PROFILE.energy.model_copy(update={"power_w": 90.0})
     profile = PROFILE.model_copy(update={"job_class": "c", "window": window, "energy": energy})
     session = Session(0.0, "cuda:0", "a meter", "measured", "gpu", "about it", 0.1, 40.0)
-    lines = [session, *(Sample(at_s, 70.0 * at_s) for at_s in range(0, 21, 2))]
+    lines: list[Line] = [session, *(Sample(at_s, 70.0 * at_s) for at_s in range(0, 21, 2))]
     entries = [
         *story("a", Outcome.COMPLETED)[:4],
         IterationsDone(5.0, "a", USED),

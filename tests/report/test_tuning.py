@@ -121,7 +121,7 @@ def test_hostile_words_stay_words_and_all_encodings_do() -> None:
     TrialLines(KNOBS, console, achieved=False).line(evil)
     print_result(tuned(trials=(evil,)), "x", console)
     stream.flush()
-    text = stream.buffer.getvalue().decode()  # type: ignore[attr-defined]
+    text = stream.buffer.getvalue().decode()
     assert "[red]x[/]" in text and "\x1b" not in text
 
 

@@ -17,7 +17,7 @@ from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.fake import Settings
 from tests.driver.training import SCRIPT, Training
 from tests.hardware.claims import FOUND_W, limited
-from tests.runtime.running import ECOSHARE
+from tests.warm import Started
 
 
 def _may_set() -> bool:
@@ -54,23 +54,13 @@ class Machine:
         path.write_text(yaml.safe_dump({"version": 1, "jobs": jobs}))
         return path
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, cold: bool = False) -> Started:
         environment = {**os.environ, **self.driver.environment, "ECOSHARE_STATE": str(self.folder / "state")}
         where = [] if "--resume" in words else ["--profiles", "profiles", "--device", "cuda:0"]
-        return subprocess.Popen(
-            [*ECOSHARE, words[0], *where, *words[1:]],
-            cwd=self.folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return Started(words[0], *where, *words[1:], cwd=self.folder, environment=environment, cold=cold)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        process = self.start(*words)
-        stdout, stderr = process.communicate()
-        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+        return self.start(*words).done()
 
     def entries(self) -> list[Any]:
         return list(log.read(self.folder / "runs/latest/events.jsonl"))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from ecoshare.atomic_write import atomic_write
+from tests.warm import ROOT, Started, ecoshare
+
 SCRIPTS = ROOT / "tests" / "scripts"
 EXAMPLES = ROOT / "examples"
-ECOSHARE = [sys.executable, "-m", "ecoshare"]
 
 SLEEPS = """
 import sys, time
@@ -65,32 +69,37 @@ def job_file(folder: Path, *jobs: dict[str, Any]) -> Path:
     return path
 
 
-def command(path: Path, *options: str) -> list[str]:
-    """The command line that runs a job file with its run folder beside it.
+def words(path: Path, *options: str) -> list[str]:
+    """The words after `ecoshare` that run a job file with its run folder beside it.
 
     In turns in one lane, and with profiles, only where options say otherwise: who shares is decided the same way then,
     however fast this machine is.
     """
-    line = [*ECOSHARE, "run", str(path), "--device", "cpu", "--runs", str(path.parent / "runs"), "--json", *options]
+    line = ["run", str(path), "--device", "cpu", "--runs", str(path.parent / "runs"), "--json", *options]
     line.append("--no-report")
     if not {"--policy", "--objective"} & set(options):
         line += ["--policy", "fair"]
     return line if "--profiles" in options else [*line, "--no-profiles"]
 
 
+def start(path: Path, *options: str, new_session: bool = False, cold: bool = False) -> Started:
+    """Begin to run a job file."""
+    return Started(*words(path, *options), new_session=new_session, cold=cold)
+
+
 def run(folder: Path, *jobs: dict[str, Any], options: tuple[str, ...] = (), **environment: str) -> Finished:
     """Run jobs to their end."""
     path = job_file(folder, *jobs)
-    done = subprocess.run(
-        command(path, *options),
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **environment},
-        check=False,
-    )
+    done = ecoshare(*words(path, *options), environment={**os.environ, **environment})
     assert "Traceback" not in done.stderr, done.stderr
     return Finished(done.returncode, done.stdout, done.stderr, folder / "runs" / "latest")
+
+
+def resume(folder: Path, *options: str) -> Finished:
+    """Go on with a run that was cut off."""
+    done = ecoshare("run", "--resume", folder, "--json", "--no-report", *options)
+    assert "Traceback" not in done.stderr, done.stderr
+    return Finished(done.returncode, done.stdout, done.stderr, folder)
 
 
 def slow_steps(name: str, steps: int, milliseconds: int = 20, **keys: Any) -> dict[str, Any]:
@@ -107,7 +116,35 @@ def copy_of_scripts(folder: Path) -> Path:
 
 
 def alone(script: Path, args: tuple[str, ...], cwd: Path, **environment: str) -> tuple[int, bytes]:
-    """Exit code and stdout of `python script args` by itself."""
+    """Exit code and stdout of `python script args` by itself.
+
+    Both are kept below pytest's cache until the script changes, or a file beside it.
+    """
+    kept = _kept("alone", script, args, environment)
+    if not kept.exists():
+        code, stdout = _run_alone(script, args, cwd, environment)
+        if len(stdout) > _LARGEST_KEPT or any(Path(arg).is_absolute() for arg in args):
+            return code, stdout
+        atomic_write(kept, f"{code}\n".encode() + stdout, concurrent=True)
+    code_line, _, stdout = kept.read_bytes().partition(b"\n")
+    return int(code_line), stdout
+
+
+def settled(script: Path, args: tuple[str, ...], cwd: Path) -> bytes:
+    """Stdout of `python script args` as two runs have it: torch's first calls may race (`lane/first_calls.py`)."""
+    kept = _kept("settled", script, args, {})
+    seen: list[bytes] = []
+    while not kept.exists():
+        code, stdout = _run_alone(script, args, cwd, {})
+        assert code == 0
+        assert len(seen) < 5, f"{script} never prints the same twice"
+        if stdout in seen:
+            atomic_write(kept, stdout, concurrent=True)
+        seen.append(stdout)
+    return kept.read_bytes()
+
+
+def _run_alone(script: Path, args: tuple[str, ...], cwd: Path, environment: dict[str, str]) -> tuple[int, bytes]:
     done = subprocess.run(
         [sys.executable, str(script), *args],
         cwd=cwd,
@@ -119,13 +156,18 @@ def alone(script: Path, args: tuple[str, ...], cwd: Path, **environment: str) ->
     return done.returncode, done.stdout
 
 
-def settled(script: Path, args: tuple[str, ...], cwd: Path) -> bytes:
-    """Stdout of `python script args` as two runs have it: torch's first calls may race (`lane/first_calls.py`)."""
-    seen: list[bytes] = []
-    while len(seen) < 5:
-        code, stdout = alone(script, args, cwd)
-        assert code == 0
-        if stdout in seen:
-            return stdout
-        seen.append(stdout)
-    raise AssertionError(f"{script} never prints the same twice")
+_LARGEST_KEPT = 1 << 24
+
+
+def _kept(what: str, script: Path, args: tuple[str, ...], environment: dict[str, str]) -> Path:
+    """File whose name is a digest of all that the script's output can depend on."""
+    threads = {name: value for name, value in os.environ.items() if name.startswith(("OMP_", "MKL_", "GOMP_"))}
+    machine = (version("torch"), sys.version, platform.processor(), len(os.sched_getaffinity(0)))
+    told = (what, script.name, args, sorted({**threads, **environment}.items()), machine)
+    digest = hashlib.sha256(repr(told).encode())
+    for beside in sorted(script.parent.iterdir()):
+        if beside.suffix in (".py", ".csv"):
+            digest.update(beside.name.encode() + beside.read_bytes())
+    folder = ROOT / ".pytest_cache" / "alone"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / digest.hexdigest()[:32]

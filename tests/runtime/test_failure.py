@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,7 +15,8 @@ import pytest
 
 from ecoshare.core.events import RunOpened
 from ecoshare.runtime import log
-from tests.runtime.running import ECOSHARE, SCRIPTS, alone, command, job_file, run, slow_steps
+from tests.runtime.running import SCRIPTS, alone, job_file, resume, run, slow_steps, start, words
+from tests.warm import ecoshare, wait_for
 
 NEIGHBOUR = {"name": "neighbour", "script": str(SCRIPTS / "validation.py")}
 
@@ -66,26 +68,21 @@ def test_a_run_without_anything_left_says_so_and_gives_its_result_again(tmp_path
     done = run(tmp_path, {"name": "loud", "script": "loud.py"})
     assert done.job("loud")["error"] == "exit code 4: red", "colours are for terminals"
     assert "jobs/loud/stderr.log" in done.stderr
-    line = [*ECOSHARE, "run", "--resume", str(done.folder), "--json"]
-    again = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert again.returncode == 1
+    again = resume(done.folder)
+    assert again.code == 1
     assert "ended already" in again.stderr
-    assert json.loads(again.stdout)["jobs"] == done.summary["jobs"]
+    assert again.summary["jobs"] == done.summary["jobs"]
 
 
 def test_retries_and_the_policys_options_are_kept_over_a_resume(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("import sys, time\ntime.sleep(0.5)\nsys.exit(1)\n")
     path = job_file(tmp_path, {"name": "a", "script": "fails.py", "retries": 3})
     options = ("--policy", "tiresias", "--option", "limit_1=0.25", "--option", "starvation=3")
-    process = subprocess.Popen(command(path, *options), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    first = tmp_path / "runs/latest/jobs/a/exit-1.json"
-    while not first.exists():
-        time.sleep(0.01)
+    process = start(path, *options)
+    wait_for((tmp_path / "runs/latest/jobs/a/exit-1.json").exists)
     process.kill()
     process.wait()
-    line = [*ECOSHARE, "run", "--resume", str(tmp_path / "runs/latest"), "--json"]
-    again = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert again.returncode == 1
+    assert resume(tmp_path / "runs/latest").code == 1
     ends = [json.loads(each.read_text()) for each in (tmp_path / "runs/latest/jobs/a").glob("exit-*.json")]
     assert sum(end["outcome"] == "failed" for end in ends) == 4
     opened = [each for each in log.read(tmp_path / "runs/latest/events.jsonl") if isinstance(each, RunOpened)]
@@ -95,7 +92,7 @@ def test_retries_and_the_policys_options_are_kept_over_a_resume(tmp_path: Path) 
 def test_an_unwritable_run_folder_is_said_before_anything_starts(tmp_path: Path) -> None:
     path = job_file(tmp_path, NEIGHBOUR)
     (tmp_path / "runs").write_text("a file where the folder should be")
-    done = subprocess.run(command(path), capture_output=True, text=True, check=False)
+    done = ecoshare(*words(path))
     assert done.returncode == 4
     assert "cannot write" in done.stderr and "--runs" in done.stderr
     assert "Traceback" not in done.stderr
@@ -112,8 +109,7 @@ def test_a_full_disk_ends_the_run_with_a_clear_error(tmp_path: Path) -> None:
         pytest.skip("cannot mount a small file system here")
     try:
         path = job_file(tmp_path, {"name": "big", "script": str(SCRIPTS / "big_log.py")}, slow_steps("other", 30))
-        line = [*command(path), "--runs", str(disk / "runs")]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        done = ecoshare(*words(path), "--runs", disk / "runs")
         assert "Traceback" not in done.stderr, done.stderr
         assert done.returncode in (1, 4)
         assert "No space left" in done.stderr
@@ -126,19 +122,16 @@ def test_a_full_disk_ends_the_run_with_a_clear_error(tmp_path: Path) -> None:
 def interrupted(tmp_path: Path, *jobs: dict[str, Any], presses: int, after: str) -> tuple[int, str, dict[str, Any]]:
     """Run, press Ctrl-C when a job's log has grown, and give exit code, stderr and summary."""
     path = job_file(tmp_path, *jobs)
-    process = subprocess.Popen(
-        command(path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    process = start(path, new_session=True)
     log = tmp_path / "runs/latest/jobs" / after / "stdout.log"
-    until_s = time.monotonic() + 60
-    while not (log.exists() and log.stat().st_size) and time.monotonic() < until_s:
-        time.sleep(0.02)
+    wait_for(lambda: log.exists() and log.stat().st_size)
     for _ in range(presses):
-        os.killpg(process.pid, signal.SIGINT)
-        time.sleep(0.3)
+        with contextlib.suppress(ProcessLookupError):  # once was enough
+            os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.3)  # two at once would be one
     stdout, stderr = process.communicate(timeout=60)
     assert "Traceback" not in stderr, stderr
-    return process.returncode, stderr, json.loads(stdout)
+    return process.wait(), stderr, json.loads(stdout)
 
 
 def test_ctrl_c_lets_jobs_end_at_a_boundary(tmp_path: Path) -> None:

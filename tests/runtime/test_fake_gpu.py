@@ -16,9 +16,10 @@ from ecoshare.measure.profile import Profile
 from ecoshare.measure.samples import Idle, Session
 from ecoshare.runtime import log
 from tests.driver import COMPILER, FakeDriver, Fault, faults, presets
-from tests.driver.runs import OnGpu, at_work, drawn_w, profile_on_gpu, run_on_gpu, samples, two_gpus, wait_for
+from tests.driver.runs import OnGpu, at_work, drawn_w, profile_on_gpu, run_on_gpu, samples, two_gpus
 from tests.driver.training import COMPUTES, CONTEXT_BYTES, SCRIPT, STREAMS, WAITS, Training
 from tests.runtime.running import Finished
+from tests.warm import wait_for
 
 pytestmark = [
     pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler"),
@@ -246,7 +247,8 @@ def test_no_interval_has_more_joules_than_the_gpu_can_spend(faulty: OnGpu, watts
 def test_joules_an_iteration_do_not_shrink_with_what_is_known(faulty: OnGpu, watts: Callable[..., float]) -> None:
     per_iteration_j = faulty.done.job(COMPUTES.name)["energy_per_iteration_j"]
     truth_j = (watts(COMPUTES.compute, COMPUTES.memory) - watts(None)) * COMPUTES.ms / 1000
-    assert per_iteration_j is None or per_iteration_j == pytest.approx(truth_j, rel=0.1)
+    # On a busy machine the stand-in's work takes longer than it should, and so costs more.
+    assert per_iteration_j is None or 0.9 * truth_j < per_iteration_j < 1.4 * truth_j
 
 
 def test_nothing_is_set(shared: OnGpu, known: OnGpu, hidden: tuple[FakeDriver, str, Profile], faulty: OnGpu) -> None:

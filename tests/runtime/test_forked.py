@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo  # each server that is forked from here would load it, for a second
 
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware import devices

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited, Outcome
 from ecoshare.lane.table import LaneTable
 from ecoshare.runtime import log
-from tests.runtime.running import ECOSHARE, SCRIPTS, alone, command, job_file, run
+from tests.runtime.running import SCRIPTS, alone, job_file, resume, run, start
 
 TRIAL = str(SCRIPTS / "trial.py")
 PRINTED = "val_loss={:f}"
@@ -78,7 +77,7 @@ def test_kill_minus_nine_of_a_shared_process_repeats_only_those_in_it(tmp_path: 
     job = sweep("--epochs=20", "--ms=5", grid={"lr": [0.1, 0.05, 0.02, 0.01, 0.005, 0.002]}, metric=PRINTED)
     job["sweep"]["parallel"] = 2
     path = job_file(tmp_path, job)
-    process = subprocess.Popen(command(path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+    process = start(path)
     latest = tmp_path / "runs" / "latest"
     until_s = time.monotonic() + 60
     pid = 0
@@ -110,7 +109,7 @@ def test_kill_minus_nine_of_a_shared_process_repeats_only_those_in_it(tmp_path: 
 def test_a_killed_run_of_shared_processes_goes_on(tmp_path: Path) -> None:
     job = sweep("--epochs=4", "--ms=10", random={"lr": {"log": [1e-4, 0.2]}}, trials=12, metric=PRINTED)
     path = job_file(tmp_path, job)
-    process = subprocess.Popen(command(path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+    process = start(path)
     latest = tmp_path / "runs" / "latest"
     until_s = time.monotonic() + 60
     while len(list(latest.glob("jobs/*/exit-1.json"))) < 5:
@@ -120,12 +119,7 @@ def test_a_killed_run_of_shared_processes_goes_on(tmp_path: Path) -> None:
     process.communicate()
     time.sleep(1.5)
     before = {path.parent.name for path in latest.glob("jobs/*/exit-1.json")}
-    done = subprocess.run(
-        [*ECOSHARE, "run", "--resume", str(latest), "--json", "--no-report"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert {each["state"] for each in json.loads(done.stdout)["jobs"]} == {"completed"}
+    done = resume(latest)
+    assert done.code == 0, done.stderr
+    assert {each["state"] for each in done.summary["jobs"]} == {"completed"}
     assert not [name for name in before if (latest / "jobs" / name / "exit-2.json").exists()]

@@ -20,7 +20,7 @@ from ecoshare.jobs.schema import Job
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime.jobclass import JobClass, JobClasses, torch_version
-from tests.measure.test_profiles import profile
+from tests.measure.classes import profile
 
 DEVICE = DeviceInfo("cpu", "cpu", "A processor", None, 1 << 40, 8)
 

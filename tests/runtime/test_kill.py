@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -14,9 +14,14 @@ import pytest
 
 from ecoshare.core.commands import StartJob
 from ecoshare.runtime import log, reaping
-from tests.runtime.running import ECOSHARE, SCRIPTS, command, job_file, slow_steps
+from tests.runtime.running import SCRIPTS, job_file, resume, slow_steps
+from tests.runtime.running import start as start_run
+from tests.warm import Started, ecoshare, wait_for
 
-QUICK, ALL = 2, 50
+QUICK, ALL, COLD = 4, 50, 8
+"""Rounds of the quick suite, of all with a server that is warm, and with one that loads."""
+
+SLOW = pytest.mark.slow
 
 
 def jobs(folder: Path) -> list[dict[str, object]]:
@@ -25,30 +30,35 @@ def jobs(folder: Path) -> list[dict[str, object]]:
     return [*several, {"name": "workers", "script": str(SCRIPTS / "workers.py")}]
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
-    path = job_file(folder, *jobs(folder))
-    return subprocess.Popen(
-        command(path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+def start(folder: Path, cold: bool = False) -> Started:
+    return start_run(job_file(folder, *jobs(folder)), new_session=True, cold=cold)
 
 
-def children(pid: int) -> dict[str, int]:
-    """The guard and the supervisor of a controller."""
-    found = {}
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        line = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-        for role, module in (("guard", b"ecoshare.runtime.guard"), ("supervisor", b"ecoshare.lane.server")):
-            if module in line:
-                found[role] = int(child)
+def roles(controller: int, folder: Path) -> dict[str, int]:
+    """The guard and the supervisor of a controller, as soon as they are there."""
+    found: dict[str, int] = {}
+    try:
+        children = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
+    except OSError:  # it has ended
+        return found
+    for child in children:
+        with contextlib.suppress(OSError):  # it has gone
+            if b"ecoshare.runtime.guard" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
+                found["guard"] = int(child)
+    with contextlib.suppress(FileNotFoundError):  # the run has not begun, or a process is gone
+        members = reaping.members(token_of(folder))
+        # Jobs are its children. Its own parent is no process of the run: the controller, or the zygote of the tests.
+        found.update([("supervisor", pid) for pid in members if _parent(pid) not in members])
     return found
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def wait_for_jobs(folder: Path) -> None:
     """Until the first job has been started."""
-    until_s = time.monotonic() + 30
-    while not list((folder / "runs/latest/jobs").glob("*/stdout.log")):
-        assert time.monotonic() < until_s, "no job was started"
-        time.sleep(0.01)
+    wait_for(lambda: list((folder / "runs/latest/jobs").glob("*/stdout.log")))
 
 
 def token_of(folder: Path) -> str:
@@ -66,47 +76,45 @@ def ends(folder: Path) -> dict[str, int]:
     return {path.name[5:]: len(path.read_text().splitlines()) for path in folder.glob("done-*")}
 
 
-def kill_and_resume(folder: Path, victim: str, after_s: float) -> None:
-    process = start(folder)
+def gone(token: str, within_s: float) -> None:
+    """Wait until no process of the run with this token is left."""
+    wait_for(lambda: not reaping.members(token), within_s, lambda: [_described(pid) for pid in reaping.members(token)])
+
+
+def _described(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/status").read_bytes()
+    return b"gone"
+
+
+def kill_and_resume(folder: Path, victim: str, after_s: float, cold: bool = False) -> None:
+    process = start(folder, cold)
     events = folder / "runs/latest/events.jsonl"
-    until_s = time.monotonic() + 30
-    while not (events.exists() and len(children(process.pid)) == 2) and time.monotonic() < until_s:
-        time.sleep(0.01)
+    wait_for(lambda: events.exists() and {"guard", "supervisor"} <= roles(process.pid, folder).keys())
     if victim == "supervisor" and after_s > 1:
         wait_for_jobs(folder)
     time.sleep(after_s)
     if victim == "controller":
-        os.kill(process.pid, signal.SIGKILL)
-    elif victim in (found := children(process.pid)):
+        process.kill()
+    elif victim in (found := roles(process.pid, folder)):
         os.kill(found[victim], signal.SIGKILL)
     _, stderr = process.communicate(timeout=120)
     assert "Traceback" not in stderr, stderr
-
     token = token_of(folder)
-    until_s = time.monotonic() + 2.0
-    while (left := reaping.members(token)) and time.monotonic() < until_s:
-        time.sleep(0.02)
-    assert not left, [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left]
+    gone(token, 20.0)
 
     if victim != "controller":
         assert process.returncode == 0, stderr
         assert recorded(folder) == {"j0", "j1", "j2", "workers"}
     before, ended_before = recorded(folder), ends(folder)
     started = {each.job for each in log.read(folder / "runs/latest/events.jsonl") if isinstance(each, StartJob)}
-    shown = subprocess.run(
-        [*ECOSHARE, "export", str(folder / "runs/latest")], capture_output=True, text=True, check=True
-    )
-    assert {job["name"] for job in json.loads(shown.stdout)["jobs"] if job["state"] == "completed"} <= before
-    resumed = subprocess.run(
-        [*ECOSHARE, "run", "--resume", str(folder / "runs/latest"), "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert resumed.returncode == 0, resumed.stderr
-    assert {job["state"] for job in json.loads(resumed.stdout)["jobs"]} == {"completed"}
+    shown = json.loads(ecoshare("export", folder / "runs/latest").stdout)
+    assert {job["name"] for job in shown["jobs"] if job["state"] == "completed"} <= before
+    resumed = resume(folder / "runs/latest")
+    assert resumed.code == 0, resumed.stderr
+    assert {job["state"] for job in resumed.summary["jobs"]} == {"completed"}
     if victim == "controller":
-        attempts = {job["name"]: job["attempts"] for job in json.loads(resumed.stdout)["jobs"]}
+        attempts = {job["name"]: job["attempts"] for job in resumed.summary["jobs"]}
         again = {name for name in started if name not in before}
         assert all(attempts[name] == (2 if name in again else 1) for name in attempts), (attempts, again)
     for name, count in ends(folder).items():
@@ -115,68 +123,67 @@ def kill_and_resume(folder: Path, victim: str, after_s: float) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("number", range(QUICK))
+@pytest.mark.parametrize("number", [pytest.param(each, marks=[] if each < QUICK else SLOW) for each in range(ALL)])
 def test_a_killed_controller_or_guard(tmp_path: Path, number: int) -> None:
     dice = random.Random(number)
-    kill_and_resume(tmp_path, ["controller", "guard"][number % 2], dice.uniform(0, 4.5))
+    kill_and_resume(tmp_path, ["controller", "guard"][number % 2], dice.uniform(0, 1.8))
 
 
 @pytest.mark.slow
+@pytest.mark.cold
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("number", range(QUICK, ALL))
-def test_a_killed_controller_or_guard_again_and_again(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize("number", range(COLD))
+def test_a_killed_controller_or_guard_whose_server_loads(tmp_path: Path, number: int) -> None:
     dice = random.Random(number)
-    kill_and_resume(tmp_path, dice.choice(["controller", "guard"]), dice.uniform(0, 4.5))
+    kill_and_resume(tmp_path, ["controller", "guard"][number % 2], dice.uniform(0, 4.5), cold=True)
+
+
+@pytest.mark.slow
+@pytest.mark.cold
+@pytest.mark.timeout(300)
+def test_a_supervisor_that_is_killed_while_it_loads_is_replaced(tmp_path: Path) -> None:
+    kill_and_resume(tmp_path, "supervisor", 0.3, cold=True)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("after_s", [0.3, pytest.param(1.2, marks=pytest.mark.slow)])
-def test_a_killed_supervisor_is_replaced_and_its_jobs_run_again(tmp_path: Path, after_s: float) -> None:
-    """While torch is loading, and while jobs run."""
-    kill_and_resume(tmp_path, "supervisor", after_s)
+def test_a_killed_supervisor_is_replaced_and_its_jobs_run_again(tmp_path: Path) -> None:
+    kill_and_resume(tmp_path, "supervisor", 1.2)
 
 
+@pytest.mark.cold
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("loads", [True, False])
 def test_a_controller_that_is_killed_before_torch_is_loaded_leaves_no_process(tmp_path: Path, loads: bool) -> None:
-    process = start(tmp_path)
-    while "supervisor" not in children(process.pid):
-        time.sleep(0.001)
-    supervisor = children(process.pid)["supervisor"]
-    while loads and b"libtorch_cpu" not in Path(f"/proc/{supervisor}/maps").read_bytes():
-        time.sleep(0.005)
-    if "guard" in (found := children(process.pid)):
+    process = start(tmp_path, cold=True)
+    wait_for(lambda: "supervisor" in roles(process.pid, tmp_path))
+    supervisor = roles(process.pid, tmp_path)["supervisor"]
+    wait_for(lambda: not loads or b"libtorch_cpu" in Path(f"/proc/{supervisor}/maps").read_bytes())
+    if "guard" in (found := roles(process.pid, tmp_path)):
         os.kill(found["guard"], signal.SIGKILL)
     process.kill()
-    process.communicate()
-    until_s = time.monotonic() + 0.5
-    while (left := reaping.members(token_of(tmp_path))) and time.monotonic() < until_s:
-        time.sleep(0.02)
-    assert not left, "nobody but the kernel can tell the server, which hears nothing while it loads"
+    process.wait()
+    # The server hears nothing while it loads, so only the kernel can end it. Loading takes seconds.
+    gone(token_of(tmp_path), 1.0)
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_before_the_first_job_ends_the_server(tmp_path: Path, number: signal.Signals) -> None:
-    process = start(tmp_path)
-    while "supervisor" not in children(process.pid):
-        time.sleep(0.001)
+    process = start(tmp_path, cold=True)
+    wait_for(lambda: "supervisor" in roles(process.pid, tmp_path))
     process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert "Traceback" not in stderr, stderr
-    assert not reaping.members(token_of(tmp_path))
+    assert not reaping.members(token_of(tmp_path)), "the server outlives its controller"
 
 
 def test_guard_and_controller_both(tmp_path: Path) -> None:
     """The supervisor itself ends the jobs when both are gone."""
     process = start(tmp_path)
     wait_for_jobs(tmp_path)
-    os.kill(children(process.pid)["guard"], signal.SIGKILL)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    token = token_of(tmp_path)
-    until_s = time.monotonic() + 2.0
-    while (left := reaping.members(token)) and time.monotonic() < until_s:
-        time.sleep(0.02)
+    os.kill(roles(process.pid, tmp_path)["guard"], signal.SIGKILL)
+    process.kill()
+    process.wait()
+    gone(token_of(tmp_path), 20.0)
     assert (tmp_path / "runs/latest/events.jsonl").exists()
-    assert not left, [(pid, Path(f"/proc/{pid}/status").read_text()) for pid in left]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from ecoshare.lane import records
 from ecoshare.lane.messages import Ended
 from ecoshare.runtime import log
 from ecoshare.runtime.folder import RunFolder
-from tests.runtime.running import ECOSHARE, Finished, run, slow_steps
+from tests.runtime.running import resume, run, slow_steps
 from tests.runtime.test_sweep import PRINTED, sweep
 
 
@@ -28,19 +27,12 @@ def cut(folder: Path, before: Any) -> None:
     (folder / "events.jsonl").write_bytes(b"".join(lines[:place]))
 
 
-def resumed(folder: Path) -> Finished:
-    line = [*ECOSHARE, "run", "--resume", str(folder), "--json", "--no-report"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr, done.stderr
-    return Finished(done.returncode, done.stdout, done.stderr, folder)
-
-
 def test_what_a_trial_said_last_is_read_from_its_log_where_no_event_has_it(tmp_path: Path) -> None:
     done = run(tmp_path, sweep(grid={"lr": [0.1, 0.01, 0.05]}, metric=PRINTED, parallel=1))
     before = done.summary
     cut(done.folder, lambda entry: isinstance(entry, Reported) and entry.job == "s.0001" and entry.step == 2)
     shutil.rmtree(done.folder / "jobs" / "s.0002")  # which came after that
-    again = resumed(done.folder)
+    again = resume(done.folder)
     assert again.code == 0, again.stderr
     for name in ("s.0000", "s.0001", "s.0002"):
         assert (again.job(name)["value"], again.job(name)["steps"]) == (done.job(name)["value"], 3)
@@ -63,7 +55,7 @@ def test_optuna_hears_of_trials_that_ended_unheard(tmp_path: Path) -> None:
     study.write_bytes(b"".join(kept[:told]))
     for later in ("s.0002", "s.0003"):
         shutil.rmtree(done.folder / "jobs" / later)
-    again = resumed(done.folder)
+    again = resume(done.folder)
     assert again.code == 0, again.stderr
     from ecoshare.sampling.space import Range
     from ecoshare.sampling.with_optuna import OptunaSampler
@@ -79,10 +71,9 @@ def test_a_record_that_a_power_cut_has_emptied_is_made_up_for_by_the_log(tmp_pat
     folder = RunFolder(done.folder)
     (folder.job("a") / "exit-1.json").write_bytes(b"")
     (folder.job("b") / "exit-1.json").unlink()
-    line = [*ECOSHARE, "run", "--resume", str(done.folder), "--json"]
-    again = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert "ended already" in again.stderr
-    jobs = json.loads(again.stdout)["jobs"]
+    again = resume(done.folder)
+    assert again.code == 0 and "ended already" in again.stderr
+    jobs = again.summary["jobs"]
     assert [(job["state"], job["attempts"]) for job in jobs] == 2 * [("completed", 1)]
 
 
@@ -102,7 +93,7 @@ def test_running_out_of_memory_is_a_failure_only_where_there_is_no_more(
     folder.events.write_text("\n".join([folder.events.read_text().splitlines()[0], *kept]) + "\n")
     for attempt in range(1, len(caps) + 1):
         records.write(folder.job("a"), Ended("a", attempt, Outcome.OUT_OF_MEMORY.value, 1, "too much"))
-    again = resumed(done.folder)
+    again = resume(done.folder)
     assert (again.job("a")["state"] == "completed") is goes_on
     if goes_on:
         assert again.job("a")["attempts"] == len(caps) + 1

@@ -17,9 +17,9 @@ from ecoshare.core.events import Advised, Done, JobExited, Outcome, Profiled, Ru
 from ecoshare.measure.tuned import Tuned, TunedStore
 from ecoshare.runtime import log
 from tests.driver import Fault
-from tests.driver.runs import wait_for
 from tests.driver.training import COMPUTES, WAITS
 from tests.runtime.machine import BEFORE, MARKS, Machine
+from tests.warm import wait_for
 
 pytestmark = MARKS
 

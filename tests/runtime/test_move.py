@@ -192,12 +192,12 @@ def test_jobs_killed_on_their_way_leave_the_others_going(run: Callable[..., Move
         if process is None or dice.random() < 0.8 or killed["dies"] >= 6:
             return
         lane, slot = process.places[0]
-        if driver.tables[lane].slots[slot].iterations:
+        if 0 < driver.tables[lane].slots[slot].iterations < 250:  # later it might have ended before it is killed
             os.kill(driver.tables[lane].slots[slot].pid, signal.SIGKILL)
             killed["dies"] += 1
 
     core = Moves(kill)
-    moved = run(core, slow_steps("dies", 60, 4, retries=20), *(slow_steps(f"j{n}", 250, 4) for n in range(2)))
+    moved = run(core, slow_steps("dies", 300, 4, retries=20), *(slow_steps(f"j{n}", 250, 4) for n in range(2)))
     assert killed["dies"] >= 2 and moved.job("dies")["attempts"] == killed["dies"] + 1
     assert {moved.job(name)["state"] for name in ("dies", "j0", "j1")} == {"completed"}
     assert [moved.job(f"j{n}")["iterations"] for n in range(2)] == [250, 250]
@@ -205,13 +205,15 @@ def test_jobs_killed_on_their_way_leave_the_others_going(run: Callable[..., Move
 
 
 def test_a_supervisor_killed_on_their_way_is_replaced(run: Callable[..., Moved]) -> None:
-    killed = []
+    killed: list[int] = []
 
     def kill(driver: Driver, _at_s: float) -> None:
         if not killed and sum(core.arrived.values()) > 4:
             assert driver._supervisor is not None
             killed.append(driver._supervisor.pid)
-            asyncio.get_running_loop().call_soon(os.kill, *killed, signal.SIGKILL)  # when the next moves are under way
+            asyncio.get_running_loop().call_soon(
+                os.kill, killed[0], signal.SIGKILL
+            )  # when the next moves are under way
 
     core = Moves(kill)
     moved = run(core, *(slow_steps(f"j{number}", 150, 4) for number in range(3)))
@@ -224,7 +226,7 @@ def test_a_supervisor_killed_on_their_way_is_replaced(run: Callable[..., Moved])
 
 
 def test_a_stop_ends_jobs_wherever_they_are(run: Callable[..., Moved]) -> None:
-    stopped = []
+    stopped: list[bool] = []
 
     def stop(_driver: Driver, _at_s: float) -> None:
         if not stopped and sum(core.arrived.values()) > 6:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.runtime.running import SLEEPS, run
 def test_jobs_that_leave_the_processors_idle_are_moved_beside_each_other(tmp_path: Path) -> None:
     script = tmp_path / "sleeps.py"
     script.write_text(SLEEPS)
-    jobs = [
+    jobs: list[dict[str, Any]] = [
         {"name": f"j{count}", "script": str(script), "args": [str(count)], "iterations": count} for count in (900, 901)
     ]
     options = ("--policy", "energy", "--lanes", "2", "--profiles", str(tmp_path / "profiles"))

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,16 @@ from ecoshare.core.events import Profiled
 from ecoshare.lane import trace
 from ecoshare.measure.profile import Profile
 from ecoshare.runtime import log
-from tests.runtime.running import ECOSHARE, SCRIPTS, Finished, alone, command, job_file, run, slow_steps
+from tests.runtime.running import SCRIPTS, Finished, alone, job_file, run, slow_steps, start, words
+from tests.warm import Started, ecoshare, wait_for
 
 SLOW = SCRIPTS / "slow_steps.py"
 STEPS = 800
 
 
 def profile(folder: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*ECOSHARE, "profile", "--device", "cpu", "--runs", "runs", "--profiles", "profiles", *args],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        check=False,
-    )
+    where = ("--device", "cpu", "--runs", "runs", "--profiles", "profiles")
+    done = ecoshare("profile", *where, *args, cwd=folder, environment={**os.environ, **environment})
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -125,23 +119,12 @@ def test_a_script_that_ends_before_its_times_have_settled_is_measured_by_what_wa
 
 
 def test_ctrl_c_ends_a_measurement_at_once_and_keeps_nothing(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*ECOSHARE, "profile", str(SLOW), "--device", "cpu", "--profiles", "profiles", "--", "--steps", "100000"],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "it is warm" in line:
-            break
-    time.sleep(1.0)
+    where = ("--device", "cpu", "--profiles", "profiles")
+    process = Started("profile", SLOW, *where, "--", "--steps", "100000", cwd=tmp_path)
+    wait_for(lambda: "it is warm" in process.stderr)
     process.send_signal(signal.SIGINT)
-    began_s = time.monotonic()
-    with process.stderr:
-        assert process.wait(timeout=20) == 130
-        assert time.monotonic() - began_s < 5.0
-        assert "was stopped before it was measured" in process.stderr.read()
+    assert process.wait(timeout=20) == 130, "the script would go on for half an hour"
+    assert "was stopped before it was measured" in process.stderr
     assert not saved(tmp_path)
 
 
@@ -207,12 +190,7 @@ def test_the_next_run_knows_the_class_and_a_changed_script_is_another(shared: Fi
     (start,) = entries(again, StartJob)
     assert start.cap_bytes == need + (256 << 20), "what was measured and an allowance"
     script.write_bytes(SLOW.read_bytes() + b"\n# changed\n")
-    done = subprocess.run(
-        [*command(job_file(tmp_path, job), "--profiles", str(known)), "--dry-run"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = ecoshare(*words(job_file(tmp_path, job), "--profiles", str(known)), "--dry-run")
     assert "has no profile: slow_steps.py has changed since profile" in done.stderr
 
 
@@ -238,23 +216,10 @@ while True:
 def test_a_job_that_is_killed_in_its_window_holds_nobody_up(tmp_path: Path) -> None:
     (tmp_path / "victim.py").write_text(VICTIM)
     path = job_file(tmp_path, {"name": "victim", "script": "victim.py"}, slow_steps("other", 60, arrival="2 s"))
-    process = subprocess.Popen(
-        command(path, "--lanes", "2", "--profiles", str(tmp_path / "profiles")),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None and process.stdout is not None
-    for line in process.stderr:
-        if "victim: the first of its class" in line:
-            break
-    time.sleep(1.0)
+    process = start(path, "--lanes", "2", "--profiles", str(tmp_path / "profiles"))
+    wait_for(lambda: "victim: the first of its class" in process.stderr)
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-    killed_s = time.monotonic()
-    for line in process.stderr:
-        if "no profile" in line:
-            break
-    assert time.monotonic() - killed_s < 3.0
+    wait_for(lambda: "no profile" in process.stderr)
     stdout, _ = process.communicate(timeout=60)
     summary = json.loads(stdout)
     assert process.returncode == 1

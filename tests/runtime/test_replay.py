@@ -26,7 +26,7 @@ print(len(steps), sum(len(now) for _, _, now in steps), "torch" in sys.modules)
     "policy", ["fair", *(pytest.param(each, marks=pytest.mark.slow) for each in ("srtf", "priority"))]
 )
 def test_a_recorded_run_replays_to_the_same_decisions(tmp_path: Path, policy: str) -> None:
-    jobs = [slow_steps(f"j{n}", 40 + 30 * n, 10, priority=n, iterations=40 + 30 * n) for n in range(5)]
+    jobs = [slow_steps(f"j{n}", 20 + 10 * n, 10, priority=n, iterations=20 + 10 * n) for n in range(5)]
     fails = {"name": "fails", "script": str(SCRIPTS / "raises.py"), "retries": 1, "arrival": "1 s"}
     done = run(tmp_path, *jobs, fails, options=("--policy", policy, "--jobs-per-lane", "3"))
     replayed = subprocess.run(

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,15 @@ import pytest
 
 from ecoshare.core.events import JobExited, Outcome
 from ecoshare.runtime import log
-from tests.runtime.running import ECOSHARE, SCRIPTS, Finished, alone, command, job_file, run
+from tests.runtime.running import SCRIPTS, Finished, alone, job_file, resume, run, start, words
+from tests.warm import ecoshare
 
 TRIAL = str(SCRIPTS / "trial.py")
 PRINTED = "val_loss={:f}"
 
 
 def sweep(name: str = "s", args: tuple[str, ...] = (), **keys: Any) -> dict[str, Any]:
-    job = {key: keys.pop(key) for key in ("env", "retries", "timeout", "isolation") if key in keys}
+    job: dict[str, Any] = {key: keys.pop(key) for key in ("env", "retries", "timeout", "isolation") if key in keys}
     return {"name": name, "script": TRIAL, "args": list(args), "sweep": keys, **job}
 
 
@@ -165,7 +165,7 @@ def test_a_sweep_that_is_killed_repeats_no_finished_trial(tmp_path: Path) -> Non
         stop={"rule": "asha", "grace": 2},
     )
     path = job_file(tmp_path, job)
-    process = subprocess.Popen(command(path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+    process = start(path)
     latest = tmp_path / "runs" / "latest"
     until_s = time.monotonic() + 60
     while len(list(latest.glob("jobs/*/exit-1.json"))) < 8:
@@ -176,10 +176,9 @@ def test_a_sweep_that_is_killed_repeats_no_finished_trial(tmp_path: Path) -> Non
     time.sleep(1.5)
     before = {path.parent.name: path.read_bytes() for path in latest.glob("jobs/*/exit-1.json")}
     assert 8 <= len(before) < 24
-    line = [*ECOSHARE, "run", "--resume", str(latest), "--json", "--no-report"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
+    done = resume(latest)
+    assert done.code == 0, done.stderr
+    summary = done.summary
     assert [job["name"] for job in summary["jobs"]] == [f"s.{number:04d}" for number in range(24)]
     assert {job["state"] for job in summary["jobs"]} <= {"completed", "pruned"}
     for name, record in before.items():
@@ -197,9 +196,7 @@ def test_a_sweep_that_is_killed_repeats_no_finished_trial(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_exports_give_every_trial(tmp_path: Path) -> None:
     done = run(tmp_path, sweep(grid={"lr": [0.1, 0.01]}, metric=PRINTED))
-    text = subprocess.run(
-        [*ECOSHARE, "export", str(done.folder), "--format", "csv"], capture_output=True, text=True, check=True
-    ).stdout
+    text = ecoshare("export", done.folder, "--format", "csv").stdout
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["name"] for row in rows] == ["s.0000", "s.0001"]
     assert [json.loads(row["values"]) for row in rows] == [{"lr": "0.1"}, {"lr": "0.01"}]
@@ -208,10 +205,10 @@ def test_exports_give_every_trial(tmp_path: Path) -> None:
 
 def test_the_table_and_the_plan_show_the_sweep(tmp_path: Path) -> None:
     path = job_file(tmp_path, sweep(grid={"lr": [0.1, 0.01]}, metric=PRINTED, target=1e-9))
-    line = [each for each in command(path) if each != "--json"]
-    planned = subprocess.run([*line, "--dry-run"], capture_output=True, text=True, check=True).stdout
+    line = [each for each in words(path) if each != "--json"]
+    planned = ecoshare(*line, "--dry-run").stdout
     assert "sweep s: 2 trials by grid" in planned and "lr: 0.1|0.01" in planned
-    done = subprocess.run(line, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "120"})
+    done = ecoshare(*line, environment={**os.environ, "COLUMNS": "120"})
     assert "sweep s (grid, 2 trials): 2 completed" in done.stdout
     assert "no trial reached val_loss 1e-09" in done.stdout
     assert re.search(r"trial +val_loss +lr +steps", done.stdout)
@@ -221,9 +218,7 @@ def test_the_table_and_the_plan_show_the_sweep(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_ends_a_run_leaves_its_trials_for_later(tmp_path: Path) -> None:
     job = sweep(args=("--epochs", "400", "--ms", "5"), grid={"lr": [0.1, 0.2]}, metric=PRINTED)
-    process = subprocess.Popen(
-        command(job_file(tmp_path, job)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = start(job_file(tmp_path, job))
     until_s = time.monotonic() + 60
     while not list((tmp_path / "runs").glob("latest/jobs/*/stdout.log")):
         assert time.monotonic() < until_s

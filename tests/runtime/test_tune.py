@@ -15,10 +15,10 @@ from ecoshare.core.commands import ApplySetting, MeasureTrial
 from ecoshare.core.events import TrialMeasured
 from ecoshare.measure.tuned import Tuned, TunedStore
 from tests.driver import Fault
-from tests.driver.runs import wait_for
 from tests.driver.training import COMPUTES, STREAMS, WAITS
 from tests.hardware.claims import FOUND_W
 from tests.runtime.machine import BEFORE, MARKS, Machine
+from tests.warm import wait_for
 
 pytestmark = MARKS
 
@@ -99,7 +99,7 @@ def test_kill_9_in_a_trial_puts_everything_back_within_a_second(machine: Machine
 
 
 def test_the_second_is_refused_with_the_name_of_the_first(machine: Machine) -> None:
-    process = machine.start("tune", "trains.py", "--", *STREAMS.args(100_000), "--responds")
+    process = machine.start("tune", "trains.py", "--", *STREAMS.args(100_000), "--responds", cold=True)
     wait_for(lambda: (machine.folder / "runs/latest/events.jsonl").exists(), 60)
     second = machine.run("tune", "trains.py", "--runs", "others", "--", *STREAMS.args(100), "--responds")
     assert second.returncode == 4 and f"process {process.pid} (" in second.stderr and "tune" in second.stderr

@@ -12,7 +12,11 @@ from ecoshare.sampling import with_optuna
 from ecoshare.sampling.space import Choice, Range
 from ecoshare.sampling.with_optuna import OptunaSampler
 
-SPACE = {"x": Range(-4.0, 4.0), "n": Range(1, 8, whole=True), "kind": Choice(("good", "bad"))}
+SPACE: dict[str, Choice | Range] = {
+    "x": Range(-4.0, 4.0),
+    "n": Range(1, 8, whole=True),
+    "kind": Choice(("good", "bad")),
+}
 
 
 def opened(path: Path, sampler: str = "TPESampler", pruner: str | None = None) -> OptunaSampler:
@@ -97,7 +101,7 @@ def test_a_lock_that_a_killed_session_has_left_is_removed(tmp_path: Path) -> Non
 def test_a_sampler_that_has_tried_everything_has_no_more(tmp_path: Path) -> None:
     space = {"kind": Choice(("a", "b", "c"))}
     sampler = OptunaSampler.open(tmp_path / "s", "s", space, 9, False, ("BruteForceSampler", {}), None, 0)
-    drawn = []
+    drawn: list[str] = []
     while (values := sampler.draw(len(drawn))) is not None:
         drawn.append(dict(values)["kind"])
         sampler.ended(len(drawn) - 1, 1.0, pruned=False)

@@ -169,6 +169,24 @@ CASES: tuple[Case, ...] = (
     Case("slow_steps", "slow_steps.py", ("--steps", "12", "--ms", "4"), iterations=12),
 )
 
+QUICK = {
+    "relative_paths",
+    "local_import_a",
+    "chdir",
+    "set_threads",
+    "threads",
+    "atexit_output",
+    "warnings_out",
+    "no_torch",
+    "raises",
+    "segfault",
+    "gan",
+    "validation",
+    "inference",
+    "compiled_eager",
+}
+"""Cases of the quick suite: one of each kind. The others are among the slow tests."""
+
 # Scripts that do not end by themselves, or not soon: for tests of supervision.
 HANGS = "hangs.py"  # five steps, then 1000 s inside the sixth iteration
 EATS_MEMORY = "eats_memory.py"  # about 1 GiB a second; --limit-mib N ends it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,19 +10,17 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-import gpu_check
-import mix_bench
-import mix_job
-from benchmarking import Figure
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware import devices, mps
 from ecoshare.measure.meter import MODELLED, MeterInfo, Reading
 from ecoshare.runtime import reaping
-from mix_bench import Bench, Job, Way, WayFailed, private_daemon
-from mix_figures import same_losses
-from mix_ways import at_once, metered, one_after_the_other
+from scripts.bench.benchmarking import Figure
+from scripts.bench.gpu import check as gpu_check
+from scripts.bench.jobs import mix_job
+from scripts.bench.mix import bench as mix_bench
+from scripts.bench.mix.bench import Bench, Job, Way, WayFailed, private_daemon
+from scripts.bench.mix.figures import same_losses
+from scripts.bench.mix.ways import at_once, metered, one_after_the_other
 
 CONTROL = """#!/bin/sh
 [ -e "$CUDA_MPS_PIPE_DIRECTORY/control" ] && exit {asked}

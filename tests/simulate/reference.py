@@ -23,7 +23,9 @@ def jcts(
     jobs: tuple[TraceJob, ...], gpus: int, key: Callable[[Standing], tuple[float, ...]], preempts: bool, backfill: bool
 ) -> dict[str, float]:
     """JCT of each job: of all that are there, in the order of `key`, those run that fit into what is left."""
-    coming, active, done = list(enumerate(jobs)), [], {}
+    coming = list(enumerate(jobs))
+    active: list[Standing] = []
+    done: dict[str, float] = {}
     now_s = 0.0
     while coming or active:
         ends = [now_s + each.left_s for each in active if each.running]

@@ -13,9 +13,6 @@ from statistics import geometric_mean
 import pytest
 from typer.testing import CliRunner
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-import pal_calibration
 from ecoshare.cli import app
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Config, Device, Event, RunOpened
@@ -29,6 +26,7 @@ from ecoshare.simulate.result import Result
 from ecoshare.simulate.simulator import Simulator, Watch
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob
 from ecoshare.simulate.world import World
+from scripts import pal_calibration
 
 GPU = GPUS["v100"]
 SMALL = Cluster(2, 2, GPU)
@@ -53,7 +51,12 @@ def trace(*jobs: TraceJob) -> Trace:
 
 
 def simulate(
-    jobs: Trace, cluster: Cluster, policy: str = "pal", watch: Watch | None = None, costs: Costs = NO_COSTS, **options
+    jobs: Trace,
+    cluster: Cluster,
+    policy: str = "pal",
+    watch: Watch | None = None,
+    costs: Costs = NO_COSTS,
+    **options: float,
 ) -> Result:
     config = Config(policy, 1, 1, preempt=True, options=tuple(sorted(options.items())))
     return Simulator(jobs, cluster, config, World(cluster.gpu, speeds=cluster.speeds), costs).run(watch)

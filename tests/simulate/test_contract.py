@@ -28,7 +28,7 @@ from ecoshare.core.states import JobState
 from ecoshare.simulate.account import Account
 from ecoshare.simulate.contract import PolicyContract
 from ecoshare.simulate.world import World
-from tests.runtime.running import ECOSHARE, ROOT
+from tests.warm import COLD, ROOT
 
 OWN = Path(__file__).parent / "own_policy"
 PAGE = (ROOT / "docs" / "policies.md").read_text()
@@ -323,7 +323,7 @@ def test_the_names_of_policies_are_as_before() -> None:
 
 def test_an_entry_point_that_cannot_be_loaded_is_told(installed: dict[str, str]) -> None:
     Path(installed["HERE"], "patience.py").write_text("import no_such_module\n")
-    done = run(installed, *ECOSHARE, "simulate", "--generate", "sweep", "--policy", "patience")
+    done = run(installed, *COLD, "simulate", "--generate", "sweep", "--policy", "patience")
     assert (done.returncode, done.stdout) == (2, "")
     assert "patience:Patience cannot be loaded: No module named 'no_such_module'" in done.stderr
 
@@ -374,7 +374,7 @@ def test_the_page_shows_what_its_command_prints(installed: dict[str, str]) -> No
     command, _ = blocks("console")
     words = shlex.split(command.removeprefix("$ "))
     assert words[:2] == ["ecoshare", "simulate"]
-    done = run(installed, *ECOSHARE, *words[1:])
+    done = run(installed, *COLD, *words[1:])
     assert done.returncode == 0, done.stderr
     (shown,) = blocks("")
     assert rows(done.stdout) == rows(shown)
@@ -410,7 +410,7 @@ def test_the_page_has_all_policies() -> None:
 def test_the_readme_shows_what_its_command_prints(installed: dict[str, str]) -> None:
     text = (ROOT / "README.md").read_text()
     (command,) = [line for line in text.splitlines() if line.startswith("ecoshare simulate --generate")]
-    done = run(installed, *ECOSHARE, *shlex.split(command.partition("#")[0])[1:])
+    done = run(installed, *COLD, *shlex.split(command.partition("#")[0])[1:])
     assert done.returncode == 0, done.stderr
     (shown,) = [each for each in blocks("", text) if "mean  median" in each]
     lines = [line for line in shown.splitlines() if line and line != "..."]

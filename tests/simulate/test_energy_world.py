@@ -16,13 +16,11 @@ from statistics import fmean, pstdev
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-from energy_bound import bound, exclusive
-from energy_world import DRIFT, NOISE, MeasuredWorld, load, mix
+from scripts.bench.energy_bound import bound, exclusive
+from scripts.bench.energy_world import DRIFT, NOISE, MeasuredWorld, load, mix
 from tests.simulate.trace_files import data, needs_data
 
 ROOT = Path(__file__).parents[2]
@@ -199,7 +197,6 @@ def test_less_is_never_faster_nor_hotter_alone(world: MeasuredWorld) -> None:
     assert names[-1] == ("unlocked", 250.0) == tuple(world.default[knob.name] for knob in world.space.knobs)
 
 
-@settings(max_examples=60, deadline=None)
 @given(draw=st.data())
 def test_neighbours_slow_and_watts_keep_the_limit(world: MeasuredWorld, draw: st.DataObject) -> None:
     """If it failed, a packing could be better than physics, or draw more than the board may."""
@@ -214,7 +211,6 @@ def test_neighbours_slow_and_watts_keep_the_limit(world: MeasuredWorld, draw: st
     assert (states.watts <= most_w + 1e-9).all()
 
 
-@settings(max_examples=40, deadline=None)
 @given(draw=st.data(), at_s=st.floats(0, 1e5), seed=st.integers(0, 99))
 def test_the_order_of_jobs_means_nothing(world: MeasuredWorld, draw: st.DataObject, at_s: float, seed: int) -> None:
     """If it failed, the speed of one job would be told of another."""
@@ -312,7 +308,7 @@ def test_another_process_gets_the_same_world(tmp_path: Path) -> None:
     world = load(tables(tmp_path), 11)
     jobs = ["A3C", "LM (batch size 5)"]
     program = (
-        "import sys; from pathlib import Path; from energy_world import load, mix\n"
+        "import sys; from pathlib import Path; from scripts.bench.energy_world import load, mix\n"
         "world = load(Path(sys.argv[1]), 11); other = world.noise('z', 1.0); mixed = mix(world, 4, 9)\n"
         "print(repr((world.profile('A3C', 9.0, 'g'), world.state(sys.argv[2:], (), 5.0, 'g'), mixed)))"
     )
@@ -322,7 +318,7 @@ def test_another_process_gets_the_same_world(tmp_path: Path) -> None:
         text=True,
         check=True,
         timeout=60,
-        env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join([str(ROOT / "scripts"), str(ROOT)])},
+        env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)},
     )
     state = world.state(jobs, (), 5.0, "g")
     assert done.stdout.strip() == repr((world.profile("A3C", 9.0, "g"), state, mix(world, 4, 9)))
@@ -336,7 +332,6 @@ def test_nothing_that_decides_imports_the_world() -> None:
 
 
 @given(seed=st.integers(0, 10_000), jobs=st.integers(5, 30))
-@settings(max_examples=40, deadline=None)
 def test_mixes_are_as_stated(world: MeasuredWorld, seed: int, jobs: int) -> None:
     """If it failed, the benchmark's load would be another than it says."""
     mixed = mix(world, seed, jobs)
@@ -387,7 +382,6 @@ def scheduled(world: MeasuredWorld, work: Work, random: Random) -> float:
     return joules
 
 
-@settings(max_examples=60, deadline=None)
 @given(draw=st.data(), seed=st.integers(0, 10_000))
 def test_no_schedule_goes_below_the_bound(world: MeasuredWorld, draw: st.DataObject, seed: int) -> None:
     """If it failed, it would be no bound."""
@@ -397,7 +391,6 @@ def test_no_schedule_goes_below_the_bound(world: MeasuredWorld, draw: st.DataObj
     assert exclusive(world, work).joules >= least_j * (1.0 - 1e-9)
 
 
-@settings(max_examples=25, deadline=None)
 @given(draw=st.data())
 def test_the_bound_is_the_optimum_of_all_columns(world: MeasuredWorld, draw: st.DataObject) -> None:
     """If it failed, what was pruned would have been needed: its columns do all work, by its prices none is better."""
@@ -420,7 +413,6 @@ def test_the_bound_is_the_optimum_of_all_columns(world: MeasuredWorld, draw: st.
                 assert (worth_w <= states.watts * (1.0 + 1e-6)).all()
 
 
-@settings(max_examples=25, deadline=None)
 @given(draw=st.data(), seed=st.integers(0, 99))
 def test_more_freedom_never_raises_the_bound(world: MeasuredWorld, draw: st.DataObject, seed: int) -> None:
     """If it failed, the program would be wrong; alone, the best setting of each class is the whole answer."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import Command, KillJob, StartJob
@@ -25,7 +26,7 @@ GIB = 1 << 30
 LINEAR = tuple(float(wide) for wide in range(2, 9))
 
 
-def job(name: str, hours: float, arrival_s: float = 0.0, iterations: int = 1000, **more) -> TraceJob:
+def job(name: str, hours: float, arrival_s: float = 0.0, iterations: int = 1000, **more: Any) -> TraceJob:
     return TraceJob(name, "c", arrival_s, (Phase(iterations, hours / iterations),), **{"speedups": LINEAR, **more})
 
 
@@ -33,7 +34,7 @@ class Run:
     """A simulation of trials that are drawn together, and of jobs that come later, with what was commanded."""
 
     def __init__(
-        self, *trials: TraceJob, gpus: int = 4, lanes: int = 2, places: int = 1, restart: float = 0.0, **more
+        self, *trials: TraceJob, gpus: int = 4, lanes: int = 2, places: int = 1, restart: float = 0.0, **more: Any
     ) -> None:
         costs, nodes, later = more.pop("costs", NO_COSTS), more.pop("nodes", 1), more.pop("later", ())
         curves = more.pop("curves", {})
@@ -175,7 +176,6 @@ def test_gangs_get_all_of_their_gpus_or_none() -> None:
     assert len(run.ends()) == 3
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=4), st.integers(1, 4), st.integers(1, 2), st.integers(1, 4))
 def test_it_ends_within_twice_the_shortest_time(hours: list[int], gpus: int, places: int, most: int) -> None:
     """Of all schedules with fixed widths, on real lanes: jobs of one GPU take turns, so that two have half of it each.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,8 +143,9 @@ def test_schedules_of_another_form_or_length_are_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize("option", ["speeds", "schedules"])
 def test_an_option_that_would_be_ignored_is_refused(tmp_path: Path, option: str) -> None:
     path = written(tmp_path, TIRESIAS + "0,1,0,1,vgg16,1,0\n")
+    table: dict[str, Any] = {option: speeds(tmp_path)}
     with pytest.raises(UsageError, match=f"--{option}"):
-        read(path, **{option: speeds(tmp_path)})
+        read(path, **table)
 
 
 @needs_data

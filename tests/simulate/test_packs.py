@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import Command, MoveJob, ProfileJob, StartJob
@@ -73,7 +73,6 @@ SIZES = st.fixed_dictionaries({each: st.floats(0.5, 31.0) for each in "abcd"})
 SPEEDS = st.fixed_dictionaries({pair: st.floats(0.2, 1.0) for pair in ("ab", "ac", "ad", "bc", "bd", "cd", "aa")})
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     JOBS, SIZES, SPEEDS, st.sampled_from(PACKS), st.integers(1, 3), st.integers(1, 4), st.booleans(), st.integers(2, 3)
 )

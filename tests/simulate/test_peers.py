@@ -15,12 +15,10 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-import simulate_peers as peers
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.traces.reading import read
-from simulate_peers import Bench, Case, Outcome, differing, ours, with_gaps
+from scripts.bench import simulate_peers as peers
+from scripts.bench.simulate_peers import Bench, Case, Outcome, differing, ours, with_gaps
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from ecoshare.core.commands import ProfileJob, StartJob
+from ecoshare.core.commands import Command, ProfileJob, StartJob
 from ecoshare.core.events import (
     Config,
     Device,
@@ -39,7 +40,7 @@ def recorded(folder: Path, device: str = "cpu") -> Path:
     """
     log = EventLog(folder / "events.jsonl")
     specs = {name: JobSpec(name, f"class-{name}", priority=2) for name in "abc"}
-    exits: list[tuple[Event, list[StartJob | ProfileJob]]] = [
+    exits: list[tuple[Event, Sequence[Command]]] = [
         (RunOpened(0.0, 1, Config("fair"), (Device(device, "local", 1 << 30),)), []),
         *(
             (JobArrived(0.0, spec), [StartJob(number, name, 1, (0,), 1)])
@@ -135,5 +136,5 @@ def test_a_real_run_is_read_back_as_long_as_it_was(tmp_path: Path) -> None:
     (job,) = read(alone.folder).jobs
     jct_s = alone.job("a")["jct_s"]
     assert job.iterations == 30
-    assert job.launch_s + job.service_s == pytest.approx(jct_s, rel=0.01)
+    assert job.launch_s is not None and job.launch_s + job.service_s == pytest.approx(jct_s, rel=0.01)
     assert 0.0 < job.startup_s < jct_s - 20 * job.phases[0].iteration_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -172,7 +173,7 @@ def test_the_command_line_makes_searches() -> None:
     assert fifo["jobs"] == fluid["jobs"] == 9 and fluid["makespan_s"] < fifo["makespan_s"]
 
 
-def test_a_search_cannot_be_written_as_a_file_of_jobs(tmp_path) -> None:
+def test_a_search_cannot_be_written_as_a_file_of_jobs(tmp_path: Path) -> None:
     line = ["simulate", "--generate", "asha", "--convert", str(tmp_path / "file.csv")]
     with pytest.raises(UsageError, match="cannot say when trials pause"):
         CliRunner().invoke(app, line, catch_exceptions=False)

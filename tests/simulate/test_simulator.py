@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import Command, KillJob, MoveJob, StartJob
@@ -40,13 +41,13 @@ def trace(*jobs: TraceJob) -> Trace:
     return Trace("made.csv", "made", in_order(jobs), "")
 
 
-def job(name: str, service_s: float, arrival_s: float = 0.0, **more) -> TraceJob:
+def job(name: str, service_s: float, arrival_s: float = 0.0, **more: Any) -> TraceJob:
     iterations = more.pop("iterations", 10)
     return TraceJob(name, more.pop("job_class", "c"), arrival_s, (Phase(iterations, service_s / iterations),), **more)
 
 
 def simulate(
-    jobs: Trace, policy: str, nodes: int = 1, gpus: int = 1, places: int = 1, costs: Costs = NO_COSTS, **more
+    jobs: Trace, policy: str, nodes: int = 1, gpus: int = 1, places: int = 1, costs: Costs = NO_COSTS, **more: Any
 ) -> Result:
     config = Config(policy, more.pop("lanes", 1), places, preempt=places == 1, **more)
     return Simulator(jobs, Cluster(nodes, gpus, GPU), config, World(GPU), costs).run()
@@ -66,7 +67,6 @@ JOBS = st.lists(
 
 
 @pytest.mark.parametrize("policy", sorted(KEYS))
-@settings(max_examples=150, deadline=None)
 @given(jobs=JOBS)
 def test_all_are_seated_as_if_anew_at_every_moment(policy: str, jobs: Trace) -> None:
     found = {each.name: each.jct_s for each in simulate(jobs, policy, nodes=2, gpus=2).finished}
@@ -82,7 +82,6 @@ def decisions(jobs: Trace, policy: str, costs: Costs) -> list[tuple[Event, list[
 
 
 @pytest.mark.parametrize("policy", ["smallest", "srsf", "srtf", "tiresias"])
-@settings(max_examples=15, deadline=None)
 @given(
     jobs=st.lists(
         st.builds(
@@ -131,7 +130,6 @@ SHARED = st.lists(
 ).map(lambda jobs: trace(*(replace(each, name=f"j{place}") for place, each in enumerate(jobs))))
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     jobs=SHARED,
     policy=st.sampled_from(sorted(POLICIES)),
@@ -140,7 +138,9 @@ SHARED = st.lists(
     places=st.integers(1, 4),
     costs=st.sampled_from([NO_COSTS, Costs(), Costs(3.0, 1.0, 2.0, 0.01)]),
 )
-def test_what_must_always_hold(jobs, policy, size, lanes, places, costs) -> None:
+def test_what_must_always_hold(
+    jobs: Trace, policy: str, size: tuple[int, int], lanes: int, places: int, costs: Costs
+) -> None:
     cluster = Cluster(*size, GPU)
     preempt = lanes == places == 1
     config = Config(policy, lanes, places, preempt=preempt, past_gpu_s=(5.0, 10.0, 50.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -110,13 +111,14 @@ def test_a_file_that_is_no_trace_says_what_was_expected(tmp_path: Path, text: st
 
 
 def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
-    for make, what in (
+    cases: list[tuple[Callable[[], Path], str]] = [
         (lambda: tmp_path / "none.csv", "cannot read"),
         (lambda: written(tmp_path, " \n\n"), "is empty"),
         (lambda: written(tmp_path, TIRESIAS), "has no jobs"),
         (lambda: tmp_path, "without events.jsonl"),
         (lambda: (tmp_path / "b.csv", (tmp_path / "b.csv").write_bytes(b"\xff\xfe\x00"))[0], "is no text"),
-    ):
+    ]
+    for make, what in cases:
         with pytest.raises(UsageError, match=what):
             read(make())
 

@@ -28,7 +28,10 @@ def cases(draw: st.DrawFn) -> tuple[list[Knob], dict[str, Value], EmbeddedSpace]
         knobs.append(
             Knob(f"knob{place}", tuple(values), special={name: draw(st.sampled_from(values)) for name in names})
         )
-    default = {knob.name: draw(st.sampled_from([*knob.values, *knob.special])) for knob in knobs}
+    default: dict[str, Value] = {}
+    for knob in knobs:
+        choices: list[Value] = [*knob.values, *knob.special]
+        default[knob.name] = draw(st.sampled_from(choices))
     dimensions, levels = draw(st.integers(1, 7)), draw(st.integers(4, 7))
     share = draw(st.one_of(st.none(), st.floats(0.0, 0.6)))
     space = embedded(knobs, default, dimensions, levels, share, draw(st.integers(0, 99)), most=300)
@@ -103,7 +106,8 @@ def test_without_a_share_special_values_are_as_frequent_as_any_other() -> None:
     depth = Knob("depth", tuple(float(value) for value in range(1, 31)))
     space = embedded([threads, depth], {"threads": 3.0, "depth": 3.0}, 2, 30, special_share=None)
     values = [setting["threads"] for setting in space.settings]
-    assert {values.count(value) for value in (*threads.values, "auto")} == {30}
+    places: list[Value] = [*threads.values, "auto"]
+    assert {values.count(value) for value in places} == {30}
     coarse = embedded([threads, depth], {"threads": 3.0, "depth": 3.0}, 2, 6, special_share=None)
     assert len({setting["threads"] for setting in coarse.settings}) == 7, "a rung each, and the default's"
 

@@ -13,7 +13,7 @@ from tuner.physics import grey_box, responses
 
 
 def covariance(prior: Prior) -> torch.Tensor:
-    whole = 0.0
+    whole = torch.zeros(())
     for part in prior.parts:
         root, away = part.root.flatten(start_dim=1), (part.mean - prior.mean).flatten()
         whole = whole + part.weight * (root.T @ root + torch.outer(away, away))

@@ -30,7 +30,8 @@ def test_clock_lists_may_depend_on_the_memory_clock() -> None:
     space = Space([CORE, MEMORY], [{"core": 600.0, "memory": 800.0}, {"core": 1200.0, "memory": 3500.0}])
     with pytest.raises(KeyError):
         space.index({"core": 1200.0, "memory": 800.0})
-    assert list(space.column(Role.MEMORY_CLOCK)) == [800.0, 3500.0]
+    column = space.column(Role.MEMORY_CLOCK)
+    assert column is not None and list(column) == [800.0, 3500.0]
     assert space.column(Role.POWER_LIMIT) is None
 
 

@@ -6,7 +6,6 @@ The tables are public and no part of this project: without the folder this is sk
 from __future__ import annotations
 
 import os
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,11 +14,9 @@ from statistics import fmean
 import pytest
 from scipy import stats
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-import tuning_searches as searches
-import tuning_tables
-from tuning_tables import Problem
+from scripts.bench import tuner_searches as searches
+from scripts.bench import tuner_tables
+from scripts.bench.tuner_tables import Problem
 
 SEEDS = range(4)
 
@@ -50,11 +47,11 @@ def assert_not_worse(ours: list[float], plain: list[float], what: str) -> None:
 def test_ours_is_never_worse_than_plain_beyond_noise() -> None:
     """Pairs have one workload and seed: what is tested is these tables' workloads, and seeds are the noise."""
     tables: dict[str, list[Problem]] = defaultdict(list)
-    for problem in tuning_tables.read(Path(os.environ["ECOSHARE_DATA"])):
+    for problem in tuner_tables.read(Path(os.environ["ECOSHARE_DATA"])):
         tables[problem.table].append(problem)
     assert len(tables) == 3
     for table, whole in tables.items():
-        chosen = tuning_tables.spread(whole) if len(whole) > 20 else whole
+        chosen = tuner_tables.spread(whole) if len(whole) > 20 else whole
         plain = trials(chosen, searches.plain)
         assert_not_worse(trials(chosen, searches.ours), plain, f"{table}, cold")
         if all(each.space.settings == whole[0].space.settings for each in whole):

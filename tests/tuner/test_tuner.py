@@ -6,6 +6,7 @@ import doctest
 import math
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ SPACE = Space.product(CORE, MEMORY)
 DEFAULT = {"core": 1440.0, "memory": 3500.0}
 
 
-def make(seed: int = 0, space: Space = SPACE, **options: bool) -> ConstrainedTuner:
+def make(seed: int = 0, space: Space = SPACE, **options: Any) -> ConstrainedTuner:
     return ConstrainedTuner(space, energy({"time_s": 200.0}), [Limit("time_s", 1.1)], DEFAULT, seed=seed, **options)
 
 

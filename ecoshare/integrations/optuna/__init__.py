@@ -43,6 +43,7 @@ from ecoshare.jobs.schema import Job
 from ecoshare.jobs.sweep import LONGEST_NUMBER, MAX_TRIALS, Sweep, trial_name
 from ecoshare.jobs.sweep import Optuna as OptunaOptions
 from ecoshare.measure.profiles import ProfileStore, default_folder
+from ecoshare.memory_folder import memory_folder
 from ecoshare.report.progress import Expendable, PlainProgress
 from ecoshare.report.reading import is_live
 from ecoshare.runtime import plan as planning
@@ -147,7 +148,7 @@ def optimize(
         _note(note)
     _fail_left(study)
     with ExitStack() as undo:
-        sockets = Path(tempfile.mkdtemp(prefix="ecoshare-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        sockets = Path(tempfile.mkdtemp(prefix="ecoshare-", dir=memory_folder()))
         undo.callback(shutil.rmtree, sockets, ignore_errors=True)
         forked = ForkedServer(Objective(objective, study, caught, sockets))
         undo.callback(forked.end)

@@ -19,17 +19,18 @@ import fcntl
 import json
 import os
 import stat
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from ecoshare.atomic_write import atomic_write
 from ecoshare.core.memory import MemoryDemand, lane_fits
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_size
 from ecoshare.lane.table import NOBODY, SLOTS, LaneTable
+from ecoshare.memory_folder import memory_folder
 
 _VERSION = 1
 """Of the book: another version keeps another one, in a folder of its own."""
@@ -102,8 +103,7 @@ class Ledger:
         Raises:
             UnfitEnvironment: As the constructor.
         """
-        base = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
-        base = Path(os.environ.get("ECOSHARE_STATE", base))
+        base = Path(os.environ.get("ECOSHARE_STATE", memory_folder()))
         namespace = Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
         return cls(base / f"ecoshare-ledger-{_VERSION}-{os.geteuid()}-{namespace}")
 
@@ -232,9 +232,7 @@ class Ledger:
                     yield book
                 finally:
                     if (after := book.text()) != before:
-                        beside = path.with_name("book.new")
-                        beside.write_text(after)
-                        beside.replace(path)
+                        atomic_write(path, after)
             finally:
                 fcntl.lockf(self._lock, fcntl.LOCK_UN)
 
@@ -310,6 +308,7 @@ def _is_dead(process: _Process | _Member) -> bool:
 
 def _started(pid: int) -> int | None:
     """When a process was started, in ticks since the machine was; None where it is gone, or only not yet reaped."""
+    # `psutil` takes twice as long, and its seconds since 1970 change when the machine's clock is set.
     try:
         # The name of the program, in brackets, may hold anything.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()

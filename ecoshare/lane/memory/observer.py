@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ecoshare.atomic_write import atomic_write
 from ecoshare.lane.files import of_attempt
 from ecoshare.lane.memory.cpu import CpuMemory
 from ecoshare.lane.memory.cuda import CudaMemory
@@ -126,11 +127,9 @@ class MemoryObserver:
         }
 
     def write(self, path: Path) -> None:
-        """Write the result beside `path` and rename; no job fails for it."""
-        beside = path.with_name(path.name + ".new")
+        """Write the result to `path` as a whole; a job does not fail because of an error here."""
         with contextlib.suppress(OSError):
-            beside.write_text(json.dumps(self.result()))
-            beside.replace(path)
+            atomic_write(path, json.dumps(self.result()))
 
     def _advance(self) -> None:
         if not self._iteration:

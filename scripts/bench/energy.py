@@ -1,0 +1,271 @@
+"""Joules, mean JCT and broken limits of random mixes of jobs on one GPU, the search included, beside other ways.
+
+Simulated: the world that judges (energy_world.py) is not the model that decides. It looks up measured pair speeds and
+power responses, and has drift, noise and contention that the predictor has no term for. No measured table joins clocks,
+power limits and co-location, so no figure here says what a card would do.
+
+Ways: `exclusive` one job after the other, shortest first; `exclusive, tuned` the same with a search for each class
+(PolyThrottle alone); `packed` all that fit take turns in one lane (Salus alone); `blind` all that fit run beside each
+other, as under MPS; `ecoshare`; and a bound that no way can pass (energy_bound.py) that lets settings cost an
+iteration as much as the ways that tune do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import ClassVar
+
+from ecoshare.advise.advice import Alone, Goal
+from ecoshare.advise.adviser import TunerAdviser
+from ecoshare.core.commands import Command, ProfileJob
+from ecoshare.core.events import Config, Event, Profiled, Setting, Solo
+from ecoshare.core.outlook import Forecast
+from ecoshare.core.policies import POLICIES
+from ecoshare.core.policies.packs import Packs
+from ecoshare.core.records import Job, Key
+from ecoshare.simulate.cluster import Cluster
+from ecoshare.simulate.costs import Costs
+from ecoshare.simulate.gpus import Gpu
+from ecoshare.simulate.result import Result
+from ecoshare.simulate.simulator import Simulator
+from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob
+from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
+from scripts.bench.energy_bound import bound
+from scripts.bench.energy_world import MeasuredWorld, MixJob, load, mix
+
+MIXES, QUICK_MIXES = 200, 4
+FEWEST, MOST = 5, 30
+LANES, PLACES = 3, 4
+TUNING_LIMIT = 1.1
+DRIFT_S = 30.0
+"""How often the drift of the world is felt by what runs."""
+
+WAYS = {
+    "exclusive": Config("srtf", 1, 1),
+    "exclusive, tuned": Config("srtf", 1, 1, profile=True, search=True),
+    "packed": Config("fair", 1, 16),
+    "blind": Config("blind", 4, 1),
+    "ecoshare": Config("energy", LANES, PLACES, profile=True, search=True),
+}
+OURS = "ecoshare"
+
+
+class EnergyOptions(DataOptions):
+    """Options of this benchmark.
+
+    Attributes:
+        mixes: Number of mixes; None for the usual one.
+        workers: Processes; None if the number of processors is unknown.
+    """
+
+    mixes: int | None
+    workers: int | None
+
+
+class Blind(Packs):
+    """All jobs that fit run beside each other, in the order of arrival."""
+
+    name: ClassVar[str] = "blind"
+
+    def order(self, job: Job, at_s: float) -> Key:
+        """Order of arrival."""
+        return (job.arrival_s,)
+
+    def spent(self, forecast: Forecast) -> float:
+        """The more there are, the better."""
+        return 0.5 ** len(forecast.speeds) / sum(forecast.speeds)
+
+    def worth(self, job: Job, price: float, at_s: float) -> float:
+        """The same for every job."""
+        return 1.0
+
+
+POLICIES[Blind.name] = Blind
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The measured world as a simulation asks it."""
+
+    world: MeasuredWorld
+    changes_s: float = DRIFT_S
+
+    @property
+    def idle_w(self) -> float:
+        """Idle watts of the card."""
+        return self.world.idle_w
+
+    def speed(
+        self, job: TraceJob, devices: Sequence[str], beside: Sequence[TraceJob], setting: Setting, at_s: float
+    ) -> float:
+        """Speed of `job`, the first of the classes at work."""
+        classes = [job.job_class, *(each.job_class for each in beside)]
+        return self.world.state(classes, setting, at_s, devices[0]).speeds[0]
+
+    def watts(self, job: TraceJob) -> float:
+        """Active watts of a job alone."""
+        return self.device_watts([job], "", (), 0.0)
+
+    def device_watts(self, jobs: Sequence[TraceJob], device: str, setting: Setting, at_s: float) -> float:
+        """Watts of these jobs beyond idle."""
+        return self.world.state([each.job_class for each in jobs], setting, at_s, device).watts - self.world.idle_w
+
+    def solo(self, job: TraceJob, device: str, at_s: float) -> Solo:
+        """A job alone, as a profiler measures it."""
+        seen = self.world.profile(job.job_class, at_s, device)
+        family = job.job_class.partition(" (")[0]
+        idle_w = self.measured(self.world.idle_w, f"idle {device}", at_s)
+        return Solo(family, seen.iteration_s, seen.watts, idle_w, seen.busy, seen.memory_busy)
+
+    def measured(self, value: float, what: str, at_s: float) -> float:
+        """A value with the noise of measuring."""
+        return value * self.world.noise(what, at_s)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of a mix.
+
+    Attributes:
+        broken: Number of jobs over their limit.
+        limited: Number of jobs that have a limit.
+    """
+
+    joules: float
+    mean_jct_s: float
+    makespan_s: float
+    broken: int
+    limited: int
+
+
+def run(world: MeasuredWorld, jobs: Sequence[MixJob], config: Config) -> Outcome:
+    """A mix under one way."""
+    return outcome(simulate(world, jobs, config), jobs)
+
+
+def simulate(
+    world: MeasuredWorld,
+    jobs: Sequence[MixJob],
+    config: Config,
+    watch: Callable[[Event, list[Command]], None] = lambda event, commands: None,
+) -> Result:
+    """A mix under one way, with all its events."""
+    trace = Trace("mix", "energy", tuple(_job(world, each, config.policy != Blind.name) for each in jobs), "")
+    gpu = Gpu("judged", max(world.space.knobs[1].values), world.memory_bytes)
+    solos: dict[str, Solo] = {}
+    named = {each.name: each.job_class for each in jobs}
+
+    def told(event: Event, commands: list[Command]) -> None:
+        windows.update({command.id: named[command.job] for command in commands if isinstance(command, ProfileJob)})
+        if isinstance(event, Profiled) and event.solo is not None:
+            solos[windows[event.command]] = event.solo
+        watch(event, commands)
+
+    def alone(job: str) -> Alone:
+        solo = solos.get(named[job])
+        return Alone(None, None) if solo is None else Alone(solo.power_w, solo.iteration_s)
+
+    windows: dict[int, str] = {}
+    goal = Goal("energy", TUNING_LIMIT, 12)
+    space, default = lambda: world.space, lambda: dict(world.default)
+    limits = {each.name: each.slowdown for each in jobs}
+    adviser = TunerAdviser(space, default, alone, goal, class_of=named.__getitem__, slowdown=limits.__getitem__)
+    costs = Costs()
+    simulator = Simulator(trace, Cluster(1, 1, gpu), config, Judge(world), costs, adviser.answer)
+    return simulator.run(told)
+
+
+def _job(world: MeasuredWorld, job: MixJob, with_limit: bool) -> TraceJob:
+    iteration_s = world.solo_s(job.job_class)
+    return TraceJob(
+        job.name,
+        job.job_class,
+        job.arrival_s,
+        (Phase(job.iterations, iteration_s),),
+        memory=world.memory(job.job_class),
+        slowdown=job.slowdown if with_limit else None,
+    )
+
+
+def outcome(result: Result, jobs: Sequence[MixJob]) -> Outcome:
+    """The numbers of a result that are compared."""
+    limits = {each.name: each.slowdown for each in jobs if each.slowdown is not None}
+    slowdowns = {each.name: each.placed_s / each.service_s for each in result.finished}
+    broken = sum(slowdowns[name] > limit for name, limit in limits.items())
+    return Outcome(result.energy_j, float(result.jcts_s.mean()), result.makespan_s, broken, len(limits))
+
+
+def measure(options: EnergyOptions) -> list[Figure]:
+    """All figures."""
+    if options.data is None:
+        return [Figure("joules of mixes", None, "", note="give the folder of the measured tables with --data")]
+    mixes = options.mixes or (QUICK_MIXES if options.quick else MIXES)
+    found: dict[str, list[Outcome]] = {way: [] for way in WAYS}
+    bounds, free = [], []
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        for seed, (outcomes, least, least_free) in enumerate(pool.map(partial(one, options.data), range(mixes))):
+            bounds.append(least)
+            free.append(least_free / least)
+            for way, each in outcomes.items():
+                found[way].append(each)
+            words = ", ".join(f"{way} {each.joules / least:.3f}" for way, each in outcomes.items())
+            say(f"mix {seed}: joules over the bound: {words}")
+    without = Figure("bound without a tuning limit, over the bound", median(free), "x")
+    return [*figures(found, bounds), without]
+
+
+def one(data: Path, seed: int) -> tuple[dict[str, Outcome], float, float]:
+    """A mix under every way, and its bounds with the tuning limit and without."""
+    world = load(data, seed)
+    jobs = mix(world, seed, Random(f"jobs {seed}").randint(FEWEST, MOST))
+    outcomes = {way: run(world, jobs, config) for way, config in WAYS.items()}
+    work = [(each.job_class, each.work_s) for each in jobs]
+    limited, free = bound(world, work, LANES, tuning_limit=TUNING_LIMIT), bound(world, work, LANES)
+    return outcomes, limited.joules, free.joules
+
+
+def figures(found: dict[str, list[Outcome]], bounds: Sequence[float]) -> list[Figure]:
+    """Joules over the bound, mean JCT over exclusive, and broken limits of every way."""
+    made = []
+    for way, each in found.items():
+        over = [one.joules / least for one, least in zip(each, bounds, strict=True)]
+        jcts = [one.mean_jct_s / other.mean_jct_s for one, other in zip(each, found["exclusive"], strict=True)]
+        limited = sum(one.limited for one in each)
+        broken = 100.0 * sum(one.broken for one in each) / limited if limited else math.nan
+        ours = way == OURS
+        made += [
+            Figure(f"{way}: joules over the bound", median(over), "x", "<= 1.1" if ours else ""),
+            Figure(f"{way}: mean JCT over exclusive", median(jcts), "x"),
+            Figure(f"{way}: limits broken", broken, "%", "<= 1" if ours else ""),
+        ]
+        if not ours:
+            less = fmean(mine.joules < other.joules for mine, other in zip(found[OURS], each, strict=True))
+            made.append(Figure(f"{way}: mixes in which {OURS} needs less", 100.0 * less, "%", ">= 95"))
+    return made
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    add_data(parser)
+    parser.add_argument("--mixes", type=int, help="how many")
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count(), help="processes; the figures do not depend on it"
+    )
+
+
+def main() -> None:
+    """Run it from the command line."""
+    run_benchmark("energy", __doc__, measure, EnergyOptions, _add_options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The checks that need a GPU: `scripts/gpu_check.py`."""

@@ -1,0 +1,303 @@
+"""Everything that only a GPU can show, in one command of under nine minutes; one JSON object with the machine's facts.
+
+It sets nothing on the GPU: no clocks, limits or modes. With several lanes ecoshare starts an MPS daemon of its own and
+ends it.
+
+First the mix, the loop over packing, lanes and quantum with measured joules:
+
+* energy and time of eight small jobs one after the other, all at once under time slices and under MPS, and shared by
+  ecoshare; and whether each lost the same, bit for bit, in all ways (mix/figures.py).
+
+Then the checks, as far as the nine minutes go; `--only mix` and `--only checks` are for one of the two:
+
+* the same losses alone and shared (deterministic algorithms on), in one lane and in two;
+* what a hand-over costs with the device drained;
+* the example mix one after the other, in one lane, in two lanes with MPS and without;
+* a job that runs out of memory beside a healthy one;
+* profiles: P, T and context against the allocator and nvidia-smi, joules an iteration over three windows, idle power,
+  and what is attributed to two jobs side by side against what they take alone (profiles.py);
+* the memory of eight trials in one process (a fused lane) and in eight, and whether fused examples lose the same;
+* which knobs the board offers, read and not set.
+
+`--device cpu` runs the mix on the processors, small and without joules, to try out everything but the GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from scripts.bench import fused
+from scripts.bench.benchmarking import ROOT, Figure, Options, run_benchmark, say
+from scripts.bench.gpu import profiles
+from scripts.bench.gpu.shared_run import share
+from scripts.bench.job_file import JobEntry
+from scripts.bench.mix import figures as mix_figures
+from tests.lane.serving import ServedLane
+
+LIMIT_S = 520.0
+"""Time for everything but torch's own start and the end: nine minutes are 540 s."""
+
+LENGTH_S, QUICK_LENGTH_S = 20.0, 2.0
+"""Time of each job of the mix alone."""
+
+KEPT_S = 20.0
+"""Part of `LIMIT_S` that the ways of the mix may not use: else the figures of finished ways would be lost."""
+
+EXAMPLES = ROOT / "examples"
+SIZES = {
+    "mlp": ("--epochs", "4"),
+    "cnn": ("--epochs", "2"),
+    "transformer": ("--steps", "60"),
+    "vae": ("--epochs", "4"),
+    "gan": ("--steps", "200"),
+    "gnn": ("--epochs", "60"),
+}
+HUNGRY = """
+import torch
+kept = []
+model = torch.nn.Linear(64, 64, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(100000):
+    kept.append(torch.ones(1 << 28, dtype=torch.uint8, device="cuda"))
+    model(torch.ones(8, 64, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+class CheckOptions(Options):
+    """Options of this check.
+
+    Attributes:
+        device: `cuda`, or `cpu` to try out the mix.
+        length: Seconds of each job of the mix alone; None for the usual length.
+        only: Part to run, `mix` or `checks`; None for both.
+    """
+
+    device: str
+    length: float | None
+    only: str | None
+
+
+def examples() -> list[JobEntry]:
+    """The examples as jobs."""
+    return [
+        {"name": name, "script": str(EXAMPLES / f"{name}.py"), "args": [*args, "--device", "cuda"]}
+        for name, args in SIZES.items()
+    ]
+
+
+def alone() -> tuple[dict[str, bytes], float]:
+    """Output of each example by itself, and the time (s) of all one after the other."""
+    printed = {}
+    began_s = time.monotonic()
+    for job in examples():
+        done = subprocess.run([sys.executable, job["script"], *job["args"]], capture_output=True, check=False)
+        printed[job["name"]] = done.stdout if done.returncode == 0 else b"failed: " + done.stderr[-300:]
+    return printed, time.monotonic() - began_s
+
+
+class OutOfTime(BaseException):
+    """The time for a part of the check is over; no `except Exception` on the way may keep it."""
+
+
+@contextmanager
+def within(limit_s: float) -> Iterator[None]:
+    """Let this take so long at most. A command under way is killed, and ends what it has started.
+
+    Raises:
+        OutOfTime: It took longer.
+    """
+
+    def over(_number: int, _frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Clock:
+    """The time that is left for the whole check."""
+
+    def __init__(self, limit_s: float = LIMIT_S) -> None:
+        """It begins now."""
+        self._until_s = time.monotonic() + limit_s
+
+    def left_s(self) -> float:
+        """Seconds until all must be over."""
+        return self._until_s - time.monotonic()
+
+    def take(self, part: str, measure: Callable[[], list[Figure]]) -> list[Figure]:
+        """The figures of a part; why there are none, where it fails or no time is left."""
+        say(f"{part}: {self.left_s():.0f} s left")
+        try:
+            with within(self.left_s()):
+                return measure()
+        except OutOfTime:
+            return [Figure(part, None, "", note=f"not done within the {LIMIT_S:g} s of the whole check")]
+        except Exception as error:  # the other parts go on
+            return [Figure(part, None, "", note=f"{type(error).__name__}: {str(error)[-300:]}")]
+
+
+def measure(options: CheckOptions) -> list[Figure]:
+    """All figures."""
+    import torch
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started must be ended then, too
+    clock = Clock()
+    if options.device == "cpu":
+        return _mix(clock, "cpu", options.length or QUICK_LENGTH_S)
+    if not torch.cuda.is_available():
+        return [Figure("GPU", None, "", note="this machine has none")]
+    figures = [Figure("GPUs", torch.cuda.device_count(), "", note=torch.cuda.get_device_name(0))]
+    if options.only != "checks":
+        figures += _mix(clock, "cuda", options.length or (QUICK_LENGTH_S if options.quick else LENGTH_S))
+    if options.only != "mix":
+        figures += checks(clock)
+    say("done")
+    return figures
+
+
+def _mix(clock: Clock, device: str, length_s: float) -> list[Figure]:
+    return clock.take("mix", lambda: mix_figures.measure(device, length_s, lambda: clock.left_s() - KEPT_S))
+
+
+def checks(clock: Clock) -> list[Figure]:
+    """All but the mix."""
+    figures = clock.take("knobs", _knobs)
+    with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
+        folder = Path(name)
+        printed: dict[str, bytes] = {}
+        figures += clock.take("same losses alone and shared", lambda: _losses(folder, printed))
+        figures += clock.take("fused lanes", lambda: fused.memory("cuda") + _fused(folder, printed))
+        figures += clock.take("two lanes without MPS", lambda: _without_mps(folder))
+        if "vae" in printed:
+            figures += clock.take("out of memory", lambda: _out_of_memory(folder, printed))
+        figures += clock.take("profiles", lambda: profiles.figures(folder))
+    return figures
+
+
+def _losses(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
+    """The examples alone, twice, and shared.
+
+    Args:
+        printed: Is filled with what each prints alone.
+    """
+    first, in_turn_s = alone()
+    printed.update(first)
+    again, _ = alone()
+    repeat = [name for name in printed if printed[name] == again[name] and not printed[name].startswith(b"failed")]
+    figures = [
+        Figure("examples that repeat alone", len(repeat), "of 6", note=", ".join(repeat)),
+        Figure("one after the other", in_turn_s, "s"),
+    ]
+    ways = {
+        "one lane": ("--lanes", "1", "--jobs-per-lane", "6", "--no-profiles"),
+        "two lanes": ("--lanes", "2", "--jobs-per-lane", "3", "--no-profiles"),
+    }
+    for way, lanes in ways.items():
+        run = share(folder / way.replace(" ", "-"), examples(), *lanes)
+        same = [each for each in repeat if run.printed(each) == printed[each]]
+        mps = json.loads((run.folder / "environment.json").read_text()).get("mps", "")
+        figures.append(Figure(f"same losses, {way}", len(same), f"of {len(repeat)}", f">= {len(repeat)}", mps))
+        figures.append(Figure(f"shared, {way}", run.wall_s, "s", note=mps))
+        bad = [f"{job['name']}: {job['error']}" for job in run.summary["jobs"] if job["error"]]
+        figures += [Figure(f"failed in {way}", None, "", note=each) for each in bad]
+        handed = sum(job["handovers"] or 0 for job in run.summary["jobs"])
+        figures.append(Figure(f"hand-overs, {way}", handed, ""))
+    return figures
+
+
+def _fused(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
+    """Examples, two copies of each at once as threads of one process, against what they print alone."""
+    same = []
+    for job in examples():
+        place = folder / "fused" / job["name"]
+        place.mkdir(parents=True)
+        lane = ServedLane(place)
+        try:
+            for copy in ("one", "two"):
+                lane.start(copy, Path(job["script"]), *job["args"], device="cuda")
+            ends = [lane.ended(copy) for copy in ("one", "two")]
+            alike = all(lane.printed(copy) == printed.get(job["name"]) for copy in ("one", "two"))
+            same += [job["name"]] if alike and all(end.outcome == "completed" for end in ends) else []
+        finally:
+            lane.close()
+    return [Figure("same losses, two in one process", len(same), f"of {len(printed)}", note=", ".join(same))]
+
+
+def _knobs() -> list[Figure]:
+    """Knobs of the GPU, as `ecoshare devices` reads them."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ecoshare", "devices", "--json"], capture_output=True, text=True, check=True
+    )
+    gpu = json.loads(done.stdout)[0]
+    found = [
+        Figure(
+            f"values of {knob['name']}",
+            knob["values"],
+            "",
+            note=f"{knob['lowest']:g} to {knob['highest']:g} {knob['unit']}, now {knob['present']}",
+        )
+        for knob in gpu["knobs"]
+    ]
+    lacking = [Figure(f"values of {name}", 0, "", note=why) for name, why in gpu["missing"].items()]
+    return [*found, *lacking, Figure("may be set", float(gpu["may_be_set"]), "", note=gpu["how"])]
+
+
+def _without_mps(folder: Path) -> list[Figure]:
+    """Two lanes by the driver's time slices: the daemon's program hidden from the path."""
+    path = os.environ["PATH"]
+    hidden = [each for each in path.split(":") if not (Path(each) / "nvidia-cuda-mps-control").exists()]
+    os.environ["PATH"] = ":".join(hidden)
+    try:
+        run = share(folder / "slices", examples(), "--lanes", "2", "--jobs-per-lane", "3", "--no-profiles")
+    finally:
+        os.environ["PATH"] = path
+    return [Figure("shared, two lanes without MPS", run.wall_s, "s")]
+
+
+def _out_of_memory(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
+    script = folder / "hungry.py"
+    script.write_text(HUNGRY)
+    healthy = next(job for job in examples() if job["name"] == "vae")
+    run = share(
+        folder / "hungry", [{"name": "hungry", "script": str(script)}, healthy], "--memory", "8 GiB", "--no-profiles"
+    )
+    states = {job["name"]: job["state"] for job in run.summary["jobs"]}
+    same = run.printed("vae") == printed["vae"]
+    error = next(job["error"] for job in run.summary["jobs"] if job["name"] == "hungry")
+    return [
+        Figure("hungry job failed", float(states["hungry"] == "failed"), "", ">= 1", error or ""),
+        Figure("its neighbour did the same as alone", float(states["vae"] == "completed" and same), "", ">= 1"),
+    ]
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries out the mix")
+    parser.add_argument("--length", type=float, metavar="S", help="seconds of each job of the mix alone")
+    parser.add_argument("--only", choices=("mix", "checks"), help="a part of it")
+
+
+def main() -> None:
+    """Run it from the command line."""
+    run_benchmark("gpu_check", __doc__, measure, CheckOptions, _add_options, script="gpu_check.py")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The wheel and the source distribution: each installs where nothing of ecoshare is, and runs there."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.warm import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both, built from the files that git would give away."""
+    folder = tmp_path_factory.mktemp("built")
+    names = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():
+            target = folder / "source" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, target)
+    line = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(folder / "source")]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("form", ["*.whl", "*.tar.gz"])
+def test_it_installs_into_an_empty_environment_and_runs(built: Path, tmp_path: Path, form: str) -> None:
+    """If it failed, an install would lack a module, a template or the mark that it is typed."""
+    (package,) = built.glob(form)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    # What ecoshare requires takes gigabytes: it is found where the tests have it, in which ecoshare is a link only.
+    paths = {"base": str(tmp_path / "venv"), "platbase": str(tmp_path / "venv")}
+    site = Path(sysconfig.get_path("purelib", vars=paths))
+    (site / "required.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = [sys.executable, "-m", "pip", "--python", str(tmp_path / "venv" / "bin" / "python")]
+    line = [*pip, "install", "--quiet", "--no-deps", "--no-build-isolation", str(package)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (site / "ecoshare" / "py.typed").exists() and (site / "tuner" / "py.typed").exists()
+    templates = {path.relative_to(ROOT) for path in (ROOT / "ecoshare").rglob("*.j2")}
+    assert templates and all((site / each).exists() for each in templates)
+    assert not (site / "tests").exists() and not (site / "scripts").exists()
+
+    def ecoshare(*words: str) -> str:
+        command = tmp_path / "venv" / "bin" / "ecoshare"
+        ran = subprocess.run([command, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    assert "run" in ecoshare("--help") and "simulate" in ecoshare("--help")
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    ecoshare("init")
+    ecoshare("run", "jobs.yaml", "--device", "cpu")
+    assert (tmp_path / "runs" / "latest" / "report.html").stat().st_size

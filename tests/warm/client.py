@@ -1,0 +1,53 @@
+"""How a zygote is asked for a process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class ZygoteChild:
+    """A process that a zygote has forked."""
+
+    def __init__(self, zygote: str, request: Mapping[str, Any], files: Sequence[int]) -> None:
+        """Have the zygote that listens at this path fork it; see `tests.warm.zygote`.
+
+        Raises:
+            OSError: The zygote is gone.
+        """
+        self._code: int | None = None
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(zygote)
+        message = json.dumps(request).encode() + b"\n"
+        sent = socket.send_fds(self._connection, [message], list(files))
+        self._connection.sendall(message[sent:])
+        told, (self._handle,), _, _ = socket.recv_fds(self._connection, 64, 1)
+        self.pid: int = json.loads(told)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal; nothing happens where it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, number)
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Its exit code, negative for a signal; None where it still runs after so long."""
+        if self._code is None and select.select([self._connection], [], [], timeout_s)[0]:
+            said = self._connection.recv(64)
+            if not said:
+                raise ConnectionError("the zygote has died")
+            self._code = json.loads(said)
+            self._connection.close()
+            os.close(self._handle)
+        return self._code
+
+    def __del__(self) -> None:
+        self._connection.close()
+        if self._code is None:
+            with contextlib.suppress(OSError):
+                os.close(self._handle)

@@ -1,0 +1,284 @@
+"""Runs commands of ecoshare: forked from a zygote, or started as a user's shell would."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ecoshare.lane import boot
+from ecoshare.runtime.supervisor import SPIN_COUNT
+from tests.warm.client import ZygoteChild
+from tests.warm.server import fork
+
+ROOT = Path(__file__).parents[2]
+COLD = [sys.executable, "-m", "ecoshare"]
+"""The real command, which loads everything."""
+
+_READ_WHILE_LOADING = ("OMP_", "MKL_", "KMP_", "GOMP_", "PYTHON", "TORCH", "LD_PRELOAD")
+"""Environment variables that libraries read while they are loaded: a process that has loaded them is of no use then."""
+
+
+class Started:
+    """A command that was started; what it writes is kept.
+
+    Attributes:
+        pid: The number of its process.
+        words: Words after `ecoshare`.
+    """
+
+    def __init__(
+        self,
+        *words: str | os.PathLike[str],
+        cwd: str | os.PathLike[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        new_session: bool = False,
+        cold: bool = False,
+        loads: bool = False,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        script: Path | None = None,
+    ) -> None:
+        """Start it.
+
+        Args:
+            script: A Python script to start instead of `ecoshare`; the words are its arguments.
+            environment: All of it; that of this process by default.
+            cold: Start the real command, instead of forking one that has loaded everything.
+            loads: Have its lane server started and loaded, as `cold` does, instead of forked.
+            stdin: Descriptor for its standard input, which is empty otherwise.
+            stdout: Descriptor for its standard output, which is kept otherwise; `stderr` likewise.
+        """
+        self.words = [os.fspath(word) for word in words]
+        environment = dict(os.environ if environment is None else environment)
+        self._out, self._err = os.memfd_create("stdout"), os.memfd_create("stderr")
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        given = (stdin, stdout, stderr)
+        files = [
+            own if each is None else each for own, each in zip((nothing, self._out, self._err), given, strict=True)
+        ]
+        self._process: ZygoteChild | _Spawned
+        if cold:
+            self._process = _Spawned(self.words, files, cwd, environment, new_session)
+        else:
+            request = {
+                "words": self.words,
+                "script": None if script is None else str(script),
+                "cwd": os.fspath(cwd or Path.cwd()),
+                "environment": environment,
+                "new_session": new_session,
+                "servers": None if loads or _loads_otherwise(environment) else _zygote("server"),
+            }
+            self._process = ZygoteChild(_zygote("command"), request, files)
+        os.close(nothing)
+        self.pid = self._process.pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        if self.returncode is None:
+            self.returncode = self._process.wait(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, when it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: It runs on.
+        """
+        if self.returncode is None:
+            self.returncode = self._process.wait(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired(["ecoshare", *self.words], timeout or 0.0, self.stdout, self.stderr)
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it has written, when it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: It runs on.
+        """
+        self.wait(timeout)
+        return self.stdout, self.stderr
+
+    def done(self) -> subprocess.CompletedProcess[str]:
+        """The command, when it has ended."""
+        code = self.wait()
+        return subprocess.CompletedProcess(["ecoshare", *self.words], code, self.stdout, self.stderr)
+
+    @property
+    def written(self) -> bytes:
+        """What it has written on standard output so far."""
+        return _content(self._out)
+
+    @property
+    def stdout(self) -> str:
+        """The same as text."""
+        return self.written.decode()
+
+    @property
+    def stderr(self) -> str:
+        """What it has written on standard error so far."""
+        return _content(self._err).decode()
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Send it SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def __del__(self) -> None:
+        for each in (self._out, self._err):
+            with contextlib.suppress(OSError):
+                os.close(each)
+
+
+def ecoshare(
+    *words: str | os.PathLike[str],
+    cwd: str | os.PathLike[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of ecoshare to its end."""
+    return Started(*words, cwd=cwd, environment=environment).done()
+
+
+def fork_server(token: str, log: Path, channel: socket.socket) -> ZygoteChild:
+    """A lane server for a test that is its controller, at the other end of `channel`."""
+    return fork(_zygote("server"), token, log, channel)
+
+
+class _Spawned:
+    """The real command, with the methods of `ZygoteChild`."""
+
+    def __init__(
+        self,
+        words: list[str],
+        files: list[int],
+        cwd: str | os.PathLike[str] | None,
+        environment: dict[str, str],
+        new_session: bool,
+    ) -> None:
+        stdin, stdout, stderr = files
+        self._process = subprocess.Popen(
+            [*COLD, *words],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=cwd,
+            env=environment,
+            start_new_session=new_session,
+        )
+        self.pid = self._process.pid
+        self.send_signal = self._process.send_signal
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+
+def _loads_otherwise(environment: Mapping[str, str]) -> bool:
+    """Whether libraries would behave otherwise if they were loaded in this environment instead of that of the tests."""
+    names = environment.keys() | _as_it_began().keys()
+    return any(
+        environment.get(name) != _as_it_began().get(name) for name in names if name.startswith(_READ_WHILE_LOADING)
+    )
+
+
+@functools.cache
+def _as_it_began() -> dict[str, str]:
+    """The environment that the zygotes were started with."""
+    return dict(os.environ)
+
+
+def share_zygotes() -> None:
+    """Start the zygotes for this process and for the workers that it will start."""
+    os.environ[_SHARED] = tempfile.mkdtemp(prefix="ecoshare-tests-")
+    for kind in ("server", "command"):
+        _zygote(kind)
+
+
+_SHARED = "ECOSHARE_TESTS_ZYGOTES"
+"""Names the folder with the sockets of zygotes that another process of the tests has started."""
+
+
+@functools.cache
+def _zygote(kind: str) -> str:
+    """The path at which a zygote of this kind listens."""
+    if (shared := Path(os.environ.get(_SHARED, ""), kind)).is_socket():
+        return str(shared)
+    folder = Path(os.environ.get(_SHARED) or tempfile.mkdtemp(prefix="ecoshare-tests-"))
+    end, theirs = os.pipe()
+    environment = dict(_as_it_began())
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / kind))
+        listener.listen(64)
+        if kind == "server":
+            # The very start of a real server, so that jobs find the modules and the paths of one.
+            line = boot.command("", "")
+            line[2] = line[2].partition("from importlib import import_module")[0] + _BY_PATH
+            line[4:] = [str(ROOT / "tests/warm/zygote.py"), str(listener.fileno())]
+            environment.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
+        else:
+            program = "import sys; sys.path[0] = sys.argv[1]; from tests.warm import zygote; "
+            program += f"zygote.main({kind!r}, {listener.fileno()})"
+            line = [sys.executable, "-c", program, str(ROOT)]
+        process = subprocess.Popen(
+            line,
+            stdin=end,
+            stdout=subprocess.DEVNULL,
+            env=environment,
+            pass_fds=[listener.fileno()],
+            cwd="/",
+            start_new_session=True,
+        )
+    os.close(end)
+
+    def over(pid: int = os.getpid()) -> None:
+        if os.getpid() == pid:  # not in what a test has forked
+            os.close(theirs)
+            process.wait()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(over)
+    return str(folder / kind)
+
+
+_BY_PATH = """
+spec = spec_from_file_location("_zygote", sys.argv[2])
+sys.modules["_zygote"] = module = module_from_spec(spec)
+spec.loader.exec_module(module)
+module.main("server", int(sys.argv[3]))
+"""
+
+
+def wait_for(
+    reached: Callable[[], object], within_s: float = 60.0, otherwise: Callable[[], object] = lambda: "not reached"
+) -> None:
+    """Until something is the case: no test waits for a time where it can wait for that.
+
+    Args:
+        otherwise: What to say where it does not come to that.
+    """
+    until_s = time.monotonic() + within_s
+    while not reached():
+        assert time.monotonic() < until_s, (f"within {within_s} s", otherwise())
+        time.sleep(0.005)
+
+
+def _content(file: int) -> bytes:
+    return os.pread(file, os.fstat(file).st_size, 0)

@@ -1,0 +1,44 @@
+"""A lane server that is forked from a zygote, in place of `ecoshare.runtime.supervisor.Spawned`."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from ecoshare.runtime.reaping import TOKEN
+from ecoshare.runtime.supervisor import Child, Supervisor, environment
+from tests.warm.client import ZygoteChild
+
+
+def fork(zygote: str, token: str, log: Path, channel: socket.socket) -> ZygoteChild:
+    """Have the zygote fork a server for the controller at the other end of `channel`."""
+    request = {"environment": environment(token), "cwd": str(Path.cwd()), "new_session": True, "shown": TOKEN}
+    with log.open("ab") as errors, Path(os.devnull).open("r+b") as nothing:
+        return ZygoteChild(zygote, request, [nothing.fileno(), nothing.fileno(), errors.fileno(), channel.fileno()])
+
+
+class WarmServer:
+    """See the module; the methods are those of `Spawned`."""
+
+    def __init__(self, zygote: str, token: str, log: Path) -> None:
+        """Have the zygote fork it."""
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            child = fork(zygote, token, log, theirs)
+
+        def reap() -> int:
+            code = child.wait()
+            assert code is not None
+            return code
+
+        self._process = Child(child.pid, reap)
+
+    async def connect(self) -> Supervisor:
+        """See `Spawned`."""
+        return await Supervisor.connect(self._process, self._channel)
+
+    def end(self) -> None:
+        """See `Spawned`."""
+        self._channel.close()
+        self._process.end()

@@ -1,0 +1,198 @@
+"""A process that has loaded what its kind needs, and forks one of that kind for each request.
+
+A request is a line of JSON with open files: standard input, output and error, and a server's channel as the fourth. The
+first answer is the number of the new process, with a handle for it. The second is its exit code, when it has ended.
+
+This module runs in the zygotes alone. A lane server's zygote must load nothing that a lane server does not load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LONGEST_REQUEST = 1 << 20
+
+
+def main(kind: str, listener: int) -> None:
+    """Serve until standard input ends, which is when the tests end; in a forked child, be what was asked for.
+
+    Args:
+        kind: "command" or "server".
+        listener: Number of the listening socket.
+    """
+    load, begin = {"command": (load_command, begin_command), "server": (load_server, begin_server)}[kind]
+    load()
+    gc.collect()
+    gc.freeze()
+    birth = Zygote(socket.socket(fileno=listener)).serve()
+    if birth is not None:
+        birth.take_over()
+        begin(birth)
+
+
+@dataclass
+class Birth:
+    """What a new process is to be.
+
+    Attributes:
+        request: Environment and folder, whether it leads a session, and what its kind needs.
+        files: Descriptors: standard input, output, error, and more.
+    """
+
+    request: dict[str, Any]
+    files: list[int]
+
+    def take_over(self) -> None:
+        """Take the files, session, folder, environment and signals."""
+        for target, file in enumerate(self.files[:3]):
+            os.dup2(file, target)
+            os.close(file)
+        if self.request["new_session"]:
+            os.setsid()
+        os.chdir(self.request["cwd"])
+        os.environ.clear()
+        os.environ.update(self.request["environment"])
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+
+
+class Zygote:
+    """Forks, and tells how its children end."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        """A zygote that is asked at this socket."""
+        self._listener = listener
+        self._birth: Birth | None = None
+        self._over = False
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._end)
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def serve(self) -> Birth | None:
+        """Work; returns in a forked child with what it is to be, and in the zygote with None, at the end."""
+        while self._birth is None and not self._over:
+            for key, _ in self._selector.select():
+                key.data()
+                if self._birth is not None:
+                    break
+        return self._birth
+
+    def _end(self) -> None:
+        self._over = True
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        try:
+            birth = _receive(connection)
+        except ConnectionError:  # the asking process was killed
+            connection.close()
+            return
+        pid = os.fork()
+        if pid == 0:
+            self._drop(connection)
+            self._birth = birth
+            return
+        for each in birth.files:
+            os.close(each)
+        handle = os.pidfd_open(pid)
+        self._selector.register(handle, selectors.EVENT_READ, lambda: self._reap(pid, handle, connection))
+        with contextlib.suppress(OSError):
+            socket.send_fds(connection, [json.dumps(pid).encode() + b"\n"], [handle])
+
+    def _reap(self, pid: int, handle: int, connection: socket.socket) -> None:
+        _, status = os.waitpid(pid, 0)
+        self._selector.unregister(handle)
+        os.close(handle)
+        with contextlib.suppress(OSError):
+            connection.sendall(json.dumps(os.waitstatus_to_exitcode(status)).encode() + b"\n")
+        connection.close()
+
+    def _drop(self, connection: socket.socket) -> None:
+        """In a child: close what is the zygote's."""
+        handles = [key.fd for key in self._selector.get_map().values()]
+        self._selector.close()
+        self._listener.detach()
+        connection.detach()
+        for handle in {*handles, connection.fileno()} - {0, -1}:
+            os.close(handle)
+
+
+def _receive(connection: socket.socket) -> Birth:
+    message, files, _, _ = socket.recv_fds(connection, LONGEST_REQUEST, 4)
+    while not message.endswith(b"\n"):
+        more = connection.recv(LONGEST_REQUEST)
+        if not more:
+            raise ConnectionError("a request broke off")
+        message += more
+    return Birth(json.loads(message), files)
+
+
+def load_server() -> None:
+    """Load what `ecoshare.lane.server` has loaded when it is warm."""
+    import torch
+    import torch._dynamo
+    import torch.utils.data  # noqa: F401
+
+    from ecoshare.lane import (
+        hooks,  # noqa: F401
+        server,  # noqa: F401
+    )
+
+
+def begin_server(birth: Birth) -> None:
+    """Be a lane server, which finds everything loaded."""
+    from ecoshare.lane import processes, server
+
+    # What is seen of a process from outside is the environment that its program was started with.
+    name = birth.request["shown"]
+    processes.mark(name, os.environ[name])
+    server.main([str(birth.files[3]), str(os.getppid())])
+
+
+def load_command() -> None:
+    """Load what any command may load, so that none loads anything."""
+    import importlib
+    import pkgutil
+
+    import ecoshare
+
+    for each in pkgutil.walk_packages(ecoshare.__path__, "ecoshare."):
+        if not each.name.startswith("ecoshare.integrations.") and not each.name.endswith("__main__"):
+            importlib.import_module(each.name)
+    for name in ("matplotlib.pyplot", "botorch", "torch._dynamo", "tuner", "ecoshare.integrations.optuna"):
+        importlib.import_module(name)
+
+
+def begin_command(birth: Birth) -> None:
+    """Be `ecoshare` with the words of the request, or `python` with a script and its arguments."""
+    import runpy
+    from functools import partial
+
+    from ecoshare import cli
+    from ecoshare.runtime import host
+    from tests.driver import forked
+    from tests.warm.server import WarmServer
+
+    sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")  # a terminal is read and written otherwise than a file
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
+    forked.find_library()
+    if birth.request["servers"] is not None:
+        host.Spawned = partial(WarmServer, birth.request["servers"])  # type: ignore[assignment, attr-defined]
+    if (script := birth.request["script"]) is not None:
+        sys.argv = [script, *birth.request["words"]]
+        sys.path[0] = str(Path(script).parent)
+        runpy.run_path(script, run_name="__main__")
+    else:
+        sys.argv = ["ecoshare", *birth.request["words"]]
+        cli.main()
