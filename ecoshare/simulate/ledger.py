@@ -125,9 +125,11 @@ class Ledger:
         job = self._jobs[command.job]
         devices = {self._opened[lane].device for lane in command.lanes}
         nodes, most = {device.partition("g")[0] for device in devices}, self._cluster.most_nodes(job)
+        most_gpus = max(job.gpus, len(job.speedups) + 1)
+        whole = len(devices) == len(command.lanes) and job.gpus <= len(devices) <= most_gpus
         wrong = {
             f"job {job.name} was started while it ran": job.name in self._held,
-            f"job {job.name} of {job.gpus} GPUs got {len(devices)}": not len(devices) == len(command.lanes) == job.gpus,
+            f"job {job.name} of {job.gpus} GPUs got {len(devices)}": not whole,
             f"job {job.name} got {len(nodes)} nodes, and may have {most}": most is not None and len(nodes) > most,
         }
         self._held[job.name], self._starts[command.id] = command.lanes, job.name

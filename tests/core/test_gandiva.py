@@ -272,18 +272,6 @@ def test_a_queue_of_many_classes_is_not_walked_to_its_end(monkeypatch: pytest.Mo
     assert len(set(looked_at)) == MOST_LOOKED_AT
 
 
-def test_the_log_replays_to_the_same_commands() -> None:
-    run = Told(gpus=2, places=2)
-    run.arrive("a", "b", "c", "d", "e")
-    run.together("a", "c", 0.3, 0.3)
-    run.exit("c", Outcome.STOPPED)
-    run.together("b", "d", 0.12, 0.12)
-    run.exit("a")
-    assert any(stopped(commands) for _, commands in run.log)
-    again = Scheduler()
-    assert [again.handle(event) for event, _ in run.log] == [commands for _, commands in run.log]
-
-
 def test_other_policies_ask_for_no_news_of_neighbours() -> None:
     assert Told().core.watches_neighbours
     assert not Told(policy="fair").core.watches_neighbours

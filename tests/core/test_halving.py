@@ -178,20 +178,6 @@ def test_those_that_pause_end_with_the_run() -> None:
     assert run.core.live_jobs == 0
 
 
-def test_a_log_gives_the_same_commands_again() -> None:
-    run = Run(trials=9, parallel=4, devices=2, policy="fluid")
-    for value in range(40):
-        for name in sorted(run.running):
-            run.report(name, (hash_of(name) + value) % 7)
-    fresh = Scheduler()
-    assert [fresh.handle(event) for event, _ in run.log] == [commands for _, commands in run.log]
-    assert JobState.PRUNED in run.states().values()
-
-
-def hash_of(name: str) -> int:
-    return sum(map(ord, name)) * 31 % 11
-
-
 def test_equal_ones_go_on_in_the_order_in_which_they_came() -> None:
     rule = Halving(Halting("halving", 1, 3))
     for name in "cab":

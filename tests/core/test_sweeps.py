@@ -127,13 +127,6 @@ def test_early_stopping_spares_work_and_keeps_the_best(halting: Halting) -> None
     assert kept, "the three best trials were all ended early"
 
 
-def test_a_log_replays_to_the_same_decisions() -> None:
-    world = World(SweepSpec("s", 5, halting=Halting("asha")), 50, seed=5)
-    world.go_on(9)
-    again = Scheduler()
-    assert [again.handle(event) for event in world.events] == world.commands
-
-
 def test_a_stop_draws_no_more() -> None:
     world = World(SweepSpec("s", 3), 50)
     for _ in range(3):

@@ -110,6 +110,8 @@ class VirtualDriver:
             for command in commands:
                 self._carry_out(command)
             self._check()
+        again = Scheduler()
+        assert all(tuple(again.handle(event)) == commands for event, commands in self.log), "it does not replay"
         return self
 
     def states(self) -> dict[str, JobState]:

@@ -26,8 +26,8 @@ from optuna.trial import FrozenTrial, TrialState
 from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
 from ecoshare.integrations.optuna import ERROR, JOB, optimize
 from ecoshare.report.export import export
-from ecoshare.runtime import log
 from ecoshare.runtime.folder import RunFolder
+from tests.runtime.running import check
 from tests.warm import ROOT, Started, ecoshare, wait_for
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -103,8 +103,7 @@ def test_the_same_seeds_give_the_same_trials_to_the_bit(tmp_path: Path) -> None:
         assert row["iterations"] == 6 and row["jct_s"] > 0 and row["energy"]["value_j"] > 0
     csv = export(RunFolder.open(done.run), "csv").decode()
     assert len(csv.splitlines()) == 5
-    for event, logged, now in log.replay(log.read(done.run / "events.jsonl")):
-        assert logged == now, event
+    check(done.run)
 
 
 @pytest.mark.parametrize("lanes", [1, 2])

@@ -6,13 +6,15 @@ import secrets
 import select
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ecoshare.lane import messages
 from ecoshare.lane.messages import Ended, Launch, Launched, Message, NotLaunched, Stop
-from ecoshare.lane.table import SLOTS, LaneTable, Seat
+from ecoshare.lane.table import ANYBODY, NOBODY, SLOTS, LaneTable, Seat
 from tests import warm
 
 _LONGEST_S = 90.0
@@ -39,8 +41,21 @@ class ServedLane:
             self.server = warm.fork_server(secrets.token_hex(8), self.errors, theirs)
 
     def hand_over_always(self) -> None:
-        """From now on a turn ends at each boundary where somebody waits."""
+        """From now on a turn ends at each boundary where another job waits."""
         self.table.header.wait_per_job_s = 0.0
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Jobs that are started in here get no turn until all of them wait for it."""
+        before = self._seated()
+        self.table.reserve(NOBODY)
+        yield
+        mine = self._seated() - before
+        warm.wait_for(lambda: all(self.table.slots[slot].seat == Seat.WAITING for slot in mine), _LONGEST_S)
+        self.table.reserve(ANYBODY)
+
+    def _seated(self) -> set[int]:
+        return {index for index in range(SLOTS) if self.table.slots[index].seat != Seat.EMPTY}
 
     def start(self, job: str, script: Path, *args: str, cwd: Path | None = None, **fields: Any) -> Launch:
         """Launch a job, in a shared process unless `fused` is false."""

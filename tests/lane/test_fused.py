@@ -62,16 +62,17 @@ def written(folder: Path, source: str) -> Path:
     return script
 
 
-def check(case: Case, lane: ServedLane, folder: Path) -> None:
+def check(case: Case, lane: ServedLane, folder: Path, cold: bool) -> None:
     """Two at once in one process, with a hand-over at every boundary, are as one alone."""
     places = [copy_of_scripts(folder / name) for name in ("one", "two", "alone")]
     jobs = [f"{case.name}-{number}" for number in range(2)]
-    launches = [
-        lane.start(job, places[0] / case.script, *case.args, cwd=place)
-        for job, place in zip(jobs, places, strict=False)
-    ]
+    with lane.together():
+        launches = [
+            lane.start(job, places[0] / case.script, *case.args, cwd=place)
+            for job, place in zip(jobs, places, strict=False)
+        ]
     with ThreadPoolExecutor(1) as pool:
-        by_itself = pool.submit(alone, places[2] / case.script, case.args, places[2])
+        by_itself = pool.submit(alone, places[2] / case.script, case.args, places[2], cold)
         ends = [lane.ended(job) for job in jobs]
     code, stdout = by_itself.result()
     assert lane.pid(launches[0]) == lane.pid(launches[1])
@@ -88,13 +89,13 @@ def check(case: Case, lane: ServedLane, folder: Path) -> None:
 
 @pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
 def test_two_in_a_process_are_as_one_alone(case: Case, lane: ServedLane, tmp_path: Path) -> None:
-    check(case, lane, tmp_path)
+    check(case, lane, tmp_path, cold=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
 def test_so_are_the_others(case: Case, lane: ServedLane, tmp_path: Path) -> None:
-    check(case, lane, tmp_path)
+    check(case, lane, tmp_path, cold=False)
 
 
 @pytest.mark.slow
@@ -102,7 +103,8 @@ def test_so_are_the_others(case: Case, lane: ServedLane, tmp_path: Path) -> None
 def test_so_is_every_example(name: str, lane: ServedLane, tmp_path: Path) -> None:
     jobs = [f"example-{name}-{number}" for number in range(2)]
     script = EXAMPLES / f"{name}.py"
-    launches = [lane.start(job, script, *ARGS[name], cwd=tmp_path) for job in jobs]
+    with lane.together():
+        launches = [lane.start(job, script, *ARGS[name], cwd=tmp_path) for job in jobs]
     ends = [lane.ended(job) for job in jobs]
     assert lane.pid(launches[0]) == lane.pid(launches[1])
     stdout = settled(script, ARGS[name], tmp_path)
@@ -138,8 +140,9 @@ def test_all_that_cannot_are_moved_out(name: str, lane: ServedLane, tmp_path: Pa
 @pytest.mark.parametrize(("name", "how"), [("segfault", "SIGSEGV"), ("killed_self", "SIGKILL")])
 def test_who_dies_takes_the_others_along_and_is_named(name: str, how: str, lane: ServedLane, tmp_path: Path) -> None:
     scripts = copy_of_scripts(tmp_path)
-    for job in ("one", "two"):
-        lane.start(f"{name}-{job}", scripts / f"{name}.py")
+    with lane.together():
+        for job in ("one", "two"):
+            lane.start(f"{name}-{job}", scripts / f"{name}.py")
     ends = {ended.outcome: ended for ended in (lane.ended(f"{name}-one"), lane.ended(f"{name}-two"))}
     culprit = ends["moved out"].job
     assert how in ends["moved out"].reason
@@ -162,8 +165,9 @@ def test_a_job_that_hangs_is_one_that_failed(lane: ServedLane, tmp_path: Path) -
             pass
         """,
     )
-    lane.start("hangs", script, "5", "hang", timeout_s=0.5)
-    lane.start("beside", script, "200", "end")
+    with lane.together():
+        lane.start("hangs", script, "5", "hang", timeout_s=0.5)
+        lane.start("beside", script, "200", "end")
     ended = lane.ended("hangs")
     assert (ended.outcome, ended.exit_code) == ("timed out", 137)
     assert "inside an iteration" in ended.reason
@@ -222,8 +226,9 @@ def test_nothing_of_a_job_runs_without_the_turn(lane: ServedLane, tmp_path: Path
         """,
     )
     jobs = [f"turns-{number}" for number in range(3)]
-    for job in jobs:
-        lane.start(job, script)
+    with lane.together():
+        for job in jobs:
+            lane.start(job, script)
     ends = [lane.ended(job) for job in jobs]
     assert all(ended.usage["handovers"] > 100 for ended in ends)
     times = sorted(tuple(map(float, line.split())) for job in jobs for line in lane.printed(job).splitlines())
@@ -285,8 +290,9 @@ for step in range(20):
 
 def test_what_one_changes_the_others_do_not_see(lane: ServedLane, tmp_path: Path) -> None:
     script = written(tmp_path, CHANGES)
-    for name in ("changes", "plain"):
-        lane.start(f"both-{name}", script, name)
+    with lane.together():
+        for name in ("changes", "plain"):
+            lane.start(f"both-{name}", script, name)
     both = [lane.ended(f"both-{name}") for name in ("changes", "plain")]
     assert min(ended.usage["handovers"] for ended in both) > 10
     for name in ("changes", "plain"):
@@ -391,8 +397,9 @@ def test_who_grows_past_its_profile_is_moved_out(lane: ServedLane, tmp_path: Pat
         print(len(kept))
         """,
     )
-    lane.start("grows", script, "20", cap_bytes=900 << 20)
-    lane.start("stays", script, "1", cap_bytes=900 << 20)
+    with lane.together():
+        lane.start("grows", script, "20", cap_bytes=900 << 20)
+        lane.start("stays", script, "1", cap_bytes=900 << 20)
     ended = lane.ended("grows")
     assert ended.outcome == "moved out"
     assert "it has grown past its profile" in ended.reason

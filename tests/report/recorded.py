@@ -16,9 +16,9 @@ from ecoshare.measure.samples import Sample, Session
 from ecoshare.runtime.log import EventLog, steps
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.trace import Trace, TraceJob, in_order
+from ecoshare.simulate.traces.trace import TraceJob
 from ecoshare.simulate.world import World
+from tests.simulate.simulating import made, simulate
 from tests.simulate.test_packs import GPU
 
 DEVICE = "n0g0"
@@ -72,10 +72,8 @@ def entries_of(
     jobs: list[TraceJob], truth: World, config: Config, tuner: Callable[[Ask], Advice] | None = None
 ) -> Entries:
     """The log of a run on one device."""
-    entries: Entries = []
-    simulator = Simulator(Trace("made", "made", in_order(jobs), ""), Cluster(1, 1, GPU), config, truth, Costs(), tuner)
-    simulator.run(lambda event, commands: entries.extend([event, *commands]))
-    return entries
+    found = simulate(made(jobs), Cluster(1, 1, GPU), config, truth, Costs(), tuner)
+    return [entry for event, commands in found.log for entry in (event, *commands)]
 
 
 def plan(jobs: list[TraceJob], config: Config) -> dict[str, Any]:

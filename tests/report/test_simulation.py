@@ -26,11 +26,11 @@ from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
 from ecoshare.simulate.result import Finished, Result
-from ecoshare.simulate.simulator import Simulator
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob
 from ecoshare.simulate.world import World
 from tests.report.rundata import HOSTILE, run
 from tests.report.test_html import Page
+from tests.simulate.simulating import simulate
 
 CLUSTER = Cluster(2, 4, GPUS["v100"])
 POLICIES = ("fifo", "srtf", "srsf", "smallest", "tiresias", "pack", "least-energy", "fair")
@@ -46,14 +46,14 @@ TRACE = Trace(
 )
 
 
-def simulate(policy: str, trace: Trace = TRACE) -> Result:
+def result_of(policy: str, trace: Trace = TRACE) -> Result:
     config = Config(policy, 1, 1, preempt=True)
-    return Simulator(trace, CLUSTER, config, World(CLUSTER.gpu), NO_COSTS).run()
+    return simulate(trace, CLUSTER, config, World(CLUSTER.gpu)).result
 
 
 @pytest.fixture(scope="module")
 def results() -> list[Result]:
-    return [simulate(policy) for policy in POLICIES]
+    return [result_of(policy) for policy in POLICIES]
 
 
 def finished(jct_s: float, at: int = 0) -> Finished:
@@ -195,10 +195,10 @@ def test_hostile_policies_move_no_cursor_and_break_no_table() -> None:
 
 def test_without_jobs_all_is_shown_as_not_known(tmp_path: Path) -> None:
     empty = Trace("empty.csv", "made", (), "")
-    result = simulate("fifo", empty)
-    assert "fifo" in printed([result], 80)
-    assert column([result], "mean", "JCT").cells == ("-",)
-    page = Page(report(tmp_path / "empty.html", [result], empty))
+    nothing = result_of("fifo", empty)
+    assert "fifo" in printed([nothing], 80)
+    assert column([nothing], "mean", "JCT").cells == ("-",)
+    page = Page(report(tmp_path / "empty.html", [nothing], empty))
     assert page.text.count("Not known: no job was simulated.") == 3
     assert not page.named("svg")
     assert "None was simulated." in Page(report(tmp_path / "none.html", [], empty)).text
@@ -255,7 +255,7 @@ def test_reports_of_runs_are_drawn_as_ever_beside_it(tmp_path: Path, results: li
 
 
 def test_equal_simulations_have_equal_pages(tmp_path: Path) -> None:
-    first, second = (report(tmp_path / f"{at}.html", [simulate("srtf")]) for at in range(2))
+    first, second = (report(tmp_path / f"{at}.html", [result_of("srtf")]) for at in range(2))
     assert first == second
 
 
@@ -292,7 +292,7 @@ def test_the_area_below_a_line_is_the_work_that_was_done(stretch: float) -> None
         replace(job, phases=(phase,), arrival_s=FIRST_S + stretch * (job.arrival_s - FIRST_S))
         for job, phase in zip(TRACE.jobs, phases, strict=True)
     )
-    made = [simulate(policy, replace(TRACE, jobs=jobs)) for policy in ("fifo", "srtf")]
+    made = [result_of(policy, replace(TRACE, jobs=jobs)) for policy in ("fifo", "srtf")]
     with charts.settings("test"):
         figure = utilisation(made, CLUSTER.size).figure
     assert figure is not None

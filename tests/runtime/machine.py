@@ -17,6 +17,7 @@ from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.fake import Settings
 from tests.driver.training import SCRIPT, Training
 from tests.hardware.claims import FOUND_W, limited
+from tests.runtime.running import check
 from tests.warm import Started
 
 
@@ -60,7 +61,10 @@ class Machine:
         return Started(words[0], *where, *words[1:], cwd=self.folder, environment=environment, cold=cold)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.start(*words).done()
+        done = self.start(*words).done()
+        if words[0] == "run" and done.returncode == 0:
+            check(self.folder / "runs/latest")
+        return done
 
     def entries(self) -> list[Any]:
         return list(log.read(self.folder / "runs/latest/events.jsonl"))

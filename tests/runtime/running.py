@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import shutil
@@ -15,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.atomic_write import atomic_write
-from tests.warm import ROOT, Started, ecoshare
+from ecoshare.core.commands import StartJob
+from ecoshare.core.events import JobExited, Refused, RunOpened
+from ecoshare.runtime import log
+from tests.warm import ROOT, Started, ecoshare, fork_script
 
 SCRIPTS = ROOT / "tests" / "scripts"
 EXAMPLES = ROOT / "examples"
@@ -92,6 +96,7 @@ def run(folder: Path, *jobs: dict[str, Any], options: tuple[str, ...] = (), **en
     path = job_file(folder, *jobs)
     done = ecoshare(*words(path, *options), environment={**os.environ, **environment})
     assert "Traceback" not in done.stderr, done.stderr
+    check(folder / "runs" / "latest")
     return Finished(done.returncode, done.stdout, done.stderr, folder / "runs" / "latest")
 
 
@@ -99,7 +104,32 @@ def resume(folder: Path, *options: str) -> Finished:
     """Go on with a run that was cut off."""
     done = ecoshare("run", "--resume", folder, "--json", "--no-report", *options)
     assert "Traceback" not in done.stderr, done.stderr
+    check(folder)
     return Finished(done.returncode, done.stdout, done.stderr, folder)
+
+
+def check(folder: Path) -> None:
+    """What holds of every run that is over: its log replays, each attempt ended once, and its joules add up."""
+    entries = list(log.read(folder / "events.jsonl"))
+    for event, logged, now in log.replay(iter(entries)):
+        assert logged == now, event
+    open_attempts: dict[int, tuple[str, int]] = {}
+    for entry in entries:
+        match entry:
+            case RunOpened():  # attempts of a session before were lost with it
+                open_attempts.clear()
+            case StartJob():
+                open_attempts[entry.id] = (entry.job, entry.attempt)
+            case Refused():
+                open_attempts.pop(entry.command, None)
+            case JobExited():
+                (command,) = [id for id, each in open_attempts.items() if each == (entry.job, entry.attempt)]
+                del open_attempts[command]
+    assert not open_attempts
+    summary = json.loads((folder / "summary.json").read_text())
+    if summary["energy"] is not None:
+        jobs_j = [job["energy"]["value_j"] for job in summary["jobs"] if job["energy"] is not None]
+        assert math.isclose(summary["idle_energy_j"] + sum(jobs_j), summary["energy"]["value_j"], rel_tol=1e-6)
 
 
 def slow_steps(name: str, steps: int, milliseconds: int = 20, **keys: Any) -> dict[str, Any]:
@@ -115,14 +145,14 @@ def copy_of_scripts(folder: Path) -> Path:
     return target
 
 
-def alone(script: Path, args: tuple[str, ...], cwd: Path, **environment: str) -> tuple[int, bytes]:
-    """Exit code and stdout of `python script args` by itself.
+def alone(script: Path, args: tuple[str, ...], cwd: Path, cold: bool = False, **environment: str) -> tuple[int, bytes]:
+    """Exit code and stdout of a script by itself: of `python script args` if `cold`, else forked with torch loaded.
 
     Both are kept below pytest's cache until the script changes, or a file beside it.
     """
-    kept = _kept("alone", script, args, environment)
+    kept = _kept(f"alone {cold}", script, args, environment)
     if not kept.exists():
-        code, stdout = _run_alone(script, args, cwd, environment)
+        code, stdout = _run_alone(script, args, cwd, cold, environment)
         if len(stdout) > _LARGEST_KEPT or any(Path(arg).is_absolute() for arg in args):
             return code, stdout
         atomic_write(kept, f"{code}\n".encode() + stdout, concurrent=True)
@@ -135,7 +165,7 @@ def settled(script: Path, args: tuple[str, ...], cwd: Path) -> bytes:
     kept = _kept("settled", script, args, {})
     seen: list[bytes] = []
     while not kept.exists():
-        code, stdout = _run_alone(script, args, cwd, {})
+        code, stdout = _run_alone(script, args, cwd, True, {})
         assert code == 0
         assert len(seen) < 5, f"{script} never prints the same twice"
         if stdout in seen:
@@ -144,12 +174,16 @@ def settled(script: Path, args: tuple[str, ...], cwd: Path) -> bytes:
     return kept.read_bytes()
 
 
-def _run_alone(script: Path, args: tuple[str, ...], cwd: Path, environment: dict[str, str]) -> tuple[int, bytes]:
+def _run_alone(script: Path, args: tuple[str, ...], cwd: Path, cold: bool, own: dict[str, str]) -> tuple[int, bytes]:
+    environment = {**os.environ, **own}
+    forked = None if cold else fork_script(script, *args, cwd=cwd, environment=environment)
+    if forked is not None:
+        return forked
     done = subprocess.run(
         [sys.executable, str(script), *args],
         cwd=cwd,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, **environment},
+        env=environment,
         capture_output=True,
         check=False,
     )

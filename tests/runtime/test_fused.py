@@ -26,12 +26,9 @@ def sweep(*args: str, script: str = TRIAL, **keys: Any) -> dict[str, Any]:
 
 
 def started(folder: Path) -> dict[tuple[str, int], StartJob]:
-    """The commands that started attempts, and the same decisions from a fresh core."""
-    found = {}
-    for event, logged, now in log.replay(log.read(folder / "events.jsonl")):
-        assert logged == now, event
-        found.update({(each.job, each.attempt): each for each in now if isinstance(each, StartJob)})
-    return found
+    """The commands that started attempts."""
+    commands = [each for each in log.read(folder / "events.jsonl") if isinstance(each, StartJob)]
+    return {(each.job, each.attempt): each for each in commands}
 
 
 @pytest.mark.slow
@@ -49,9 +46,6 @@ def test_once_a_class_is_known_its_trials_share_a_process(tmp_path: Path) -> Non
         assert code == 0 and done.log(each["name"]) == printed
         assert each["iterations"] == 20 and each["attempts"] == 1
         assert each["energy"]["value_j"] > 0
-    energies = [each["energy"]["value_j"] for each in done.summary["jobs"]]
-    total = done.summary["energy"]["value_j"] - done.summary["idle_energy_j"]
-    assert sum(energies) == pytest.approx(total, rel=1e-6)
 
 
 def test_trials_that_must_have_a_process_of_their_own_get_one(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 from ecoshare.core.commands import ApplySetting, Ask, StartJob
 from ecoshare.core.events import Advised, Done, JobExited, Outcome, Profiled, RunOpened, Setting, TrialMeasured
 from ecoshare.measure.tuned import Tuned, TunedStore
-from ecoshare.runtime import log
 from tests.driver import Fault
 from tests.driver.training import COMPUTES, WAITS
 from tests.runtime.machine import BEFORE, MARKS, Machine
@@ -54,8 +53,6 @@ def test_jobs_never_seen_are_measured_packed_and_tuned_and_the_next_run_knows(ma
     at = entries.index(over[0])
     next_exit = next(place for place, each in enumerate(entries) if place > at and isinstance(each, JobExited))
     assert applied(entries[:next_exit])[-1] == over[0].setting, "what was found is used"
-    for _, logged, now in log.replay(iter(entries)):
-        assert logged == now
     assert machine.driver.gpu(0).settings() == BEFORE
     found = kept(machine)
     pair = next(each for packing, each in found.items() if len(packing) == 2)

@@ -11,7 +11,7 @@ import pytest
 
 from ecoshare.core.commands import AskOutlook, StartJob
 from ecoshare.core.events import Foreseen, RunOpened, TrialMeasured, TrialStatus
-from ecoshare.runtime.log import read, replay
+from ecoshare.runtime.log import read
 from tests.runtime.running import SLEEPS, run
 
 
@@ -33,8 +33,6 @@ def test_jobs_that_leave_the_processors_idle_are_moved_beside_each_other(tmp_pat
     assert pair.power_w is None
     ends = {job["name"]: job["finish_s"] for job in done.summary["jobs"]}
     assert done.summary["makespan_s"] < 30.0, f"one after the other they take over 38 s: {ends}"
-    for _, logged, now in replay(iter(log)):
-        assert logged == now
     for job in jobs:
         alone = subprocess.run([sys.executable, script, *job["args"]], capture_output=True, check=True)
         assert done.log(job["name"]) == alone.stdout, "the same bits"

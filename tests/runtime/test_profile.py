@@ -171,13 +171,6 @@ def test_measuring_changes_no_bit(shared: Finished) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_with_a_window_replays_to_the_same_decisions(shared: Finished) -> None:
-    steps = list(log.replay(log.read(shared.folder / "events.jsonl")))
-    assert all(logged == now for _, logged, now in steps)
-    assert any(isinstance(each, ProfileJob) for _, logged, _ in steps for each in logged)
-
-
-@pytest.mark.slow
 def test_the_next_run_knows_the_class_and_a_changed_script_is_another(shared: Finished, tmp_path: Path) -> None:
     known = shared.folder.parents[1] / "profiles"
     (made,) = saved(shared.folder.parents[1]).values()

@@ -60,7 +60,7 @@ def test_a_grid_runs_every_trial_and_names_the_best(tmp_path: Path) -> None:
 
 
 def test_trials_that_do_badly_end_early(tmp_path: Path) -> None:
-    """ASHA on real trials: what reports first sets the bar, and the log replays to the same decisions."""
+    """ASHA on real trials: what reports first sets the bar."""
     job = sweep(
         args=("--epochs", "27", "--ms", "4"),
         grid={"lr": [0.1, 1e-6, 2e-6, 3e-6, 4e-6, 5e-6]},
@@ -77,8 +77,6 @@ def test_trials_that_do_badly_end_early(tmp_path: Path) -> None:
         printed = len(losses(done, name))
         assert (printed == 27) == (state == "completed")
         assert state == "completed" or "(asha)" in done.job(name)["error"]
-    for event, logged, now in log.replay(log.read(done.folder / "events.jsonl")):
-        assert logged == now, event
 
 
 def test_scripts_may_report_instead_of_print(tmp_path: Path) -> None:

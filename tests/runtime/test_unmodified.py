@@ -1,7 +1,7 @@
 """Unmodified scripts: each does the same shared as alone, whatever it is made of.
 
-All scripts of tests/scripts run in one lane, four at a time, beside each other: some in the quick suite, then the
-others. Each is run alone and compared.
+All scripts of tests/scripts run in one lane, four at a time, beside each other. Each is compared with `python script`;
+the quick suite compares some, with what they do forked from an interpreter that has loaded torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from tests.scripts.cases import CASES, QUICK, Case
 
 PLAIN = [case for case in CASES if not case.needs_compiler]
 SOME = [case for case in PLAIN if case.name in QUICK]
-OTHERS = [case for case in PLAIN if case.name not in QUICK]
 COMPILED = [case for case in CASES if case.needs_compiler]
 
 
@@ -33,7 +32,7 @@ class Compared:
     shared: Finished
 
     @classmethod
-    def of(cls, cases: list[Case], folder: Path) -> Compared:
+    def of(cls, cases: list[Case], folder: Path, cold: bool) -> Compared:
         jobs = []
         for case in cases:
             scripts = copy_of_scripts(folder / "shared" / case.name)
@@ -42,7 +41,7 @@ class Compared:
 
         def one(case: Case) -> tuple[int, bytes]:
             scripts = copy_of_scripts(folder / "alone" / case.name)
-            return alone(scripts / case.script, case.args, scripts)
+            return alone(scripts / case.script, case.args, scripts, cold)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             results = dict(zip((case.name for case in cases), pool.map(one, cases), strict=True))
@@ -63,17 +62,17 @@ class Compared:
 
 @pytest.fixture(scope="module")
 def some(tmp_path_factory: pytest.TempPathFactory) -> Compared:
-    return Compared.of(SOME, tmp_path_factory.mktemp("some"))
+    return Compared.of(SOME, tmp_path_factory.mktemp("some"), cold=False)
 
 
 @pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory) -> Compared:
-    return Compared.of(OTHERS, tmp_path_factory.mktemp("others"))
+def every(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    return Compared.of(PLAIN, tmp_path_factory.mktemp("every"), cold=True)
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compared:
-    return Compared.of(COMPILED, tmp_path_factory.mktemp("compiled"))
+    return Compared.of(COMPILED, tmp_path_factory.mktemp("compiled"), cold=True)
 
 
 @pytest.mark.timeout(600)
@@ -84,9 +83,9 @@ def test_the_same_shared_as_alone(case: Case, some: Compared) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
-def test_the_others_too(case: Case, others: Compared) -> None:
-    others.check(case)
+@pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.name)
+def test_every_script_does_what_python_does(case: Case, every: Compared) -> None:
+    every.check(case)
 
 
 @pytest.mark.slow

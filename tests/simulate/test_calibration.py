@@ -14,19 +14,17 @@ import pytest
 from typer.testing import CliRunner
 
 from ecoshare.cli import app
-from ecoshare.core.commands import Command
-from ecoshare.core.events import Config, Device, Event, RunOpened
+from ecoshare.core.events import Config, Device, RunOpened
 from ecoshare.errors import InvalidJobFile, UsageError
 from ecoshare.runtime import log
 from ecoshare.simulate.calibration import read
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.result import Result
-from ecoshare.simulate.simulator import Simulator, Watch
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob
 from ecoshare.simulate.world import World
 from scripts import pal_calibration
+from tests.simulate.simulating import Simulated, simulate
 
 GPU = GPUS["v100"]
 SMALL = Cluster(2, 2, GPU)
@@ -50,16 +48,15 @@ def trace(*jobs: TraceJob) -> Trace:
     return Trace("made.csv", "made", jobs, "")
 
 
-def simulate(
+def simulated(
     jobs: Trace,
     cluster: Cluster,
     policy: str = "pal",
-    watch: Watch | None = None,
     costs: Costs = NO_COSTS,
     **options: float,
-) -> Result:
+) -> Simulated:
     config = Config(policy, 1, 1, preempt=True, options=tuple(sorted(options.items())))
-    return Simulator(jobs, cluster, config, World(cluster.gpu, speeds=cluster.speeds), costs).run(watch)
+    return simulate(jobs, cluster, config, World(cluster.gpu, speeds=cluster.speeds), costs)
 
 
 def test_a_calibration_is_read(tmp_path: Path) -> None:
@@ -103,10 +100,12 @@ def test_a_job_goes_as_fast_as_its_class_does_there_and_a_gang_as_its_slowest_de
     cluster = replace(SMALL, speeds={"n0g0": {"a": 0.5}, "n0g1": {"": 2.0}, "n1g0": {"a": 1.25, "": 0.1}})
     alone = Cluster(1, 1, GPU)
     for speeds, job_class, jct_s in (({"a": 0.5}, "a", 200.0), ({"": 2.0}, "a", 50.0), ({"a": 0.5}, "b", 100.0)):
-        found = simulate(trace(job("one", job_class)), replace(alone, speeds={"n0g0": speeds}), "fifo")
+        found = simulated(trace(job("one", job_class)), replace(alone, speeds={"n0g0": speeds}), "fifo").result
         assert found.jcts_s == pytest.approx([jct_s])
-    assert simulate(trace(job("gang", "a", 2)), cluster, "fifo").jcts_s == pytest.approx([200.0])
-    assert simulate(trace(job("gang", "a", 2)), cluster).jcts_s == pytest.approx([100.0]), "n1 is the faster node"
+    assert simulated(trace(job("gang", "a", 2)), cluster, "fifo").result.jcts_s == pytest.approx([200.0])
+    assert simulated(trace(job("gang", "a", 2)), cluster).result.jcts_s == pytest.approx([100.0]), (
+        "n1 is the faster node"
+    )
 
 
 def test_the_core_is_told_of_the_speeds_and_its_log_replays(tmp_path: Path) -> None:
@@ -115,8 +114,10 @@ def test_the_core_is_told_of_the_speeds_and_its_log_replays(tmp_path: Path) -> N
     jobs = [job(f"j{n}", random.choice("ab"), random.choice([1, 1, 2]), 150.0, 40.0 * n) for n in range(40)]
     cluster = replace(SMALL, speeds=speeds, spread=True)
     path = tmp_path / "events.jsonl"
+    found = simulated(trace(*jobs), cluster)
     written_log = log.EventLog(path)
-    result = simulate(trace(*jobs), cluster, watch=written_log.write)
+    for event, commands in found.log:
+        written_log.write(event, commands)
     written_log.close()
     entries = list(log.read(path))
     opened = entries[0]
@@ -124,10 +125,8 @@ def test_the_core_is_told_of_the_speeds_and_its_log_replays(tmp_path: Path) -> N
     assert {each.name: dict(each.speeds) for each in opened.devices} == speeds
     steps = list(log.replay(iter(entries)))
     assert all(logged == now for _, logged, now in steps)
-    assert len(result.finished) == len(jobs) and len(steps) > 3 * len(jobs)
-    blind: list[tuple[Event, list[Command]]] = []
-    simulate(trace(*jobs), cluster, watch=lambda event, commands: blind.append((event, commands)), blind=1.0)
-    assert [commands for _, commands in blind] != [logged for _, logged, _ in steps], "the speeds decide something"
+    assert len(steps) > 3 * len(jobs)
+    assert simulated(trace(*jobs), cluster, blind=1.0).commands() != found.commands(), "the speeds decide something"
 
 
 def test_a_log_from_before_has_devices_without_speeds(tmp_path: Path) -> None:
@@ -177,7 +176,8 @@ def test_pal_has_lower_mean_jct_on_measured_gpus_than_the_same_without_knowing_t
     for seed in range(5):
         cluster = replace(nodes, speeds=pal_calibration.draw(folder, nodes, seed))
         knowing, blind = (
-            float(simulate(mixed(seed), cluster, costs=Costs(), blind=each).jcts_s.mean()) for each in (0.0, 1.0)
+            float(simulated(mixed(seed), cluster, costs=Costs(), blind=each).result.jcts_s.mean())
+            for each in (0.0, 1.0)
         )
         ratios.append(knowing / blind)
     print("mean JCT, knowing over blind:", *(f"{ratio:.3f}" for ratio in ratios), f"; {geometric_mean(ratios):.3f}")

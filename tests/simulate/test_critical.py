@@ -8,11 +8,10 @@ import pytest
 
 from ecoshare.core.events import Config
 from ecoshare.simulate.cluster import Cluster
-from ecoshare.simulate.costs import NO_COSTS
 from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, in_order
+from ecoshare.simulate.traces.trace import Phase, TraceJob
 from ecoshare.simulate.world import World
+from tests.simulate.simulating import made, simulate
 
 GPU = GPUS["v100"]
 
@@ -23,9 +22,8 @@ ROUND_S = 10.0
 def ends_s(*jobs: TraceJob, gpus: int = 2) -> dict[str, float]:
     """When each ends that came while all devices were busy for a round, counted from its end."""
     busy = replace(job("busy", ROUND_S, gpus), arrival_s=0.0)
-    trace = Trace("made.csv", "made", in_order((busy, *jobs)), "")
     config = Config("critical", 1, 1, preempt=True, options=(("round", ROUND_S),))
-    found = Simulator(trace, Cluster(1, gpus, GPU), config, World(GPU), NO_COSTS).run()
+    found = simulate(made((busy, *jobs)), Cluster(1, gpus, GPU), config, World(GPU)).result
     return {each.name: each.finish_s - ROUND_S for each in found.finished if each.name != "busy"}
 
 

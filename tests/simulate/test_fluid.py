@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.core.commands import Command, KillJob, StartJob
-from ecoshare.core.events import Config, Event, Halting, JobExited, Outcome
+from ecoshare.core.commands import KillJob, StartJob
+from ecoshare.core.events import Config, Halting, JobExited, Outcome
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.result import Result
-from ecoshare.simulate.simulator import Simulator
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
 from ecoshare.simulate.world import World
 from tests.core.test_water import shortest
+from tests.simulate.simulating import simulate
 
 GPU = GPUS["v100"]
 GIB = 1 << 30
@@ -41,11 +40,9 @@ class Run:
         made = tuple(TraceTrial(each, curves.get(each.name, ())) for each in trials)
         sweeps = (TraceSweep("s", made, len(trials), more.pop("halting", None)),) if made else ()
         config = Config(more.pop("policy", "fluid"), lanes, places, options=(("restart", restart),))
-        self.log: list[tuple[Event, list[Command]]] = []
-        simulator = Simulator(
-            Trace("made", "made", later, "", sweeps), Cluster(nodes, gpus, GPU), config, World(GPU), costs
-        )
-        self.result: Result = simulator.run(lambda *each: self.log.append(each))
+        trace = Trace("made", "made", later, "", sweeps)
+        found = simulate(trace, Cluster(nodes, gpus, GPU), config, World(GPU), costs)
+        self.result, self.log = found.result, found.log
 
     def ends(self) -> dict[str, float]:
         return {each.name: each.finish_s for each in self.result.finished}

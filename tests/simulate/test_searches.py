@@ -10,18 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 from ecoshare.cli import app
-from ecoshare.core.commands import AskSampler, Command, DropJob, KillJob
-from ecoshare.core.events import Config, Event, Halting, JobArrived, JobExited, Outcome, Reported, SweepOpened
-from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.commands import AskSampler, DropJob, KillJob
+from ecoshare.core.events import Config, Halting, JobArrived, JobExited, Outcome, Reported, SweepOpened
 from ecoshare.errors import UsageError
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.result import Result
-from ecoshare.simulate.simulator import Simulator
 from ecoshare.simulate.traces.searches import KINDS, REDUCTION, STEP_ITERATIONS, STEPS, generate
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
 from ecoshare.simulate.world import World
+from tests.simulate.simulating import simulate
 
 GPU = GPUS["v100"]
 
@@ -33,10 +31,9 @@ class Run:
     """A search, with all events and commands."""
 
     def __init__(self, trace: Trace, policy: str, lanes: int, places: int, gpus: int = 4, costs: Costs = NO_COSTS):
-        self.log: list[tuple[Event, list[Command]]] = []
         config = Config(policy, lanes, places, preempt=lanes == places == 1)
-        simulator = Simulator(trace, Cluster(1, gpus, GPU), config, World(GPU), costs)
-        self.result: Result = simulator.run(lambda *each: self.log.append(each))
+        found = simulate(trace, Cluster(1, gpus, GPU), config, World(GPU), costs)
+        self.result, self.log = found.result, found.log
 
     def reported(self) -> dict[str, int]:
         """Steps of each trial."""
@@ -81,11 +78,8 @@ def test_who_goes_on_by_halving_depends_on_no_policy(way: tuple[str, int, int]) 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_fresh_core_decides_alike(kind: str, way: tuple[str, int, int]) -> None:
-    run = Run(generate(kind, 9, 1, gpus=4), *way)
-    fresh = Scheduler()
-    for event, commands in run.log:
-        assert fresh.handle(event) == commands
+def test_every_kind_of_search_is_in_order_in_every_way(kind: str, way: tuple[str, int, int]) -> None:
+    assert Run(generate(kind, 9, 1, gpus=4), *way).result.finished
 
 
 def test_who_is_pruned_by_asha_ends_at_a_rung_where_others_were_better() -> None:

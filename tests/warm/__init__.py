@@ -4,16 +4,19 @@
 
     pytest ──► zygote "command": ecoshare.cli, reports, ...  ──fork──► `ecoshare run ...`   (the controller)
            │                                                                │ asks for a server
-           └─► zygote "server": what a lane server has loaded  ──fork──► lane server ──fork──► jobs
+           ├─► zygote "server": what a lane server has loaded  ──fork──► lane server ──fork──► jobs
+           │
+           └─► zygote "script": torch, and nothing of ecoshare ──fork──► a script alone, to compare with
 
 A start costs 20 ms of processor time instead of 4 s. A job finds in its process exactly what it finds in a real run:
 its server was forked from a process that was started by the same program and has loaded the same modules.
 
-What differs from the real thing: a server is not its controller's child, and it never loads. Tests of the command's
+What differs from the real thing: a server is not its controller's child, and it never loads. A script alone finds torch
+loaded; the slow tests compare every script with `python script`. Tests of the command's
 process, of the loading of torch, and of the environment that libraries read while they load start the real command:
 they carry the marker `cold`.
 """
 
-from tests.warm.command import COLD, ROOT, Started, ecoshare, fork_server, share_zygotes, wait_for
+from tests.warm.command import COLD, ROOT, Started, ecoshare, fork_script, fork_server, share_zygotes, wait_for
 
-__all__ = ["COLD", "ROOT", "Started", "ecoshare", "fork_server", "share_zygotes", "wait_for"]
+__all__ = ["COLD", "ROOT", "Started", "ecoshare", "fork_script", "fork_server", "share_zygotes", "wait_for"]

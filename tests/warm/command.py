@@ -155,6 +155,22 @@ def ecoshare(
     return Started(*words, cwd=cwd, environment=environment).done()
 
 
+def fork_script(script: Path, *words: str, cwd: Path, environment: Mapping[str, str]) -> tuple[int, bytes] | None:
+    """Exit code and stdout of `python script words`, forked from an interpreter that has loaded torch and no ecoshare.
+
+    None where torch would have loaded otherwise in that environment.
+    """
+    if _loads_otherwise(environment):
+        return None
+    request = {"words": words, "script": str(script), "cwd": str(cwd), "environment": dict(environment)}
+    with Path(os.devnull).open("r+b") as nothing, tempfile.TemporaryFile() as out:
+        files = [nothing.fileno(), out.fileno(), nothing.fileno()]
+        code = ZygoteChild(_zygote("script"), {**request, "new_session": False}, files).wait()
+        assert code is not None
+        out.seek(0)
+        return code, out.read()
+
+
 def fork_server(token: str, log: Path, channel: socket.socket) -> ZygoteChild:
     """A lane server for a test that is its controller, at the other end of `channel`."""
     return fork(_zygote("server"), token, log, channel)
@@ -208,7 +224,7 @@ def _as_it_began() -> dict[str, str]:
 def share_zygotes() -> None:
     """Start the zygotes for this process and for the workers that it will start."""
     os.environ[_SHARED] = tempfile.mkdtemp(prefix="ecoshare-tests-")
-    for kind in ("server", "command"):
+    for kind in ("server", "command", "script"):
         _zygote(kind)
 
 
@@ -231,8 +247,11 @@ def _zygote(kind: str) -> str:
             # The very start of a real server, so that jobs find the modules and the paths of one.
             line = boot.command("", "")
             line[2] = line[2].partition("from importlib import import_module")[0] + _BY_PATH
-            line[4:] = [str(ROOT / "tests/warm/zygote.py"), str(listener.fileno())]
+            line[4:] = [str(ROOT / "tests/warm/zygote.py"), kind, str(listener.fileno())]
             environment.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
+        elif kind == "script":
+            program = "import sys; from importlib.util import module_from_spec, spec_from_file_location" + _BY_PATH
+            line = [sys.executable, "-c", program, "", str(ROOT / "tests/warm/zygote.py"), kind, str(listener.fileno())]
         else:
             program = "import sys; sys.path[0] = sys.argv[1]; from tests.warm import zygote; "
             program += f"zygote.main({kind!r}, {listener.fileno()})"
@@ -262,7 +281,7 @@ _BY_PATH = """
 spec = spec_from_file_location("_zygote", sys.argv[2])
 sys.modules["_zygote"] = module = module_from_spec(spec)
 spec.loader.exec_module(module)
-module.main("server", int(sys.argv[3]))
+module.main(sys.argv[3], int(sys.argv[4]))
 """
 
 

@@ -3,7 +3,8 @@
 A request is a line of JSON with open files: standard input, output and error, and a server's channel as the fourth. The
 first answer is the number of the new process, with a handle for it. The second is its exit code, when it has ended.
 
-This module runs in the zygotes alone. A lane server's zygote must load nothing that a lane server does not load.
+This module runs in the zygotes alone. A lane server's zygote must load nothing that a lane server does not load, and a
+script's nothing of ecoshare.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 LONGEST_REQUEST = 1 << 20
@@ -27,10 +29,14 @@ def main(kind: str, listener: int) -> None:
     """Serve until standard input ends, which is when the tests end; in a forked child, be what was asked for.
 
     Args:
-        kind: "command" or "server".
+        kind: "command", "server" or "script".
         listener: Number of the listening socket.
     """
-    load, begin = {"command": (load_command, begin_command), "server": (load_server, begin_server)}[kind]
+    load, begin = {
+        "command": (load_command, begin_command),
+        "server": (load_server, begin_server),
+        "script": (load_script, begin_script),
+    }[kind]
     load()
     gc.collect()
     gc.freeze()
@@ -158,6 +164,23 @@ def begin_server(birth: Birth) -> None:
     name = birth.request["shown"]
     processes.mark(name, os.environ[name])
     server.main([str(birth.files[3]), str(os.getppid())])
+
+
+def load_script() -> None:
+    """Load what scripts load first."""
+    import torch
+    import torch._dynamo
+    import torch.utils.data  # noqa: F401
+
+
+def begin_script(birth: Birth) -> None:
+    """Be `python` with a script and its arguments."""
+    script = Path(birth.request["script"])
+    sys.argv = [str(script), *birth.request["words"]]
+    sys.path[0] = str(script.parent)
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    main.__file__ = str(script)
+    exec(compile(script.read_bytes(), script, "exec"), vars(main))
 
 
 def load_command() -> None:
