@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,10 @@ import pytest
 from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.fake import Settings
 from tests.hardware.claims import FOUND_W, limited
+from tests.rounds import rounds
 from tests.warm import ROOT, Started, ecoshare, wait_for
 
-QUICK, ALL = 5, 200
+QUICK, ALL = 5, rounds(40, nightly=200)
 BEFORE = Settings(FOUND_W, None, None, False)
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the fake driver is written in C, and there is no compiler")
@@ -55,43 +55,30 @@ class Setter:
         self.process.wait()
 
 
-def wait_for_settings(driver: FakeDriver, within_s: float) -> float:
-    """How long it took until everything was as before."""
-    began_s = time.monotonic()
-    while driver.gpu(0).settings() != BEFORE:
-        assert time.monotonic() - began_s < within_s, driver.gpu(0).settings()
-        time.sleep(0.002)
-    return time.monotonic() - began_s
-
-
-def kill_once(driver: FakeDriver, folder: Path, seed: int) -> float | None:
-    """Kill one of the two at a random moment; how long the guard took, where it was its turn."""
+def kill_once(driver: FakeDriver, folder: Path, seed: int) -> None:
+    """Kill one of the two at a random moment."""
     draw = random.Random(seed)
     setter = Setter.start(driver, folder, seed)
     time.sleep(draw.uniform(0.0, 0.4))
     if draw.random() < 0.7:
         setter.process.kill()
-        took_s = wait_for_settings(driver, 20.0)
+        wait_for(lambda: driver.gpu(0).settings() == BEFORE, 20.0, lambda: driver.gpu(0).settings())
         setter.end()
     else:
         os.kill(setter.guard, signal.SIGKILL)
         time.sleep(draw.uniform(0.0, 0.1))
         setter.end()
         assert setter.process.returncode == 0, setter.process.stderr
-        took_s = None
-    until_s = time.monotonic() + 5.0
-    while (journals := list((folder / "state").glob("*.json"))) and time.monotonic() < until_s:
-        time.sleep(0.01)
-    assert not journals and driver.gpu(0).settings() == BEFORE
-    return took_s
+    wait_for(lambda: not list((folder / "state").glob("*.json")))
+    assert driver.gpu(0).settings() == BEFORE
 
 
 def kill_often(folder: Path, seeds: range) -> None:
     driver = FakeDriver(folder, [presets.H200])
     with driver:
         limited(driver, FOUND_W)
-    times_s = [took_s for seed in seeds if (took_s := kill_once(driver, folder, seed)) is not None]
-    assert statistics.median(times_s) < 1.0, "the guard puts back within a second"
+    for seed in seeds:
+        kill_once(driver, folder, seed)
 
 
 def test_whoever_is_killed_the_gpu_is_as_it_was(tmp_path: Path) -> None:

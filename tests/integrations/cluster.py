@@ -35,7 +35,7 @@ def cluster(cpus: int, gpus: int = 0, environment: dict[str, str] | None = None)
         with pytest.MonkeyPatch.context() as patch:
             for key, value in own.items():
                 patch.setenv(key, value)
-            before = signal.getsignal(signal.SIGTERM)
+            before, environment_before = signal.getsignal(signal.SIGTERM), dict(os.environ)
             try:
                 ray.init(
                     num_cpus=cpus,
@@ -50,6 +50,8 @@ def cluster(cpus: int, gpus: int = 0, environment: dict[str, str] | None = None)
             finally:
                 ray.shutdown()
                 signal.signal(signal.SIGTERM, before)  # Ray's own ends this process, and what later tests fork, with 1
+                os.environ.clear()  # Ray's PYTHONBREAKPOINT, with which no process of later tests could be forked
+                os.environ.update(environment_before)
                 gc.collect()  # the files of Tune's logs, while warnings of them are ignored
         end_s = time.monotonic() + 30.0
         while left := _processes_of(Path(name)):

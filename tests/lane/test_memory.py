@@ -5,11 +5,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
-import subprocess
-import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from hypothesis import strategies as st
 from ecoshare.lane.memory import cpu as cpu_memory
 from ecoshare.lane.memory.observer import MemoryObserver
 from ecoshare.lane.memory.timeline import levels, reduce
+from tests.warm import Started
 
 _SCRIPTS = Path(__file__).parent / "memory_scripts"
 _FLOAT_BYTES = 4
@@ -110,26 +110,49 @@ _SMALL_BYTES = 4096
 
 
 @pytest.fixture(scope="module")
-def observed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with what all scripts have printed, alone and observed, and what was observed."""
+def observe(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Runs a script once for all tests; the folder with what it has printed, alone and observed, and what was seen."""
     folder = tmp_path_factory.mktemp("memory")
-    scripts = [str(path) for path in sorted(_SCRIPTS.glob("*.py")) if path.stem != "observe"]
-    subprocess.run([sys.executable, str(_SCRIPTS / "observe.py"), str(folder), *scripts], check=True, timeout=110)
-    return folder
+
+    @cache
+    def run(name: str) -> Path:
+        done = Started(folder, _SCRIPTS / f"{name}.py", script=_SCRIPTS / "observe.py").done()
+        assert done.returncode == 0, done.stderr
+        return folder
+
+    return run
 
 
 @pytest.fixture(scope="module")
-def result_of(observed: Path) -> Callable[[str], dict[str, Any]]:
+def result_of(observe: Callable[[str], Path]) -> Callable[[str], dict[str, Any]]:
     """Reads what was observed of a script."""
 
     def read(name: str) -> dict[str, Any]:
-        result: dict[str, Any] = json.loads((observed / f"{name}.json").read_text())
+        result: dict[str, Any] = json.loads((observe(name) / f"{name}.json").read_text())
         return result
 
     return read
 
 
-@pytest.mark.parametrize("name", _PARTS)
+_SLOW = {
+    "mlp_sgd",
+    "mlp_momentum",
+    "deep_plain",
+    "deep_checkpointed",
+    "mixed_precision",
+    "two_models",
+    "views",
+    "accumulation",
+    "held_list",
+}
+"""Scripts that only the slow tests run."""
+
+
+def _each(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in _SLOW else []) for name in names]
+
+
+@pytest.mark.parametrize("name", _each(_PARTS))
 def test_each_part_is_what_the_shapes_say(name: str, result_of: Callable[[str], dict[str, Any]]) -> None:
     """Else a job's persistent memory, and with it whether it fits a lane, is wrong or not explained."""
     result = result_of(name)
@@ -143,7 +166,7 @@ def test_each_part_is_what_the_shapes_say(name: str, result_of: Callable[[str], 
     assert result["note"] == ""
 
 
-@pytest.mark.parametrize("name", _PARTS)
+@pytest.mark.parametrize("name", _each(_PARTS))
 def test_allocations_and_frees_add_up_to_what_the_walk_finds(
     name: str, result_of: Callable[[str], dict[str, Any]]
 ) -> None:
@@ -182,13 +205,14 @@ def _bounds() -> dict[str, tuple[float, float]]:
     }
 
 
-@pytest.mark.parametrize("name", _bounds())
+@pytest.mark.parametrize("name", _each(_bounds()))
 def test_the_peak_is_within_what_the_shapes_allow(name: str, result_of: Callable[[str], dict[str, Any]]) -> None:
     """Else jobs are packed that do not fit, or are kept apart though they do."""
     least_bytes, most_bytes = _bounds()[name]
     assert least_bytes <= result_of(name)["ephemeral_bytes"] <= most_bytes
 
 
+@pytest.mark.slow
 def test_checkpointing_shows_as_less_ephemeral_memory(result_of: Callable[[str], dict[str, Any]]) -> None:
     """And its saved inputs are not unpacked by the walk, which would run the segments again."""
     plain, checkpointed = result_of("deep_plain"), result_of("deep_checkpointed")
@@ -196,15 +220,17 @@ def test_checkpointing_shows_as_less_ephemeral_memory(result_of: Callable[[str],
     assert checkpointed["parts"]["parameters"] == plain["parts"]["parameters"]
 
 
+@pytest.mark.slow
 def test_memory_of_others_is_counted_apart(result_of: Callable[[str], dict[str, Any]]) -> None:
     """An array of numpy's and shared memory are not the allocator's: its events would never explain them."""
     assert result_of("held_list")["foreign_bytes"] == 12_000_000 * 4
     assert result_of("odd_tensors")["foreign_bytes"] == pytest.approx(4_000_000, abs=_SMALL_BYTES)
 
 
-@pytest.mark.parametrize("script", sorted(path.stem for path in _SCRIPTS.glob("*.py") if path.stem != "observe"))
-def test_a_script_prints_the_same_to_the_bit(script: str, observed: Path) -> None:
+@pytest.mark.parametrize("script", _each(sorted(path.stem for path in _SCRIPTS.glob("*.py") if path.stem != "observe")))
+def test_a_script_prints_the_same_to_the_bit(script: str, observe: Callable[[str], Path]) -> None:
     """Losses, random numbers and warnings: an observed job that differs is another job."""
+    observed = observe(script)
     for stream in ("out", "err"):
         alone, watched = ((observed / f"{script}.{mode}.{stream}").read_text() for mode in ("alone", "observed"))
         # The script's own torch.profiler prints lines with the time of day.
@@ -217,19 +243,23 @@ def _without_times(text: str) -> list[str]:
 
 
 def test_a_script_that_profiles_itself_is_left_alone(
-    observed: Path, result_of: Callable[[str], dict[str, Any]]
+    observe: Callable[[str], Path], result_of: Callable[[str], dict[str, Any]]
 ) -> None:
     """Torch allows one profiler a thread: its own would fail to start while ours is on."""
     result = result_of("own_profiler")
     assert result["note"] == "the script uses a profiler itself"
     assert (result["timeline"], result["peak_bytes"]) == ([], None)
     assert result["parts"]["parameters"] == _linear(256, 256)
-    assert int((observed / "own_profiler.observed.out").read_text().splitlines()[-1]) == 3  # one a forward pass
+    assert (
+        int((observe("own_profiler") / "own_profiler.observed.out").read_text().splitlines()[-1]) == 3
+    )  # one a forward pass
 
 
-def test_forked_workers_do_not_record(observed: Path, result_of: Callable[[str], dict[str, Any]]) -> None:
+def test_forked_workers_do_not_record(
+    observe: Callable[[str], Path], result_of: Callable[[str], dict[str, Any]]
+) -> None:
     """A worker that inherits the recording would keep an event for each operator until it ends."""
-    assert "True" not in (observed / "forked_workers.observed.out").read_text()
+    assert "True" not in (observe("forked_workers") / "forked_workers.observed.out").read_text()
     assert result_of("forked_workers")["events"] > 0
 
 

@@ -96,7 +96,7 @@ def test_one_job_at_a_time_has_the_turn(table: LaneTable, fork: Fork, tmp_path: 
 
 
 def test_turns_alternate_while_others_wait(table: LaneTable, fork: Fork) -> None:
-    succeed(fork(0, iterate(20_000)), fork(1, iterate(20_000)))
+    succeed(fork(0, iterate(3000)), fork(1, iterate(3000)))
     assert table.header.handovers > 100
 
 

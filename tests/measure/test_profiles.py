@@ -316,7 +316,7 @@ def _find(folder: str, barrier: Any, notes: Any) -> None:
 
 def test_of_many_who_find_a_corrupt_file_one_sets_it_aside(tmp_path: Path) -> None:
     """Else two would rename over each other and lose the evidence, or the slower would fail."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     for trial in range(3):
         (tmp_path / f"{NAME}.json").write_text(f"bad {trial}")
         barrier, notes = context.Barrier(4), context.Queue()

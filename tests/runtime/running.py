@@ -161,11 +161,14 @@ def alone(script: Path, args: tuple[str, ...], cwd: Path, cold: bool = False, **
 
 
 def settled(script: Path, args: tuple[str, ...], cwd: Path) -> bytes:
-    """Stdout of `python script args` as two runs have it: torch's first calls may race (`lane/first_calls.py`)."""
+    """Stdout of a script by itself as two runs have it: torch's first calls may race (`lane/first_calls.py`).
+
+    The first run is that of `python script args`; the others are forked with torch loaded.
+    """
     kept = _kept("settled", script, args, {})
     seen: list[bytes] = []
     while not kept.exists():
-        code, stdout = _run_alone(script, args, cwd, True, {})
+        code, stdout = _run_alone(script, args, cwd, not seen, {})
         assert code == 0
         assert len(seen) < 5, f"{script} never prints the same twice"
         if stdout in seen:

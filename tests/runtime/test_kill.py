@@ -14,11 +14,12 @@ import pytest
 
 from ecoshare.core.commands import StartJob
 from ecoshare.runtime import log, reaping
+from tests.rounds import rounds
 from tests.runtime.running import SCRIPTS, job_file, resume, slow_steps
 from tests.runtime.running import start as start_run
 from tests.warm import Started, ecoshare, wait_for
 
-QUICK, ALL, COLD = 4, 50, 8
+QUICK, ALL, COLD = 4, rounds(12, nightly=50), rounds(4, nightly=8)
 """Rounds of the quick suite, of all with a server that is warm, and with one that loads."""
 
 SLOW = pytest.mark.slow

@@ -74,7 +74,7 @@ def test_kill_9_in_a_search_puts_everything_back_and_resume_goes_on(machine: Mac
     process = machine.start(*ENERGY)
     wait_for(lambda: machine.trial_begins(1), 120)
     os.kill(process.pid, signal.SIGKILL)
-    wait_for(lambda: machine.driver.gpu(0).settings() == BEFORE, 5)
+    wait_for(lambda: machine.driver.gpu(0).settings() == BEFORE)
     process.communicate()
     assert not some(machine.entries(), JobExited)
     done = machine.run("run", "--resume", "runs/latest", "--no-report", "--json")

@@ -24,11 +24,12 @@ from ecoshare.jobs.load import load
 from ecoshare.lane.table import Seat
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.report.progress import Silent
-from ecoshare.runtime import conducting, log, reaping, session
+from ecoshare.runtime import conducting, host, log, reaping, session
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime.conducting import Result
 from ecoshare.runtime.driver import Driver
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
+from tests.warm import spawned
 
 OWN = 1_000_000
 """Ids from here on are of commands that the core did not give."""
@@ -134,6 +135,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
             return core.driver
 
         monkeypatch.setattr(conducting, "Driver", make)
+        monkeypatch.setattr(host, "Spawned", spawned)
         result = session.start(plan, loaded.text, tmp_path / "runs", Silent())
         tables = core.driver.tables.values()
         left = [sum(slot.seat != Seat.EMPTY for slot in table.slots) for table in tables]

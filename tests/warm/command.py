@@ -19,7 +19,7 @@ from pathlib import Path
 from ecoshare.lane import boot
 from ecoshare.runtime.supervisor import SPIN_COUNT
 from tests.warm.client import ZygoteChild
-from tests.warm.server import fork
+from tests.warm.server import WarmServer, fork
 
 ROOT = Path(__file__).parents[2]
 COLD = [sys.executable, "-m", "ecoshare"]
@@ -169,6 +169,11 @@ def fork_script(script: Path, *words: str, cwd: Path, environment: Mapping[str, 
         assert code is not None
         out.seek(0)
         return code, out.read()
+
+
+def spawned(token: str, log: Path) -> WarmServer:
+    """In place of `ecoshare.runtime.supervisor.Spawned` for a test that runs jobs in its own process."""
+    return WarmServer(_zygote("server"), token, log)
 
 
 def fork_server(token: str, log: Path, channel: socket.socket) -> ZygoteChild:

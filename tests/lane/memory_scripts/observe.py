@@ -58,6 +58,7 @@ def run(script: Path, folder: Path, observed: bool) -> None:
 
 def main() -> None:
     folder, scripts = Path(sys.argv[1]), [Path(argument) for argument in sys.argv[2:]]
+    gc.collect()
     gc.freeze()  # as the warm server does
     for script in scripts:
         children = []
