@@ -106,7 +106,7 @@ def test_the_same_seeds_give_the_same_trials_to_the_bit(tmp_path: Path) -> None:
     check(done.run)
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("lanes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_study_on_the_disk_goes_on(tmp_path: Path, lanes: int) -> None:
     storage = f"sqlite:///{tmp_path}/study.db"
 
@@ -481,7 +481,7 @@ def test_an_objective_without_a_file(tmp_path: Path) -> None:
     assert done.summary["jobs"][0]["name"] == "a-name-with-all-sorts.00000"
 
 
-@pytest.mark.parametrize("args", [(), ("handler",)])
+@pytest.mark.parametrize("args", [(), pytest.param(("handler",), marks=pytest.mark.slow)])
 def test_ctrl_c_ends_the_trials_and_is_passed_on(tmp_path: Path, args: tuple[str, ...]) -> None:
     program = started(tmp_path, "3000", *args)
     os.killpg(program.pid, signal.SIGINT)  # as a terminal does

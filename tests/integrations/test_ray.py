@@ -119,6 +119,7 @@ def test_trials_for_which_there_is_no_memory_wait(ledger: Path, tmp_path: Path) 
     assert sum(result.metrics["ecoshare/queued_s"] > 0.2 for result in results.values()) == 2
 
 
+@pytest.mark.slow
 def test_a_trial_that_needs_more_than_there_is_fails_with_the_reason(ledger: Path, tmp_path: Path) -> None:
     (result,) = run(share(of(trials.reports), memory="900 TiB"), [{"seed": 0}], tmp_path).values()
     assert "a trial needs 900 TiB of memory" in str(result.error)

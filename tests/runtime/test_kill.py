@@ -19,7 +19,7 @@ from tests.runtime.running import SCRIPTS, job_file, resume, slow_steps
 from tests.runtime.running import start as start_run
 from tests.warm import Started, ecoshare, wait_for
 
-QUICK, ALL, COLD = 4, rounds(12, nightly=50), rounds(4, nightly=8)
+QUICK, ALL, COLD = 2, rounds(12, nightly=50), rounds(4, nightly=8)
 """Rounds of the quick suite, of all with a server that is warm, and with one that loads."""
 
 SLOW = pytest.mark.slow
@@ -153,7 +153,7 @@ def test_a_killed_supervisor_is_replaced_and_its_jobs_run_again(tmp_path: Path) 
 
 @pytest.mark.cold
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("loads", [True, False])
+@pytest.mark.parametrize("loads", [True, pytest.param(False, marks=SLOW)])
 def test_a_controller_that_is_killed_before_torch_is_loaded_leaves_no_process(tmp_path: Path, loads: bool) -> None:
     process = start(tmp_path, cold=True)
     wait_for(lambda: "supervisor" in roles(process.pid, tmp_path))
@@ -168,7 +168,9 @@ def test_a_controller_that_is_killed_before_torch_is_loaded_leaves_no_process(tm
 
 
 @pytest.mark.cold
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, *(pytest.param(each, marks=SLOW) for each in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_a_signal_before_the_first_job_ends_the_server(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, cold=True)
     wait_for(lambda: "supervisor" in roles(process.pid, tmp_path))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.runtime.running import run
 
 # The name in one piece would give the job a fresh interpreter.
@@ -25,6 +27,7 @@ def test_spinning_is_bounded_before_torch_is_loaded_and_no_job_sees_how(tmp_path
     assert done.log("process") == done.log("fresh") == b"None None\n"
 
 
+@pytest.mark.slow
 def test_what_the_user_has_set_stays(tmp_path: Path) -> None:
     (tmp_path / "sees.py").write_text(SEES)
     done = run(tmp_path, {"name": "a", "script": "sees.py"}, OMP_DISPLAY_ENV="VERBOSE", GOMP_SPINCOUNT="123")

@@ -198,12 +198,13 @@ def test_environment_of_a_job_reaches_it_and_no_file(tmp_path: Path) -> None:
     assert done.folder.resolve().stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [
         {"isolation": "fresh"},
-        pytest.param({"python": sys.executable}, marks=pytest.mark.slow),
-        pytest.param({"env": {"OMP_NUM_THREADS": "1"}}, marks=pytest.mark.slow),
+        {"python": sys.executable},
+        {"env": {"OMP_NUM_THREADS": "1"}},
     ],
     ids=["isolation", "python", "env"],
 )

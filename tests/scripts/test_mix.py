@@ -66,6 +66,7 @@ def test_jobs_print_the_same_beside_each_other_as_one_after_the_other(bench: Ben
     assert (found.value, found.met) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_way_in_which_a_job_fails_has_its_reason(bench: Bench) -> None:
     with pytest.raises(WayFailed, match=r"sorted: .*invalid choice"):
         at_once(bench, [Job("mlp", 10**9), Job("sorted", 1)], bench.environment, 60.0)

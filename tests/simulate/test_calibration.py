@@ -168,6 +168,7 @@ def mixed(seed: int, jobs: int = 400, gpus: int = 64, load: float = 0.9) -> Trac
     return trace(*made)
 
 
+@pytest.mark.slow
 @needs_data
 def test_pal_has_lower_mean_jct_on_measured_gpus_than_the_same_without_knowing_them() -> None:
     """Where gangs may span nodes, as in the paper; the truth has no cost of spanning any."""

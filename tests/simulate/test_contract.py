@@ -380,6 +380,7 @@ def test_the_page_shows_what_its_command_prints(installed: dict[str, str]) -> No
     assert rows(done.stdout) == rows(shown)
 
 
+@pytest.mark.slow
 def test_the_package_of_the_page_keeps_the_contract(installed: dict[str, str]) -> None:
     _, command = blocks("console")
     words = shlex.split(command.removeprefix("$ "))

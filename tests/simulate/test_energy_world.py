@@ -303,6 +303,7 @@ def test_features_say_something_and_not_all() -> None:
     assert 0.4 < np.corrcoef([each.busy for each in profiles], caused)[0, 1] < 0.95
 
 
+@pytest.mark.slow
 def test_another_process_gets_the_same_world(tmp_path: Path) -> None:
     """If it failed, no result could be repeated. The other process asks in another order, with other hashes."""
     world = load(tables(tmp_path), 11)
