@@ -148,6 +148,7 @@ class Supervisor:
 
         from ecoshare.lane import hooks  # noqa: F401  (each job's process would load, and so copy, its pages)
 
+        leaving.keep_operators()
         # Only now: libraries have read them while they were loaded, and no job of the user's is to see them.
         names = filter(None, os.environ.pop(boot.ADDED_ENVIRONMENT, "").split(","))
         self.added = {name: os.environ.pop(name) for name in names}

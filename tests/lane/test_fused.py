@@ -112,10 +112,7 @@ def test_so_is_every_example(name: str, lane: ServedLane, tmp_path: Path) -> Non
     assert [lane.printed(job) for job in jobs] == [stdout, stdout]
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["signals", "threads", *(pytest.param(each, marks=pytest.mark.slow) for each in ("workers", "compiled_eager"))],
-)
+@pytest.mark.parametrize("name", ["signals", "threads"])
 def test_what_a_thread_cannot_do_it_does_in_a_process_of_its_own(name: str, lane: ServedLane, tmp_path: Path) -> None:
     case = next(case for case in CASES if case.name == name)
     scripts = copy_of_scripts(tmp_path)

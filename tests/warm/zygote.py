@@ -186,15 +186,18 @@ def begin_script(birth: Birth) -> None:
 def load_command() -> None:
     """Load what any command may load, so that none loads anything."""
     import importlib
-    import pkgutil
 
     import ecoshare
+    from ecoshare.lane import leaving
 
-    for each in pkgutil.walk_packages(ecoshare.__path__, "ecoshare."):
-        if not each.name.startswith("ecoshare.integrations.") and not each.name.endswith("__main__"):
-            importlib.import_module(each.name)
+    folder = Path(ecoshare.__path__[0])
+    for path in folder.rglob("*.py"):
+        parts = path.relative_to(folder.parent).with_suffix("").parts
+        if parts[-1] != "__main__" and "integrations" not in parts:  # which load Ray
+            importlib.import_module(".".join(part for part in parts if part != "__init__"))
     for name in ("matplotlib.pyplot", "botorch", "torch._dynamo", "tuner", "ecoshare.integrations.optuna"):
         importlib.import_module(name)
+    leaving.keep_operators()
 
 
 def begin_command(birth: Birth) -> None:
