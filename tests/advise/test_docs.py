@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.warm import ROOT, ecoshare
 
 PAGE = (ROOT / "docs" / "tuning.md").read_text()
@@ -24,6 +26,7 @@ def python(program: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_example_of_the_library_finds_a_setting_that_saves(tmp_path: Path) -> None:
     program = blocks("python")[0]
     found = python(program + "\nprint(measure(best.setting)['time_s'] / measure(default)['time_s'])\n", tmp_path)

@@ -332,6 +332,7 @@ def test_several_objectives(tmp_path: Path) -> None:
     assert done.summary["state"] == "completed"
 
 
+@pytest.mark.slow
 def test_no_trial_begins_after_the_timeout(tmp_path: Path) -> None:
     study = optuna.create_study()
     optimize(study, lambda trial: time.sleep(0.3) or 1.0, timeout=1.0, lanes=1)  # type: ignore[func-returns-value]
@@ -491,6 +492,7 @@ def test_ctrl_c_ends_the_trials_and_is_passed_on(tmp_path: Path, args: tuple[str
     assert {trial.user_attrs[ERROR] for trial in study.trials} == {"the study was stopped"}
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_kills_what_does_not_end(tmp_path: Path) -> None:
     program = started(tmp_path, "0", "sleeps")
     for _ in range(2):
@@ -500,6 +502,7 @@ def test_ctrl_c_twice_kills_what_does_not_end(tmp_path: Path) -> None:
     assert out.splitlines() == ["interrupted", "['FAIL', 'FAIL']"], err
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_program_when_the_trials_have_ended(tmp_path: Path) -> None:
     program = started(tmp_path, "3000")
     program.send_signal(signal.SIGTERM)

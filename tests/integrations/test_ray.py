@@ -130,6 +130,7 @@ def generates(config: dict[str, Any]) -> Iterator[Any]:
     yield from trials.yields(config["each"])
 
 
+@pytest.mark.slow
 def test_sharing_twice_is_a_mistake_and_no_wait_for_itself(ledger: Path, tmp_path: Path) -> None:
     (result,) = run(share(share(of(trials.returns), memory=SMALL), memory=SMALL), [{"seed": 0}], tmp_path).values()
     assert "share() was applied to it twice" in str(result.error)
@@ -230,6 +231,7 @@ def test_without_ray_the_remedy_is_named() -> None:
     assert "pip install 'ecoshare[ray]'" in said.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_ray_loads_beside_what_zeus_requires() -> None:
     """Ray 2.56 and later do not: they import amdsmi, and expect no KeyError from it."""
     code = "import zeus.device.gpu; from zeus.device.gpu.amd import amdsmi_is_available as is_amd; is_amd(); import ray"

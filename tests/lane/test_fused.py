@@ -383,20 +383,20 @@ for _ in range(20):
     assert plain.outcome == "completed"
 
 
+KEEPS = """
+import sys, time
+import ecoshare
+kept = []
+for step in range(60):
+    kept.append(bytearray(int(sys.argv[1]) << 20))
+    time.sleep(0.01)
+    ecoshare.iteration()
+print(len(kept))
+"""
+
+
 def test_who_grows_past_its_profile_is_moved_out(lane: ServedLane, tmp_path: Path) -> None:
-    script = written(
-        tmp_path,
-        """
-        import sys, time
-        import ecoshare
-        kept = []
-        for step in range(60):
-            kept.append(bytearray(int(sys.argv[1]) << 20))
-            time.sleep(0.01)
-            ecoshare.iteration()
-        print(len(kept))
-        """,
-    )
+    script = written(tmp_path, KEEPS)
     with lane.together():
         lane.start("grows", script, "20", cap_bytes=900 << 20)
         lane.start("stays", script, "1", cap_bytes=900 << 20)
@@ -405,6 +405,11 @@ def test_who_grows_past_its_profile_is_moved_out(lane: ServedLane, tmp_path: Pat
     assert "it has grown past its profile" in ended.reason
     assert lane.ended("stays").outcome == "completed"
     assert lane.printed("stays") == b"60\n"
+
+
+@pytest.mark.slow
+def test_the_largest_of_a_lane_that_is_full_is_moved_out(lane: ServedLane, tmp_path: Path) -> None:
+    script = written(tmp_path, KEEPS)
     lane.start("largest", script, "12", lane_bytes=800 << 20)
     lane.start("smaller", script, "1", lane_bytes=800 << 20)
     assert "it is the largest of a lane" in lane.ended("largest").reason

@@ -227,11 +227,11 @@ def test_a_killed_writer_leaves_the_last_whole_profile(tmp_path: Path, writer: W
     """Else kill -9 of a run could cost the profiles of all runs before; what it leaves is swept up an hour later."""
     store = ProfileStore(tmp_path)
     leftovers = 0
-    for trial in range(12):
+    for trial in range(6):
         process = writer(100_000, "w")
         assert process.stdout is not None
         process.stdout.readline()
-        time.sleep(0.002 * trial)  # at any moment of the writing
+        time.sleep(0.004 * trial)  # at any moment of the writing
         process.send_signal(signal.SIGKILL)
         process.wait()
         found = store.find(NAME)

@@ -47,6 +47,6 @@ def test_a_line_that_a_killed_session_cut_off_does_not_spoil_the_next(tmp_path: 
 
 
 def test_a_job_that_does_nothing_spends_next_to_nothing(tmp_path: Path) -> None:
-    (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(1.5)\n")
-    done = run(tmp_path, {"name": "sleeps", "script": "sleeps.py"}, slow_steps("works", 60))
+    (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(0.8)\n")
+    done = run(tmp_path, {"name": "sleeps", "script": "sleeps.py"}, slow_steps("works", 40))
     assert done.job("sleeps")["energy"]["value_j"] < 0.2 * done.job("works")["energy"]["value_j"]

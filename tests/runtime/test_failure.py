@@ -54,7 +54,12 @@ def test_a_failure_stays_with_its_job(
 
 def test_out_of_memory_is_tried_once_more_with_the_whole_lane(tmp_path: Path) -> None:
     script = tmp_path / "needs.py"
-    script.write_text("import time, torch\nkept = torch.ones(1 << 28)  # a GiB\ntime.sleep(1.5)\nprint('done')\n")
+    script.write_text(
+        "import os, time, torch\n"
+        "kept = torch.ones(1 << 28)  # a GiB\n"
+        "time.sleep(60 if os.environ['ECOSHARE_ATTEMPT'] == '1' else 0)\n"
+        "print('done')\n"
+    )
     done = run(tmp_path, {"name": "a", "script": "needs.py"}, options=("--memory", "2 GiB"))
     assert done.code == 0, done.stderr
     assert done.job("a")["attempts"] == 2
@@ -75,7 +80,7 @@ def test_a_run_without_anything_left_says_so_and_gives_its_result_again(tmp_path
 
 
 def test_retries_and_the_policys_options_are_kept_over_a_resume(tmp_path: Path) -> None:
-    (tmp_path / "fails.py").write_text("import sys, time\ntime.sleep(0.5)\nsys.exit(1)\n")
+    (tmp_path / "fails.py").write_text("import sys, time\ntime.sleep(0.2)\nsys.exit(1)\n")
     path = job_file(tmp_path, {"name": "a", "script": "fails.py", "retries": 3})
     options = ("--policy", "tiresias", "--option", "limit_1=0.25", "--option", "starvation=3")
     process = start(path, *options)

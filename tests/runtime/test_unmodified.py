@@ -96,13 +96,15 @@ def test_the_same_compiled(case: Case, compiled: Compared) -> None:
     compiled.check(case)
 
 
-def test_what_a_script_has_not_closed_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ways", [("forked", "hidden"), pytest.param(("fresh",), marks=pytest.mark.slow)])
+def test_what_a_script_has_not_closed_is_written(tmp_path: Path, ways: tuple[str, ...]) -> None:
     jobs = []
-    for way in ("forked", "hidden", "fresh"):
+    for way in ways:
         scripts = copy_of_scripts(tmp_path / way)
         job: dict[str, Any] = {"name": way, "script": str(scripts / "at_the_end.py"), "cwd": str(scripts)}
         jobs.append({**job, "args": ["--hide"] if way == "hidden" else []})
-    jobs[-1]["isolation"] = "fresh"
+        if way == "fresh":
+            jobs[-1]["isolation"] = "fresh"
     done = run(tmp_path, *jobs)
     for job in jobs:
         written = (Path(job["script"]).parent / "at_the_end.out").read_text()
