@@ -6,6 +6,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -226,12 +227,14 @@ def test_threads_of_one_process_write_without_harm(tmp_path: Path) -> None:
 def test_a_killed_writer_leaves_the_last_whole_profile(tmp_path: Path, writer: Writer) -> None:
     """Else kill -9 of a run could cost the profiles of all runs before; what it leaves is swept up an hour later."""
     store = ProfileStore(tmp_path)
-    leftovers = 0
-    for trial in range(6):
+    leftovers, dice = 0, random.Random(0)
+    for trial in range(60):
+        if trial >= 4 and leftovers:
+            break
         process = writer(100_000, "w")
         assert process.stdout is not None
         process.stdout.readline()
-        time.sleep(0.004 * trial)  # at any moment of the writing
+        time.sleep(dice.uniform(0.0, 0.02))  # at any moment of the writing
         process.send_signal(signal.SIGKILL)
         process.wait()
         found = store.find(NAME)
