@@ -163,6 +163,7 @@ def test_the_schema_describes_the_keys(tmp_path: Path) -> None:
     assert "startup_timeout" in schema["$defs"]["Job"]["properties"]
 
 
+@pytest.mark.slow
 def test_doctor_says_what_it_found_and_what_would_help(tmp_path: Path) -> None:
     done = ecoshare("doctor", "--json", cwd=tmp_path)
     findings = {finding["subject"]: finding for finding in json.loads(done.stdout)}

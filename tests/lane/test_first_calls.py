@@ -21,6 +21,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_they_start_no_thread_and_draw_no_number() -> None:
     """So that a process that has made them may still be forked, and a script's draws stay its own."""
     done = subprocess.run([sys.executable, "-c", LOOKS], capture_output=True, text=True, check=True)

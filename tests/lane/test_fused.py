@@ -22,6 +22,7 @@ from tests.lane.serving import ServedLane
 from tests.runtime.running import EXAMPLES, alone, copy_of_scripts, settled
 from tests.runtime.test_examples import ARGS
 from tests.scripts.cases import CASES, QUICK, Case
+from tests.warm import wait_for
 
 MOVED_OUT = {
     "signals": "handles signals",
@@ -191,8 +192,7 @@ def test_one_can_be_stopped_and_the_others_go_on(lane: ServedLane, tmp_path: Pat
     )
     lane.start("long", script, "100000")
     other = lane.start("short", script, "150")
-    while not all(lane.table.slots[slot].iterations > 10 for _, slot in other.tables):
-        time.sleep(0.01)
+    wait_for(lambda: all(lane.table.slots[slot].iterations > 10 for _, slot in other.tables))
     lane.stop("long")
     ended = lane.ended("long")
     assert (ended.outcome, ended.exit_code, ended.reason) == ("stopped", 143, "asked to")
@@ -302,34 +302,22 @@ def test_what_one_changes_the_others_do_not_see(lane: ServedLane, tmp_path: Path
             assert lane.printed(f"both-{name}", stream) == lane.printed(f"own-{name}", stream)
 
 
-def begin_together(lane: ServedLane, jobs: list[str], script: Path, go: Path, *args: str) -> list[Ended]:
-    """Start jobs that iterate until a file is there, with a word each, and let them go on when all do; their ends."""
-    for job, word in zip(jobs, args or len(jobs) * [""], strict=True):
-        lane.start(job, script, str(go), word)
-    until_s = time.monotonic() + 60.0
-    while sum(slot.iterations > 2 for slot in lane.table.slots) < len(jobs):
-        assert time.monotonic() < until_s
-        time.sleep(0.005)
-    go.touch()
+def run_together(lane: ServedLane, jobs: list[str], script: Path, *args: str) -> list[Ended]:
+    """The ends of jobs of one script, with a word each, that begin at once."""
+    with lane.together():
+        for job, word in zip(jobs, args, strict=True):
+            lane.start(job, script, word)
     return [lane.ended(job) for job in jobs]
-
-
-WAITS = """
-import os, sys, time
-from pathlib import Path
-import ecoshare
-go = Path(sys.argv[1])
-while not go.exists():
-    time.sleep(0.002)
-    ecoshare.iteration()
-"""
 
 
 def test_a_working_folder_is_its_own_jobs_by_whatever_name_or_none(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,
-        f"""{WAITS}
-what, here = sys.argv[2], Path.cwd()
+        """
+import os, sys
+from pathlib import Path
+import ecoshare
+what, here = sys.argv[1], Path.cwd()
 if what != "stays":
     os.makedirs(here / what)
     (here / what / what).touch()
@@ -348,7 +336,7 @@ for step in range(40):
     )
     words = ["renamed", "stays", "removed"]
     names = [f"folder-{word}" for word in words]
-    ends = begin_together(lane, names, script, tmp_path.with_name(f"{tmp_path.name}-go"), *words)
+    ends = run_together(lane, names, script, *words)
     assert [ended.outcome for ended in ends] == 3 * ["completed"], ends
     assert min(ended.usage["handovers"] for ended in ends) > 10
     for name, line in zip(names, (b"True False", b"False False", b"False False"), strict=True):
@@ -360,8 +348,10 @@ def test_a_working_folder_that_cannot_be_kept_costs_its_job_the_shared_process(
 ) -> None:
     script = written(
         tmp_path,
-        f"""{WAITS}
-if sys.argv[2] == "greedy":
+        """
+import os, sys
+import ecoshare
+if sys.argv[1] == "greedy":
     ecoshare.iteration()
     os.makedirs("elsewhere")
     os.chdir("elsewhere")
@@ -377,8 +367,7 @@ for _ in range(20):
 """,
     )
     names = ["handles-greedy", "handles-plain"]
-    go = tmp_path.with_name(f"{tmp_path.name}-go")
-    greedy, plain = begin_together(lane, names, script, go, "greedy", "plain")
+    greedy, plain = run_together(lane, names, script, "greedy", "plain")
     assert greedy.outcome == "moved out" and "working folder" in greedy.reason, greedy
     assert plain.outcome == "completed"
 
@@ -613,8 +602,7 @@ def test_who_waits_for_long_is_stopped_without_harm_to_the_others(lane: ServedLa
         """,
     )
     holder = lane.start("holder", script, "3")
-    while lane.table.slots[holder.tables[0][1]].iterations < 1:
-        time.sleep(0.01)
+    wait_for(lambda: lane.table.slots[holder.tables[0][1]].iterations >= 1)
     lane.start("waiter", script, "0")
     time.sleep(0.3)
     lane.stop("waiter", grace_s=0.3, pruned=True)
@@ -625,14 +613,16 @@ def test_who_waits_for_long_is_stopped_without_harm_to_the_others(lane: ServedLa
 def test_every_thread_may_run_on_all_processors_after_its_turns(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,
-        f"""{WAITS}
+        """
+import os
+import ecoshare
 for step in range(300):
     ecoshare.iteration()
     print(sorted(os.sched_getaffinity(0)))
 """,
     )
     names = [f"processors-{number}" for number in range(3)]
-    ends = begin_together(lane, names, script, tmp_path / "go")
+    ends = run_together(lane, names, script, "", "", "")
     expected = f"{sorted(os.sched_getaffinity(0))}\n".encode() * 300
     assert min(ended.usage["handovers"] for ended in ends) > 100
     assert [lane.printed(name) for name in names] == 3 * [expected]

@@ -25,6 +25,7 @@ from ecoshare.lane.table import ANYBODY, NO_RANK, NOBODY, LaneTable, Seat, lane_
 from ecoshare.lane.turn import Turn
 from ecoshare.runtime.moving import Moving
 from tests.rounds import rounds
+from tests.warm import wait_for
 
 Body = Callable[[Turn], None]
 
@@ -134,13 +135,6 @@ def lanes(tmp_path: Path) -> Iterator[Lanes]:
     yield made
     for name in list(made.attempts):
         made.kill(name)
-
-
-def until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
-    end_s = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end_s, "it did not come about"
-        time.sleep(0.001)
 
 
 async def until_then(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
@@ -255,10 +249,10 @@ def test_a_holder_passes_its_turn_on_and_is_a_newcomer_there(lanes: Lanes) -> No
         train()(turn)
 
     lanes.start("moves", 0, veteran)
-    until(lambda: lanes.slot("moves").iterations > 3)
+    wait_for(lambda: lanes.slot("moves").iterations > 3)
     lanes.start("stays", 0, train(quantum_s=None), rank=1)
     lanes.start("there", 1, train())
-    until(lambda: lanes.slot("there").iterations > 3)
+    wait_for(lambda: lanes.slot("there").iterations > 3)
     with lanes.tables[1].locked():
         level_s = lanes.slot("there").service_s
     assert lanes.slot("stays").iterations == 0, "it is less urgent"
@@ -279,9 +273,9 @@ def test_a_holder_passes_its_turn_on_and_is_a_newcomer_there(lanes: Lanes) -> No
 
 def test_one_that_waits_moves_without_having_had_its_turn(lanes: Lanes) -> None:
     lanes.start("holds", 0, train(each_s=3.0, quantum_s=1000.0))
-    until(lambda: lanes.tables[0].header.holder == 0)
+    wait_for(lambda: lanes.tables[0].header.holder == 0)
     lanes.start("waits", 0, train(40))
-    until(lambda: lanes.slot("waits").seat == Seat.WAITING)
+    wait_for(lambda: lanes.slot("waits").seat == Seat.WAITING)
     time.sleep(0.2)
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
@@ -298,7 +292,7 @@ def test_one_that_waits_moves_without_having_had_its_turn(lanes: Lanes) -> None:
 def test_one_that_is_away_moves_when_it_comes_back(lanes: Lanes) -> None:
     def load(turn: Turn) -> None:
         train(5)(turn)
-        until(lambda: turn._slot.goal != 0)
+        wait_for(lambda: turn._slot.goal != 0)
         time.sleep(0.1)
         assert Path(turn._table.path).name == "lane0", "nobody looked at its turn"
         turn.take()
@@ -306,7 +300,7 @@ def test_one_that_is_away_moves_when_it_comes_back(lanes: Lanes) -> None:
         turn.leave()
 
     lanes.start("loads", 0, load)
-    until(lambda: lanes.slot("loads").iterations == 5 and lanes.slot("loads").seat == Seat.AWAY)
+    wait_for(lambda: lanes.slot("loads").iterations == 5 and lanes.slot("loads").seat == Seat.AWAY)
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
         command = lanes.move("loads", 1, tasks)
@@ -320,10 +314,10 @@ def test_one_that_is_away_moves_when_it_comes_back(lanes: Lanes) -> None:
 @pytest.mark.parametrize("order", ["stop first", "move first", "arrived first"])
 def test_a_stop_wins_over_a_move(lanes: Lanes, order: str) -> None:
     lanes.start("holds", 0, train(each_s=0.5, quantum_s=1000.0))
-    until(lambda: lanes.tables[0].header.holder == 0)
+    wait_for(lambda: lanes.tables[0].header.holder == 0)
     lanes.start("stays", 1, train())
     attempt = lanes.start("ends", 0, train())
-    until(lambda: lanes.slot("ends").seat == Seat.WAITING)
+    wait_for(lambda: lanes.slot("ends").seat == Seat.WAITING)
     stop = Stop("ends", 1, False, "for this test", 10.0)
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
@@ -349,11 +343,11 @@ def test_a_stop_wins_where_it_is_seen_together_with_a_move(lanes: Lanes) -> None
 
     def load(turn: Turn) -> None:
         train(5)(turn)
-        until(lambda: turn._slot.stop == 1 and turn._slot.goal != 0)
+        wait_for(lambda: turn._slot.stop == 1 and turn._slot.goal != 0)
         train(5)(turn)
 
     attempt = lanes.start("ends", 0, load)
-    until(lambda: lanes.slot("ends").iterations == 5 and lanes.slot("ends").seat == Seat.AWAY)
+    wait_for(lambda: lanes.slot("ends").iterations == 5 and lanes.slot("ends").seat == Seat.AWAY)
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
         command = lanes.move("ends", 1, tasks)
@@ -373,7 +367,7 @@ def test_one_that_died_before_its_move_is_not_taken_to_have_moved(
 ) -> None:
     """Killed when all was copied, and the driver looks at the slots between any two that the supervisor frees."""
     attempt = lanes.start("dies", 0, train(each_s=60.0))
-    until(lambda: lanes.slot("dies").seat == Seat.HOLDING)
+    wait_for(lambda: lanes.slot("dies").seat == Seat.HOLDING)
     free = LaneTable.free
 
     def free_and_look(table: LaneTable, index: int, owner: int = 0) -> None:
@@ -399,7 +393,7 @@ def test_one_that_died_before_its_move_is_not_taken_to_have_moved(
 def test_a_turn_that_is_reserved_there_is_waited_for(lanes: Lanes) -> None:
     lanes.start("moves", 0, train())
     lanes.start("measured", 1, train())
-    until(lambda: lanes.slot("moves").iterations > 3 and lanes.slot("measured").iterations > 3)
+    wait_for(lambda: lanes.slot("moves").iterations > 3 and lanes.slot("measured").iterations > 3)
     lanes.tables[1].reserve(0)
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
@@ -418,10 +412,10 @@ def test_a_turn_that_is_reserved_there_is_waited_for(lanes: Lanes) -> None:
 
 def test_a_reservation_does_not_outlast_the_one_that_it_was_for(lanes: Lanes) -> None:
     lanes.start("moves", 0, train())
-    until(lambda: lanes.slot("moves").iterations > 3)
+    wait_for(lambda: lanes.slot("moves").iterations > 3)
     lanes.start("waits", 0, train())
     lanes.tables[0].reserve(0)
-    until(lambda: lanes.slot("waits").seat == Seat.WAITING)
+    wait_for(lambda: lanes.slot("waits").seat == Seat.WAITING)
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
         lanes.move("moves", 1, tasks)
@@ -434,7 +428,7 @@ def test_a_reservation_does_not_outlast_the_one_that_it_was_for(lanes: Lanes) ->
 def test_nobody_leaves_a_lane_that_is_pinned(lanes: Lanes) -> None:
     lanes.start("runs", 0, train())
     lanes.start("waits", 0, train(), rank=1)
-    until(lambda: lanes.slot("runs").iterations > 3 and lanes.slot("waits").seat == Seat.WAITING)
+    wait_for(lambda: lanes.slot("runs").iterations > 3 and lanes.slot("waits").seat == Seat.WAITING)
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
         lanes.moving.pin()
@@ -557,7 +551,7 @@ def cut_off(
             time.sleep(0.02)
             for _ in range(3):
                 turn.count(evaluating=False)
-            until(lambda: turn._slot.goal != 0)
+            wait_for(lambda: turn._slot.goal != 0)
         was_broken = False
         sys.settrace(at_step(number, what, do))
         try:

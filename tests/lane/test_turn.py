@@ -13,6 +13,7 @@ import pytest
 
 from ecoshare.lane.table import ANYBODY, NO_RANK, NOBODY, Ask, LaneTable, Seat
 from ecoshare.lane.turn import Turn
+from tests.warm import wait_for
 
 
 @pytest.fixture
@@ -52,13 +53,6 @@ def fork(table: LaneTable) -> Iterator[Callable[..., int]]:
 def succeed(*pids: int) -> None:
     for pid in pids:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-
-def until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
-    end_s = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end_s, "it did not come about"
-        time.sleep(0.002)
 
 
 Fork = Callable[..., int]
@@ -112,9 +106,9 @@ def hold_until_killed(turn: Turn, table: LaneTable) -> None:
 
 def test_the_turn_of_a_killed_holder_is_granted_again(table: LaneTable, fork: Fork) -> None:
     holder = fork(0, hold_until_killed)
-    until(lambda: table.header.holder == 0)
+    wait_for(lambda: table.header.holder == 0)
     waiter = fork(1, iterate(3))
-    until(lambda: table.header.waiting_rank != NO_RANK)
+    wait_for(lambda: table.header.waiting_rank != NO_RANK)
     os.kill(holder, signal.SIGKILL)
     os.waitpid(holder, 0)
     table.free(0)
@@ -125,13 +119,13 @@ def test_the_turn_of_a_killed_holder_is_granted_again(table: LaneTable, fork: Fo
 def test_a_killed_waiter_is_passed_over(table: LaneTable, fork: Fork) -> None:
     def hold_for_a_word(turn: Turn, own: LaneTable) -> None:
         turn.take()
-        until(lambda: own.slots[2].weight == 2.0)
+        wait_for(lambda: own.slots[2].weight == 2.0)
         turn.leave()
 
     holder = fork(0, hold_for_a_word)
-    until(lambda: table.header.holder == 0)
+    wait_for(lambda: table.header.holder == 0)
     victim = fork(1, iterate(3))
-    until(lambda: table.slots[1].seat == Seat.WAITING)
+    wait_for(lambda: table.slots[1].seat == Seat.WAITING)
     os.kill(victim, signal.SIGKILL)
     os.waitpid(victim, 0)
     table.free(1)
@@ -143,7 +137,7 @@ def test_a_killed_waiter_is_passed_over(table: LaneTable, fork: Fork) -> None:
 def outlived_by_a_waiter(table: LaneTable, fork: Fork, die: Callable[[Turn, LaneTable], None]) -> None:
     """The holder in slot 0 dies while slot 1 waits, who then gets the turn."""
     holder = fork(0, die)
-    until(lambda: table.header.holder == 0)
+    wait_for(lambda: table.header.holder == 0)
     waiter = fork(1, iterate(3))
     os.waitpid(holder, 0)
     table.free(0)
@@ -155,7 +149,7 @@ def test_death_between_choosing_and_granting_loses_nothing(table: LaneTable, for
 
     def die_half_way(turn: Turn, own: LaneTable) -> None:
         turn.take()
-        until(lambda: own.header.waiting_rank != NO_RANK)
+        wait_for(lambda: own.header.waiting_rank != NO_RANK)
         with own.locked():
             own.slots[1].grant += 1
             os.kill(os.getpid(), signal.SIGKILL)
@@ -166,7 +160,7 @@ def test_death_between_choosing_and_granting_loses_nothing(table: LaneTable, for
 def test_death_between_granting_and_waking_loses_nothing(table: LaneTable, fork: Fork) -> None:
     def die_before_waking(turn: Turn, own: LaneTable) -> None:
         turn.take()
-        until(lambda: own.header.waiting_rank != NO_RANK)
+        wait_for(lambda: own.header.waiting_rank != NO_RANK)
         with own.locked():
             own.grant(1)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -201,7 +195,7 @@ def test_a_wait_that_a_signal_handler_breaks_off_is_taken_up_again(table: LaneTa
         turn.leave()
 
     holder = fork(0, hold)
-    until(lambda: table.header.holder == 0)
+    wait_for(lambda: table.header.holder == 0)
     succeed(holder, fork(1, with_alarm))
     assert table.header.holder == NOBODY
 
@@ -212,11 +206,11 @@ def test_a_newcomer_does_not_catch_up_on_one_that_is_away(table: LaneTable, fork
         turn.take()
         time.sleep(0.05)
         turn.leave()
-        until(lambda: own.slots[1].handovers > 0)
+        wait_for(lambda: own.slots[1].handovers > 0)
         iterate(20, each_s=0.005)(turn, own)
 
     veteran = fork(0, old)
-    until(lambda: table.header.virtual_s > 3600.0)
+    wait_for(lambda: table.header.virtual_s > 3600.0)
     newcomer = fork(1, iterate(200, each_s=0.005))
     succeed(veteran)
     assert table.slots[1].iterations < 150, "the newcomer kept the turn to itself"
@@ -234,7 +228,7 @@ def test_a_more_urgent_job_gets_in_at_the_next_boundary(table: LaneTable, fork: 
         turn.leave()
 
     patient = fork(0, slow, rank=1)
-    until(lambda: table.slots[0].iterations > 3)
+    wait_for(lambda: table.slots[0].iterations > 3)
     urgent = fork(1, iterate(5), rank=0)
     succeed(urgent)
     assert table.slots[0].iterations < 150, "the urgent job waited for the other to end"
@@ -244,7 +238,7 @@ def test_a_more_urgent_job_gets_in_at_the_next_boundary(table: LaneTable, fork: 
 
 def test_a_less_urgent_job_waits_for_the_end(table: LaneTable, fork: Fork) -> None:
     urgent = fork(0, iterate(200, each_s=0.002), rank=0)
-    until(lambda: table.header.holder == 0)
+    wait_for(lambda: table.header.holder == 0)
     patient = fork(1, iterate(5), rank=1)
     succeed(urgent, patient)
     assert table.slots[0].handovers == 1
@@ -252,9 +246,9 @@ def test_a_less_urgent_job_waits_for_the_end(table: LaneTable, fork: Fork) -> No
 
 def test_a_stopped_job_ends_at_its_boundary(table: LaneTable, fork: Fork) -> None:
     holder = fork(0, hold_until_killed)
-    until(lambda: table.header.holder == 0)
+    wait_for(lambda: table.header.holder == 0)
     waiter = fork(1, iterate(10**9))
-    until(lambda: table.slots[1].seat == Seat.WAITING)
+    wait_for(lambda: table.slots[1].seat == Seat.WAITING)
     table.stop(1)
     assert os.waitstatus_to_exitcode(os.waitpid(waiter, 0)[1]) == -signal.SIGTERM
     table.free(1)
@@ -262,7 +256,7 @@ def test_a_stopped_job_ends_at_its_boundary(table: LaneTable, fork: Fork) -> Non
     os.waitpid(holder, 0)
     table.free(0)
     runner = fork(2, iterate(10**9))
-    until(lambda: table.slots[2].iterations > 10)
+    wait_for(lambda: table.slots[2].iterations > 10)
     table.stop(2)
     assert os.waitstatus_to_exitcode(os.waitpid(runner, 0)[1]) == -signal.SIGTERM
 
@@ -317,9 +311,9 @@ def train(turn: Turn, own: LaneTable) -> None:
 
 def test_one_that_loads_data_does_not_wait_for_whole_quanta(table: LaneTable, fork: Fork) -> None:
     fork(0, train)
-    until(lambda: table.slots[0].iterations > 3)
+    wait_for(lambda: table.slots[0].iterations > 3)
     loads = fork(1, load_data(60))
-    until(lambda: table.slots[1].iterations > 0)
+    wait_for(lambda: table.slots[1].iterations > 0)
     before = table.slots[0].iterations
     succeed(loads)
     assert table.header.quantum_s > 0.1, "no quantum would be long enough to show anything"
@@ -329,7 +323,7 @@ def test_one_that_loads_data_does_not_wait_for_whole_quanta(table: LaneTable, fo
 
 def test_one_that_was_away_for_a_moment_waits_until_the_other_has_had_as_much(table: LaneTable, fork: Fork) -> None:
     fork(0, train)
-    until(lambda: table.slots[0].iterations > 3)
+    wait_for(lambda: table.slots[0].iterations > 3)
     succeed(fork(1, load_data(60, away_s=0.0)))
     held_s = [table.slots[0].service_s, 60 * 0.005]
     assert held_s[0] > 0.7 * held_s[1], "it came back before it was its turn"
@@ -337,14 +331,14 @@ def test_one_that_was_away_for_a_moment_waits_until_the_other_has_had_as_much(ta
 
 def test_absences_of_a_less_urgent_job_do_not_interrupt_a_more_urgent_one(table: LaneTable, fork: Fork) -> None:
     urgent = fork(0, iterate(150, each_s=0.004), rank=0)
-    until(lambda: table.header.holder == 0)
+    wait_for(lambda: table.header.holder == 0)
 
     def come_back(turn: Turn, own: LaneTable) -> None:
         own.slots[1].handovers = 1
         load_data(5)(turn, own)
 
     patient = fork(1, come_back, rank=1)
-    until(lambda: table.slots[1].back == 1)
+    wait_for(lambda: table.slots[1].back == 1)
     succeed(urgent, patient)
     assert table.slots[0].handovers == 1
 
@@ -353,17 +347,17 @@ def test_deaths_of_one_that_loads_data_and_of_one_in_between_lose_nothing(table:
     def come_back(turn: Turn, own: LaneTable) -> None:
         turn.take()
         turn.leave()
-        until(lambda: own.header.holder == 0)
+        wait_for(lambda: own.header.holder == 0)
         turn.take()
         turn.leave()
 
     def let_in(turn: Turn, own: LaneTable) -> None:
-        until(lambda: own.slots[1].handovers == 1 and own.slots[1].seat == Seat.AWAY)
+        wait_for(lambda: own.slots[1].handovers == 1 and own.slots[1].seat == Seat.AWAY)
         hold_until_killed(turn, own)
 
     for dies in (1, 0):
         pids = [fork(0, let_in), fork(1, come_back)]
-        until(lambda: table.header.early_at_s < math.inf)
+        wait_for(lambda: table.header.early_at_s < math.inf)
         os.kill(pids[dies], signal.SIGKILL)
         os.waitpid(pids[dies], 0)
         table.free(dies)
@@ -386,27 +380,27 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
 
 def test_a_reserved_turn_goes_to_its_slot_alone_and_to_all_again_after(table: LaneTable, fork: Fork) -> None:
     pids = [fork(slot, iterate(100_000, each_s=0.0005)) for slot in range(3)]
-    until(lambda: all(table.slots[slot].iterations > 20 for slot in range(3)))
+    wait_for(lambda: all(table.slots[slot].iterations > 20 for slot in range(3)))
     table.reserve(1)
-    until(lambda: table.header.holder == 1)
+    wait_for(lambda: table.header.holder == 1)
     others = [table.slots[slot].iterations for slot in (0, 2)]
     own = table.slots[1].iterations
-    until(lambda: table.slots[1].iterations > own + 200)
+    wait_for(lambda: table.slots[1].iterations > own + 200)
     assert [table.slots[slot].iterations for slot in (0, 2)] == others, "another job ran in the window"
     table.reserve(ANYBODY)
-    until(lambda: all(table.slots[slot].iterations > others[0] + 50 for slot in (0, 2)))
+    wait_for(lambda: all(table.slots[slot].iterations > others[0] + 50 for slot in (0, 2)))
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
 
 
 def test_a_lane_that_is_reserved_for_nobody_stands_still_and_goes_on(table: LaneTable, fork: Fork) -> None:
     pid = fork(0, iterate(400, each_s=0.001))
-    until(lambda: table.slots[0].iterations > 10)
+    wait_for(lambda: table.slots[0].iterations > 10)
     table.reserve(NOBODY)
-    until(lambda: table.header.holder == NOBODY and table.slots[0].seat == Seat.WAITING)
+    wait_for(lambda: table.header.holder == NOBODY and table.slots[0].seat == Seat.WAITING)
     done = table.slots[0].iterations
     newcomer = fork(1, iterate(10))
-    until(lambda: table.slots[1].seat == Seat.WAITING)
+    wait_for(lambda: table.slots[1].seat == Seat.WAITING)
     time.sleep(0.05)
     assert (table.slots[0].iterations, table.slots[1].iterations) == (done, 0)
     table.reserve(ANYBODY)
@@ -416,10 +410,10 @@ def test_a_lane_that_is_reserved_for_nobody_stands_still_and_goes_on(table: Lane
 
 def test_a_reservation_ends_with_the_job_that_it_was_for(table: LaneTable, fork: Fork) -> None:
     holder = fork(0, hold_until_killed)
-    until(lambda: table.header.holder == 0)
+    wait_for(lambda: table.header.holder == 0)
     table.reserve(0)
     waiting = fork(1, iterate(10))
-    until(lambda: table.slots[1].seat == Seat.WAITING)
+    wait_for(lambda: table.slots[1].seat == Seat.WAITING)
     os.kill(holder, signal.SIGKILL)
     os.waitpid(holder, 0)
     table.free(0)

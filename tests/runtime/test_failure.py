@@ -33,7 +33,7 @@ def neighbour_alone() -> bytes:
         ({"script": "segfault.py"}, "failed", "killed by SIGSEGV"),
         ({"script": "killed_self.py"}, "failed", "killed by SIGKILL (not sent by ecoshare"),
         ({"script": "exit_three.py"}, "failed", "exit code 3"),
-        ({"script": "hangs.py", "timeout": "2 s"}, "failed", "inside an iteration (timeout)"),
+        ({"script": "hangs.py", "timeout": "1 s"}, "failed", "inside an iteration (timeout)"),
         ({"script": "never_steps.py", "startup_timeout": "1 ms"}, "failed", "(startup_timeout)"),
         pytest.param({"script": "eats_memory.py"}, "failed", "more than its cap of", marks=pytest.mark.slow),
         ({"script": "validation.py", "python": "/bin/false"}, "failed", "exit code 1"),

@@ -16,6 +16,7 @@ from ecoshare.core.events import JobExited, Outcome
 from ecoshare.lane.table import LaneTable
 from ecoshare.runtime import log
 from tests.runtime.running import SCRIPTS, alone, job_file, resume, run, start
+from tests.warm import wait_for
 
 TRIAL = str(SCRIPTS / "trial.py")
 PRINTED = "val_loss={:f}"
@@ -73,19 +74,20 @@ def test_kill_minus_nine_of_a_shared_process_repeats_only_those_in_it(tmp_path: 
     path = job_file(tmp_path, job)
     process = start(path)
     latest = tmp_path / "runs" / "latest"
-    until_s = time.monotonic() + 60
-    pid = 0
-    while not pid:
-        assert time.monotonic() < until_s and process.poll() is None
-        time.sleep(0.02)
+    pids: set[int] = set()
+
+    def both_train_in_one_process() -> bool:
         try:
             table = LaneTable(Path(json.loads((latest / "environment.json").read_text())["shared"]) / "lane0")
         except (OSError, ValueError, KeyError):
-            continue
+            return False
         both = [slot.pid for slot in table.slots if slot.fused and slot.iterations > 20]
-        pid = both[0] if len(both) == 2 and both[0] == both[1] else 0
         table.close()
-    os.kill(pid, signal.SIGKILL)
+        pids.update(both)
+        return len(both) == 2 and len(set(both)) == 1
+
+    wait_for(both_train_in_one_process)
+    os.kill(pids.pop(), signal.SIGKILL)
     stdout, stderr = process.communicate()
     summary = json.loads(stdout)
     attempts = {each["name"]: each["attempts"] for each in summary["jobs"]}
@@ -105,10 +107,7 @@ def test_a_killed_run_of_shared_processes_goes_on(tmp_path: Path) -> None:
     path = job_file(tmp_path, job)
     process = start(path)
     latest = tmp_path / "runs" / "latest"
-    until_s = time.monotonic() + 60
-    while len(list(latest.glob("jobs/*/exit-1.json"))) < 5:
-        assert time.monotonic() < until_s and process.poll() is None, process.communicate()
-        time.sleep(0.01)
+    wait_for(lambda: len(list(latest.glob("jobs/*/exit-1.json"))) >= 5)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     time.sleep(1.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ecoshare.lane.hooks import _is_there
 from tests.runtime.running import alone, run
+from tests.warm import wait_for
 
 LOADS = """
 import sys, time
@@ -67,6 +69,7 @@ while not Path(sys.argv[2]).exists():
 
 
 @pytest.mark.slow
+@pytest.mark.serial
 def test_one_whose_workers_load_data_is_not_starved_by_one_without(tmp_path: Path) -> None:
     """Handed a whole quantum at each fetch, the other did 20 iterations for each of the loader's."""
     steps, done = 120, str(tmp_path / "done")
@@ -108,10 +111,7 @@ def test_whether_a_batch_is_there_is_seen_without_fetching_it(pin: bool) -> None
     batches = iter(DataLoader(Waits(), num_workers=1, pin_memory=pin))
     assert not _is_there(batches)
     for _ in range(2):
-        end_s = time.monotonic() + 20.0
-        while not _is_there(batches):
-            assert time.monotonic() < end_s, "no batch is ever seen"
-            time.sleep(0.01)
+        wait_for(partial(_is_there, batches))
         began_s = time.monotonic()
         next(batches)
         assert time.monotonic() - began_s < 0.25, "it was not there"

@@ -162,10 +162,10 @@ def check_alike(moved: Moved, name: str, script: Path, args: tuple[str, ...], it
 def test_jobs_that_move_do_what_they_do_alone(run: Callable[..., Moved]) -> None:
     loader = {"name": "loads", "script": str(SCRIPTS / "workers.py")}
     core = Moves()
-    moved = run(core, *(slow_steps(f"j{number}", 150, 4) for number in range(2)), loader)
+    moved = run(core, *(slow_steps(f"j{number}", 90, 4) for number in range(2)), loader)
     for number in range(2):
         assert core.arrived[f"j{number}"] >= 5, "it hardly moved"
-        check_alike(moved, f"j{number}", SCRIPTS / "slow_steps.py", ("--steps", "150", "--ms", "4"), 150)
+        check_alike(moved, f"j{number}", SCRIPTS / "slow_steps.py", ("--steps", "90", "--ms", "4"), 90)
     check_alike(moved, "loads", SCRIPTS / "workers.py", (), 16)
     ends = {event.job: event.usage for event in moved.entries if isinstance(event, JobExited)}
     for (name, _), seen in core.seen.items():
@@ -194,15 +194,15 @@ def test_jobs_killed_on_their_way_leave_the_others_going(run: Callable[..., Move
         if process is None or dice.random() < 0.8 or killed["dies"] >= 6:
             return
         lane, slot = process.places[0]
-        if 0 < driver.tables[lane].slots[slot].iterations < 250:  # later it might have ended before it is killed
+        if 0 < driver.tables[lane].slots[slot].iterations < 150:  # later it might have ended before it is killed
             os.kill(driver.tables[lane].slots[slot].pid, signal.SIGKILL)
             killed["dies"] += 1
 
     core = Moves(kill)
-    moved = run(core, slow_steps("dies", 300, 4, retries=20), *(slow_steps(f"j{n}", 250, 4) for n in range(2)))
+    moved = run(core, slow_steps("dies", 180, 4, retries=20), *(slow_steps(f"j{n}", 150, 4) for n in range(2)))
     assert killed["dies"] >= 2 and moved.job("dies")["attempts"] == killed["dies"] + 1
     assert {moved.job(name)["state"] for name in ("dies", "j0", "j1")} == {"completed"}
-    assert [moved.job(f"j{n}")["iterations"] for n in range(2)] == [250, 250]
+    assert [moved.job(f"j{n}")["iterations"] for n in range(2)] == [150, 150]
     assert moved.slots == [0, 0]
 
 

@@ -17,7 +17,7 @@ import pytest
 from ecoshare.core.events import JobExited, Outcome
 from ecoshare.runtime import log
 from tests.runtime.running import SCRIPTS, Finished, alone, job_file, resume, run, start, words
-from tests.warm import ecoshare
+from tests.warm import ecoshare, wait_for
 
 TRIAL = str(SCRIPTS / "trial.py")
 PRINTED = "val_loss={:f}"
@@ -165,10 +165,7 @@ def test_a_sweep_that_is_killed_repeats_no_finished_trial(tmp_path: Path) -> Non
     path = job_file(tmp_path, job)
     process = start(path)
     latest = tmp_path / "runs" / "latest"
-    until_s = time.monotonic() + 60
-    while len(list(latest.glob("jobs/*/exit-1.json"))) < 8:
-        assert time.monotonic() < until_s and process.poll() is None
-        time.sleep(0.01)
+    wait_for(lambda: len(list(latest.glob("jobs/*/exit-1.json"))) >= 8)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     time.sleep(1.5)
@@ -217,10 +214,7 @@ def test_the_table_and_the_plan_show_the_sweep(tmp_path: Path) -> None:
 def test_what_ends_a_run_leaves_its_trials_for_later(tmp_path: Path) -> None:
     job = sweep(args=("--epochs", "400", "--ms", "5"), grid={"lr": [0.1, 0.2]}, metric=PRINTED)
     process = start(job_file(tmp_path, job))
-    until_s = time.monotonic() + 60
-    while not list((tmp_path / "runs").glob("latest/jobs/*/stdout.log")):
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
+    wait_for(lambda: list((tmp_path / "runs").glob("latest/jobs/*/stdout.log")))
     time.sleep(1.0)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

@@ -37,6 +37,7 @@ _TRIES = 3
 
 
 @pytest.mark.slow
+@pytest.mark.serial
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("policy", ["pack", "fair", "srtf"])
 def test_a_simulated_run_takes_as_long_as_the_real_one(tmp_path: Path, policy: str) -> None:
