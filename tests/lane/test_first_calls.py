@@ -9,6 +9,8 @@ import sys
 LOOKS = """
 import json, os
 import torch
+
+import pytest
 from ecoshare.lane import first_calls
 
 before, threads = torch.get_rng_state(), len(os.listdir("/proc/self/task"))
