@@ -6,11 +6,11 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 LOOKS = """
 import json, os
 import torch
-
-import pytest
 from ecoshare.lane import first_calls
 
 before, threads = torch.get_rng_state(), len(os.listdir("/proc/self/task"))
