@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ def pytest_collection_finish() -> None:
     """Torch and its like leave a million objects: a test that collects garbage need not look at them each time."""
     gc.collect()
     gc.freeze()
+    if "torch" in sys.modules:  # two workers' threads would spin for each other's processors
+        sys.modules["torch"].set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)

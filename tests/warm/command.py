@@ -244,7 +244,8 @@ def _zygote(kind: str) -> str:
         return str(shared)
     folder = Path(os.environ.get(_SHARED) or tempfile.mkdtemp(prefix="ecoshare-tests-"))
     end, theirs = os.pipe()
-    environment = dict(_as_it_began())
+    # Threads that wait must not burn the processors that others compute on: read when torch is loaded, and by no job.
+    environment = {"GOMP_SPINCOUNT": SPIN_COUNT, **_as_it_began()}
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / kind))
         listener.listen(64)
@@ -253,7 +254,6 @@ def _zygote(kind: str) -> str:
             line = boot.command("", "")
             line[2] = line[2].partition("from importlib import import_module")[0] + _BY_PATH
             line[4:] = [str(ROOT / "tests/warm/zygote.py"), kind, str(listener.fileno())]
-            environment.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
         elif kind == "script":
             program = "import sys; from importlib.util import module_from_spec, spec_from_file_location" + _BY_PATH
             line = [sys.executable, "-c", program, "", str(ROOT / "tests/warm/zygote.py"), kind, str(listener.fileno())]
