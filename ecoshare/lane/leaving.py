@@ -63,8 +63,9 @@ def keep_operators() -> None:
     """
     import torch.library
 
-    ends = weakref.finalize._registry  # type: ignore[attr-defined]
-    for finaliser in [each for each, end in ends.items() if end.func is torch.library._del_library]:
+    ends = getattr(weakref.finalize, "_registry", {})  # neither name is promised: without them all is as it was
+    taken_out = getattr(torch.library, "_del_library", None)
+    for finaliser in [each for each, end in ends.items() if taken_out is not None and end.func is taken_out]:
         finaliser.atexit = False
 
 
