@@ -63,10 +63,11 @@ def keep_operators() -> None:
     """
     import torch.library
 
-    ends = getattr(weakref.finalize, "_registry", {})  # neither name is promised: without them all is as it was
-    taken_out = getattr(torch.library, "_del_library", None)
-    for finaliser in [each for each, end in ends.items() if taken_out is not None and end.func is taken_out]:
-        finaliser.atexit = False
+    # Neither name is promised: without them all is as it was.
+    take_out = getattr(torch.library, "_del_library", None)
+    for finaliser, end in list(getattr(weakref.finalize, "_registry", {}).items()):
+        if end.func is take_out:
+            finaliser.atexit = False
 
 
 def wind_up() -> None:

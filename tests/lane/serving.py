@@ -49,10 +49,12 @@ class ServedLane:
         """Jobs that are started in here get no turn until all of them wait for it."""
         before = self._seated()
         self.table.reserve(NOBODY)
-        yield
-        mine = self._seated() - before
-        warm.wait_for(lambda: all(self.table.slots[slot].seat == Seat.WAITING for slot in mine), _LONGEST_S)
-        self.table.reserve(ANYBODY)
+        try:
+            yield
+            mine = self._seated() - before
+            warm.wait_for(lambda: all(self.table.slots[slot].seat == Seat.WAITING for slot in mine), _LONGEST_S)
+        finally:  # the lane is that of other tests, too
+            self.table.reserve(ANYBODY)
 
     def _seated(self) -> set[int]:
         return {index for index in range(SLOTS) if self.table.slots[index].seat != Seat.EMPTY}
