@@ -43,7 +43,3 @@ def report(**values: float) -> None:
     numbers = {name: float(value) for name, value in values.items()}
     if _report is not None:
         _report(numbers)
-
-
-_report_function = report
-"""The same: the package of that name hides it where it is loaded."""

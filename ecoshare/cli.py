@@ -222,8 +222,8 @@ def run(
             return
         result = session.start(plan, loaded.text, runs, _progress(errors))
 
-    from ecoshare.report import ending  # only now: the run need not wait for it
-    from ecoshare.report.table import print_summary
+    from ecoshare.reporting import ending  # only now: the run need not wait for it
+    from ecoshare.reporting.table import print_summary
     from ecoshare.runtime.settings import not_restored
 
     for note in result.notes:
@@ -258,9 +258,9 @@ def profile(
     """Measure what a script needs: memory phases, time and joules an iteration."""
     from ecoshare.hardware import devices
     from ecoshare.measure.profiles import ProfileStore, default_folder
-    from ecoshare.report.memory_timeline import svg
-    from ecoshare.report.profile import print_comparison, print_profile
-    from ecoshare.report.progress import Expendable, MeasuringProgress
+    from ecoshare.reporting.memory_timeline import svg
+    from ecoshare.reporting.profile import print_comparison, print_profile
+    from ecoshare.reporting.progress import Expendable, MeasuringProgress
     from ecoshare.runtime.folder import write_text
     from ecoshare.runtime.single import profile_script, saved_profile
 
@@ -421,7 +421,7 @@ def tune(
         raise UsageError("--device, --lanes, --knobs and --assume-unlocked are for jobs on a device, not for --replay")
     from ecoshare.advise.columns import EXAMPLE
     from ecoshare.advise.table_file import read
-    from ecoshare.report.tuning_picture import check_picture
+    from ecoshare.reporting.tuning_picture import check_picture
 
     if not columns:
         raise UsageError(f"what are the columns of {replay}?", f"such as --columns {EXAMPLE}; `ecoshare tune --help`")
@@ -432,8 +432,8 @@ def tune(
 
     from ecoshare.advise.replay import Replay  # torch takes seconds, and most mistakes are found before
     from ecoshare.measure.tuned import TrialRecord
-    from ecoshare.report.tuning import TrialLines, knobs_of, print_result, replayed
-    from ecoshare.report.tuning_picture import draw, ground_of
+    from ecoshare.reporting.tuning import TrialLines, knobs_of, print_result, replayed
+    from ecoshare.reporting.tuning_picture import draw, ground_of
 
     try:
         searching = Replay(table, at, objective, tuning_limit, budget, seed, noise)
@@ -475,7 +475,7 @@ def schema() -> None:
 @app.command()
 def doctor(as_json: JsonOption = False) -> None:
     """Check what this machine offers: device, torch, MPS, energy meters, permissions."""
-    from ecoshare.report.doctor import examine, print_findings
+    from ecoshare.reporting.doctor import examine, print_findings
 
     findings = examine()
     if as_json:
@@ -493,7 +493,7 @@ def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")] = None,
 ) -> None:
     """Print the result of a run, also of one that was cut off or still goes on."""
-    from ecoshare.report import export as exporting
+    from ecoshare.reporting import export as exporting
     from ecoshare.runtime.folder import RunFolder
 
     exporting.check(form)
@@ -516,7 +516,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Tell why each job of a run waited, shared the device or ran alone, and what came of it."""
-    from ecoshare.report.explaining_text import show
+    from ecoshare.reporting.explaining_text import show
 
     show(run, job, as_json)
 
@@ -528,7 +528,7 @@ def _note(words: str) -> None:
 
 
 def _progress(console: Console) -> Any:
-    from ecoshare.report.progress import Expendable, LiveProgress, PlainProgress
+    from ecoshare.reporting.progress import Expendable, LiveProgress, PlainProgress
 
     return Expendable(LiveProgress(console) if console.is_terminal else PlainProgress(console))
 
@@ -537,14 +537,14 @@ def _print_plan(plan: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(plan, indent=2))
         return
-    from ecoshare.report.plan import print_plan
+    from ecoshare.reporting.plan import print_plan
 
     print_plan(plan, Console(highlight=False))
 
 
 def _judge(summary: dict[str, Any]) -> None:
     """Turn a result into an exit code."""
-    from ecoshare.report.summary import outcomes
+    from ecoshare.reporting.summary import outcomes
 
     if summary["state"] == "interrupted":
         raise Interrupted("the run was stopped", f"`ecoshare run --resume {summary['run']}` goes on with it")

@@ -171,13 +171,13 @@ def simulate(
             )
         )
     else:
-        from ecoshare.report.simulation import print_simulations
+        from ecoshare.reporting.simulation import print_simulations
 
         if found.note:
             _say(found.note)
         print_simulations(results, walls_s, Console(highlight=False))
     if report is not None:
-        from ecoshare.report.simulation_html import write_simulation_report
+        from ecoshare.reporting.simulation_html import write_simulation_report
 
         write_simulation_report(report, results, found, cluster, costs, walls_s)
         if not as_json:

@@ -22,7 +22,7 @@ def show_devices(as_json: bool) -> None:
     """Print each device's knobs."""
     from ecoshare.hardware.state import StateFolder
     from ecoshare.hardware.survey import survey
-    from ecoshare.report.devices import print_devices
+    from ecoshare.reporting.devices import print_devices
 
     found = survey(StateFolder.of_this_user())
     if as_json:
@@ -40,7 +40,7 @@ def restore_all(force: bool, as_json: bool) -> None:
     from ecoshare.hardware.journal import UntrustedJournal
     from ecoshare.hardware.restore import Busy, Foreign, Outcome, mend
     from ecoshare.hardware.state import StateFolder
-    from ecoshare.report.devices import print_restored
+    from ecoshare.reporting.devices import print_restored
 
     state = StateFolder.of_this_user()
     done, troubles = [], []
@@ -80,9 +80,9 @@ def tune_live(
 ) -> None:
     """Tune a packing while it runs, and show it."""
     from ecoshare.measure.profiles import ProfileStore, default_folder
-    from ecoshare.report.progress import Expendable, StagesProgress
-    from ecoshare.report.tuning import TrialLines, print_result
-    from ecoshare.report.tuning_picture import check_picture, draw
+    from ecoshare.reporting.progress import Expendable, StagesProgress
+    from ecoshare.reporting.tuning import TrialLines, print_result
+    from ecoshare.reporting.tuning_picture import check_picture, draw
     from ecoshare.runtime import tune as tuning
     from ecoshare.runtime.searching import Show
 

@@ -18,9 +18,9 @@ from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.tuned import TunedStore
 from ecoshare.memory_folder import memory_folder
-from ecoshare.report.progress import Progress
-from ecoshare.report.reading import read
-from ecoshare.report.rundata import RunData
+from ecoshare.reporting.progress import Progress
+from ecoshare.reporting.reading import read
+from ecoshare.reporting.rundata import RunData
 from ecoshare.runtime.contexts import context_sharing
 from ecoshare.runtime.driver import Driver
 from ecoshare.runtime.folder import RunFolder, write_json

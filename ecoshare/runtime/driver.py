@@ -64,8 +64,8 @@ from ecoshare.lane.messages import GRACE_S, Ended, Launched, Message, NotLaunche
 from ecoshare.lane.table import LaneTable, Seat, Slot, lane_path
 from ecoshare.measure import samples
 from ecoshare.measure.model import PowerModel
-from ecoshare.report.progress import Progress
-from ecoshare.report.views import RunView
+from ecoshare.reporting.progress import Progress
+from ecoshare.reporting.views import RunView
 from ecoshare.runtime import reaping
 from ecoshare.runtime.folder import RunFolder, unwritable
 from ecoshare.runtime.footprint import Footprints

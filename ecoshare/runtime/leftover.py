@@ -11,7 +11,7 @@ from ecoshare.core.states import JobState
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane import records
 from ecoshare.policy_names import packs
-from ecoshare.report.sweeps import reported
+from ecoshare.reporting.sweeps import reported
 from ecoshare.runtime import log
 from ecoshare.runtime.folder import RunFolder
 from ecoshare.runtime.metrics import values_of

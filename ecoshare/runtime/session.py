@@ -32,7 +32,7 @@ from ecoshare.runtime.host import CommandLine, Host
 from ecoshare.runtime.plan import Plan
 
 if TYPE_CHECKING:
-    from ecoshare.report.progress import Progress
+    from ecoshare.reporting.progress import Progress
     from ecoshare.runtime.conducting import Result
     from ecoshare.runtime.searching import Searching
     from ecoshare.runtime.window import Limits

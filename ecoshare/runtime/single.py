@@ -18,7 +18,7 @@ from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.schema import Job
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
-from ecoshare.report.progress import Progress
+from ecoshare.reporting.progress import Progress
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import session
 from ecoshare.runtime.settings import leftovers

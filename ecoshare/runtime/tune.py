@@ -14,7 +14,7 @@ from ecoshare.jobs.load import LoadedJobs, load
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.tuned import Tuned, TunedStore
 from ecoshare.policy_names import LANES_TO_PACK
-from ecoshare.report.progress import Progress
+from ecoshare.reporting.progress import Progress
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import session
 from ecoshare.runtime.searching import Searching, Show, check_meter

@@ -9,8 +9,8 @@ from ecoshare.core.events import Usage
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.lane.table import LaneTable
-from ecoshare.report.summary import slowdown
-from ecoshare.report.views import JobView, RunView, SweepView
+from ecoshare.reporting.summary import slowdown
+from ecoshare.reporting.views import JobView, RunView, SweepView
 from ecoshare.runtime.moving import Movable
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned import PlannedJob

@@ -14,7 +14,7 @@ from ecoshare.hardware import nvml
 from ecoshare.measure.energy import Interval
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.samples import Line, Sample, read
-from ecoshare.report import reading
+from ecoshare.reporting import reading
 from ecoshare.runtime.folder import RunFolder
 from tests.driver import FakeDriver, presets
 from tests.driver.training import SCRIPT, Training

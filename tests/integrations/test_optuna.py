@@ -25,7 +25,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
 from ecoshare.integrations.optuna import ERROR, JOB, optimize
-from ecoshare.report.export import export
+from ecoshare.reporting.export import export
 from ecoshare.runtime.folder import RunFolder
 from tests.runtime.running import check
 from tests.warm import ROOT, Started, ecoshare, wait_for

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 from ecoshare.measure.profile import Memory, Origin, Profile, Times
-from tests.report.profiles import PROFILE
+from tests.reporting.profiles import PROFILE
 
 NAME = "train-0123456789ab"
 

@@ -22,7 +22,7 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware import devices
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.schema import Job
-from ecoshare.report.progress import Silent
+from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping, session
 from ecoshare.runtime.conducting import Result

@@ -23,7 +23,7 @@ from ecoshare.hardware import devices
 from ecoshare.jobs.load import load
 from ecoshare.lane.table import Seat
 from ecoshare.measure.profiles import ProfileStore
-from ecoshare.report.progress import Silent
+from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import conducting, host, log, reaping, session
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime.conducting import Result

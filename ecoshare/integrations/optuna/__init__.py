@@ -44,8 +44,8 @@ from ecoshare.jobs.sweep import LONGEST_NUMBER, MAX_TRIALS, Sweep, trial_name
 from ecoshare.jobs.sweep import Optuna as OptunaOptions
 from ecoshare.measure.profiles import ProfileStore, default_folder
 from ecoshare.memory_folder import memory_folder
-from ecoshare.report.progress import Expendable, PlainProgress
-from ecoshare.report.reading import is_live
+from ecoshare.reporting.progress import Expendable, PlainProgress
+from ecoshare.reporting.reading import is_live
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime.folder import RunFolder, write_json
 from ecoshare.runtime.forked import ForkedServer

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, JobExited
 from ecoshare.jobs.sweep import MAX_TRIALS, trial_name
-from ecoshare.report.progress import Progress
-from ecoshare.report.views import RunView
+from ecoshare.reporting.progress import Progress
+from ecoshare.reporting.views import RunView
 from ecoshare.runtime import session
 from ecoshare.runtime.forked import ForkedServer
 from ecoshare.runtime.plan import Plan

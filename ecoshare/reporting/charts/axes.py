@@ -1,0 +1,89 @@
+"""What charts have in common: axes with a row a job, axes of time, legends, areas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MultipleLocator
+
+from ecoshare.reporting.charts.columns import Array, steps
+from ecoshare.reporting.charts.look import Look
+
+WIDTH_IN = 9.0
+ROW_IN = 0.24
+_TICKS_S = (0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+
+
+def figure_of(height_in: float) -> tuple[Figure, Axes]:
+    """A figure as wide as the page, with one pair of axes."""
+    figure = Figure((WIDTH_IN, height_in), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def bars_of(looks: Sequence[Look]) -> tuple[Figure, Axes]:
+    """A row for each look, the first on top."""
+    figure, axes = figure_of(len(looks) * ROW_IN + 0.6)
+    name_rows(axes, [look.label for look in looks])
+    axes.grid(axis="x")
+    return figure, axes
+
+
+def name_rows(axes: Axes, labels: list[str]) -> None:
+    """Rows from the top, with their names."""
+    axes.set_yticks(range(len(labels)), [label if len(label) <= 34 else label[:33] + "…" for label in labels])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(labels) - 0.45, -0.55)
+
+
+def add_legend(figure: Figure, handles: Sequence[Any]) -> None:
+    """A legend below the axes that takes room of its own."""
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    columns = max(1, min(len(handles), int(140 / (longest + 7))))
+    rows = -(-len(handles) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.17 * rows + 0.1)
+    figure.legend(handles=list(handles), loc="outside lower left", ncols=columns, handlelength=1.6, columnspacing=1.4)
+
+
+def add_tip(artist: Any, key: str, words: str, tips: dict[str, str]) -> None:
+    """Words that a browser shows over a bar."""
+    artist.set_gid(key)
+    tips[key] = words
+
+
+def time_axis(axes: Axes, label: str) -> None:
+    """Ticks at round times: seconds, m:ss or h:mm, as the length of the axis asks for."""
+    length_s = axes.get_xlim()[1] - axes.get_xlim()[0]
+    step_s = next((step for step in _TICKS_S if length_s / step <= 10), 86400 * math.ceil(length_s / 864000))
+    axes.xaxis.set_major_locator(MultipleLocator(step_s))
+    if length_s < 120:
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda at_s, _: f"{at_s:.10g}"))
+        unit = "s"
+    elif length_s < 7200:
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda at_s, _: f"{at_s // 60:.0f}:{at_s % 60:02.0f}"))
+        unit = "min:s"
+    else:
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda at_s, _: f"{at_s // 3600:.0f}:{at_s % 3600 / 60:02.0f}"))
+        unit = "h:min"
+    axes.set_xlabel(f"{label}, {unit}")
+
+
+def fill_area(axes: Axes, edges: Array, low: Array, high: Array, **style: Any) -> None:
+    """Fill between two staircases."""
+    x, below, above = steps(edges, low, high)
+    axes.fill_between(x, below, above, **style)
+
+
+def energy_unit(value_j: float) -> tuple[float, str]:
+    """Joules in the unit that suits the value, and its name."""
+    return next(
+        pair for pair in ((3.6e6, "kWh"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (0.0, "J")) if value_j >= pair[0]
+    )
+
+
+def byte_unit(value: float) -> tuple[float, str]:
+    """Bytes in the unit that suits the value, and its name."""
+    return next(pair for pair in ((2.0**30, "GiB"), (2.0**20, "MiB"), (1.0, "B"), (0.0, "B")) if value >= pair[0])

@@ -1,0 +1,97 @@
+"""Power and clocks over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from matplotlib.patches import Patch
+
+from ecoshare.measure.meter import ATTRIBUTED, MODELLED
+from ecoshare.measure.samples import Sample
+from ecoshare.reporting.charts.axes import add_legend, figure_of, fill_area, time_axis
+from ecoshare.reporting.charts.columns import Array, edges_of, means, spread, steps, stretches
+from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart, Look
+from ecoshare.reporting.rundata import RunData
+
+
+def power(data: RunData, looks: list[Look]) -> Chart:
+    """Watts of the device, of its idle part and of each job, between each two readings."""
+    title, session, intervals = "Power over time", data.account.session, data.account.intervals
+    if session is None or not any(each.energy_j is not None for each in intervals):
+        return Chart("power", title, "Not known: there are no joules to derive it from.")
+    edges = edges_of(sorted({at_s for each in intervals for at_s in (each.from_s, each.to_s)}))
+    known = [each for each in intervals if each.energy_j is not None]
+    spans = [(each.from_s, each.to_s) for each in known]
+    known_s = spread(spans, [each.to_s - each.from_s for each in known], edges)
+    seen = known_s > 0.5 * np.diff(edges)
+
+    def watts(joules: list[float]) -> Array:
+        spent = spread(spans, joules, edges)
+        return np.where(seen, spent / np.where(seen, known_s, 1.0), np.nan)
+
+    figure, axes = figure_of(2.9)
+    base = watts([each.idle_j for each in known])
+    fill_area(axes, edges, 0.0 * base, base, facecolor=GRID, alpha=0.55, linewidth=0.0)
+    handles = [Patch(facecolor=GRID, alpha=0.55, label="idle part")]
+    part = MODELLED if session.source == MODELLED else ATTRIBUTED
+    for look in looks:
+        own = [math.fsum(each.jobs_j.get(job, 0.0) for job in look.jobs) for each in known]
+        if any(own):
+            top = base + watts(own)
+            fill_area(axes, edges, base, top, **look.fill)
+            handles.append(Patch(**look.fill, label=look.label))
+            base = top
+    whole = watts([each.energy_j or 0.0 for each in known])
+    line = axes.plot(*steps(edges, whole), color=INK, linewidth=0.8, label=f"device, {session.source}")
+    extra: list[Any] = list(line)
+    if session.idle_w is not None:
+        extra.append(axes.axhline(session.idle_w, color=INK, linewidth=0.8, linestyle=(0, (4, 3)), label="at rest"))
+    for begin, end in stretches(~seen):
+        axes.axvspan(edges[begin], edges[end], facecolor="none", edgecolor=GRID, hatch="////", linewidth=0.0)
+    if not seen.all():
+        extra.append(Patch(facecolor="none", edgecolor=GRID, hatch="////", linewidth=0.0, label="not known"))
+    axes.set_xlim(0.0, data.end_s())
+    axes.set_ylim(0.0, 1.08 * float(np.nanmax(whole)) or 1.0)
+    axes.set_ylabel("W")
+    axes.grid(axis="y")
+    time_axis(axes, "time since the run was opened")
+    add_legend(figure, [*extra, *handles])
+    caption = (
+        f"Mean watts between two readings: of the device {session.source}, of each job {part}, on top of the idle part."
+    )
+    mean_w = math.fsum(each.energy_j or 0.0 for each in known) / math.fsum(to_s - from_s for from_s, to_s in spans)
+    peak_w = float(np.nanmax(whole))
+    alt = f"Stacked areas of power over time; the device, {session.source}: mean {mean_w:.3g} W, peak {peak_w:.3g} W."
+    return Chart("power", title, caption, alt, figure)
+
+
+def clocks(data: RunData, looks: list[Look]) -> Chart:
+    """Clocks of the device and its memory."""
+    title = "Clocks over time"
+    samples = [line for line in data.samples if isinstance(line, Sample)]
+    curves: list[tuple[str, str, str, Callable[[Sample], float | None]]] = [
+        ("GPU", HUES[0], "-", lambda each: each.gpu_clock_mhz),
+        ("memory", HUES[3], "--", lambda each: each.memory_clock_mhz),
+    ]
+    shown = [curve for curve in curves if any(curve[3](each) is not None for each in samples)]
+    if not shown:
+        return Chart("clocks", title, "Not known: the device does not tell its clocks.")
+    figure, axes = figure_of(1.9)
+    edges = edges_of([each.at_s for each in samples])
+    words, highest = [], 0.0
+    for name, colour, style, value in shown:
+        at_s, mhz = means([(each.at_s, value(each)) for each in samples], edges)
+        axes.plot(at_s, mhz, color=colour, linestyle=style, linewidth=1.4, label=name)
+        low, high = float(np.nanmin(mhz)), float(np.nanmax(mhz))
+        highest = max(highest, high)
+        words.append(f"{name} {low:.0f} to {high:.0f} MHz")
+    axes.set_xlim(0.0, data.end_s() or 1.0)
+    axes.set_ylim(0.0, 1.1 * highest or 1.0)
+    axes.set_ylabel("MHz")
+    axes.grid(axis="y")
+    time_axis(axes, "time since the run was opened")
+    add_legend(figure, axes.get_lines())
+    return Chart("clocks", title, "As the device told them.", f"Lines of clocks: {', '.join(words)}.", figure)

@@ -1,0 +1,260 @@
+"""A run as a Perfetto trace, for ui.perfetto.dev.
+
+::
+
+    cuda:0                         a process a device
+      lane 0                       ▐ job-a            ▌▐ job-b           ▌   turns, and in them
+                                   ▐train▌▐train▌▐eval▌▐train▌▐train     ▌   iterations
+      jobs
+        job-a                      ▐queued▌▐attempt 1                    ▌   lifetimes, and in them
+                                           ▐starts▌▐has the turn▌▐waits  ▌
+      power, measured (W)          ▁▂▇▇▆▇▇▅▁                                 counters
+
+Times are nanoseconds since the run was opened. A counter cannot say that it does not know; where joules are not known,
+a slice on the track "energy meter" says so and why.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    CounterDescriptor,
+    DebugAnnotation,
+    TracePacket,
+    TrackDescriptor,
+    TrackEvent,
+)
+from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
+
+from ecoshare.lane.trace import Kind
+from ecoshare.measure.meter import ATTRIBUTED, MEASURED, MODELLED
+from ecoshare.measure.samples import Sample, job_of
+from ecoshare.reporting.rundata import Attempt, RunData, Turn
+
+_SEQUENCE = 1
+_WORDS = {Kind.TRAIN: "train", Kind.EVAL: "eval"}
+
+
+def perfetto(data: RunData) -> bytes:
+    """The trace, as the content of a `.pftrace` file."""
+    trace = _Trace()
+    lanes, attempts = data.lanes(), data.attempts()
+    turns = {(attempt.job, attempt.number): data.turns(attempt) for attempt in attempts}
+    models = {device["name"]: device.get("model", "") for device in data.summary["devices"]}
+    names = dict.fromkeys([*models, *(lane.device for lane in lanes.values())])
+    devices = {name: trace.device(f"{name} {models.get(name, '')}".strip()) for name in names}
+    for number, lane in sorted(lanes.items()):
+        track = trace.track(f"lane {number}", devices[lane.device])
+        _lane(trace, track, [attempt for attempt in attempts if number in attempt.lanes], turns)
+    home = next(iter(devices.values()), None)
+    if home is not None:
+        group = trace.track("jobs", home)
+        for job in data.summary["jobs"]:
+            own = [attempt for attempt in attempts if attempt.job == job["name"]]
+            _life(trace, trace.track(job["name"], group), job, own, turns, data.end_s())
+        session = data.account.session
+        _counters(trace, data, home if session is None else devices.get(session.device, home))
+    return trace.content()
+
+
+class _Trace:
+    """Writes packets; every track's events must come in order of time, tracks among each other need not."""
+
+    def __init__(self) -> None:
+        self._file = io.BytesIO()
+        self._builder = StreamingTraceProtoBuilder(self._file)
+        self._ids = itertools.count(1)
+        first = self._packet()
+        first.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+        self._write(first)
+
+    def device(self, name: str) -> int:
+        """A process track for a device."""
+        uuid = next(self._ids)
+        packet = self._packet()
+        packet.track_descriptor.uuid = uuid
+        packet.track_descriptor.process.pid = uuid
+        packet.track_descriptor.process.process_name = name
+        packet.track_descriptor.child_ordering = TrackDescriptor.EXPLICIT
+        self._write(packet)
+        return uuid
+
+    def track(self, name: str, parent: int, unit: str | None = None) -> int:
+        """A track below another, in the order of calls; a counter where it has a unit."""
+        uuid = next(self._ids)
+        packet = self._packet()
+        descriptor = packet.track_descriptor
+        descriptor.uuid, descriptor.parent_uuid, descriptor.name = uuid, parent, name
+        descriptor.sibling_order_rank = uuid
+        descriptor.child_ordering = TrackDescriptor.EXPLICIT
+        if unit == "B":
+            descriptor.counter.unit = CounterDescriptor.UNIT_SIZE_BYTES
+        elif unit is not None:
+            descriptor.counter.unit_name = unit
+        self._write(packet)
+        return uuid
+
+    def begin(self, track: int, at_s: float, name: str, **args: Any) -> None:
+        """A slice begins."""
+        packet = self._event(track, at_s, TrackEvent.TYPE_SLICE_BEGIN)
+        packet.track_event.name = name
+        for key, value in args.items():
+            if value is not None:
+                packet.track_event.debug_annotations.append(_annotation(key, value))
+        self._write(packet)
+
+    def end(self, track: int, at_s: float) -> None:
+        """The innermost slice of a track ends."""
+        self._write(self._event(track, at_s, TrackEvent.TYPE_SLICE_END))
+
+    def slice(self, track: int, from_s: float, to_s: float, name: str, **args: Any) -> None:
+        """A slice with nothing in it."""
+        self.begin(track, from_s, name, **args)
+        self.end(track, max(from_s, to_s))
+
+    def count(self, track: int, at_s: float, value: float) -> None:
+        """A counter has this value from now on."""
+        packet = self._event(track, at_s, TrackEvent.TYPE_COUNTER)
+        packet.track_event.double_counter_value = value
+        self._write(packet)
+
+    def content(self) -> bytes:
+        """All that was written."""
+        return self._file.getvalue()
+
+    def _event(self, track: int, at_s: float, kind: int) -> Any:
+        packet = self._packet()
+        packet.timestamp = max(0, round(at_s * 1e9))
+        packet.track_event.type = kind
+        packet.track_event.track_uuid = track
+        return packet
+
+    def _packet(self) -> Any:
+        packet = TracePacket()
+        packet.trusted_packet_sequence_id = _SEQUENCE
+        return packet
+
+    def _write(self, packet: Any) -> None:
+        self._builder.write_packet(packet)
+
+
+def _annotation(key: str, value: Any) -> Any:
+    if isinstance(value, int):
+        return DebugAnnotation(name=key, int_value=value)
+    if isinstance(value, float):
+        return DebugAnnotation(name=key, double_value=value)
+    return DebugAnnotation(name=key, string_value=str(value))
+
+
+def _lane(trace: _Trace, track: int, attempts: list[Attempt], turns: dict[tuple[str, int], list[Turn]]) -> None:
+    held = [
+        (turn.from_s, attempt.job, attempt.number, index, turn)
+        for attempt in attempts
+        for index, turn in enumerate(turns[attempt.job, attempt.number])
+    ]
+    held.sort(key=lambda each: each[:4])
+    done: dict[tuple[str, int, Kind], int] = {}
+    for position, (from_s, job, number, _, turn) in enumerate(held):
+        # A holder that was killed keeps the turn until its death is noticed, when the next may have begun: slices of
+        # one track have to nest.
+        to_s = min(turn.to_s, held[position + 1][0]) if position + 1 < len(held) else turn.to_s
+        trace.begin(track, from_s, job, attempt=number, iterations=len(turn.marks))
+        for kind, begin_s, end_s in turn.iterations():
+            index = done[job, number, kind] = done.get((job, number, kind), 0) + 1
+            trace.slice(track, min(begin_s, to_s), min(end_s, to_s), _WORDS[kind], index=index, kind=_WORDS[kind])
+        trace.end(track, to_s)
+
+
+def _life(
+    trace: _Trace,
+    track: int,
+    job: dict[str, Any],
+    attempts: list[Attempt],
+    turns: dict[tuple[str, int], list[Turn]],
+    end_s: float,
+) -> None:
+    queued_s = job["arrival_s"]
+    for attempt in attempts:
+        began_s = attempt.asked_s if attempt.began_s is None else attempt.began_s
+        to_s = end_s if attempt.ended_s is None else attempt.ended_s
+        if queued_s is not None and queued_s < began_s:
+            trace.slice(track, queued_s, began_s, "queued")
+        outcome = attempt.outcome.value if attempt.outcome is not None else None
+        trace.begin(
+            track,
+            began_s,
+            f"attempt {attempt.number}" + ("" if outcome is None or attempt.completed else f": {outcome}"),
+            outcome=outcome,
+            exit_code=attempt.exit_code,
+            reason=attempt.reason or None,
+            peak_memory_bytes=attempt.peak_bytes,
+            lanes=", ".join(map(str, attempt.lanes)),
+        )
+        _turns_of_life(trace, track, turns[attempt.job, attempt.number], began_s, to_s)
+        trace.end(track, to_s)
+        queued_s = to_s
+    if not attempts and queued_s is not None:
+        trace.slice(track, queued_s, job["finish_s"] if job["finish_s"] is not None else end_s, "queued")
+
+
+def _turns_of_life(trace: _Trace, track: int, turns: list[Turn], began_s: float, ended_s: float) -> None:
+    if not turns:
+        trace.slice(track, began_s, ended_s, "turns not known")
+        return
+    before_s, between = began_s, "starts"
+    for turn in turns:
+        from_s, to_s = (min(max(at_s, before_s), ended_s) for at_s in turn[:2])
+        if from_s > before_s:
+            trace.slice(track, before_s, from_s, between)
+        trace.slice(track, from_s, to_s, "has the turn", iterations=len(turn.marks))
+        before_s, between = to_s, "waits for the turn"
+
+
+def _counters(trace: _Trace, data: RunData, device: int) -> None:
+    session = data.account.session
+    if session is not None and data.account.intervals:
+        part = MODELLED if session.source == MODELLED else ATTRIBUTED
+        _watts(trace, data, device, session.source, part)
+    samples = [line for line in data.samples if isinstance(line, Sample)]
+    _counter(trace, device, f"power now, {MEASURED}", "W", ((each.at_s, each.power_w) for each in samples))
+    _counter(trace, device, "GPU clock", "MHz", ((each.at_s, each.gpu_clock_mhz) for each in samples))
+    _counter(trace, device, "memory clock", "MHz", ((each.at_s, each.memory_clock_mhz) for each in samples))
+    _counter(trace, device, "temperature", "°C", ((each.at_s, each.temperature_c) for each in samples))
+    _counter(trace, device, "memory in use", "B", ((each.at_s, each.memory_bytes) for each in samples))
+    for key in dict.fromkeys(key for each in samples for key in each.jobs):
+        known = [(each.at_s, each.jobs[key].memory_bytes) for each in samples if key in each.jobs]
+        _counter(trace, device, f"memory of {job_of(key)}, attempt {key.rpartition('#')[2]}", "B", known)
+
+
+def _watts(trace: _Trace, data: RunData, device: int, source: str, part: str) -> None:
+    """Mean watts of each interval: of the device, of its idle part and of each job."""
+    meter = trace.track("energy meter", device)
+    for each in data.account.intervals:
+        if each.energy_j is None:
+            trace.slice(meter, each.from_s, each.to_s, "joules not known", reason=each.fault or None)
+    known = [(each, each.to_s - each.from_s) for each in data.account.intervals if each.energy_j is not None]
+    whole = ((each.from_s, (each.energy_j or 0.0) / wall_s) for each, wall_s in known)
+    _counter(trace, device, f"power, {source}", "W", whole)
+    _counter(trace, device, f"idle power, {part}", "W", ((each.from_s, each.idle_j / wall_s) for each, wall_s in known))
+    for job in dict.fromkeys(job for each, _ in known for job in each.jobs_j):
+        active = ((each.from_s, each.jobs_j.get(job, 0.0) / wall_s) for each, wall_s in known)
+        _counter(trace, device, f"power of {job}, {part}", "W", active)
+
+
+def _counter(
+    trace: _Trace, device: int, name: str, unit: str, values: Iterable[tuple[float, float | int | None]]
+) -> None:
+    """A counter of the values that are known; none at all where none is."""
+    track: int | None = None
+    before: float | None = None
+    for at_s, value in values:
+        if value is None or value == before:
+            continue
+        if track is None:
+            track = trace.track(name, device, unit)
+        trace.count(track, at_s, float(value))
+        before = value

@@ -1,0 +1,317 @@
+"""Shows a run while it goes on: a live table on a terminal, plain lines elsewhere. All of it on stderr."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ecoshare.core.commands import Command, ProfileJob, StartJob
+from ecoshare.core.events import Advised, Event, Exhausted, JobArrived, JobExited, Outcome, Profiled, StopRequested
+from ecoshare.jobs.quantities import format_duration
+from ecoshare.lane.messages import GRACE_S
+from ecoshare.reporting.units import number
+from ecoshare.reporting.views import JobView, RunView, SweepView
+
+COLOURS = {
+    "running": "green",
+    "starting": "cyan",
+    "stopping": "yellow",
+    "completed": "bright_black",
+    "failed": "red",
+    "cancelled": "yellow",
+    "pruned": "bright_black",
+}
+_AS_IT_SHOULD = (Outcome.COMPLETED, Outcome.PRUNED, Outcome.STOPPED)
+_MOST_ROWS = 30
+_MOST_REASONS = 3
+_PLAIN_EVERY_S = 10.0
+_STILL_S = 45.0
+
+
+class Progress(Protocol):
+    """Is told what happens, and shows it."""
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Something was decided."""
+        ...
+
+    def show(self, view: RunView) -> None:
+        """The run as it is now; called a few times a second."""
+        ...
+
+    def close(self) -> None:
+        """No more is to come."""
+        ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Nothing."""
+
+    def show(self, view: RunView) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class Expendable:
+    """Shows through another, until that fails: a run must not end because nobody can be shown it any more."""
+
+    def __init__(self, shown: Progress) -> None:
+        self._shown: Progress = shown
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Pass it on."""
+        with self._silenced():
+            self._shown.event(event, commands)
+
+    def show(self, view: RunView) -> None:
+        """Pass it on."""
+        with self._silenced():
+            self._shown.show(view)
+
+    def close(self) -> None:
+        """Pass it on."""
+        with self._silenced():
+            self._shown.close()
+
+    @contextmanager
+    def _silenced(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, SystemExit):  # rich leaves with the latter when its reader has gone
+            self._shown = Silent()
+
+
+class _Lines:
+    """What is shown as lines, each with its time.
+
+    Attributes:
+        _said_s: When the state of things was said last.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._said_s = 0.0
+
+    def close(self) -> None:
+        """Nothing is left to say."""
+
+    def _say(self, at_s: float, text: str) -> None:
+        self._console.print(f"{at_s:8.1f} s  {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+class PlainProgress(_Lines):
+    """A line for each start and end, and one with the state of things every ten seconds.
+
+    Of trials of a sweep only failures are told one by one.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._windows: dict[int, tuple[str, float]] = {}
+        self._trials: set[str] = set()
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Say what began or ended."""
+        if isinstance(event, JobArrived) and event.job.sweep:
+            self._trials.add(event.job.name)
+        if isinstance(event, Exhausted) and event.error:
+            self._say(event.at_s, f"a sampler failed, and no more trials are drawn: {event.error}")
+        if isinstance(event, JobExited) and not (event.job in self._trials and event.outcome in _AS_IT_SHOULD):
+            done = f"{event.usage.iterations} iterations" + (
+                f", {event.usage.eval_iterations} of evaluation" if event.usage.eval_iterations else ""
+            )
+            how = "completed" if event.outcome is Outcome.COMPLETED else f"{event.outcome.value}: {event.reason}"
+            which = f", attempt {event.attempt}" if event.attempt > 1 else ""
+            self._say(event.at_s, f"{event.job}{which}: {how} ({done})")
+        if isinstance(event, StopRequested):
+            self._say(event.at_s, stop_line(event.at_once))
+        if isinstance(event, Profiled):
+            job, began_s = self._windows.pop(event.command)
+            took = format_duration(event.at_s - began_s)
+            self._say(event.at_s, f"{job}: {f'no profile: {event.error}' if event.error else f'profiled in {took}'}")
+        for command in commands:
+            if isinstance(command, ProfileJob):
+                self._windows[command.id] = command.job, event.at_s
+                self._say(event.at_s, f"{command.job}: the first of its class, is measured alone for some seconds")
+            if isinstance(command, StartJob) and command.job not in self._trials:
+                again = f", attempt {command.attempt}" if command.attempt > 1 else ""
+                self._say(event.at_s, f"{command.job}: starts in lane {_lanes(command.lanes)}{again}")
+
+    def show(self, view: RunView) -> None:
+        """Say how far each job is, now and then."""
+        if view.at_s - self._said_s >= _PLAIN_EVERY_S:
+            self._said_s = view.at_s
+            running = [f"{job.name} {_progress(job)}" for job in view.jobs if job.state == "running"]
+            if running:
+                self._say(view.at_s, " | ".join(running[:_MOST_ROWS]))
+            for sweep in view.sweeps:
+                self._say(view.at_s, _sweep(sweep))
+
+
+class StagesProgress(PlainProgress):
+    """A line for each start, end and window of a search; its trials are shown by others."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._over = self._warned = False
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Say what began or ended; that the jobs are stopped when the search is over is no news."""
+        if isinstance(event, Advised) and event.over:
+            self._over = True
+            self._say(event.at_s, "the search is over; stopping the jobs")
+        stops = isinstance(event, StopRequested) or (isinstance(event, JobExited) and event.outcome is Outcome.STOPPED)
+        if not (self._over and stops):
+            super().event(event, commands)
+
+    def show(self, view: RunView) -> None:
+        """Say once of jobs in which no iteration is seen: the search waits for them."""
+        still = [job.name for job in view.jobs if job.state == "running" and not job.iterations + job.eval_iterations]
+        if still and view.at_s > _STILL_S and not self._warned:
+            self._warned = True
+            words = "an optimizer's step ends one, and so does inference with a module; else call ecoshare.iteration()"
+            self._say(view.at_s, f"no iteration seen yet in {', '.join(still)}, and the search waits for them: {words}")
+
+
+class MeasuringProgress(_Lines):
+    """What a run for the sake of a profile is at: a line for each stage."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._measured = False
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Say which stage has begun."""
+        if isinstance(event, Profiled) and not event.error:
+            self._measured = True
+            self._say(event.at_s, "measured; stopping the script")
+        if isinstance(event, JobExited) and event.outcome is not Outcome.STOPPED:
+            self._say(event.at_s, f"{event.job} ended by itself: {event.reason or event.outcome.value}")
+        if isinstance(event, StopRequested) and not self._measured:
+            self._say(event.at_s, stop_line(event.at_once))
+        for command in commands:
+            if isinstance(command, StartJob):
+                self._say(event.at_s, f"{command.job} starts; its first iterations are dropped")
+            if isinstance(command, ProfileJob):
+                self._say(event.at_s, "it is warm: measuring its memory, then times and joules")
+
+    def show(self, view: RunView) -> None:
+        """Say how far it is, now and then."""
+        if view.at_s - self._said_s >= _PLAIN_EVERY_S and not self._measured:
+            self._said_s = view.at_s
+            self._say(view.at_s, ", ".join(f"{_progress(job)} iterations" for job in view.jobs))
+
+
+class LiveProgress:
+    """A table that is drawn anew a few times a second."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+        self._note = ""
+        self._window = ""
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Keep what the user must know."""
+        if isinstance(event, StopRequested):
+            self._note = stop_line(event.at_once)
+        if isinstance(event, Profiled):
+            self._window = ""
+        for command in commands:
+            if isinstance(command, ProfileJob):
+                self._window = f"{command.job}, the first of its class, is measured alone for some seconds"
+
+    def show(self, view: RunView) -> None:
+        """Draw the table."""
+        self._live.update(self._table(view), refresh=True)
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        self._live.stop()
+
+    def _width(self) -> int:
+        return self._live.console.width
+
+    def _table(self, view: RunView) -> Table:
+        counts = Counter(job.state for job in view.jobs)
+        title = f"{format_duration(view.at_s)}   " + "  ".join(f"{count} {state}" for state, count in counts.items())
+        if not view.warm:
+            title += "   (loading torch)"
+        failed = [f"{job.name}: {job.reason}" for job in view.jobs if job.reason][-_MOST_REASONS:]
+        below = [line if len(line) <= self._width() else line[: self._width() - 1] + "…" for line in failed]
+        sweeps = [_sweep(sweep) for sweep in view.sweeps]
+        caption = Text("\n".join([*sweeps, *below, *filter(None, (self._window, self._note))]))
+        table = Table(title=Text(title), caption=caption, box=None, title_justify="left", caption_justify="left")
+        for name, right in (
+            ("job", False),
+            ("state", False),
+            ("lane", True),
+            ("iterations", True),
+            ("it/s", True),
+        ):
+            table.add_column(name, justify="right" if right else "left", no_wrap=True)
+        table.add_column("slowdown", justify="right", no_wrap=True)
+        for job in _most_interesting(view.jobs):
+            table.add_row(
+                Text(job.name),
+                Text(("▶ " if job.holding else "  ") + job.state, style=COLOURS.get(job.state, "")),
+                _lanes(job.lanes),
+                _count(job),
+                f"{job.rate:.1f}" if job.rate is not None else "",
+                f"{job.slowdown:.2f}" if job.slowdown is not None else "",
+            )
+        if len(view.jobs) > _MOST_ROWS:
+            table.add_row(Text(f"… and {len(view.jobs) - _MOST_ROWS} more", style="bright_black"))
+        return table
+
+
+def _sweep(sweep: SweepView) -> str:
+    """How far a sweep is."""
+    ended = sum(sweep.ended.values())
+    others = "".join(f", {count} {state}" for state, count in sweep.ended.items() if state != "completed")
+    best = f"; best {sweep.best[0]}: {number(sweep.best[1])}" if sweep.best is not None else ""
+    return f"{sweep.name}: {ended} of {sweep.trials} trials ended{others}{best}"
+
+
+def stop_line(at_once: bool) -> str:
+    """What a press of Ctrl-C has done."""
+    if at_once:
+        return "killing the jobs"
+    return (
+        f"stopping: jobs end at their next iteration boundary, by SIGTERM after {GRACE_S:.0f} s, "
+        f"by SIGKILL after {2 * GRACE_S:.0f} s; Ctrl-C again kills them at once"
+    )
+
+
+def _most_interesting(jobs: tuple[JobView, ...]) -> list[JobView]:
+    """Jobs that run before those that wait or have ended, where not all can be shown."""
+    if len(jobs) <= _MOST_ROWS:
+        return list(jobs)
+    order = {"running": 0, "stopping": 0, "starting": 1, "failed": 2, "queued": 3}
+    return sorted(jobs, key=lambda job: order.get(job.state, 4))[:_MOST_ROWS]
+
+
+def _lanes(lanes: tuple[int, ...]) -> str:
+    return ",".join(str(lane) for lane in lanes)
+
+
+def _count(job: JobView) -> str:
+    of = f"/{job.total}" if job.total else ""
+    return f"{job.iterations}{of}" if job.iterations or not job.eval_iterations else f"{job.eval_iterations} eval"
+
+
+def _progress(job: JobView) -> str:
+    rate = f" ({job.rate:.1f}/s)" if job.rate is not None else ""
+    return f"{_count(job)}{rate}"

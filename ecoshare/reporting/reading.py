@@ -1,0 +1,133 @@
+"""Reads a run back from its folder: one that is over, was cut off or still goes on."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ecoshare.core.commands import Command, StartJob
+from ecoshare.core.events import Event, JobExited, Outcome, Reported, Usage
+from ecoshare.jobs import metric
+from ecoshare.lane import records, trace
+from ecoshare.measure import samples
+from ecoshare.measure.energy import Rate, account
+from ecoshare.measure.meter import MEASURED
+from ecoshare.measure.profile import Profile
+from ecoshare.measure.profiles import ProfileStore
+from ecoshare.reporting.rundata import RunData
+from ecoshare.reporting.summary import summarise
+from ecoshare.reporting.sweeps import reported, with_trials
+from ecoshare.runtime import log
+from ecoshare.runtime.folder import RunFolder, read_json
+from ecoshare.runtime.metrics import values_of
+
+
+def read(folder: RunFolder) -> RunData:
+    """All that is known of a run, but for its traces, which may be large.
+
+    Raises:
+        UsageError: The folder is damaged.
+    """
+    plan = read_json(folder.plan)
+    live = is_live(folder)  # asked first: a run that ends meanwhile must not look cut off
+    entries = list(log.read(folder.events)) if folder.events.exists() else []
+    plan = with_trials(plan, entries)
+    for job in plan["jobs"]:
+        if job.get("called") and (told := folder.values(job["name"])).exists():
+            job["values"] = read_json(told)
+    entries += _unlogged_exits(plan, folder, entries)
+    lines = list(samples.read(folder.samples))
+    profiles = _profiles(plan, folder)
+    energy = account(lines, rates=_rates(plan, profiles))
+    return RunData(
+        summary=summarise(plan, entries, energy, _shown(folder), live, profiles),
+        entries=entries,
+        samples=lines,
+        account=energy,
+        environment=read_json(folder.environment) if folder.environment.exists() else {},
+    )
+
+
+def with_traces(data: RunData, folder: RunFolder) -> RunData:
+    """The same with the traces of all attempts."""
+    attempts = [(attempt.job, attempt.number) for attempt in data.attempts()]
+    traces = {(job, number): trace.read(trace.trace_path(folder.job(job), number)) for job, number in attempts}
+    return replace(data, traces=traces)
+
+
+def _profiles(plan: dict[str, Any], folder: RunFolder) -> dict[str, Profile]:
+    """Profiles that the run has used or made, by class."""
+    store = ProfileStore(folder.profiles)
+    names = {job["class"] for job in plan["jobs"]}
+    return {name: profile for name in names if (profile := store.find(name)) is not None}
+
+
+def _rates(plan: dict[str, Any], profiles: dict[str, Profile]) -> Callable[[str], Rate | None]:
+    """What the jobs' classes take alone."""
+    rates = {name: _rate(profile) for name, profile in profiles.items()}
+    classes = {job["name"]: job["class"] for job in plan["jobs"]}
+    return lambda job: rates.get(classes[job])
+
+
+def _rate(profile: Profile) -> Rate | None:
+    """None where the class was not measured, or only modelled: a model would be split by itself."""
+    energy = profile.energy
+    if energy is None or energy.source != MEASURED:
+        return None
+    train_j, eval_j = energy.active_per_iteration_j, energy.active_per_eval_iteration_j
+    known = [value for value in (train_j, eval_j) if value is not None]
+    if not known:
+        return None
+    # A kind that was not seen counts like the other: nearer than nothing.
+    return Rate(
+        train_j if train_j is not None else known[0],
+        eval_j if eval_j is not None else known[0],
+        energy.relative_error or 0.0,
+    )
+
+
+def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Event | Command]) -> list[Event]:
+    """Ends that are on the disk and not in the log, and what trials said last: the controller was killed in between."""
+    logged = {(entry.job, entry.attempt) for entry in entries if isinstance(entry, JobExited)}
+    begun = {entry.job: entry.attempt for entry in entries if isinstance(entry, StartJob)}
+    told = {job: len(values) for job, values in reported(entries).items()}
+    last_s = max((entry.at_s for entry in entries if not isinstance(entry, Command)), default=0.0)
+    found: list[Event] = []
+    for job in plan["jobs"]:
+        own = folder.job(job["name"])
+        for end in records.read(own):
+            if (end.job, end.attempt) in logged or end.attempt < begun.get(end.job, 0):
+                continue
+            if job.get("metric") is not None:
+                values = values_of(metric.read(job["metric"]), own, end.attempt)
+                found += [
+                    Reported(last_s, end.job, step, value)
+                    for step, value in enumerate(values, start=1)
+                    if step > told.get(end.job, 0)
+                ]
+            outcome, usage = Outcome(end.outcome), Usage(**end.usage)
+            found.append(JobExited(last_s, end.job, end.attempt, outcome, end.exit_code, end.reason, usage))
+    return found
+
+
+def is_live(folder: RunFolder) -> bool:
+    """Whether a controller writes the run's log; asked in a way that also a folder that may only be read allows."""
+    try:
+        with folder.events.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _shown(folder: RunFolder) -> str:
+    """The folder as the user would name it: from here where it lies below."""
+    try:
+        return str(folder.path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(folder.path)

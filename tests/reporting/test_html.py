@@ -1,0 +1,243 @@
+"""The HTML report, read as a browser reads it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from html.parser import HTMLParser
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from ecoshare.lane.trace import Kind, Mark
+from ecoshare.reporting import charts
+from ecoshare.reporting.charts.columns import part_held
+from ecoshare.reporting.html import energy_words, html
+from ecoshare.reporting.rundata import RunData
+from tests.reporting.rundata import HOSTILE, run
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+KEYS = ["jct", "timeline", "power", "clocks", "energy", "memory"]
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page; a tag that is closed by another fails."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self._open: list[str] = []
+        self.feed(content)
+        self.close()
+        assert not self._open, f"never closed: {self._open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if data.strip() and "style" not in self._open:
+            self.text.append(data.strip())
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def without(data: RunData, **fields: Any) -> RunData:
+    return dataclasses.replace(data, **fields)
+
+
+@pytest.fixture(scope="module")
+def data() -> RunData:
+    return run()
+
+
+@pytest.fixture(scope="module")
+def page(data: RunData) -> Page:
+    return Page(html(data))
+
+
+def test_the_report_has_all_its_parts(page: Page) -> None:
+    assert [each["id"] for each in page.named("section")] == [
+        *KEYS,
+        "decisions",
+        "jobs",
+        "errors",
+        "notes",
+        "settings",
+        "machine",
+    ]
+    assert "ecoshare: runs/20261121-053012-jobs" in page.text
+    assert len(page.named("svg")) == len(KEYS) + 1
+
+
+def test_it_asks_nobody_for_anything(data: RunData, page: Page) -> None:
+    assert not re.search(r"(https?:)?//[a-z]", html(data)), "an address of something elsewhere"
+    assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in page.tags}
+    for tag, attributes in page.tags:
+        for name in ("src", "href", "data", "action"):
+            assert (attributes.get(name) or "#").startswith("#"), f"{tag} {name}={attributes[name]}"
+    assert not re.search(r"@import|url\((?!#)", html(data))
+
+
+def test_the_packings_are_told_as_expected_as_measured_and_what_became_of_them(page: Page) -> None:
+    begin = page.text.index("Decisions")
+    told = page.text[begin : page.text.index("All jobs")]
+    row = told[told.index("class0 | class1") :]
+    assert row[1:6] == ["job0 and train-resnet50.lr01", "5 s", "51.2 kJ measured", "0.93, 0.88", "0.71, 0.64"]
+    assert row[6:12] == ["310 W", "306 W", "7", "gpu_clock 1410", "87 % of that at the default", "undone"]
+    (chart,) = [each for each in page.named("svg") if "Speeds beside each other" in (each["aria-label"] or "")]
+    assert "class1 beside class0: expected 0.88, measured 0.64" in (chart["aria-label"] or "")
+
+
+def test_joules_are_compared_only_where_nearly_all_are_known(page: Page) -> None:
+    words = "each job alone at the default setting, predicted"
+    assert not any(words in text for text in page.text), "7 % of the time is not known: it would look like a saving"
+    assert any(words in text and "17 % less here" in text for text in Page(html(run(gap=False))).text)
+
+
+def test_what_a_job_prints_is_text(page: Page) -> None:
+    assert HOSTILE in page.text, "the error is not shown as it was"
+    assert not page.named("script")
+
+
+def test_a_hostile_name_is_text_in_tables_and_charts(data: RunData) -> None:
+    name = '"><script>alert(2)</script>$\\frac{1}$'
+    jobs = [{**job, "name": name if job["name"] == "job0" else job["name"]} for job in data.summary["jobs"]]
+    hostile = Page(html(without(data, summary={**data.summary, "jobs": jobs, "run": name, "notes": [name]})))
+    assert not hostile.named("script")
+    assert sum(name in text for text in hostile.text) >= 5, "title, heading, table, note and charts should show it"
+
+
+def test_charts_can_be_told_apart_by_who_cannot_see_them(page: Page) -> None:
+    for svg in page.named("svg"):
+        assert svg["role"] == "img" and len(svg["aria-label"] or "") > 40
+    ids = [each["id"] for _, each in page.tags if "id" in each]
+    assert len(ids) == len(set(ids)), "charts share ids: one would be drawn with the patterns of another"
+    used = set(re.findall(r"url\(#([^)]+)\)", str(page.tags))) | {(a.get("href") or "#")[1:] for _, a in page.tags} - {
+        ""
+    }
+    assert used and used <= set(ids), "a reference to what is not there"
+
+
+def test_charts_take_the_colours_of_the_reader(data: RunData) -> None:
+    content = html(data)
+    for marker in (charts.INK, charts.GRID, charts.GROUND):
+        assert marker not in content
+    assert "prefers-color-scheme: dark" in content and "@media print" in content
+    assert not re.search(r'(?:fill|stroke)="(?:var|currentColor)', content), "a variable has no effect there"
+
+
+def test_joules_always_stand_with_their_source(page: Page) -> None:
+    sources = re.compile("measured|attributed|modelled|predicted")
+    svgs = {text for text in page.text if re.fullmatch(r"[\d.]+ (m|k)?J( ± [\d.]+ (m|k)?J)?", text)}
+    assert len(svgs) == 5, "bars of four jobs and the idle part"
+    assert any(re.fullmatch("kJ, attributed", text) for text in page.text), "the axis of those bars has no source"
+    for text in page.text:
+        if re.search(r"\d (m|k)?(J|Wh)\b", text) and text not in svgs:
+            assert sources.search(text), text
+
+
+@pytest.mark.parametrize(
+    ("source", "expected", "absent"),
+    [
+        ("measured", ["GPU were measured", "attributed", "every 100 ms", "93.3 % of the time"], "modelled"),
+        ("modelled", ["processors were modelled", "at every reading", "the driver did not answer"], "measured"),
+    ],
+)
+def test_the_header_says_how_joules_are_known(source: str, expected: list[str], absent: str) -> None:
+    words = " ".join(energy_words(run(source=source)))
+    assert all(each in words for each in expected), words
+    assert absent not in words
+
+
+def test_full_coverage_is_said_and_nearly_full_is_not() -> None:
+    whole = run(gap=False)
+    assert "100 % of the time is covered." in energy_words(whole)
+    energy = {**whole.summary["energy"], "covered": 0.99999}
+    nearly = " ".join(energy_words(without(whole, summary={**whole.summary, "energy": energy})))
+    assert "99.9 %" in nearly and "100 %" not in nearly
+
+
+def test_what_is_not_known_is_never_zero(data: RunData) -> None:
+    unknown: dict[str, Any] = dict.fromkeys(data.summary["jobs"][0])
+    job = {**unknown, "name": "j", "class": "c", "state": "queued", "lanes": [], "attempts": 0}
+    summary = {**data.summary, "jobs": [job], "energy": None, "idle_energy_j": None, "packings": []}
+    summary |= {"makespan_s": None, "mean_jct_s": None, "devices": [{"name": "cpu"}]}
+    page = Page(html(RunData(summary)))
+    assert not page.named("svg")
+    assert "The energy of this run is not known." in page.text
+    assert "Nothing is known of who ran beside whom." in page.text
+    assert page.text.count("not known") >= 15
+    assert not any(re.match(r"0(\.0+)? ", text) for text in page.text)
+
+
+def test_secrets_of_the_run_stay_out(data: RunData) -> None:
+    assert data.environment["token"] not in html(data)
+
+
+@pytest.mark.parametrize("jobs", [1, 40, 60])
+def test_any_number_of_jobs_can_be_read(jobs: int) -> None:
+    data = run(jobs=jobs, lanes=1 if jobs == 1 else 2, failing=False, period_s=20.0)
+    with charts.settings("x"):
+        found = {chart.key: chart for chart in charts.charts(data)}
+        for chart in found.values():
+            assert chart.figure is not None
+            chart.figure.savefig("/dev/null", format="svg")
+            box = chart.figure.axes[0].get_position()
+            assert box.width > 0.5 and box.height * chart.figure.get_figheight() > 0.15, f"{chart.key} has no room left"
+    assert len(found["jct"].tips) == min(jobs, 40)
+    assert ("others" in found["timeline"].alt) == (jobs > 40)
+
+
+def test_a_job_has_one_colour_in_all_charts(data: RunData) -> None:
+    with charts.settings("x"):
+        found = {chart.key: chart for chart in charts.charts(data)}
+    bars = {key: [p.get_facecolor()[:3] for p in found[key].figure.axes[0].patches] for key in ("jct", "energy")}  # type: ignore[union-attr]
+    assert bars["jct"][1::2] == bars["energy"][:4], "queue parts are the even ones"
+    assert len(set(bars["energy"][:4])) == 4
+    stacked = [tuple(each.get_facecolor()[0][:3]) for each in found["power"].figure.axes[0].collections]  # type: ignore[union-attr, index]
+    assert stacked[1:] == bars["energy"][:4], "the first area is the idle part"
+
+
+def test_watts_drawn_are_the_joules_accounted(data: RunData) -> None:
+    with charts.settings("x"):
+        chart = next(chart for chart in charts.charts(data) if chart.key == "power")
+    x, watts = chart.figure.axes[0].get_lines()[0].get_data()  # type: ignore[union-attr]
+    drawn_j = np.nansum(np.diff(np.asarray(x, float)) * np.asarray(watts, float)[:-1])
+    assert drawn_j == pytest.approx(data.summary["energy"]["value_j"])
+    assert np.isnan(np.asarray(watts, float)).any(), "the line goes through a time of which nothing is known"
+
+
+def test_the_turns_of_a_huge_trace_are_merged(data: RunData) -> None:
+    marks = []
+    for turn in range(20_000):
+        at_s = 10.0 + turn * 0.02
+        marks += [Mark(Kind.TURN_BEGINS, at_s), Mark(Kind.TURN_ENDS, at_s + 0.005)]
+    began_s = time.monotonic()
+    content = html(without(data, traces={("job0", 1): marks}))
+    assert len(content) < 300_000, "turns below a pixel are written one by one"
+    assert time.monotonic() - began_s < 20.0
+
+
+def test_the_part_held_is_kept_when_turns_are_merged() -> None:
+    turns = np.array([(10.0 + 0.02 * index, 10.005 + 0.02 * index) for index in range(5000)])
+    held = part_held(turns, np.linspace(0.0, 200.0, 201))
+    assert held[50] == pytest.approx(0.25, abs=0.01) and held[5] == held[150] == 0.0
+
+
+def test_the_same_run_gives_the_same_page_and_leaves_matplotlib_alone(data: RunData) -> None:
+    before = dict(mpl.rcParams)
+    assert html(data) == html(data)
+    assert dict(mpl.rcParams) == before

@@ -1,0 +1,24 @@
+"""What `import ecoshare` offers to scripts stays there, whatever else of the package is imported."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import ecoshare
+from tests.warm import ROOT
+
+
+def test_no_module_has_the_name_of_a_function() -> None:
+    """An imported submodule replaces the package's attribute of that name."""
+    functions = {name for name, value in vars(ecoshare).items() if inspect.isfunction(value)}
+    assert "report" in functions
+    modules = {path.stem for path in (ROOT / "ecoshare").iterdir()}
+    assert not functions & modules
+
+
+def test_a_study_may_report() -> None:
+    """The integration imports what draws reports."""
+    program = "import ecoshare.integrations.optuna, ecoshare; ecoshare.report(a=1); ecoshare.iteration()"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=100)
