@@ -77,8 +77,9 @@ def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]
     root = document.root
     if not isinstance(root, Mapping):
         return
-    if "defaults" in root.entries:
-        yield from _path_mistakes(root.entries["defaults"][1], "defaults", document, paths)
+    defaults = root.entries["defaults"][1] if "defaults" in root.entries else None
+    if defaults is not None:
+        yield from _path_mistakes(defaults, None, "defaults", document, paths)
     jobs = root.entries["jobs"][1] if "jobs" in root.entries else None
     first_with_name: dict[str, tuple[int, Scalar]] = {}
     sweeps: dict[str, int] = {}
@@ -86,7 +87,7 @@ def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]
         if not isinstance(job, Mapping):
             continue
         where = f"jobs[{index}]"
-        yield from _path_mistakes(job, where, document, paths)
+        yield from _path_mistakes(job, defaults, where, document, paths)
         problem = program_problem(*(_is_set(job, key) for key in ("script", "module")))
         if problem:
             yield document.source.mistake(job.start, where, problem)
@@ -135,7 +136,15 @@ def _varied(sweep: Mapping) -> set[str]:
     return set(space.entries) if isinstance(space, Mapping) else set()
 
 
-def _path_mistakes(node: Node, where: str, document: Document, paths: JobPaths) -> Iterator[Mistake]:
+def _path_mistakes(
+    node: Node, defaults: Node | None, where: str, document: Document, paths: JobPaths
+) -> Iterator[Mistake]:
+    """Paths of a job, or of the defaults, that lead nowhere.
+
+    Args:
+        defaults: Options that hold where the job does not have its own.
+    """
+    cwd = _text(node, "cwd") or (_text(defaults, "cwd") if defaults is not None else None)
     for key in PATH_KEYS:
         value = _text(node, key)
         # What is no path at all has been reported by the schema.
@@ -143,7 +152,8 @@ def _path_mistakes(node: Node, where: str, document: Document, paths: JobPaths) 
             try:
                 paths.find(key, value.text)
             except ValueError as error:
-                yield document.source.mistake(value.start, f"{where}.{key}", str(error))
+                hint = paths.under_cwd(value.text, cwd.text) if key == "script" and cwd is not None else ""
+                yield document.source.mistake(value.start, f"{where}.{key}", f"{error}{hint}")
 
 
 def _text(node: Node, key: str) -> Scalar | None:

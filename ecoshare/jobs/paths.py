@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -44,6 +45,14 @@ class JobPaths:
         if isinstance(found, ValueError):
             raise ValueError(*found.args)
         return found
+
+    def under_cwd(self, script: str, cwd: str) -> str:
+        """What to add to the error for a script that is missing beside the job file; empty unless `cwd` has it."""
+        with contextlib.suppress(OSError):
+            if not Path(script).is_absolute() and (self.folder / cwd / script).is_file():
+                there = quoted(str(Path(cwd, script)))
+                return f" (scripts are relative to the job file, not to 'cwd'); did you mean {there}?"
+        return ""
 
     def _look_up(self, key: PathKey, text: str) -> Path:
         path = self.folder / text

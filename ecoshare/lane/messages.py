@@ -30,7 +30,6 @@ class Launch:
         startup_timeout_s: Longest time that it may hold the turn before its first boundary.
         folder: Where its logs, traces and exit records go.
         opened_s: When the run was opened, on the monotonic clock: its trace counts from there.
-        by_line: What it prints is read while it runs, so each line is written as it ends.
         called: Instead of a script or a module: what to call the function with that the server was forked with.
         fused: As a thread of the process that those of its script and lane share, where that can be.
         lane_bytes: Where fused, most memory that this process may rise to.
@@ -53,7 +52,6 @@ class Launch:
     startup_timeout_s: float | None
     folder: str
     opened_s: float
-    by_line: bool = False
     called: str | None = None
     fused: bool = False
     lane_bytes: int = 0

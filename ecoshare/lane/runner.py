@@ -224,13 +224,13 @@ def execute(launch: Launch, job: Job) -> None:
 
 def dress(launch: Launch) -> None:
     """Make `sys` and the environment what the script would find alone."""
-    if launch.by_line and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)
     for name, value in launch.env.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+    if isinstance(sys.stdout, io.TextIOWrapper):  # its log can be followed while it runs
+        sys.stdout.reconfigure(line_buffering=True, write_through=bool(os.environ.get("PYTHONUNBUFFERED")))
     os.chdir(launch.cwd)
     if launch.called is not None:
         return

@@ -67,7 +67,6 @@ class PlannedJob:
             startup_timeout_s=job.startup_timeout_s,
             folder=str(folder),
             opened_s=opened_s,
-            by_line=self.metric is not None and self.metric.is_printed,
             called=job.name if self.called else None,
             fused=command.fused,
             lane_bytes=lane_bytes,

@@ -20,6 +20,24 @@ def test_wrong_value(wrong_file: WrongFile, folder: Path) -> None:
     assert str(raised.value).splitlines() == wanted
 
 
+def test_a_script_that_the_working_folder_has(folder: Path) -> None:
+    """`script:` is relative to the job file; the error says so and names the file that is there.
+
+    Many projects are begun in the folder of one of their parts, such as each of the examples of PyTorch.
+    """
+    (folder / "folder" / "main.py").touch()
+    Path("jobs.yaml").write_text("version: 1\ndefaults: {cwd: folder}\njobs:\n- {name: a, script: main.py}\n")
+    with pytest.raises(InvalidJobFile) as raised:
+        load(Path("jobs.yaml"))
+    assert str(raised.value) == (
+        f"jobs.yaml:4:21: jobs[0].script: no file 'main.py' in {str(folder)!r}"
+        " (scripts are relative to the job file, not to 'cwd'); did you mean 'folder/main.py'?"
+    )
+    Path("jobs.yaml").write_text("version: 1\njobs:\n- {name: a, script: folder/main.py, cwd: folder}\n")
+    (job,) = load(Path("jobs.yaml")).jobs
+    assert (job.script, job.cwd) == (folder / "folder/main.py", folder / "folder")
+
+
 CASES = r"""
 === names
 version: 1
