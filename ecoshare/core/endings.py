@@ -25,7 +25,7 @@ def again(job: Job, outcome: Outcome, largest_bytes: int, packs: bool) -> bool:
         return job.losses <= MOST_LOSSES
     if outcome is Outcome.OUT_OF_MEMORY and not job.whole_lane and job.demand.peak_bytes < largest_bytes:
         if packs:
-            job.least_bytes = 2 * job.demand.peak_bytes
+            job.least_bytes = max(2 * job.demand.peak_bytes, job.usage.peak_bytes)
         job.whole_lane = not packs or job.least_bytes >= largest_bytes
         return True
     if outcome in _FAILURES:

@@ -34,6 +34,11 @@ class Device:
     speeds: tuple[tuple[str, float], ...] = ()
     threads: int = 0
 
+    @property
+    def memory_is_watched(self) -> bool:
+        """Whether memory of jobs is told as it grows and no allocation is bound to a limit: on processors."""
+        return self.threads > 0
+
     def speed(self, job_class: str) -> float:
         """Of jobs of a class, over that of a typical device."""
         known = dict(self.speeds)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import nlargest
+from operator import attrgetter
 
 from ecoshare.core.memory import MemoryDemand, cap_bytes
 from ecoshare.core.profiling import Profiling
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.room import Room
+from ecoshare.core.states import JobState
 
 SPARE = 1.5
-"""More than any of its class has had, for a job of a class that was not measured: trials of a sweep differ in size."""
+"""Granted over what a job, another one of its class, or one of its script was seen to take: they differ in size."""
+
+UNSEEN_BYTES = 512 << 20
+"""Granted to a job of which nothing was seen yet, where memory is watched: torch and a small model."""
 
 
 class Fit:
-    """The safety condition, with what is known of each job's memory by now."""
+    """The safety condition, with what is known of each job's memory by now.
+
+    A job is granted, in this order: what was measured of its class; `SPARE` times what its class, or else its script,
+    was seen to take. Of a job without any of these nothing is known: where memory is watched (on processors), it is
+    granted `SPARE` times what it takes by now, and elsewhere an equal share of its lane.
+    """
 
     def __init__(self, room: Room, profiling: Profiling, elastic: bool = False) -> None:
         """Nothing is known beyond what the jobs say.
@@ -24,13 +34,39 @@ class Fit:
             elastic: Whether the lanes of a device share its memory, each as much as its jobs need.
         """
         self._room, self._profiling, self._elastic = room, profiling, elastic
-        self._shown_bytes: dict[str, int] = {}
+        self._shown_bytes: dict[str, int] = {}  # by class
+        self._family_bytes: dict[str, int] = {}  # by script
 
     def took(self, job: Job, peak_bytes: int) -> None:
-        """A job has run to its end with so much memory: others of its class, if it was never measured, are granted more
-        than that, and need not have all."""
+        """A job has run to its end with this peak: others of its class and script are granted more than that."""
         name = job.spec.job_class
         self._shown_bytes[name] = max(peak_bytes, self._shown_bytes.get(name, 0))
+        self._saw(job, peak_bytes)
+
+    def grew(self, job: Job) -> bool:
+        """A job was told to have more memory than before; whether that changes what it is granted."""
+        if self._measured(job) is not None or not job.lanes or not job.lanes[0].device.memory_is_watched:
+            return False
+        self._saw(job, job.usage.peak_bytes)
+        before = job.demand
+        job.demand = self.demand(job, job.lanes[0])
+        return job.demand.peak_bytes > before.peak_bytes
+
+    def _saw(self, job: Job, peak_bytes: int) -> None:
+        if (family := _family(job)) and peak_bytes > self._family_bytes.get(family, 0):
+            self._family_bytes[family] = peak_bytes
+
+    def outgrown(self, lane: Lane) -> Job | None:
+        """The job that must give way where the jobs of a lane (elastic: of its device) have outgrown its memory.
+
+        Of those whose class was not measured it is the one that has done least; None where all is well, or one is
+        alone: its cap ends that one.
+        """
+        jobs = [job for job in self._beside(lane) if job.state is not JobState.STOPPING]
+        if len(jobs) < 2 or self._sum_bytes(lane, (job.demand for job in jobs)) <= lane.budget_bytes:
+            return None
+        guesses = [job for job in jobs if self._measured(job) is None and len(job.lanes) == 1]
+        return min(guesses, key=lambda job: (job.usage.held_s, -job.number), default=None)
 
     def fits(self, job: Job, lane: Lane) -> bool:
         """Whether the job may be started there now.
@@ -48,26 +84,41 @@ class Fit:
         The condition of a lane (`memory.lane_fits`) summed over its lanes, with the largest T that could meet.
         """
         lane = self._room.devices[device][0]
-        return self._taken_bytes(device, [self.demand(job, lane) for job in newcomers]) <= lane.device.memory_bytes
+        demands = [job.demand for there in self._room.devices[device] for job in there.jobs.values()]
+        demands += [self.demand(job, lane) for job in newcomers]
+        return self._sum_bytes(lane, demands) <= lane.device.memory_bytes
 
-    def _taken_bytes(self, device: str, more: Iterable[MemoryDemand] = ()) -> int:
-        lanes = self._room.devices[device]
-        demands = [*(job.demand for lane in lanes for job in lane.jobs.values()), *more]
-        ephemeral = nlargest(len(lanes), (each.ephemeral_bytes for each in demands))
-        return sum(each.persistent_bytes for each in demands) + sum(ephemeral)
+    def _beside(self, lane: Lane) -> Iterator[Job]:
+        """Jobs that share the memory of a lane: those in it, or on its device where lanes are elastic."""
+        for each in self._sharing(lane):
+            yield from each.jobs.values()
+
+    def _sharing(self, lane: Lane) -> list[Lane]:
+        return self._room.devices[lane.device.name] if self._elastic else [lane]
+
+    def _sum_bytes(self, lane: Lane, demands: Iterable[MemoryDemand]) -> int:
+        """All P, and the largest T that could meet: one for each lane that shares the memory."""
+        several = list(demands)
+        ephemeral = nlargest(len(self._sharing(lane)), (each.ephemeral_bytes for each in several))
+        return sum(each.persistent_bytes for each in several) + sum(ephemeral)
 
     def granted(self, job: Job, lane: Lane) -> MemoryDemand:
         """What it gets when it is started there.
 
-        Where lanes are elastic and its class is about to be measured, all that is free until then: nobody can say how
-        much it needs, and it would be a pity to find out by its end.
+        On a GPU its allocator is bound to that. There a job of a class that is about to be measured gets all that is
+        free until then, if lanes are elastic: too little would end it.
         """
         demand = self.demand(job, lane)
-        known = self._measured(job) is not None or self._shown_bytes.get(job.spec.job_class)
+        known = self._measured(job) is not None or self._seen_bytes(job) or lane.device.memory_is_watched
         if not self._elastic or not self._profiling.will(job) or known:
             return demand
-        free_bytes = lane.device.memory_bytes - self._taken_bytes(lane.device.name)
-        return MemoryDemand(max(demand.peak_bytes, free_bytes))
+        return MemoryDemand(max(demand.peak_bytes, self._free_bytes(job, lane)))
+
+    def _free_bytes(self, job: Job, lane: Lane) -> int:
+        """What others have left of the memory that a job would share."""
+        return lane.budget_bytes - self._sum_bytes(
+            lane, (each.demand for each in self._beside(lane) if each is not job)
+        )
 
     def is_new(self, job: Job) -> bool:
         """Whether its class is not known, and will be measured as soon as the job is warm.
@@ -99,18 +150,20 @@ class Fit:
         return job.demand != before
 
     def demand(self, job: Job, lane: Lane) -> MemoryDemand:
-        """What the job must be granted there, if not what it has shown to need.
-
-        Its profile's demand, else more than others of its class have had, else an equal share of the lane.
-        """
+        """What the job must be granted there: see the class."""
         if job.whole_lane or job.spec.gpus > 1:
             return MemoryDemand(lane.budget_bytes)
-        shown_bytes = self._shown_bytes.get(job.spec.job_class)
-        otherwise = int(SPARE * shown_bytes) if shown_bytes else lane.budget_bytes // lane.places
-        demand = self._measured(job) or MemoryDemand(otherwise)
+        otherwise = int(SPARE * self._seen_bytes(job))
+        if lane.device.memory_is_watched:
+            otherwise = max(otherwise or UNSEEN_BYTES, int(SPARE * job.usage.peak_bytes))
+        demand = self._measured(job) or MemoryDemand(otherwise or lane.budget_bytes // lane.places)
         if demand.peak_bytes < job.least_bytes:
             demand = MemoryDemand(job.least_bytes)
         return demand if demand.peak_bytes <= lane.budget_bytes else MemoryDemand(lane.budget_bytes)
+
+    def _seen_bytes(self, job: Job) -> int:
+        """The largest peak of its class, else of its script; 0 where none was seen."""
+        return self._shown_bytes.get(job.spec.job_class) or self._family_bytes.get(_family(job), 0)
 
     def fuses(self, job: Job) -> bool:
         """Whether an attempt shares its process: the first one of a job that may, once it is known what it needs.
@@ -122,10 +175,16 @@ class Fit:
         return job.spec.fused and job.attempt == 1 and known
 
     def cap(self, job: Job, lanes: tuple[Lane, ...]) -> int:
-        """Most bytes that a job with its demand may rise to."""
+        """Most bytes that a job that starts with its demand may rise to.
+
+        Where memory is watched that is all that is free, unless its class was measured: it needs no share of its own.
+        """
+        lane = min(lanes, key=attrgetter("budget_bytes"))
         if job.demand == self._measured(job):
-            return cap_bytes(job.demand, min(lane.budget_bytes for lane in lanes))
-        return job.demand.peak_bytes
+            return cap_bytes(job.demand, lane.budget_bytes)
+        if not lane.device.memory_is_watched:
+            return job.demand.peak_bytes
+        return max(job.demand.peak_bytes, self._free_bytes(job, lane))
 
     def largest_bytes(self) -> int:
         """Of any lane that can be had."""
@@ -133,3 +192,7 @@ class Fit:
 
     def _measured(self, job: Job) -> MemoryDemand | None:
         return self._profiling.memory.get(job.spec.job_class) or job.spec.memory
+
+
+def _family(job: Job) -> str:
+    return job.spec.solo.family if job.spec.solo is not None else ""

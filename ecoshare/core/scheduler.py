@@ -357,6 +357,7 @@ class Scheduler:
         if job.state is JobState.RUNNING:
             self._seating.runs(job, event.at_s)
         commands = [command for lane in job.lanes for command in self._shares(lane)]
+        commands += self._outgrown(job, event.at_s) if self._fit.grew(job) else []
         at_default = all(self._tuning.at_default(lane) for lane in job.lanes)
         commands += self._undone(job, at_default, event.at_s)
         if self._packer is not None:
@@ -371,6 +372,14 @@ class Scheduler:
             commands.append(ProfileJob(command, job.spec.name, job.attempt))
             return commands
         return commands + self._settings(*self._devices_of(job))
+
+    def _outgrown(self, job: Job, at_s: float) -> list[Command]:
+        """A job has grown: where that is too much for those beside it, some begin again when there is room."""
+        commands: list[Command] = []
+        while not self.stopping and (loser := self._fit.outgrown(job.lanes[0])) is not None:
+            loser.least_bytes = loser.demand.peak_bytes
+            commands.append(self._stop_for_now(loser, at_s, "the jobs beside it need its memory", at_once=False))
+        return commands
 
     def _reported(self, event: Reported) -> list[Command]:
         """A trial has said how well it does: it ends here where others do better, or pauses until that is known."""

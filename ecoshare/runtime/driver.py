@@ -89,8 +89,11 @@ if TYPE_CHECKING:
 _PROGRESS_S = 1.0
 _PROGRESS_SHARE = 0.01
 _PROGRESS_AT_LEAST_S = 60.0
-"""Progress is told at most once a second, when a job has done a hundredth more than was known, or a minute has passed:
-enough for any policy, and a log of a few megabytes a day."""
+"""Progress is told at most once a second: when a job has done a hundredth more than was known, a minute has passed, or
+its memory has grown. That is enough for any policy, and gives a log of a few megabytes a day."""
+
+_GROWTH = 1.1
+"""Over the memory that was told of a job, from which on it is told at once."""
 
 _METER_WITHIN_S = 5.0
 _SHOW_S = 0.25
@@ -355,11 +358,12 @@ class Driver:
             for name, process in self.processes.items():
                 if self.core.jobs[name].state is not JobState.RUNNING:
                     continue
-                usage, now_s = self.usage(name), self.now_s()
+                usage, now_s = replace(self.usage(name), peak_bytes=self._peak_bytes(name)), self.now_s()
                 known = process.known.done
                 more = usage.done - known
                 late = now_s - process.told_s > _PROGRESS_AT_LEAST_S
-                if more and (more >= _PROGRESS_SHARE * known or late):
+                has_grown = usage.peak_bytes > _GROWTH * process.known.peak_bytes
+                if has_grown or (more and (more >= _PROGRESS_SHARE * known or late)):
                     process.known, process.told_s = usage, now_s
                     self._tell(partial(IterationsDone, job=name, usage=usage))
 
@@ -420,6 +424,14 @@ class Driver:
                 process.seen = replace(usage, held_s=max(usage.held_s, process.seen.held_s))
                 break
         return process.seen  # where it has ended, and its end is under way to us
+
+    def _peak_bytes(self, name: str) -> int:
+        """Largest memory seen of a job on the processors; 0 elsewhere, and where its process is not its own."""
+        slot = self._slot(name)
+        if self.plan.device.kind != "cpu" or slot.fused or not slot.pid:
+            return 0
+        key = samples.attempt_key(name, self.processes[name].attempt)
+        return self._footprints.peak_bytes(key, processes.family(slot.pid))
 
     def _slot(self, name: str) -> Slot:
         """The slot in which a job under way is now."""

@@ -20,6 +20,7 @@ class Footprints:
     """Memory of attempts, by key; `forget` those that have ended."""
 
     _seen: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _peaks: dict[str, int] = field(default_factory=dict)
 
     def bytes(self, key: str, pids: list[int], on_device: Mapping[int, int] | None, sharing: int = 1) -> int | None:
         """Memory of an attempt now; None where nobody tells.
@@ -38,6 +39,12 @@ class Footprints:
             self._seen[key] = before = resident, processes.proportional_bytes(pids)
         return before[1] // sharing or None
 
+    def peak_bytes(self, key: str, pids: list[int]) -> int:
+        """Largest memory that was seen of an attempt on the processors, now included."""
+        self._peaks[key] = max(self._peaks.get(key, 0), self.bytes(key, pids, None) or 0)
+        return self._peaks[key]
+
     def forget(self, key: str) -> None:
         """The attempt has ended."""
         self._seen.pop(key, None)
+        self._peaks.pop(key, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ecoshare.core.commands import KillJob
 from ecoshare.core.events import SCHEMA, Config, Device, Done, Foreseen, JobArrived, JobSpec, PairSpeed, RunOpened, Solo
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.scheduler import Scheduler
@@ -18,11 +19,18 @@ def solo(name: str) -> Solo:
 
 
 class Core:
-    """A scheduler of one device, told step by step; classes are known, and pairs as they are given."""
+    """A scheduler of one device, told step by step; classes are known, and pairs as they are given.
 
-    def __init__(self, policy: str = "energy", lanes: int = 3, places: int = 4, profile: bool = False) -> None:
+    Attributes:
+        stopped: Jobs that were told to end, in order.
+    """
+
+    def __init__(
+        self, policy: str = "energy", lanes: int = 3, places: int = 4, profile: bool = False, threads: int = 0
+    ) -> None:
         self.scheduler, self.now_s = Scheduler(), 0.0
-        device = Device("cuda:0", "here", 8 * GIB)
+        self.stopped: list[str] = []
+        device = Device("cpu" if threads else "cuda:0", "here", 8 * GIB, threads=threads)
         opened = self.scheduler.handle(
             RunOpened(0.0, SCHEMA, Config(policy, lanes, places, profile=profile), (device,))
         )
@@ -42,6 +50,8 @@ class Core:
                 self.tell(Done(self.now_s, command.id))
             elif kind == "AskOutlook":
                 self._asked = command.id
+            elif isinstance(command, KillJob):
+                self.stopped.append(command.job)
 
     def foresee(self, **speeds: float) -> None:
         """`ab=0.9`: a beside b, and b beside a."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ecoshare.advise.outlook import foresee
-from ecoshare.core.commands import AskOutlook, AskSampler, Command, KillJob, StartJob
+from ecoshare.core.commands import AskOutlook, AskSampler, Command, KillJob, MoveJob, StartJob
 from ecoshare.core.events import (
     SCHEMA,
     Config,
@@ -33,6 +33,7 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.fit import SPARE
 from ecoshare.core.halting import LEAST_COMPLETED, rule
+from ecoshare.core.packer import MEMBER
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 
@@ -183,32 +184,41 @@ def test_a_trial_that_is_started_again_counts_once() -> None:
     assert spec.halting is not None and not rule(spec.halting).told("a", 1, 9.0)
 
 
-def short_trials(threads: int, cpu_s: float) -> list[str]:
-    """Who runs beside each other once the first of a class that is too short to be measured is over."""
-    core, started = Scheduler(), list[str]()
+def short_trials(threads: int, cpu_s: float) -> tuple[list[str], list[str]]:
+    """Trials that are too short to be measured: those that start at once, and those in the group once one is over."""
+    core = Scheduler()
     device = Device("cpu", "here", 16 * GIB, threads=threads)
     commands = core.handle(RunOpened(0.0, SCHEMA, Config("energy", 4, 4, profile=True), (device,)))
     commands = [each for command in commands for each in core.handle(Done(0.0, command.id))]
-    for number in range(4):
+    for number in range(8):
         commands += core.handle(JobArrived(0.0, JobSpec(f"s.000{number}", "c", sweep="s", iterations=10)))
+    first = _carried_out(core, commands, 0.0)
     usage = Usage(iterations=10, held_s=1.0, span_s=1.0, cpu_s=cpu_s, peak_bytes=GIB)
+    commands = core.handle(JobExited(1.0, "s.0000", 1, Outcome.COMPLETED, 0, "", usage))
+    for started in _carried_out(core, commands, 1.0):
+        assert core.jobs[started].demand.peak_bytes == SPARE * GIB
+    group = [name for name, job in core.jobs.items() if job.state is JobState.RUNNING and job.level == MEMBER]
+    return first, group
+
+
+def _carried_out(core: Scheduler, commands: list[Command], at_s: float) -> list[str]:
+    """Carry commands out, and what follows from them; the jobs that were started."""
+    started = []
     while commands:
         command = commands.pop(0)
         match command:
-            case StartJob():
-                commands += core.handle(Done(0.0, command.id))
-                started.append(command.job)
-                if command.job == "s.0000":
-                    assert started == ["s.0000"], "the first has all memory until it is known what it takes"
-                    commands += core.handle(JobExited(1.0, command.job, 1, Outcome.COMPLETED, 0, "", usage))
+            case StartJob() | MoveJob():
+                commands += core.handle(Done(at_s, command.id))
+                started += [command.job] if isinstance(command, StartJob) else []
             case AskOutlook():
                 pairs, prices = foresee(command, 0.4, 0.35)
-                commands += core.handle(Foreseen(1.0, command.id, pairs, prices))
-    assert core.jobs["s.0001"].demand.peak_bytes == SPARE * GIB
-    return started[1:]
+                commands += core.handle(Foreseen(at_s, command.id, pairs, prices))
+    return started
 
 
 def test_trials_too_short_to_be_measured_go_by_what_the_first_has_taken() -> None:
     """If it failed, a sweep of one-thread trials would leave all processors but one idle."""
-    assert len(short_trials(threads=4, cpu_s=1.0)) == 3, "each keeps one of four busy"
-    assert len(short_trials(threads=4, cpu_s=4.0)) < 3, "each keeps them all busy, as is known a moment later"
+    for cpu_s, beside in ((1.0, 3), (4.0, 1)):
+        first, group = short_trials(threads=4, cpu_s=cpu_s)
+        assert len(first) == 3, "memory is watched: nothing is kept free for what was not seen yet"
+        assert len(group) == beside, "each keeps one of four processors busy, or all of them"

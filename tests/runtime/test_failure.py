@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from ecoshare.core.commands import KillJob
 from ecoshare.core.events import RunOpened
 from ecoshare.runtime import log
-from tests.runtime.running import SCRIPTS, alone, job_file, resume, run, slow_steps, start, words
+from tests.runtime.running import SCRIPTS, SLEEPS, alone, job_file, resume, run, slow_steps, start, words
 from tests.warm import ecoshare, wait_for
 
 NEIGHBOUR = {"name": "neighbour", "script": str(SCRIPTS / "validation.py")}
@@ -52,18 +53,31 @@ def test_a_failure_stays_with_its_job(
     assert done.log("neighbour") == neighbour_alone
 
 
-def test_out_of_memory_is_tried_once_more_with_the_whole_lane(tmp_path: Path) -> None:
-    script = tmp_path / "needs.py"
-    script.write_text(
-        "import os, time, torch\n"
-        "kept = torch.ones(1 << 28)  # a GiB\n"
-        "time.sleep(60 if os.environ['ECOSHARE_ATTEMPT'] == '1' else 0)\n"
-        "print('done')\n"
-    )
+def test_a_new_job_may_have_what_nobody_else_takes(tmp_path: Path) -> None:
+    """A GiB of two: memory is watched on processors, so no share of it is set aside for jobs that never come."""
+    (tmp_path / "needs.py").write_text("import torch\nkept = torch.ones(1 << 28)\nprint('done')\n")
     done = run(tmp_path, {"name": "a", "script": "needs.py"}, options=("--memory", "2 GiB"))
     assert done.code == 0, done.stderr
-    assert done.job("a")["attempts"] == 2
-    assert done.log("a") == b"done\n"
+    assert (done.job("a")["attempts"], done.log("a")) == (1, b"done\n")
+
+
+def test_two_new_jobs_that_outgrow_the_memory_run_one_after_the_other(tmp_path: Path) -> None:
+    """Both get to their end; the one that had done less begins again when the other has left."""
+    (tmp_path / "needs.py").write_text("import torch\nkept = torch.ones(200 << 20)\n" + SLEEPS)  # 0.8 GiB
+    jobs = [{"name": name, "script": "needs.py", "args": ["200"]} for name in ("a", "b")]
+    done = run(tmp_path, *jobs, options=("--memory", "2 GiB"))
+    assert done.code == 0, done.stderr
+    assert sorted(done.job(name)["attempts"] for name in ("a", "b")) == [1, 2]
+    killed = [entry for entry in log.read(done.folder / "events.jsonl") if isinstance(entry, KillJob)]
+    assert [each.reason for each in killed] == ["the jobs beside it need its memory"]
+    assert done.log("a") == done.log("b")
+
+
+def test_a_job_that_needs_more_than_there_is_fails_after_a_second_try(tmp_path: Path) -> None:
+    (tmp_path / "needs.py").write_text("import time, torch\nkept = torch.ones(3 << 28)\ntime.sleep(60)\n")
+    done = run(tmp_path, {"name": "a", "script": "needs.py"}, options=("--memory", "1 GiB"))
+    assert done.code == 1 and done.job("a")["attempts"] == 2
+    assert "GiB of memory, more than its cap of 1.00 GiB" in done.job("a")["error"]
 
 
 def test_a_run_without_anything_left_says_so_and_gives_its_result_again(tmp_path: Path) -> None:

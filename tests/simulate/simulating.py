@@ -88,5 +88,5 @@ def check_account(trace: Trace, cluster: Cluster, config: Config, world: World, 
     if not trials and not cluster.speeds and not any(job.speedups for job in jobs.values()):
         assert all(each.jct_s >= jobs[each.name].service_s - 1e-6 for each in result.finished), "JCT >= service time"
     measures = config.profile or config.search or issubclass(POLICIES[config.policy], Packs)
-    if not trials and not measures:
+    if not trials and not measures and places == 1:  # else the ledger cannot tell which job of a lane has the turn
         assert math.isclose(result.energy_j, ledger.energy_j, rel_tol=1e-9, abs_tol=1e-3), "integral of power"
