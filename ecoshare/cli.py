@@ -44,6 +44,10 @@ app = typer.Typer(
 
 JobFileArgument = Annotated[Path | None, typer.Argument(metavar="JOBS.YAML", help="The job file; see `ecoshare init`.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end of a run that uses the device.")]
+ShareOption = Annotated[
+    bool, typer.Option("--share-device", help="Run beside a run that uses the device, with the memory that is free.")
+]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the first GPU, else the processors.")]
 ProfilesOption = Annotated[
     Path | None, typer.Option("--profiles", help="Folder that holds profiles; else that of the user's data.")
@@ -164,6 +168,8 @@ def run(
     no_profiles: Annotated[
         bool, typer.Option("--no-profiles", help="Neither use profiles of job classes nor measure new ones.")
     ] = False,
+    wait: WaitOption = False,
+    share_device: ShareOption = False,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with a run that was cut off.")] = None,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Draw no report.html and no trace.pftrace at the end.")
@@ -175,7 +181,8 @@ def run(
     from ecoshare.measure.processor_load import LoadWatch
 
     watch = LoadWatch.begin()  # until the plan is made: that costs no time of its own
-    from ecoshare.hardware import devices
+    from ecoshare.hardware.devices import DeviceInfo, find
+    from ecoshare.hardware.occupancy import Admission, occupied
     from ecoshare.jobs.load import load
     from ecoshare.jobs.quantities import parse_size_bytes
     from ecoshare.measure.profiles import ProfileStore, default_folder
@@ -183,6 +190,7 @@ def run(
     from ecoshare.runtime import session
 
     errors = Console(stderr=True, highlight=False)
+    admission = Admission.of(wait, share_device)
     if resume is not None:
         if jobs is not None:
             raise UsageError("--resume takes the job file from the run; give one or the other")
@@ -192,7 +200,9 @@ def run(
             raise UsageError(
                 "--resume takes its options from the run; only --control, --json and --no-report go with it"
             )
-        result = session.resume(resume, _progress(errors), control is not Control.OFF, control is Control.AUTO)
+        result = session.resume(
+            resume, _progress(errors), control is not Control.OFF, control is Control.AUTO, admission, _note
+        )
         if not result.ran:
             errors.print(f"note: every job of {resume} has ended already; there is nothing to go on with", markup=False)
     else:
@@ -205,27 +215,35 @@ def run(
         if option and policy is None:
             raise UsageError("--option is a policy's: name it with --policy")
         loaded = load(jobs)
-        plan = planning.make(
-            loaded,
-            devices.find(device),
-            objective=objective,
-            policy=policy,
-            options=tuple(option or ()),
-            lanes=lanes,
-            places=jobs_per_lane if jobs_per_lane is not None else planning.PLACES,
-            memory_bytes=memory_bytes,
-            store=None if no_profiles else ProfileStore(profiles or default_folder()),
-            control=control is not Control.OFF,
-            goal=_goal(objective, tuning_limit, planning.MOST_TRIALS) if control is Control.AUTO else None,
-        )
-        for note in plan.notes:
-            _note(note)
-        if words := watch.disturbance():
-            _note(f"{words}: times and joules of this run are those of a busy machine")
+
+        def planned(on: DeviceInfo) -> planning.Plan:
+            return planning.make(
+                loaded,
+                on,
+                objective=objective,
+                policy=policy,
+                options=tuple(option or ()),
+                lanes=lanes,
+                places=jobs_per_lane if jobs_per_lane is not None else planning.PLACES,
+                memory_bytes=memory_bytes,
+                store=None if no_profiles else ProfileStore(profiles or default_folder()),
+                control=control is not Control.OFF,
+                goal=_goal(objective, tuning_limit, planning.MOST_TRIALS) if control is Control.AUTO else None,
+            )
+
         if dry_run:
+            plan = planned(find(device))
+            for note in plan.notes:
+                _note(note)
             _print_plan(plan.as_dict(), as_json)
             return
-        result = session.start(plan, loaded.text, runs, _progress(errors))
+        with occupied(device, admission, _note) as occupancy:
+            plan = planned(occupancy.device)
+            for note in plan.notes:
+                _note(note)
+            if words := watch.disturbance():
+                _note(f"{words}: times and joules of this run are those of a busy machine")
+            result = session.start(plan, loaded.text, runs, _progress(errors), occupancy=occupancy)
 
     from ecoshare.reporting import ending  # only now: the run need not wait for it
     from ecoshare.reporting.table import print_summary
@@ -256,12 +274,13 @@ def profile(
     ] = None,
     compare: Annotated[str | None, typer.Option(metavar="PROFILE", help="Another one to show beside it.")] = None,
     device: DeviceOption = None,
+    wait: WaitOption = False,
     profiles: ProfilesOption = None,
     runs: RunsOption = Path("runs"),
     as_json: JsonOption = False,
 ) -> None:
     """Measure what a script needs: memory phases, time and joules an iteration."""
-    from ecoshare.hardware import devices
+    from ecoshare.hardware.occupancy import Admission, occupied
     from ecoshare.measure.profiles import ProfileStore, default_folder
     from ecoshare.reporting.memory_timeline import svg
     from ecoshare.reporting.profile import print_comparison, print_profile
@@ -279,16 +298,10 @@ def profile(
     else:
         store.make()
         errors = Console(stderr=True, highlight=False)
-        made, result = profile_script(
-            script,
-            args or [],
-            devices.find(device),
-            store,
-            runs,
-            Expendable(MeasuringProgress(errors)),
-            _note,
-            iterations,
-        )
+        with occupied(device, Admission.of(wait), _note) as occupancy:
+            made, result = profile_script(
+                script, args or [], occupancy, store, runs, Expendable(MeasuringProgress(errors)), _note, iterations
+            )
         for note in result.notes:
             _note(note)
     console = Console(highlight=False)
@@ -355,6 +368,7 @@ def tune(
     ] = None,
     args: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments of the script.")] = None,
     device: DeviceOption = None,
+    wait: WaitOption = False,
     lanes: Annotated[
         int | None,
         typer.Option(min=1, help="Lanes of the packing; by default one for each job, up to 3, as in `ecoshare run`."),
@@ -412,13 +426,15 @@ def tune(
             raise UsageError("--columns, --where and --default describe a table: name it with --replay TABLE.csv")
         if jobs is None:
             raise UsageError("give a job file or a script, or --replay TABLE.csv", "docs/tuning.md has examples")
-        from ecoshare.hardware.devices import find
+        from ecoshare.hardware.occupancy import Admission, occupied
         from ecoshare.runtime.tune import Tune
         from ecoshare.tuning_cli import knob_names, tune_live
 
         goal = _goal(objective, tuning_limit, budget, seed)
-        asked = Tune(jobs, args or [], find(device), goal, lanes, knob_names(knobs), assume_unlocked)
-        tune_live(asked, profiles, runs, plot, as_json, _note)
+        names = knob_names(knobs)
+        with occupied(device, Admission.of(wait), _note) as occupancy:
+            asked = Tune(jobs, args or [], occupancy, goal, lanes, names, assume_unlocked)
+            tune_live(asked, profiles, runs, plot, as_json, _note)
         return
     if jobs is not None:
         raise UsageError(f"{jobs} and --replay {replay}: give one or the other")

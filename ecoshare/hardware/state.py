@@ -64,6 +64,14 @@ class StateFolder:
         """The lock of the device with this key."""
         return self.locks / f"ecoshare-{_plain(device)}.lock"
 
+    def queue(self, device: str) -> Path:
+        """The lock of the run that is let in next; see `occupancy`."""
+        return self.locks / f"ecoshare-{_plain(device)}.queue"
+
+    def place(self, device: str, token: str) -> Path:
+        """The file of a run that uses the device; `token` tells several apart, and may be `*`."""
+        return self.locks / f"ecoshare-{_plain(device)}.{token}.run"
+
 
 class DeviceLock:
     """The right to set one device. It ends with the process that holds it, however that ends."""
@@ -120,13 +128,18 @@ def holder(path: Path) -> str:
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
             if "FLOCK" in fields and fields[-3].rpartition(":")[2] == str(inode) and "->" not in fields:
-                return _described(int(fields[-4]))
+                return described(int(fields[-4]))
     except (OSError, ValueError, IndexError):
         pass
     return "another process"
 
 
-def _described(pid: int) -> str:
+def described(pid: int) -> str:
+    """A process in words: `ann's process 4711 (ecoshare run jobs.yaml)`.
+
+    Raises:
+        OSError: There is no such process.
+    """
     folder = Path(f"/proc/{pid}")
     user_id = folder.stat().st_uid
     try:

@@ -12,15 +12,16 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ecoshare
 from ecoshare.advise.advice import Goal
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.hardware import devices, nvml
-from ecoshare.jobs.load import load
+from ecoshare.hardware import nvml
+from ecoshare.hardware.occupancy import Admission, Occupancy, occupied
+from ecoshare.jobs.load import LoadedJobs, load
 from ecoshare.jobs.mask import masked
 from ecoshare.lane import futex
 from ecoshare.measure import model
@@ -47,6 +48,7 @@ def start(
     only_profile: bool = False,
     searching: Searching | None = None,
     host: Host | None = None,
+    occupancy: Occupancy | None = None,
 ) -> Result:
     """Run a plan in a new run folder under `runs`.
 
@@ -56,12 +58,15 @@ def start(
         only_profile: Stop the run when a window is over.
         searching: For the best setting of the packing, where the plan is for that alone; the run stops then.
         host: The process that this runs in, where that is not the command line's.
+        occupancy: Use of the device, which is told the name of the run.
 
     Raises:
         UnfitEnvironment: This machine cannot run it, or ceased to.
     """
     _check_machine()
     folder = RunFolder.create(runs, plan.job_file.stem)
+    if occupancy is not None:
+        occupancy.tell(folder.path)
     events = _open_log(folder)
     assert events is not None, "a folder just made has no other writer"
     environment = _describe(plan)
@@ -76,10 +81,19 @@ def start(
         return conduct(plan, folder, events, environment, progress, host, limits, only_profile, searching)
 
 
-def resume(run: Path, progress: Progress, control: bool = True, search: bool = True) -> Result:
+def resume(
+    run: Path,
+    progress: Progress,
+    control: bool = True,
+    search: bool = True,
+    admission: Admission = Admission.REFUSE,
+    say: Callable[[str], None] = lambda _words: None,
+) -> Result:
     """Run what a run that was cut off has left: every job whose end is not recorded.
 
     Args:
+        admission: What to do where another run uses the device.
+        say: Shows a note to the user.
         control: Whether clocks and power may be set, where that run might set them.
         search: Whether settings may be searched, where that run might search them.
 
@@ -87,17 +101,47 @@ def resume(run: Path, progress: Progress, control: bool = True, search: bool = T
         UsageError: The job file is not what it was, or the run is still going on.
         UnfitEnvironment: As `start`.
     """
-    from ecoshare.runtime.conducting import SHARED_PREFIX, conclude, conduct
-    from ecoshare.runtime.leftover import leftover
-
     _check_machine()
     folder = RunFolder.open(run)
+    before, loaded = _resumable(run, folder)
+    events = _open_log(folder)
+    if events is None:
+        raise UsageError(f"{run} is still going on", "stop it first, with Ctrl-C where it runs")
+    with contextlib.closing(events), occupied(before["device"]["name"], admission, say) as occupancy:
+        occupancy.tell(folder.path)
+        device = occupancy.device
+        if device.uuid != before["device"]["uuid"]:
+            raise UsageError(
+                f"{run} ran on {before['device']['uuid']}, and {device.name} is {device.uuid} now",
+                "set CUDA_VISIBLE_DEVICES as it was",
+            )
+        plan = planning.make(
+            loaded,
+            device,
+            control=control and before.get("control", False),
+            objective=before["objective"],
+            policy=before["policy"],
+            options=[f"{name}={value!r}" for name, value in before.get("options", {}).items()],
+            lanes=before["lanes"],
+            places=before["places_per_lane"],
+            memory_bytes=before["memory_bytes"],
+            store=ProfileStore(Path(before["profiles"])) if before["profiles"] is not None else None,
+            goal=Goal(**before["goal"]) if search and before.get("goal") is not None else None,
+        )
+        return _go_on(plan, folder, events, progress)
+
+
+def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs]:
+    """The plan of a run that can be gone on with, and its job file.
+
+    Raises:
+        UsageError: It was no run of a job file, or the file is not what it was.
+    """
     before = read_json(folder.plan)
     if before.get("only_tune", before.get("goal") is not None):
         raise UsageError(f"{run} was a search, which is not gone on with", "start it again with `ecoshare tune`")
     if any(sweep.get("called") for sweep in before.get("sweeps", ())):
         raise UsageError(f"{run} was a study's, which goes on where it is", "call optimize() with the same study again")
-    environment = read_json(folder.environment)
     job_file = Path(before["job_file"])
     loaded = load(job_file)
     if loaded.digest != before["digest"]:
@@ -105,42 +149,29 @@ def resume(run: Path, progress: Progress, control: bool = True, search: bool = T
             f"{job_file} has changed since {run} began",
             "a changed file is another run: start it without --resume",
         )
-    device = devices.find(before["device"]["name"])
-    if device.uuid != before["device"]["uuid"]:
-        raise UsageError(
-            f"{run} ran on {before['device']['uuid']}, and {device.name} is {device.uuid} now",
-            "set CUDA_VISIBLE_DEVICES as it was",
-        )
-    plan = planning.make(
-        loaded,
-        device,
-        control=control and before.get("control", False),
-        objective=before["objective"],
-        policy=before["policy"],
-        options=[f"{name}={value!r}" for name, value in before.get("options", {}).items()],
-        lanes=before["lanes"],
-        places=before["places_per_lane"],
-        memory_bytes=before["memory_bytes"],
-        store=ProfileStore(Path(before["profiles"])) if before["profiles"] is not None else None,
-        goal=Goal(**before["goal"]) if search and before.get("goal") is not None else None,
-    )
-    events = _open_log(folder)
-    if events is None:
-        raise UsageError(f"{run} is still going on", "stop it first, with Ctrl-C where it runs")
+    return before, loaded
+
+
+def _go_on(plan: Plan, folder: RunFolder, events: log.EventLog, progress: Progress) -> Result:
+    """End what the dead session has left, and run the jobs whose end it did not record."""
+    from ecoshare.runtime.conducting import SHARED_PREFIX, conclude, conduct
+    from ecoshare.runtime.leftover import leftover
+
+    environment = read_json(folder.environment)
     if alive := reaping.end_all(environment["token"]):
         raise UnfitEnvironment(f"processes of the dead run cannot be ended: {alive}")
     if Path(shared := environment.get("shared", "")).name.startswith(SHARED_PREFIX):
         shutil.rmtree(shared, ignore_errors=True)
     left = leftover(plan, folder)
     if left is None:
-        events.close()
+        events.close()  # before it is read: an open log is a run that goes on
         return conclude(folder, ran=False)
     # Scripts may have been changed or measured since: the jobs that are left run as they are now.
     write_json(folder.plan, plan.as_dict())
     _keep_profiles(plan, folder)
     # A token of its own: what may still be sweeping up after the dead session must not find this one's processes.
     environment["token"] = secrets.token_hex(8)
-    with contextlib.closing(events), _served(None, environment["token"], folder) as host:
+    with _served(None, environment["token"], folder) as host:
         return conduct(left, folder, events, environment, progress, host)
 
 

@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
-from ecoshare.hardware.devices import DeviceInfo
+from ecoshare.hardware.occupancy import Occupancy
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.schema import Job
 from ecoshare.measure.profile import Profile
@@ -34,7 +34,7 @@ STEADY = Limits(shortest_s=5.0, longest_s=30.0, steady=0.01)
 def profile_script(
     script: Path,
     args: list[str],
-    device: DeviceInfo,
+    occupancy: Occupancy,
     store: ProfileStore,
     runs: Path,
     progress: Progress,
@@ -44,6 +44,7 @@ def profile_script(
     """Run a script as it stands until its figures are steady, and stop it then; its profile is saved.
 
     Args:
+        occupancy: Use of the device.
         say: Shows a note to the user.
         iterations: Measure so many instead, after the warm-up.
 
@@ -54,8 +55,8 @@ def profile_script(
         Interrupted: The user stopped it before.
     """
     loaded = one_job(script, args, "profile")
-    plan = planning.make(loaded, device, policy="fair", places=1, store=store)
-    words, as_found = leftovers(device, may_set=True)
+    plan = planning.make(loaded, occupancy.device, policy="fair", places=1, store=store)
+    words, as_found = leftovers(occupancy.device, may_set=True)
     if not as_found:
         raise UnfitEnvironment(f"nothing can be measured now: {words[0]}", "see `ecoshare devices`")
     for note in (*plan.notes, *words):
@@ -63,7 +64,7 @@ def profile_script(
     # What is known of the class is to be measured anew.
     plan = plan.without_profiles()
     limits = STEADY if iterations is None else Limits(iterations=iterations)
-    result = session.start(plan, loaded.text, runs, progress, limits, only_profile=True)
+    result = session.start(plan, loaded.text, runs, progress, limits, only_profile=True, occupancy=occupancy)
     made = result.made.get(plan.jobs[0].spec.job_class)
     if made is None:
         raise _why_not(script, result)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ecoshare.advise.advice import Goal
 from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
+from ecoshare.hardware.occupancy import Occupancy
 from ecoshare.jobs.load import LoadedJobs, load
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.tuned import Tuned, TunedStore
@@ -33,6 +34,7 @@ class Tune:
     Attributes:
         jobs: A job file, or a script.
         args: Of the script.
+        occupancy: Use of the device.
         lanes: None for one for each job, as far as a run would put them beside each other.
         knobs: Names of those that may be set; None for all that there are.
         assume_unlocked: Whether to lock clocks without looking whether somebody else has.
@@ -40,11 +42,16 @@ class Tune:
 
     jobs: Path
     args: list[str]
-    device: DeviceInfo
+    occupancy: Occupancy
     goal: Goal
     lanes: int | None = None
     knobs: tuple[str, ...] | None = None
     assume_unlocked: bool = False
+
+    @property
+    def device(self) -> DeviceInfo:
+        """The device, as it was when its use began."""
+        return self.occupancy.device
 
 
 def tune(
@@ -82,7 +89,7 @@ def tune(
     settings = claim(asked.device, exact=True, assume_unlocked=asked.assume_unlocked)
     kept = TunedStore(store.folder)
     search = Searching(settings, plan, asked.goal, kept, asked.knobs, show)
-    result = session.start(plan, loaded.text, runs, progress, searching=search)
+    result = session.start(plan, loaded.text, runs, progress, searching=search, occupancy=asked.occupancy)
     own = search.first
     if result.unrestored:
         raise not_restored(result.unrestored)

@@ -29,7 +29,7 @@ import ecoshare
 from ecoshare.advise.advice import TUNING_LIMIT, Goal
 from ecoshare.core.events import JobExited, Outcome, SweepSpec
 from ecoshare.errors import EcoshareError, JobFailed, UsageError
-from ecoshare.hardware import devices
+from ecoshare.hardware.occupancy import Admission, occupied
 from ecoshare.integrations.optuna.forkable import check_forkable
 from ecoshare.integrations.optuna.interrupts import Interrupts
 from ecoshare.integrations.optuna.run import StudyRun, StudySweep
@@ -97,6 +97,8 @@ def optimize(
     profiles: str | os.PathLike[str] | None = None,
     hang_timeout: float | None = None,
     runs: str | os.PathLike[str] = "runs",
+    wait: bool = False,
+    share_device: bool = False,
 ) -> Optimized:
     """As `study.optimize(objective, ...)`, with each trial in a process of its own, in ecoshare's lanes.
 
@@ -112,6 +114,8 @@ def optimize(
             none are used and none measured.
         hang_timeout: A trial that holds its turn for so many seconds without an iteration has failed.
         runs: Folder that holds run folders.
+        wait: Wait for the end of a run that uses the device.
+        share_device: Run beside a run that uses the device, with the memory that is free.
 
     Raises:
         UsageError: The arguments contradict each other or name what does not exist.
@@ -127,27 +131,27 @@ def optimize(
         raise UsageError("this is the process of a trial, whose objective cannot optimize another study in lanes")
     if control not in ("off", "known", "auto"):
         raise UsageError(f"control={control!r}: expected off, known or auto")
-    found = devices.find(device)
-    check_forkable(found.kind)
     caught = tuple(catch) if isinstance(catch, Iterable) else (catch,)
     store = ProfileStore(Path(profiles) if profiles is not None else default_folder())
     loaded = _loaded(study, objective, hang_timeout)
-    plan = planning.make(
-        loaded,
-        found,
-        objective=goal,
-        policy=policy,
-        lanes=lanes,
-        places=jobs_per_lane,
-        memory_bytes=_memory_bytes(memory),
-        store=store if profiles is not None or control != "off" else None,
-        control=control != "off",
-        goal=Goal(goal, TUNING_LIMIT, planning.MOST_TRIALS) if control == "auto" else None,
-    )
-    for note in plan.notes:
-        _note(note)
-    _fail_left(study)
     with ExitStack() as undo:
+        occupancy = undo.enter_context(occupied(device, Admission.of(wait, share_device), _note))
+        check_forkable(occupancy.device.kind)
+        plan = planning.make(
+            loaded,
+            occupancy.device,
+            objective=goal,
+            policy=policy,
+            lanes=lanes,
+            places=jobs_per_lane,
+            memory_bytes=_memory_bytes(memory),
+            store=store if profiles is not None or control != "off" else None,
+            control=control != "off",
+            goal=Goal(goal, TUNING_LIMIT, planning.MOST_TRIALS) if control == "auto" else None,
+        )
+        for note in plan.notes:
+            _note(note)
+        _fail_left(study)
         sockets = Path(tempfile.mkdtemp(prefix="ecoshare-", dir=memory_folder()))
         undo.callback(shutil.rmtree, sockets, ignore_errors=True)
         forked = ForkedServer(Objective(objective, study, caught, sockets))
@@ -156,7 +160,7 @@ def optimize(
         standing_in = _StandIn(run, loaded.jobs[0].name, sockets, caught)
         interrupts = undo.enter_context(Interrupts(run.stop))
         try:
-            run.start(_planned(plan, study, n_trials, run), loaded.text, Path(runs).absolute())
+            run.start(_planned(plan, study, n_trials, run), loaded.text, Path(runs).absolute(), occupancy)
             if not run.is_ending:
                 study.optimize(
                     standing_in,

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, JobExited
+from ecoshare.hardware.occupancy import Occupancy
 from ecoshare.jobs.sweep import MAX_TRIALS, trial_name
 from ecoshare.reporting.progress import Progress
 from ecoshare.reporting.views import RunView
@@ -159,12 +160,12 @@ class StudyRun:
     def __post_init__(self) -> None:
         self.submitted = Submitted(self._ended)
 
-    def start(self, plan: Plan, job_text: str, runs: Path) -> None:
+    def start(self, plan: Plan, job_text: str, runs: Path, occupancy: Occupancy) -> None:
         """Begin it in a thread of its own; returns when it can take trials, or has failed."""
 
         def drive() -> None:
             try:
-                self.result = session.start(plan, job_text, runs, self, host=self)
+                self.result = session.start(plan, job_text, runs, self, host=self, occupancy=occupancy)
             except BaseException as error:  # whatever it is, the user's thread raises it
                 self.error = error
             finally:

@@ -1,0 +1,247 @@
+"""Which runs use a device: a second one waits, is refused, or shares it on purpose.
+
+::
+
+    /run/lock/ecoshare-<device>.queue         held (flock) by the run that is let in next
+    /run/lock/ecoshare-<device>.<token>.run   held by a run as long as it uses the device; says which run it is
+
+Each run plans all memory that is free, and measures as if it were alone: two at once disturb each other. A lock ends
+with the process that holds it, however that ends; a file without a lock is of a run that is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.hardware.devices import DeviceInfo, find
+from ecoshare.hardware.state import StateFolder, described
+
+_LOOK_S, _WITHIN_S = 0.2, 2.0
+"""Time between looks of a run that waits, and time for another one to be let in."""
+
+_LARGEST_BYTES = 1 << 16
+"""Of a record, which may be another user's."""
+
+_HINT = "`--wait` runs when it has ended; `--share-device` runs beside it, with the memory that is free now"
+
+
+class Admission(Enum):
+    """What a run does where another one uses its device."""
+
+    REFUSE = "refuse"
+    WAIT = "wait"
+    SHARE = "share"
+
+    @classmethod
+    def of(cls, wait: bool = False, share_device: bool = False) -> Admission:
+        """What a user asks for.
+
+        Raises:
+            UsageError: Both at once.
+        """
+        if wait and share_device:
+            raise UsageError("to wait for the device and to share it exclude each other: ask for one of them")
+        return cls.WAIT if wait else cls.SHARE if share_device else cls.REFUSE
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A run that uses a device.
+
+    Attributes:
+        pid: Process that conducts it; 0 where that is not known.
+        run: Run folder; empty until it has one.
+        processors: Those that it may use; empty for a run on a GPU.
+    """
+
+    pid: int = 0
+    run: str = ""
+    processors: frozenset[int] = frozenset()
+
+    def __str__(self) -> str:
+        process = ""
+        with contextlib.suppress(OSError):
+            process = described(self.pid) if self.pid else ""
+        if self.run and process:
+            return f"the run {self.run} ({process})"
+        return f"the run {self.run}" if self.run else process or "another run"
+
+
+class Occupancy:
+    """A run's use of its device, until it ends.
+
+    Attributes:
+        device: As it was when the run was let in.
+    """
+
+    def __init__(self, device: DeviceInfo, state: StateFolder) -> None:
+        """Begin to use a device.
+
+        Raises:
+            OSError: The file cannot be made.
+        """
+        self.device = device
+        while True:
+            self._path = state.place(_key(device), secrets.token_hex(8))
+            self._file = _made(self._path)
+            self._write("")
+            with contextlib.suppress(FileNotFoundError):
+                if self._path.stat().st_ino == os.fstat(self._file).st_ino:
+                    return
+            os.close(self._file)  # another run took it for a dead one's, before it was locked
+
+    def tell(self, run: Path) -> None:
+        """Name the run folder, for runs that wait or are refused."""
+        self._write(str(run.absolute()))
+
+    def end(self) -> None:
+        """Leave the device to others."""
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        fcntl.flock(self._file, fcntl.LOCK_UN)  # processes that were forked meanwhile have the lock, too
+        os.close(self._file)
+
+    def _write(self, run: str) -> None:
+        processors = sorted(os.sched_getaffinity(0)) if self.device.kind == "cpu" else []
+        content = json.dumps({"pid": os.getpid(), "run": run, "processors": processors}).encode()
+        with contextlib.suppress(OSError):  # a full disk: others are told less
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, content, 0)
+
+
+@contextmanager
+def occupied(wanted: str | None, admission: Admission, say: Callable[[str], None]) -> Iterator[Occupancy]:
+    """The use of a device by a run, until the context ends.
+
+    Args:
+        wanted: Name of the device; None for the best one that is here.
+        admission: What to do where another run uses it.
+        say: Shows a note to the user.
+
+    Raises:
+        UsageError: The name of the device has another form.
+        UnfitEnvironment: There is no such device, or another run uses it.
+    """
+    state, device = StateFolder.of_this_user(), find(wanted)
+    with contextlib.ExitStack() as line:
+        if admission is not Admission.SHARE:
+            line.enter_context(_first_in_line(device, state, admission, say))
+            _wait_for_the_end(device, state, admission, say)
+        beside = occupants(device, state)
+        device = find(device.name)  # its memory is what is free by now
+        try:
+            occupancy = Occupancy(device, state)
+        except OSError as error:
+            raise UnfitEnvironment(f"cannot write to {state.locks}: {error.strerror or error}") from error
+    for occupant in beside:
+        say(f"{device.name} is shared with {occupant}: both are slower, and what is measured is that of both")
+    try:
+        yield occupancy
+    finally:
+        occupancy.end()
+
+
+def occupants(device: DeviceInfo, state: StateFolder) -> list[Occupant]:
+    """Runs that use a device now; on processors those that may use some of the same ones."""
+    mine = os.sched_getaffinity(0)
+    pattern = state.place(_key(device), "*")
+    found = [_occupant(path) for path in sorted(pattern.parent.glob(pattern.name))]
+    return [each for each in found if each is not None and (not each.processors or each.processors & mine)]
+
+
+@contextmanager
+def _first_in_line(
+    device: DeviceInfo, state: StateFolder, admission: Admission, say: Callable[[str], None]
+) -> Iterator[None]:
+    """The right to be let in next: runs that wait do so in the order in which they came."""
+    until_s = time.monotonic() + _WITHIN_S
+    state.locks.mkdir(parents=True, exist_ok=True)
+    file = os.open(state.queue(_key(device)), os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    try:
+        told = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if admission is Admission.REFUSE and time.monotonic() > until_s:
+                    raise _refused(device, state) from None
+            if admission is Admission.WAIT and not told:
+                told = True
+                say(f"another run waits for {device.name} already: this one is behind it")
+            time.sleep(_LOOK_S)
+        yield
+    finally:
+        os.close(file)
+
+
+def _wait_for_the_end(device: DeviceInfo, state: StateFolder, admission: Admission, say: Callable[[str], None]) -> None:
+    """Return when no other run uses a device."""
+    told: list[Occupant] = []
+    while others := occupants(device, state):
+        if admission is Admission.REFUSE:
+            raise _refused(device, state)
+        if others[0] not in told:
+            told.append(others[0])
+            say(f"waits for {others[0]}, which uses {device.name}")
+        time.sleep(_LOOK_S)
+
+
+def _refused(device: DeviceInfo, state: StateFolder) -> UnfitEnvironment:
+    others = occupants(device, state)
+    user = str(others[0]) if others else "another run"
+    return UnfitEnvironment(f"{device.name} is used by {user}", _HINT)
+
+
+def _made(path: Path) -> int:
+    """A new file that this process has locked."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    os.fchmod(file, 0o644)  # whatever the umask: others must be able to read it
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return file
+
+
+def _occupant(path: Path) -> Occupant | None:
+    """The run that holds a file; None where none does, and the file goes."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with contextlib.suppress(OSError):  # another user's
+            path.unlink()
+        return None
+    except BlockingIOError:
+        return _read(os.pread(file, _LARGEST_BYTES, 0))
+    finally:
+        os.close(file)
+
+
+def _read(content: bytes) -> Occupant:
+    """A record; one without content where it is being written, or is none of ours."""
+    try:
+        fields = json.loads(content)
+        processors = frozenset(int(number) for number in fields["processors"])
+        return Occupant(int(fields["pid"]), str(fields["run"]), processors)
+    except (ValueError, TypeError, KeyError):
+        return Occupant()
+
+
+def _key(device: DeviceInfo) -> str:
+    return device.uuid or device.name
