@@ -1,7 +1,8 @@
-"""How often a test does what it does again and again."""
+"""How often a test does what it does again and again, and which tests are for the night alone."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
 
@@ -11,3 +12,9 @@ def rounds(usual: int, nightly: int) -> int:
     To be asked where a test is collected, not where its module is imported by another one.
     """
     return nightly if settings.get_current_profile_name() == "nightly" else usual
+
+
+def nightly() -> pytest.MarkDecorator:
+    """Marks a long test that runs with `--hypothesis-profile nightly` alone; to be asked as `rounds`."""
+    reason = "long: runs with --hypothesis-profile nightly"
+    return pytest.mark.skipif(settings.get_current_profile_name() != "nightly", reason=reason)

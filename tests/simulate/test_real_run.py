@@ -14,6 +14,7 @@ from ecoshare.simulate.lane import TOLD_S
 from ecoshare.simulate.simulator import Simulator
 from ecoshare.simulate.traces.reading import read
 from ecoshare.simulate.world import World
+from tests.rounds import nightly
 from tests.runtime import running
 
 SCRIPT = """
@@ -39,7 +40,7 @@ _TRIES = 3
 @pytest.mark.slow
 @pytest.mark.serial
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("policy", ["pack", "fair", "srtf"])
+@pytest.mark.parametrize("policy", [pytest.param("pack", marks=nightly()), "fair", "srtf"])
 def test_a_simulated_run_takes_as_long_as_the_real_one(tmp_path: Path, policy: str) -> None:
     tried = [_errors(tmp_path / "0", policy)]
     while not _close(tried[-1], policy) and len(tried) < _TRIES:

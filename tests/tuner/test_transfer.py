@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.rounds import nightly
 from tests.tuner import invented
 from tuner import ConstrainedTuner, Limit, Prior, Trial, energy
 from tuner.transfer import transferred
@@ -68,6 +69,7 @@ def tune(members: Sequence[invented.Workload], prior: Prior | None, trials: int 
 
 
 @pytest.mark.slow
+@nightly()
 def test_a_job_is_tuned_in_fewer_trials_when_a_few_of_similar_ones_are_known() -> None:
     colds, warms = [], []
     for device in range(8):
