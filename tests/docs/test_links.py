@@ -7,10 +7,12 @@ import importlib.util
 import re
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from tests.docs.pages import DOCS, PAGES, broken, parse
 from tests.warm import ROOT
@@ -48,6 +50,16 @@ def _leaves(nav: object) -> Iterator[str]:
         yield nav
     for each in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
         yield from _leaves(each)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_list_follows_an_empty_line(page: Path) -> None:
+    """Else GitHub shows a list, and the site one paragraph."""
+    for token, after in pairwise(MarkdownIt().parse(page.read_text(encoding="utf-8"))):
+        if token.type == "paragraph_close" and after.type in ("bullet_list_open", "ordered_list_open"):
+            assert after.map is not None
+            above = page.read_text(encoding="utf-8").splitlines()[after.map[0] - 1]
+            assert after.level or not above.strip(), f"line {after.map[0] + 1}"
 
 
 @pytest.mark.parametrize(
