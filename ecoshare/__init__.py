@@ -23,22 +23,24 @@ _bare: frozenset[str] = frozenset()
 
 
 def iteration() -> None:
-    """Say that an iteration has ended here, where nothing is half done; does nothing outside `ecoshare run`.
+    """Mark the end of an iteration. Does nothing outside `ecoshare run`.
 
-    For loops that ecoshare cannot see into: work without modules, optimizers or a `DataLoader`.
+    Call it where no work is half done, in loops that ecoshare cannot see into: loops without modules, optimizers or a
+    `DataLoader`.
     """
     if _declare is not None:
         _declare()
 
 
 def report(**values: float) -> None:
-    """Say how well this trial of a sweep does, such as `report(val_loss=0.3)`; nothing outside `ecoshare run`.
+    """Report values of this trial of a sweep, such as `report(val_loss=0.3)`. Does nothing outside `ecoshare run`.
 
-    Each call is a step: call it as often in every trial, once an epoch, say. The sweep's `metric:` names the value that
-    counts. Anything that `float` takes will do, a tensor of one element, too.
+    Each call is a step. Call it equally often in every trial, for example once an epoch. The sweep's `metric:` names
+    the value that counts. A value is anything that `float` accepts, including a tensor of one element.
 
     Raises:
-        TypeError, ValueError: A value is no number.
+        TypeError: A value cannot be converted to a number.
+        ValueError: A string is not a number.
     """
     numbers = {name: float(value) for name, value in values.items()}
     if _report is not None:

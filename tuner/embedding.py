@@ -45,10 +45,10 @@ def embedded(
     Equal arguments give equal spaces.
 
     Args:
-        dimensions: Of the grid; more than there may be knobs that matter, since two of them that are tied cannot be set
+        dimensions: Dimensions of the grid. Choose more than knobs that may matter, since tied knobs cannot be set
             apart. As many as knobs, or more, tie none.
-        levels: Of each dimension.
-        special_share: Of the levels of each knob that has special values, in all; each of them gets one at least. None
+        levels: Levels of each dimension.
+        special_share: Share of a knob's levels that its special values get together, each at least one. None
             for no more than their share of the values, which may be no level at all.
         most: Points of the grid; of a larger one a random part is taken, in which every level is as frequent as others.
 
@@ -127,7 +127,7 @@ class EmbeddedSpace(Space):
     """A space that knows which of its knobs move together.
 
     Attributes:
-        projection: That all settings but the default come from.
+        projection: Source of all settings but the default.
     """
 
     def __init__(self, projection: Projection, settings: Iterable[Setting]) -> None:

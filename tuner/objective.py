@@ -24,14 +24,14 @@ class Limit:
     """An observable must stay within a multiple of its value at the default setting.
 
     Attributes:
-        most: That multiple, such as 1.1.
+        most: The multiple, such as 1.1.
     """
 
     observable: str
     most: float
 
     def excess(self, now: Observed, default: Observed) -> Tensor:
-        """Above 0 where it is broken: the logarithm of how far."""
+        """Logarithm of the ratio to the limit: above 0 if the limit is broken."""
         return (now[self.observable] / default[self.observable] / self.most).log()
 
 
@@ -42,7 +42,7 @@ def energy(alone_w: Mapping[str, float]) -> Objective:
     iteration over that at the default.
 
     Args:
-        alone_w: By the name of each job's time: its watts alone at the default setting.
+        alone_w: Power (W) of each job alone at the default setting, by the name of the job's time.
     """
 
     def spent(now: Observed, default: Observed) -> Tensor:

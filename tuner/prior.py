@@ -47,8 +47,9 @@ class Prior:
     """A mixture of Gaussians over log observables.
 
     Attributes:
-        observables: Their names.
-        scale_sd: (n_observables,) of an unknown constant that is added to each: large where samples tell ratios alone.
+        observables: Names of the observables.
+        scale_sd: Shape (n_observables,). Deviation of an unknown constant added to each; large if
+            samples hold ratios only.
     """
 
     observables: tuple[str, ...]
@@ -68,7 +69,7 @@ class Prior:
 
         Args:
             samples: Logarithms, (n_samples, n_observables, n_settings); at least two samples.
-            parts: Into how many they are split, where they are enough.
+            parts: Number of parts that the samples are split into, if there are enough.
         """
         found = []
         for rows in _split(samples.flatten(start_dim=1), parts):

@@ -62,11 +62,11 @@ class Knob:
 
 
 class Space:
-    """Knobs and the settings of them that there are.
+    """Knobs, and the list of settings that can be chosen.
 
     Attributes:
-        knobs: In the order of the columns of `numbers`.
-        settings: In the order of its rows.
+        knobs: Knobs in the order of the columns of `numbers`.
+        settings: Settings in the order of the rows of `numbers`.
     """
 
     def __init__(self, knobs: Sequence[Knob], settings: Iterable[Setting]) -> None:

@@ -81,14 +81,14 @@ def transferred(
 
     Args:
         times: Names of the new jobs' times.
-        earlier: What is known of each earlier job. Its trials observe `power_w` and one time, of whatever name and
+        earlier: Trials of each earlier job. They observe `power_w` and one time, of whatever name and
             amount of work: only the ratio to the default is used.
-        own: By the name of a time, the place in `earlier` of the same class of job. A time that is not named may be
-            like any of them.
-        shares: By the name of each time, the part of the time in which its job is at work; by default they take equal
+        own: Place in `earlier` of the same class of job, by the name of a time. A time that is not named may be like
+            any of them.
+        shares: Part of the time in which a job is at work, by the name of its time. By default the jobs take equal
             turns in one lane.
-        slowdowns: By the name of a time, what it takes at the default beside the others over what it takes there
-            alone; any value is possible for those that are not named, unless all take turns: then nobody is slower.
+        slowdowns: Time at the default setting beside the other jobs over that alone, by the name of a time. Any value
+            is possible for a time that is not named, unless all jobs take turns: then none is slower.
 
     Raises:
         ValueError: There is no earlier job, or one was not observed as above.

@@ -17,7 +17,7 @@ class Status(Enum):
     CENSORED = "censored"
     """Stopped early: every time observed is at least what it says. Power is as measured."""
     CONTAMINATED = "contaminated"
-    """Something else than the setting decided it (throttling, a neighbour): worth nothing, and the setting may be
+    """Spoilt by something other than the setting (throttling, a neighbour): ignored, and the setting may be
     tried again."""
     FAILED = "failed"
     """The setting cannot be applied, or does not work: never again."""
@@ -28,7 +28,7 @@ class Trial:
     """One trial.
 
     Attributes:
-        observed: By name, positive numbers; empty where it failed.
+        observed: Positive numbers by name; empty if the trial failed.
     """
 
     setting: Setting

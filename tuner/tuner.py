@@ -51,7 +51,7 @@ class ConstrainedTuner:
 
     Equal seeds and trials give equal answers. One thread is used, since training jobs run beside it.
 
-    Example:
+    Examples:
         >>> from tuner import ConstrainedTuner, Knob, Limit, Role, Space, energy
         >>> space = Space.product(Knob("gpu_clock", (900.0, 1200.0, 1500.0), Role.CORE_CLOCK))
         >>> default = {"gpu_clock": 1500.0}
@@ -74,11 +74,11 @@ class ConstrainedTuner:
         seed: int = 0,
         plain: bool = False,
     ) -> None:
-        """A tuner that has seen no trial.
+        """Make a tuner without trials.
 
         Args:
-            prior: Of the observables; by default the physical model's, for the times that the limits name.
-            plain: Whether to do without any prior: for comparison.
+            prior: Prior of the observables. By default that of the physical model, for the times that the limits name.
+            plain: Use no prior, for comparison.
 
         Raises:
             ValueError: The default is not in the space, or a limit is on something that the prior does not know.
@@ -105,7 +105,7 @@ class ConstrainedTuner:
         """The setting to try next: the default first.
 
         Args:
-            sure: How likely it must be to keep the limits; where none that is left is, the likeliest is asked for.
+            sure: Least probability that the setting keeps the limits. If none reaches it, the likeliest is taken.
 
         Raises:
             RuntimeError: Every setting has failed.
@@ -118,10 +118,10 @@ class ConstrainedTuner:
         return dict(self.space.settings[int(score.argmax())])
 
     def tell(self, setting: Setting, observed: Mapping[str, float], status: Status = Status.MEASURED) -> None:
-        """What came of a trial.
+        """Record the result of a trial.
 
         Args:
-            observed: By the names of the prior's observables; others are kept and not used.
+            observed: Values by the names of the prior's observables. Other names are kept and not used.
 
         Raises:
             ValueError: The setting is not in the space, or a number is not positive.
@@ -129,7 +129,7 @@ class ConstrainedTuner:
         self._tell([Trial(dict(setting), dict(observed), status)])
 
     def best(self) -> Best | None:
-        """The best of the settings measured that keep the limits more likely than not; None where none does."""
+        """Best measured setting that keeps the limits with a probability over 0.5; None if there is none."""
         told = sorted({self._place(trial) for trial in self.trials if trial.status is Status.MEASURED})
         kept = [place for place in told if self._feasible[place] >= 0.5]
         if not kept:
@@ -139,7 +139,7 @@ class ConstrainedTuner:
 
     @property
     def expected_gain(self) -> float:
-        """What the next trial is expected to improve, as a part of the best objective so far."""
+        """Improvement expected of the next trial, as a fraction of the best objective so far."""
         return float(self._gain.max())
 
     def save(self, path: Path) -> None:
@@ -155,10 +155,10 @@ class ConstrainedTuner:
         beside.replace(path)
 
     def load(self, path: Path) -> None:
-        """Be told what another tuner of the same space has saved.
+        """Add the trials that another tuner of the same space has saved.
 
         Raises:
-            ValueError: It is no such file, or of another space.
+            ValueError: The file is not one of `save`, or belongs to another space.
         """
         data = json.loads(path.read_text())
         if data.get("schema_version") != SCHEMA_VERSION or data["default"] != self.default:

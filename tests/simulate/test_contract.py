@@ -406,13 +406,3 @@ def test_the_page_has_all_policies() -> None:
         queues = re.sub(r"`limit_1` to `limit_9`", ", ".join(f"`limit_{n}`" for n in range(1, 10)), options)
         found[name] = (moves == "yes", set(re.findall(r"`(\w+)`", queues)))
     assert found == {name: (each.preempts, set(each.options)) for name, each in POLICIES.items()}
-
-
-def test_the_readme_shows_what_its_command_prints(installed: dict[str, str]) -> None:
-    text = (ROOT / "README.md").read_text()
-    (command,) = [line for line in text.splitlines() if line.startswith("ecoshare simulate --generate")]
-    done = run(installed, *COLD, *shlex.split(command.partition("#")[0])[1:])
-    assert done.returncode == 0, done.stderr
-    (shown,) = [each for each in blocks("", text) if "mean  median" in each]
-    lines = [line for line in shown.splitlines() if line and line != "..."]
-    assert len(lines) >= 6 and set(lines) <= set(done.stdout.splitlines())

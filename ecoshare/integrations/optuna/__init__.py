@@ -55,7 +55,7 @@ JOB = "ecoshare:job"
 """User attribute of a trial: the folder of its job, with its logs."""
 
 ERROR = "ecoshare:error"
-"""User attribute of a trial that has failed: why."""
+"""User attribute of a trial that has failed: the reason."""
 
 _LONGEST_NAME = 100 - LONGEST_NUMBER
 
@@ -65,7 +65,7 @@ Callback = Callable[[optuna.Study, FrozenTrial], None]
 
 @dataclass(frozen=True, slots=True)
 class Optimized:
-    """What the trials of one call came to.
+    """Result of one call of `optimize`.
 
     Attributes:
         run: The run folder, for `ecoshare export` and `ecoshare explain`.
@@ -100,15 +100,16 @@ def optimize(
     wait: bool = False,
     share_device: bool = False,
 ) -> Optimized:
-    """As `study.optimize(objective, ...)`, with each trial in a process of its own, in ecoshare's lanes.
+    """Run `study.optimize(objective, ...)` with each trial in a process of its own, in ecoshare's lanes.
 
-    The processes are forked from this one: the objective may be any callable, and finds what it refers to. What it
-    changes is not seen here. Parameters up to `show_progress_bar` are Optuna's; the others are those of `ecoshare run`.
+    The processes are forked from this one, so the objective may be any callable, and nothing is pickled.
+    Changes that the objective makes to its process are not seen here. Parameters up to `show_progress_bar` are
+    Optuna's; the others are those of `ecoshare run`.
 
     Args:
-        n_jobs: Not to be given: as many trials are in progress as there are places in the lanes.
-        goal: What `ecoshare run` calls the objective: energy, jct, makespan or edp.
-        lanes: With 1, one trial after the other, the same as those of `study.optimize` for the same seeds.
+        n_jobs: Must be None. The number of trials in progress is the number of places in the lanes.
+        goal: The objective of `ecoshare run`: energy, jct, makespan or edp.
+        lanes: With 1, trials follow each other and equal those of `study.optimize` with the same seeds.
         control: Whether clocks and power may be set: off, known or auto.
         profiles: Folder of profiles of job classes, of which the objective is one; without it, and with control "off",
             none are used and none measured.
@@ -120,7 +121,7 @@ def optimize(
     Raises:
         UsageError: The arguments contradict each other or name what does not exist.
         UnfitEnvironment: This process or machine cannot run it, or ceased to.
-        Exception: What the objective has raised, unless `catch` names it; other trials in progress are ended.
+        Exception: The objective raised it, and `catch` does not name it. Other trials in progress are ended.
         KeyboardInterrupt: The user pressed Ctrl-C, once to end the trials in progress at their next boundary.
     """
     if n_jobs is not None:

@@ -66,22 +66,23 @@ class WaterFilling:
 def water_filling(
     results: int, *, most: int = 1, per_device: int = 2, resource: str = "GPU", devices: int | None = None
 ) -> WaterFilling:
-    """A `resources_allocation_function`: devices go to trials as the time that these need still.
+    """Return a `resources_allocation_function` that gives devices to trials by the time that each still needs.
 
-    That is the mean time of their results so far, times the devices that they had, times the results that are left; a
-    trial that has none yet counts as the mean of those that have. So widths change whenever a trial ends, pauses or is
-    stopped, at the next result of each of the others. Tune saves a trial and starts it again to change its width, so a
-    function has to report checkpoints.
+    The time that a trial still needs is the mean time of its results so far, times the devices that it had, times the
+    results that are left. A trial without results counts as the mean of those with some. Widths change whenever a
+    trial ends, pauses or is stopped, at the next result of each other trial. Tune saves a trial and starts it again to
+    change its width, so a function has to report checkpoints.
 
     Args:
-        results: That a trial reports in all, where nothing stops it before.
+        results: Results that a trial reports in all if nothing stops it before.
         most: Devices that one trial can use.
         per_device: Trials that may share a device: the smallest width is one over it.
-        resource: Of Ray, that is a device: `CPU`, or one of your own.
-        devices: Of all trials together; all that Ray's cluster has, without it.
+        resource: Ray's name of the resource that is a device: `GPU`, `CPU`, or one of your own.
+        devices: Devices for all trials together; by default all of Ray's cluster.
 
     Raises:
-        TypeError, ValueError: A number is not whole, or not positive.
+        TypeError: A number is not whole.
+        ValueError: A number is not positive.
     """
     numbers = {"results": results, "most": most, "per_device": per_device}
     if devices is not None:

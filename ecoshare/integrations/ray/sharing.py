@@ -31,7 +31,7 @@ def share(
     budget: Size | None = None,
     device: str | None = None,
 ) -> Any:
-    """The same trainable, whose trials take turns on a device, as many of them at once as fit in its memory.
+    """Return the same trainable with trials that take turns on a device, as many at once as fit in its memory.
 
     Ask Ray for no GPU, so that it starts as many trials as it has processors for: `Tuner(share(train), ...)`. A trial
     for which there is no room yet is shown as running, and waits. A trial to which Ray has given one GPU shares that
@@ -39,8 +39,8 @@ def share(
 
     Args:
         trainable: A function of a trial's `config`, a generator, or a subclass of `ray.tune.Trainable`.
-        memory: Of the device that a trial needs, such as "2 GiB" or 2 * 2**30; or a pair: what it keeps between its
-            iterations, and what it needs beyond that inside one. Without it the first trial runs alone, until it has
+        memory: Memory of the device that a trial needs, such as "2 GiB" or 2147483648; or a pair: memory kept between
+            iterations, and memory needed beyond that inside one. Without it the first trial runs alone, until it has
             been seen for a few iterations, and the others go by it.
         budget: Most memory of a device that trials together may use; without it nearly all that is free.
         device: `cpu`, or None for the node's GPUs, and the processors where it has none.

@@ -1,0 +1,72 @@
+"""Reads the links, pictures and headings of the documentation's pages."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from tests.warm import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = (*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")), *sorted(DOCS.rglob("*.md")))
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Links and anchors of one page.
+
+    Attributes:
+        links: Targets of links and pictures, as written.
+        anchors: Names of the headings that a link can jump to.
+    """
+
+    links: tuple[str, ...]
+    anchors: frozenset[str]
+
+
+def parse(text: str) -> Page:
+    """The page's links and anchors. Text in code is neither."""
+    tokens = MarkdownIt().enable("table").parse(text)
+    links = [str(target) for token in _all(tokens) if (target := token.attrs.get("href") or token.attrs.get("src"))]
+    headings = [after for token, after in pairwise(tokens) if token.type == "heading_open"]
+    return Page(tuple(links), frozenset(_anchors(_text(heading) for heading in headings)))
+
+
+def broken(page: Path, root: Path = ROOT) -> list[str]:
+    """Relative links of a page without a target: a missing file, a missing heading, or a place outside the root."""
+    links = parse(page.read_text(encoding="utf-8")).links
+    return [link for link in links if not re.match(r"[a-z]+:", link) and not _leads_somewhere(page, link, root)]
+
+
+def _leads_somewhere(page: Path, link: str, root: Path) -> bool:
+    name, _, anchor = link.partition("#")
+    target = (page.parent / name).resolve() if name else page
+    if not target.is_relative_to(root) or not target.exists():
+        return False
+    return not anchor or (target.suffix == ".md" and anchor in parse(target.read_text(encoding="utf-8")).anchors)
+
+
+def _all(tokens: list[Token]) -> Iterator[Token]:
+    for token in tokens:
+        yield token
+        yield from token.children or ()
+
+
+def _text(heading: Token) -> str:
+    return "".join(each.content for each in heading.children or () if each.type in ("text", "code_inline"))
+
+
+def _anchors(titles: Iterator[str]) -> Iterator[str]:
+    """Names as GitHub gives them. Those of the site are equal while no title has a dash between spaces."""
+    seen: Counter[str] = Counter()
+    for title in titles:
+        name = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+        yield f"{name}-{seen[name]}" if seen[name] else name
+        seen[name] += 1
