@@ -172,6 +172,9 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run the jobs of a file, sharing the device between them."""
+    from ecoshare.measure.processor_load import LoadWatch
+
+    watch = LoadWatch.begin()  # until the plan is made: that costs no time of its own
     from ecoshare.hardware import devices
     from ecoshare.jobs.load import load
     from ecoshare.jobs.quantities import parse_size_bytes
@@ -217,6 +220,8 @@ def run(
         )
         for note in plan.notes:
             _note(note)
+        if words := watch.disturbance():
+            _note(f"{words}: times and joules of this run are those of a busy machine")
         if dry_run:
             _print_plan(plan.as_dict(), as_json)
             return

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from ecoshare.measure.processor_load import QUIET
 from tests.warm import ROOT, share_zygotes
 
 for name, examples in (("quick", 15), ("ci", 100), ("nightly", 1000)):
@@ -62,8 +63,9 @@ def _profiles_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     own = {"ECOSHARE_PROFILES": "profiles", "ECOSHARE_STATE": "state"}
     for name, folder in own.items():
         os.environ[name] = str(tmp_path_factory.mktemp(folder))
+    os.environ[QUIET] = "1"  # other tests are other programs
     yield
-    for name in own:
+    for name in (*own, QUIET):
         del os.environ[name]
 
 

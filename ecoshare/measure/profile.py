@@ -190,6 +190,7 @@ class Profile(_Part):
         energy: Null where there is no meter at all, or it failed.
         meter_failed: There is one, and it failed: the class is worth another window.
         steady: Whether the figures had settled when the window ended.
+        doubt: Why the figures are not relied on and the class is measured again; empty where nothing is wrong.
     """
 
     schema_version: Literal[1] = 1
@@ -206,4 +207,18 @@ class Profile(_Part):
     meter_failed: bool = False
     window: Window
     steady: bool
+    doubt: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether another window would tell no more. A profile that lacks something serves until then."""
+        return not self.meter_failed and not self.doubt and (self.train is not None or self.eval is not None)
+
+    @property
+    def relative_error(self) -> float | None:
+        """Standard error of the mean iteration time over that time, the larger of both kinds; None where not known."""
+        kinds = [each for each in (self.train, self.eval) if each is not None]
+        if not kinds or any(each.standard_error_s is None or not each.mean_s for each in kinds):
+            return None
+        return max((each.standard_error_s or 0.0) / each.mean_s for each in kinds)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ecoshare.core.events import Packing, Setting
 from ecoshare.core.tuning import DEFAULT
 from ecoshare.measure.energy import Account
 from ecoshare.measure.profile import Profile
+from ecoshare.reporting.doubts import uncertain
 from ecoshare.reporting.savings import expected_scales, measured_scales, ratios
 from ecoshare.reporting.stretches import Course, Stretch
 from ecoshare.reporting.windows import KNOWN, all_spent_j, within
@@ -42,29 +46,81 @@ def baseline(
     course: Course,
     account: Account,
     end_s: float,
+    planned: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """What the same work would have taken otherwise, by what is known of it: each job alone at the default setting, one
-    after the other; and packed as it was, but at the default setting.
+    """What the same work would have taken otherwise: each job alone, and the same packings at the default setting.
 
-    Null where it is not known. Of jobs alone the time until their first iteration is left out, so it is at least this.
+    Alone is: at the default setting, one job after the other, by the profiles of their classes. Where one of these
+    cannot be relied on, nothing is claimed, and `unknown` says why. The time until a job's first iteration is left
+    out, so the true value is at least this.
 
     Args:
         jobs: Of the summary.
+        planned: Jobs of the plan, by name.
     """
     worked = [job for job in jobs if job["attempts"]]
-    energies = [_alone_j(job, profiles.get(job["class"]), account) for job in worked]
-    known = [each for each in energies if each is not None]
+    unknown = _unknown(worked, profiles, planned)
+    alone = [] if unknown else [_alone(job, profiles.get(job["class"]), account) for job in worked]
+    makespan_s = _one_after_the_other_s(worked, [each.time_s for each in alone]) if alone else None
+    energy_j = _sum([each.energy_j for each in alone]) if alone else None
+    classes = [job["class"] for job in worked]
     return {
         "source": PREDICTED,
-        "exclusive_energy_j": math.fsum(known) if worked and len(known) == len(worked) else None,
-        "exclusive_makespan_s": _one_after_the_other_s(worked, profiles),
+        "exclusive_energy_j": energy_j,
+        "exclusive_energy_error_j": _error(classes, [each.energy_error_j for each in alone]) if energy_j else None,
+        "exclusive_makespan_s": makespan_s,
+        "exclusive_makespan_error_s": _error(classes, [each.time_error_s for each in alone]) if makespan_s else None,
         "packed_default_energy_j": _at_default_j(course, account, end_s),
+        "unknown": unknown,
     }
 
 
-def _alone_j(job: Mapping[str, Any], profile: Profile | None, account: Account) -> float | None:
-    """Joules of a job's iterations alone; None where they are not of the kind that the run's are."""
-    if profile is None or profile.energy is None or account.session is None:
+def _unknown(
+    jobs: Sequence[Mapping[str, Any]], profiles: Mapping[str, Profile], planned: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """Why no saving is claimed, once for each class."""
+    reasons: dict[str, str] = {}
+    for job in jobs:
+        if job["class"] not in reasons and (why := uncertain(job, profiles.get(job["class"]))):
+            reasons[job["class"]] = f"{why}{_remedy(planned.get(job['name'], {}))}"
+    return list(reasons.values())
+
+
+def _remedy(planned: Mapping[str, Any]) -> str:
+    """How to measure a class again; empty where `ecoshare profile` cannot run the job."""
+    if not planned.get("script"):
+        return ""
+    args = " -- ..." if planned.get("args") else ""
+    return f"; `ecoshare profile {Path(planned['script']).name}{args}` measures it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """All iterations of a job alone, with standard errors; None where they are not known."""
+
+    time_s: float | None
+    time_error_s: float | None
+    energy_j: float | None
+    energy_error_j: float | None
+
+
+def _alone(job: Mapping[str, Any], profile: Profile | None, account: Account) -> _Alone:
+    if profile is None:
+        return _Alone(None, None, None, None)
+    times = (profile.train, profile.eval)
+    time_s = _of_both(job, *(None if each is None else each.mean_s for each in times))
+    time_error_s = _of_both(job, *(None if each is None else each.standard_error_s for each in times))
+    energy_j = _alone_j(job, profile, account)
+    energy_error_j = None
+    if energy_j is not None and profile.energy is not None and time_s and time_error_s is not None:
+        # A modelled power has no known error of its own: the error is that of the time it was applied to.
+        energy_error_j = energy_j * math.hypot(time_error_s / time_s, profile.energy.relative_error or 0.0)
+    return _Alone(time_s, time_error_s, energy_j, energy_error_j)
+
+
+def _alone_j(job: Mapping[str, Any], profile: Profile, account: Account) -> float | None:
+    """Joules of a job's iterations alone; None where the run's joules are of another kind."""
+    if profile.energy is None or account.session is None:
         return None
     own, of_run = profile.energy, account.session
     if (own.source, own.scope) != (of_run.source, of_run.scope):
@@ -72,26 +128,34 @@ def _alone_j(job: Mapping[str, Any], profile: Profile | None, account: Account) 
     return _of_both(job, own.per_iteration_j, own.per_eval_iteration_j)
 
 
-def _alone_s(job: Mapping[str, Any], profile: Profile | None) -> float | None:
-    if profile is None:
-        return None
-    times = [None if each is None else each.mean_s for each in (profile.train, profile.eval)]
-    return _of_both(job, *times)
-
-
 def _of_both(job: Mapping[str, Any], of_training: float | None, of_eval: float | None) -> float | None:
-    """Over all iterations; None where one of a kind that was done is not known, or none was seen."""
+    """Sum over all iterations; None where the value of a kind that was done is not known, or none was seen."""
     kinds = [(job["iterations"], of_training), (job["eval_iterations"], of_eval)]
     done = [(count, value) for count, value in kinds if count]
-    known = [count * value for count, value in done if value is not None]
-    return math.fsum(known) if done and len(known) == len(done) else None
+    return _sum([None if value is None else count * value for count, value in done])
 
 
-def _one_after_the_other_s(jobs: Iterable[Mapping[str, Any]], profiles: Mapping[str, Profile]) -> float | None:
+def _sum(values: Sequence[float | None]) -> float | None:
+    """Sum of the values; None where there is none, or one is not known."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if values and len(known) == len(values) else None
+
+
+def _error(classes: Sequence[str], errors: Sequence[float | None]) -> float | None:
+    """Standard error of a sum over jobs: jobs of one class share the error of their profile."""
+    by_class: dict[str, float] = {}
+    for name, error in zip(classes, errors, strict=True):
+        if error is None:
+            return None
+        by_class[name] = by_class.get(name, 0.0) + error
+    return math.hypot(*by_class.values())
+
+
+def _one_after_the_other_s(jobs: Sequence[Mapping[str, Any]], works_s: Sequence[float | None]) -> float | None:
     """From the first arrival to the last finish, in the order of arrival."""
     now_s = first_s = None
-    for job in sorted(jobs, key=lambda job: job["arrival_s"] or 0.0):
-        work_s, arrival_s = _alone_s(job, profiles.get(job["class"])), job["arrival_s"]
+    for job, work_s in sorted(zip(jobs, works_s, strict=True), key=lambda each: each[0]["arrival_s"] or 0.0):
+        arrival_s = job["arrival_s"]
         if work_s is None or arrival_s is None:
             return None
         first_s = arrival_s if first_s is None else first_s

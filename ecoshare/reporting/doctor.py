@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,8 +21,12 @@ from ecoshare.hardware.survey import survey
 from ecoshare.jobs.quantities import format_size
 from ecoshare.lane import futex
 from ecoshare.measure.nvml_meter import NvmlMeter
+from ecoshare.measure.processor_load import LoadWatch
 from ecoshare.measure.rapl import RaplMeter
 from ecoshare.memory_folder import SHARED_MEMORY, memory_folder
+
+_WATCHED_S = 0.5
+"""Time for which other programs are watched."""
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 _TORCH = """
@@ -58,6 +63,7 @@ def examine() -> list[Finding]:
         _torch(),
         *_gpus(),
         _processors(),
+        _load(),
         _shared_memory(),
         _mps(),
         _nvml_meter(),
@@ -130,6 +136,14 @@ def _processors() -> Finding:
         "ok",
         f"{device.model}, {device.cores} cores, {format_size(device.memory_bytes)} for jobs",
     )
+
+
+def _load() -> Finding:
+    watch = LoadWatch.begin()
+    time.sleep(_WATCHED_S)
+    if words := watch.disturbance():
+        return Finding("other programs", "warn", words, "profiles that are made now are measured again later")
+    return Finding("other programs", "ok", "leave the processors to jobs")
 
 
 def _shared_memory() -> Finding:

@@ -22,7 +22,7 @@ from ecoshare.reporting.sweep_table import metric_name
 from ecoshare.reporting.sweep_table import words as sweep_words
 from ecoshare.reporting.sweeps import ranked
 from ecoshare.reporting.units import number, share, short_class
-from ecoshare.reporting.verdicts import verdicts
+from ecoshare.reporting.verdicts import sharing, verdicts
 
 NOT_KNOWN, NONE = "not known", "-"
 _STATES = ("completed", "pruned", "failed", "cancelled", "running", "queued", "arriving")
@@ -177,7 +177,8 @@ def _decisions(data: RunData) -> dict[str, Any]:
         chart = charts.speeds(data)
     rows = [_packing(each, data.summary) for each in data.summary["packings"]]
     svg = inline_svg(chart)
-    return {"verdicts": verdicts(data.summary), "rows": rows, "svg": svg, "caption": chart.caption}
+    lines = [line for line in (sharing(data.summary), *verdicts(data.summary)) if line]
+    return {"verdicts": lines, "rows": rows, "svg": svg, "caption": chart.caption}
 
 
 def _packing(each: dict[str, Any], summary: dict[str, Any]) -> dict[str, str]:

@@ -29,6 +29,7 @@ from ecoshare.measure.meter import ATTRIBUTED, MEASURED
 from ecoshare.measure.profile import Profile
 from ecoshare.reporting.baseline import baseline, search_cost_j
 from ecoshare.reporting.decisions import packings
+from ecoshare.reporting.doubts import too_fast
 from ecoshare.reporting.settings import settings
 from ecoshare.reporting.stretches import course
 from ecoshare.reporting.sweeps import reported, sweeps
@@ -112,7 +113,7 @@ def summarise(
         "windows": measured,
         "settings": applied,
         "packings": packings(went, energy, end_s),
-        "baseline": baseline(jobs, profiles, went, energy, end_s),
+        "baseline": baseline(jobs, profiles, went, energy, end_s, {job["name"]: job for job in plan["jobs"]}),
         "notes": plan["notes"],
     }
 
@@ -165,6 +166,9 @@ def _job(
     counted = energy.iterations.get(job["name"], 0)
     alone_s = _alone_s(usage, profile)
     slower = slowdown(usage, plan["lanes"])
+    doubt = "" if at_settings else too_fast(usage.span_s - usage.waited_s, alone_s, usage.done, profile)
+    if doubt:
+        alone_s = None
     if slower is None or (at_settings and alone_s):  # the waits are not all: clocks were set, too
         slower = _over(usage.span_s, alone_s)
     return {
@@ -188,6 +192,7 @@ def _job(
         "slowdown_limit": job["slowdown"],
         "slowdown_limit_met": _limit_met(job["slowdown"], slower),
         "interference": _over(usage.span_s - usage.waited_s, alone_s),
+        "profile_doubt": doubt or None,
         "stretch": None,
         "held_s": usage.held_s if last is not None else None,
         "handovers": usage.handovers if last is not None else None,

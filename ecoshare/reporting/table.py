@@ -12,7 +12,7 @@ from ecoshare.jobs.quantities import format_duration, format_energy
 from ecoshare.reporting.progress import COLOURS
 from ecoshare.reporting.settings import setting_words
 from ecoshare.reporting.sweep_table import print_sweep
-from ecoshare.reporting.verdicts import verdicts
+from ecoshare.reporting.verdicts import sharing, verdicts
 from ecoshare.reporting.windows import search_energy_j
 
 _MOST_ERRORS = 10
@@ -27,6 +27,8 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
     for sweep in summary["sweeps"]:
         print_sweep(sweep, console)
         console.print()
+    if answer := sharing(summary):
+        console.print(Text(answer, style="bold"), soft_wrap=True)
     console.print(Text(totals(summary)), soft_wrap=True)
     if summary["windows"]:
         console.print(Text(measured(summary)), soft_wrap=True)

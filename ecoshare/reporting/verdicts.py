@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ecoshare.jobs.quantities import format_duration, format_energy
@@ -13,23 +15,76 @@ _WHOLE = 0.99
 
 
 def verdicts(summary: Mapping[str, Any]) -> list[str]:
-    """The lines, without those of which nothing is known."""
-    return [line for line in (exclusive(summary), packed(summary), limits(summary)) if line]
+    """The lines below the totals, without those of which nothing is known."""
+    return [line for line in (packed(summary), limits(summary)) if line]
 
 
-def exclusive(summary: Mapping[str, Any]) -> str:
-    """Against each job alone at the default setting; empty where that is not known."""
-    baseline = summary["baseline"] or {}
-    spent_j, alone_j = _energy_j(summary), baseline.get("exclusive_energy_j")
-    took_s, alone_s = summary["makespan_s"], baseline.get("exclusive_makespan_s")
-    parts = []
-    if spent_j is not None and alone_j:
-        parts.append(f"{format_energy(alone_j)} ({_less(spent_j, alone_j)})")
-    if took_s is not None and alone_s:
-        parts.append(f"{format_duration(alone_s)} ({_less(took_s, alone_s)})")
-    if not parts:
+def sharing(summary: Mapping[str, Any]) -> str:
+    """What sharing saved or cost against one job after the other, with errors, or why that is not known.
+
+    Empty where fewer than two jobs ran.
+    """
+    if sum(job["attempts"] > 0 for job in summary["jobs"]) < 2:
         return ""
-    return f"each job alone at the default setting, {baseline['source']}: {' and '.join(parts)}"
+    baseline = summary["baseline"] or {}
+    if reasons := baseline.get("unknown"):
+        more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+        return f"what sharing saved is not known: {reasons[0]}{more}"
+    time = _change(
+        summary["makespan_s"], None, baseline.get("exclusive_makespan_s"), baseline.get("exclusive_makespan_error_s")
+    )
+    energy = _change(
+        _energy_j(summary),
+        (summary["energy"] or {}).get("standard_error_j"),
+        baseline.get("exclusive_energy_j"),
+        baseline.get("exclusive_energy_error_j"),
+    )
+    parts, alone = [], []
+    if time is not None:
+        parts.append((time.verb, time.words(format_duration)))
+        alone.append(format_duration(time.alone))
+    if energy is not None:
+        parts.append((energy.verb, energy.words(format_energy)))
+        alone.append(format_energy(energy.alone))
+    if not parts:
+        has_alone = baseline.get("exclusive_energy_j") or baseline.get("exclusive_makespan_s")
+        why = "too little of the run's energy is known" if has_alone else "the iterations of some job are not known"
+        return f"what sharing saved is not known: {why}"
+    told = [words if place and verb == parts[0][0] else f"{verb} {words}" for place, (verb, words) in enumerate(parts)]
+    source = f" (joules {summary['energy']['source']})" if energy is not None else ""
+    return f"sharing {' and '.join(told)}: one after the other takes {' and '.join(alone)} by the profiles{source}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A quantity of the run against that of the same work alone, one job after the other.
+
+    Attributes:
+        saved: Alone less here; below 0 where the run took more.
+        error: Standard error of that.
+        alone: The quantity alone.
+    """
+
+    saved: float
+    error: float
+    alone: float
+
+    @property
+    def verb(self) -> str:
+        if abs(self.saved) <= self.error:
+            return "neither saved nor cost more than the error:"
+        return "saved" if self.saved > 0.0 else "cost"
+
+    def words(self, shown: Callable[[float], str]) -> str:
+        return (
+            f"{shown(abs(self.saved))} ({percent(abs(self.saved) / self.alone)} +- {percent(self.error / self.alone)})"
+        )
+
+
+def _change(here: float | None, here_error: float | None, alone: float | None, error: float | None) -> _Change | None:
+    if here is None or not alone:
+        return None
+    return _Change(alone - here, math.hypot(error or 0.0, here_error or 0.0), alone)
 
 
 def packed(summary: Mapping[str, Any]) -> str:

@@ -131,13 +131,15 @@ def conduct(
     if driver.ready is not None:
         versions = {"torch": driver.ready.torch, "intra_op_threads": driver.ready.threads}
         write_json(folder.environment, {**environment, **versions, "torch_load_s": driver.ready.load_s})
+    result = conclude(folder, ran=True)
+    profiler.doubt(result.data.summary["jobs"])
     notes = (
         *profiler.notes,
         *(settings.notes if settings is not None else ()),
         *(searching.notes if searching is not None else ()),
     )
     return replace(
-        conclude(folder, ran=True),
+        result,
         made=profiler.made,
         notes=notes,
         unrestored=tuple(settings.unrestored) if settings is not None else (),

@@ -67,6 +67,7 @@ from ecoshare.measure.model import PowerModel
 from ecoshare.reporting.progress import Progress
 from ecoshare.reporting.views import RunView
 from ecoshare.runtime import reaping
+from ecoshare.runtime.bystanders import Bystanders
 from ecoshare.runtime.folder import RunFolder, unwritable
 from ecoshare.runtime.footprint import Footprints
 from ecoshare.runtime.guard import Guard
@@ -408,6 +409,7 @@ class Driver:
             stopping=lambda: self.core.stopping,
             ready=lambda: self.ready,
             tell=self._tell,
+            bystanders=Bystanders(self.token, sampler.processes_on_gpu),
             settings=self.settings,
             adviser=self.adviser,
             then_stop=self.plan.only_tune,

@@ -31,6 +31,7 @@ from ecoshare.hardware.knob import Clocks
 from ecoshare.lane.messages import Ready
 from ecoshare.lane.table import LaneTable
 from ecoshare.measure import samples
+from ecoshare.runtime.bystanders import Bystanders
 from ecoshare.runtime.folder import RunFolder
 from ecoshare.runtime.known import demand, solo
 from ecoshare.runtime.plan import Plan
@@ -86,6 +87,7 @@ class Measuring:
         settings: Of the device; None where nothing may be set.
         adviser: Of the tuner; None where nothing is searched.
         then_stop: Whether the run is for one search alone.
+        bystanders: Tells whether other programs disturbed a window.
         windows: How many are open; one whose job has ended may yet hold its profile.
     """
 
@@ -100,6 +102,7 @@ class Measuring:
     stopping: Callable[[], bool]
     ready: Callable[[], Ready | None]
     tell: Callable[[Callable[..., Event]], None]
+    bystanders: Bystanders
     settings: Settings | None = None
     adviser: TunerAdviser | None = None
     then_stop: bool = False
@@ -184,7 +187,10 @@ class Measuring:
             usage=partial(self._usage_of, command.job, own),
             on_gpu=self.plan.device.kind != "cpu",
         )
-        return await window.measure()
+        before = await asyncio.to_thread(self.bystanders.look)
+        measured = await window.measure()
+        measured.disturbed = await asyncio.to_thread(self.bystanders.since, before)
+        return measured
 
     def _usage_of(self, job: str, own: Attempt) -> Usage | None:
         """What an attempt has used; None once it has ended, or the run is about to."""

@@ -306,11 +306,6 @@ def _tuned(
     return tuple(settings)
 
 
-def _is_whole(profile: Profile) -> bool:
-    """Whether another window would tell no more. One that lacks something serves until then."""
-    return not profile.meter_failed and (profile.train is not None or profile.eval is not None)
-
-
 def _plan(job: Job, job_class: JobClass, profile: Profile | None) -> PlannedJob:
     spec = JobSpec(
         name=job.name,
@@ -325,7 +320,7 @@ def _plan(job: Job, job_class: JobClass, profile: Profile | None) -> PlannedJob:
         solo=solo(profile) if profile is not None else Solo(job_class.origin.script),
         slowdown=job.slowdown,
         fused=job.isolation == "lane" and job.gpus == 1 and job.python is None,
-        profiled=profile is not None and _is_whole(profile),
+        profiled=profile is not None and profile.is_whole,
     )
     return PlannedJob(spec, job.arrival_s, job, job_class)
 

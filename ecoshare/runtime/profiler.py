@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import ecoshare
 from ecoshare.core.events import Seen
@@ -68,14 +69,30 @@ class Profiler:
         )
         self.made[made.job_class] = made
         ProfileStore(self.folder.profiles).save(made)
-        if made.meter_failed and self.store.find(made.job_class) is not None:
-            self.notes.append(f"the meter failed: the profile of {made.job_class} stays as it was")
+        before = self.store.find(made.job_class)
+        if before is not None and before.is_whole and not made.is_whole:
+            why = "the meter failed" if made.meter_failed else made.doubt or "no iteration was timed"
+            self.notes.append(f"{why} while {job.spec.name} was measured: its profile stays as it was")
             return made
+        if made.doubt:
+            self.notes.append(f"{made.doubt} while {job.spec.name} was measured: it is measured again in the next run")
         try:
             self.store.save(made)
         except UnfitEnvironment as error:
             self.notes.append(f"the profile of {made.job_class} is not kept: {error}")
         return made
+
+    def doubt(self, jobs: Iterable[Mapping[str, Any]]) -> None:
+        """Mark the stored profiles that jobs of the summary were faster than, so that the next run measures anew."""
+        for job in jobs:
+            found = self.store.find(job["class"]) if job["profile_doubt"] else None
+            if found is None or found.doubt:
+                continue
+            try:
+                self.store.save(found.model_copy(update={"doubt": f"{job['name']} {job['profile_doubt']}"}))
+            except UnfitEnvironment:
+                continue  # a store that cannot be written is told by those that make profiles
+            self.notes.append(f"{job['name']} {job['profile_doubt']}: it is measured again in the next run")
 
     def keep_seen(self, seen: Iterable[Seen]) -> None:
         """Keep for later runs what was measured of neighbours, once each."""

@@ -77,6 +77,8 @@ def profile(
         notes.append("no iteration times: fewer than two iterations ended in the window")
     if not measured.steady:
         notes.append("the iteration time had not settled when the window ended")
+    if measured.disturbed:
+        notes.append(f"{measured.disturbed} meanwhile: the class is measured again in the next run")
     if measured.memory is not None and measured.memory["note"]:
         notes.append(f"memory: {measured.memory['note']}")
     return Profile(
@@ -105,6 +107,7 @@ def profile(
             paused_jobs=measured.paused_jobs,
         ),
         steady=measured.steady,
+        doubt=measured.disturbed,
         notes=tuple(notes),
     )
 

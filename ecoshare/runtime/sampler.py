@@ -141,6 +141,10 @@ class Sampler:
         self.idle_w, self.idle_watched = idle.power_w, True
         self._write(idle)
 
+    def processes_on_gpu(self) -> dict[int, int]:
+        """Memory of each process on the GPU, bytes; none where the device is no GPU."""
+        return self._gpu.processes() if self._gpu is not None else {}
+
     def power_limit_w(self) -> float | None:
         """In force on the device now; None where it has none, or does not say."""
         return self._gpu.power_limit_w() if self._gpu is not None else None

@@ -98,6 +98,7 @@ class Measured:
         paused_jobs: How many others waited.
         began_s: Of the window; `ended_s` likewise.
         steady: Whether the iteration time had settled.
+        disturbed: What other programs did meanwhile that changes the figures; empty for nothing.
     """
 
     before: Usage
@@ -113,6 +114,7 @@ class Measured:
     paused_jobs: int = 0
     ended_s: float = 0.0
     steady: bool = False
+    disturbed: str = ""
 
 
 @dataclass(slots=True)

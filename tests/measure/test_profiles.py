@@ -109,6 +109,7 @@ any_profile = built(
         **all_of(amounts, "warm_up_s", "measured_s", "total_s", "productive_s"),
     ),
     steady=st.booleans(),
+    doubt=texts,
     meter_failed=st.booleans(),
     notes=st.lists(texts, max_size=3).map(tuple),
 )

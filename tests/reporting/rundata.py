@@ -184,7 +184,10 @@ def _summary(
         "baseline": {
             "source": "predicted",
             "exclusive_energy_j": 1.2 * energy["value_j"],
+            "exclusive_energy_error_j": 0.02 * energy["value_j"],
             "exclusive_makespan_s": None,
+            "exclusive_makespan_error_s": None,
+            "unknown": [],
             "packed_default_energy_j": None,
         },
         "notes": ["objective energy: everybody gets equal turns (policy fair)"],

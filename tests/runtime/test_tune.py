@@ -146,12 +146,13 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_any_run_puts_back_what_a_dead_one_has_left_and_off_says_so(machine: Machine) -> None:
     """What is measured at somebody's settings must not be kept for what a class takes alone at the default."""
-    machine.jobs(STREAMS, steps=700)
     leave_settings(machine)
+    machine.jobs(STREAMS, steps=100)
     off = machine.run("run", "jobs.yaml", "--control", "off", "--no-report", "--json")
     assert off.returncode == 0 and "`ecoshare restore` puts them back" in off.stderr
     assert machine.driver.gpu(0).settings() != BEFORE and not list((machine.folder / "profiles").glob("*.json"))
     assert json.loads(off.stdout)["windows"] == []
+    machine.jobs(STREAMS, steps=700)
     auto = machine.run("run", "jobs.yaml", "--no-report")
     assert auto.returncode == 0 and "left by a run that died" in auto.stderr
     assert machine.driver.gpu(0).settings() == BEFORE

@@ -17,13 +17,13 @@ from scipy import stats
 from scripts.bench import tuner_searches as searches
 from scripts.bench import tuner_tables
 from scripts.bench.tuner_tables import Problem
-
-SEEDS = range(4)
+from tests.rounds import rounds
 
 
 def trials(problems: Sequence[Problem], way: Callable[[Problem, int], searches.Search]) -> list[float]:
     """Until a setting is good, for each problem and seed, with the noise of that seed."""
-    return [float(searches.run(each, way(each, seed), seed).trials) for each in problems for seed in SEEDS]
+    seeds = range(rounds(2, nightly=8))
+    return [float(searches.run(each, way(each, seed), seed).trials) for each in problems for seed in seeds]
 
 
 def warm(problems: Sequence[Problem], whole: Sequence[Problem]) -> Callable[[Problem, int], searches.Search]:
