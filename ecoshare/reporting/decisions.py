@@ -77,17 +77,25 @@ def _measured(own: Sequence[Stretch], solos: dict[str, Solo]) -> dict[str, Any] 
 
 def _observed(
     own: Sequence[Stretch], solos: dict[str, Solo], account: Account, spans: Sequence[tuple[float, float]]
-) -> dict[str, Any] | None:
-    """Means of the whole time: speeds by the jobs' progress at the default setting, watts by the meter of the run."""
+) -> dict[str, Any]:
+    """Means of the whole time: speeds by the jobs' progress at the default setting, watts by the meter of the run.
+
+    Under `missing`, by class, stands why a speed is not known.
+    """
     speeds: dict[str, list[float]] = {}
+    missing: dict[str, str] = {}
     for stretch in own:
-        for job, speed in stretch.observed(solos).items():
+        found, why = stretch.observed(solos)
+        for job, speed in found.items():
             speeds.setdefault(stretch.classes[job], []).append(speed)
+        missing |= {stretch.classes[job]: words for job, words in why.items()}
     duration_s, spent_j = math.fsum(to_s - from_s for from_s, to_s in spans), all_spent_j(account, spans)
     power_w = spent_j / duration_s if spent_j is not None and duration_s >= OBSERVED_S else None
-    if not speeds and power_w is None:
-        return None
-    return {"speeds": {name: fmean(values) for name, values in speeds.items()}, "power_w": power_w}
+    return {
+        "speeds": {name: fmean(values) for name, values in speeds.items()},
+        "power_w": power_w,
+        "missing": {name: words for name, words in missing.items() if name not in speeds},
+    }
 
 
 def _verdict(own: Sequence[Stretch], solos: dict[str, Solo]) -> str | None:

@@ -145,20 +145,25 @@ class Stretch:
             if trial.status is TrialStatus.MEASURED and trial.setting == DEFAULT
         ]
 
-    def observed(self, solos: dict[str, Solo]) -> dict[str, float]:
-        """Speed over that alone of each job, by the progress that it told at the default setting.
+    def observed(self, solos: dict[str, Solo]) -> tuple[dict[str, float], dict[str, str]]:
+        """Speed over that alone of each job by its progress at the default setting, and why others have none.
 
-        Left out are jobs without a time alone, those that had their turn too shortly, and those that evaluated
-        meanwhile: an iteration of evaluation takes another time.
+        Jobs that evaluated have none: an iteration of evaluation takes another time than one of training.
         """
-        found = {}
-        for job, (first, last) in self.progress.items():
-            solo = solos.get(self.classes[job])
+        speeds, missing = {}, {}
+        for job, name in self.classes.items():
+            solo = solos.get(name)
+            first, last = self.progress.get(job, (Usage(), Usage()))
             held_s, done = last.held_s - first.held_s, last.iterations - first.iterations
-            is_enough = held_s >= OBSERVED_S and done >= OBSERVED_ITERATIONS
-            if solo is not None and solo.iteration_s and is_enough and last.eval_iterations == first.eval_iterations:
-                found[job] = solo.iteration_s * done / held_s
-        return found
+            if solo is None or not solo.iteration_s:
+                missing[job] = "no profile"
+            elif last.eval_iterations != first.eval_iterations:
+                missing[job] = "evaluated"
+            elif held_s < OBSERVED_S or done < OBSERVED_ITERATIONS:
+                missing[job] = "too short"
+            else:
+                speeds[job] = solo.iteration_s * done / held_s
+        return speeds, missing
 
     def is_passing(self) -> bool:
         """Whether they only ran until the next one of their group had started, too."""

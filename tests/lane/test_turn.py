@@ -444,7 +444,7 @@ class EndsMeanwhile(Slot):
 
 
 def test_a_fused_job_that_ends_never_passes_for_the_only_one_of_its_process() -> None:
-    """Else the sampler takes the processor time of all that the process ever ran for the job's: watts beyond the model's."""
+    """Else the sampler takes the processor time of all that the process ever ran for the job's own."""
     assert EndsMeanwhile(pid=4711, fused=1).process() == (0, False)
     assert Slot(pid=4711, fused=1).process() == (4711, True)
     assert Slot(pid=4711, fused=0).process() == (4711, False)

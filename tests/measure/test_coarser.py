@@ -69,7 +69,7 @@ def test_no_mean_exceeds_that_of_any_window_of_at_least_that_length(intervals: l
             each for each in merged if each.energy_j is not None and stretch[0].from_s <= each.from_s < stretch[-1].to_s
         ]
         assert all(each.to_s - each.from_s >= least_s for each in inside), "too short for a mean"
-        assert max(map(lambda each: watts([each]), inside)) <= max(windows) * (1 + 1e-9)
+        assert max(watts([each]) for each in inside) <= max(windows) * (1 + 1e-9)
 
 
 @given(stories())

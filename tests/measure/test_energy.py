@@ -148,7 +148,7 @@ def test_the_idle_power_that_was_watched_counts_for_the_whole_session() -> None:
 
 
 def test_processor_time_that_is_told_late_takes_its_joules_along() -> None:
-    """A job that ends is told 3 ms after a sample, with the processor time of the second before, which had its joules."""
+    """A job that ends is told 3 ms after a sample, with the processor time of the second before."""
     session = replace(SESSION, scope="cpu", period_s=0.001, idle_w=1.0)
     steady = Progress(1, 1.0, 1, 0, 0.0)
     lines: list[Session | Sample] = [

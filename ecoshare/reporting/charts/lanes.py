@@ -51,39 +51,47 @@ class Stay:
 def lanes(data: RunData, looks: list[Look]) -> Chart:
     """A bar for each job in its lane, over time."""
     title, end_s = "Lanes", data.end_s()
-    found = stays(data)
+    look_of = {name: look for look in looks for name in look.jobs}
+    found = [each for each in stays(data) if each.attempt.job in look_of]
     if not found or not end_s:
         return Chart("lanes", title, "no job has been started")
     rows = _rows(found)
     figure, axes = figure_of(_BAR_IN * len(rows) + 0.55)
-    look_of = {name: look for look in looks for name in look.jobs}
     tips: dict[str, str] = {}
-    unnamed: dict[str, Look] = {}
+    named: set[str] = set()
     failed = False
     for row, (_, own) in enumerate(rows):
         for place, stay in enumerate(own):
             look, name = look_of[stay.attempt.job], stay.attempt.job
             wide_s = stay.to_s - stay.from_s
-            style = {"facecolor": look.colour, "edgecolor": GROUND, "linewidth": 0.6, "height": 0.84}
-            bar = axes.barh(row, wide_s, left=stay.from_s, **style)[0]
+            bar = axes.barh(
+                row,
+                wide_s,
+                left=stay.from_s,
+                height=0.84,
+                facecolor=look.colour,
+                edgecolor=GROUND,
+                linewidth=0.6,
+            )[0]
             add_tip(bar, f"stay-{row}-{place}", _words(stay), tips)
             if len(name) * _CHAR_IN <= wide_s / end_s * _AXES_IN:
                 ink = _DARK if look.colour in _DARK_ON else _LIGHT
                 axes.text(stay.from_s + wide_s / 2, row, name, va="center", ha="center", color=ink, fontsize=7.5)
-            else:
-                unnamed[look.label] = look
+                named.add(name)
             if stay.is_last and stay.attempt.outcome not in _QUIET:
                 failed = True
                 axes.plot(stay.to_s, row, "x", color=INK, markersize=5, markeredgewidth=1.4, clip_on=False)
     _name_lanes(axes, rows)
     axes.set_xlim(0.0, end_s)
     time_axis(axes, "time since the run was opened")
+    jobs, numbers = {each.attempt.job for each in found}, {each.lane for each in found}
+    unnamed = {look_of[job].label: look_of[job] for job in sorted(jobs - named)}
     if 0 < len(unnamed) <= _MOST_IN_LEGEND:
         add_legend(figure, [Patch(facecolor=each.colour, label=each.label) for each in unnamed.values()])
     caption = "Each bar is a job in its lane, from the start of its process to its end. Jobs of one lane take turns."
     caption += " A cross: it did not complete." if failed else ""
+    caption += " Grey: jobs without a colour of their own." if any(len(each.jobs) > 1 for each in looks) else ""
     caption += " The name of a bar shows when the pointer rests on it." if len(unnamed) > _MOST_IN_LEGEND else ""
-    jobs, numbers = {each.attempt.job for each in found}, {each.lane for each in found}
     alt = f"Timeline of {len(jobs)} jobs in {len(numbers)} lanes over {format_duration(end_s)}."
     return Chart("lanes", title, caption, alt, figure, tips)
 

@@ -14,7 +14,16 @@ from matplotlib.ticker import MaxNLocator
 from ecoshare.core.events import RunOpened
 from ecoshare.jobs.quantities import format_size
 from ecoshare.measure.samples import Sample, attempt_key, job_of
-from ecoshare.reporting.charts.axes import WIDTH_IN, add_legend, add_tip, bars_of, byte_unit, fill_area, time_axis
+from ecoshare.reporting.charts.axes import (
+    WIDTH_IN,
+    add_legend,
+    add_tip,
+    bars_of,
+    byte_unit,
+    fill_area,
+    label_bar,
+    time_axis,
+)
 from ecoshare.reporting.charts.columns import Array, edges_of
 from ecoshare.reporting.charts.look import INK, Chart, Look
 from ecoshare.reporting.rundata import Attempt, RunData
@@ -114,7 +123,7 @@ def _stack(
 def _largest(
     look: Look, lanes: tuple[int, ...], samples: list[Sample], edges: Array, alive: dict[str, Attempt]
 ) -> Array:
-    """Largest memory of a job in some lanes between each two edges; what a sample repeats of an ended attempt is gone."""
+    """Largest memory of a job in some lanes between each two edges, without what samples repeat of ended attempts."""
     largest = np.zeros(len(edges) - 1)
     own_jobs = frozenset(look.jobs)
     columns = np.clip(np.searchsorted(edges, [line.at_s for line in samples], side="right") - 1, 0, len(largest) - 1)
@@ -126,7 +135,10 @@ def _largest(
             if each.lane in lanes and each.memory_bytes is not None and not over and job_of(key) in own_jobs:
                 now_bytes += each.memory_bytes
         largest[column] = max(largest[column], now_bytes)
-    return largest
+    # A column without a sample, where there are more columns than samples in a time, goes on as the one before it.
+    sampled = np.zeros(len(largest), dtype=int)
+    sampled[columns] = columns
+    return largest[np.maximum.accumulate(sampled)]
 
 
 def _peaks(data: RunData, looks: list[Look], attempts: list[Attempt]) -> Chart:
@@ -145,11 +157,11 @@ def _peaks(data: RunData, looks: list[Look], attempts: list[Attempt]) -> Chart:
     for row, look in enumerate(looks):
         known = [peaks[name] for name in look.jobs if name in peaks]
         if not known:
-            axes.text(0.0, row, "  not known", va="center")
+            label_bar(axes, 0.0, row, "not known")
             continue
         bar = axes.barh(row, max(known) / factor, height=0.62, **look.fill)[0]
         label = ("at most " if len(look.jobs) > 1 else "") + format_size(max(known))
-        axes.text(max(known) / factor, row, f"  {label}", va="center")
+        label_bar(axes, max(known) / factor, row, label)
         words.append(f"{look.label} {label}")
         add_tip(bar, f"memory-{row}", words[-1], tips)
     for budget_bytes in near:

@@ -97,8 +97,8 @@ def power(data: RunData, looks: list[Look]) -> Chart:
     time_axis(axes, "time since the run was opened")
     add_legend(figure, [*extra, *handles])
     caption = (
-        f"Mean watts over {format_duration(least_s)} or more: of the device {session.source}, of each job {part}, on top "
-        "of the idle part."
+        f"Mean watts over {format_duration(least_s)} or more: of the device {session.source}, of each job {part}, "
+        "on top of the idle part."
     )
     mean_w = math.fsum(each.energy_j or 0.0 for each in known) / math.fsum(each.to_s - each.from_s for each in known)
     peak_w = float(np.nanmax(whole))
