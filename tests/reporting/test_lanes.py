@@ -93,7 +93,7 @@ def test_a_lane_that_holds_nothing_has_no_memory_chart() -> None:
 def test_memory_has_no_gaps_where_samples_are_not_evenly_spaced() -> None:
     """More samples than columns: some columns have none, and are not empty for that."""
     data = run(jobs=1, failing=False, period_s=0.7)
-    lines = [each for place, each in enumerate(data.samples) if place % 7 or place < 300]
+    lines = [each for place, each in enumerate(data.samples) if place % 7 > 3 or place < 300]
     samples = [each for each in lines if isinstance(each, Sample)]
     edges = edges_of([each.at_s for each in samples])
     looks = looks_of(data.summary["jobs"])
