@@ -172,6 +172,15 @@ class Slot(ctypes.Structure):
         ("cpu_s", ctypes.c_double),
     )
 
+    def process(self) -> tuple[int, bool]:
+        """The job's process (0: none yet, or none any more) and whether the job shares it with others.
+
+        Both are of one moment: a job that ends between two reads would pass for the only one of a process whose
+        processor time is that of all jobs that it ever ran.
+        """
+        pid, fused = self.pid, bool(self.fused)
+        return (pid, fused) if self.pid == pid else (0, False)
+
 
 class _Layout(ctypes.Structure):
     _fields_ = (("header", Header), ("slots", Slot * SLOTS))

@@ -22,6 +22,14 @@ _STALE = "the energy counter stood still while a job was busy"
 _BUSY_S = 0.05
 """Time with the turn in an interval from which on a job counts as busy: a counter that stands still then is stale."""
 
+_BRIEF_S = 0.1
+_BRIEF_SHARE = 0.1
+"""An interval shorter than both, the share being of the one before it, is made one with that one.
+
+The end of a job is told milliseconds late at times, and with it processor time of the interval before. Split by itself,
+the short interval would leave that time without the joules of its job.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Rate:
@@ -97,12 +105,14 @@ def account(lines: Iterable[Line], rates: Callable[[str], Rate | None]) -> Accou
     """
     result = Account()
     before: Sample | None = None
+    first: Sample | None = None  # of the last interval; `told` is what its last sample has of the jobs
+    told: dict[str, Progress] = {}
     stale: Interval | None = None
     passed: dict[str, Progress] = {}  # what ended in a line that was passed over is in no later one
     for line in _with_idle(list(lines)):
         if isinstance(line, Session):
             result.intervals += [stale] if stale is not None else []
-            result.session, before, stale, passed = line, None, None, {}
+            result.session, before, first, stale, passed = line, None, None, None, {}
             continue
         if result.session is None:
             raise ValueError(f"a sample at {line.at_s} s, and no session before it")
@@ -113,6 +123,12 @@ def account(lines: Iterable[Line], rates: Callable[[str], Rate | None]) -> Accou
         passed |= line.jobs
         if line.at_s - before.at_s <= result.session.period_s:
             continue  # there is no new number; the next line has it all
+        if first is not None and _is_brief(line.at_s - before.at_s, result.intervals[-1]):
+            both = _interval(first, replace(line, jobs=told | passed), result.session, rates)
+            if both.energy_j is not None:
+                result.intervals[-1], told = both, told | passed
+                before, stale, passed = line, None, {}
+                continue
         interval = _interval(before, replace(line, jobs=passed), result.session, rates)
         if interval.stale:
             stale = interval
@@ -120,10 +136,15 @@ def account(lines: Iterable[Line], rates: Callable[[str], Rate | None]) -> Accou
         if stale is not None and not interval.fault:
             interval = replace(interval, fault=f"{stale.fault}, and told it later")
         result.intervals.append(interval)
+        first, told = (before, passed) if interval.energy_j is not None else (None, {})
         before, stale, passed = line, None, {}
     result.intervals += [stale] if stale is not None else []
     _add_up(result, rates)
     return result
+
+
+def _is_brief(wall_s: float, last: Interval) -> bool:
+    return wall_s < _BRIEF_S and wall_s < _BRIEF_SHARE * (last.to_s - last.from_s)
 
 
 def _note_peaks(line: Sample, peaks: dict[str, int]) -> None:

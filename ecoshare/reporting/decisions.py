@@ -11,7 +11,7 @@ from ecoshare.core.events import Packing, Solo
 from ecoshare.core.tuning import DEFAULT
 from ecoshare.measure.energy import Account
 from ecoshare.reporting.savings import Ratios, ratios
-from ecoshare.reporting.stretches import Course, Ending, Stretch
+from ecoshare.reporting.stretches import OBSERVED_S, Course, Ending, Stretch
 from ecoshare.reporting.windows import all_spent_j
 
 
@@ -45,6 +45,7 @@ def _packing(own: list[Stretch], course: Course, found: Ratios, account: Account
         "energy_j": all_spent_j(account, spans),
         "predicted": _predicted(next((each for each in own if each.trials), first)),
         "measured": _measured(own, course.solos),
+        "observed": _observed(own, course.solos, account, spans),
         "settings_tried": len({each.setting for each in trials if each.setting != DEFAULT}),
         "setting": None if kept is None else dict(kept),
         "energy_ratio": None if kept is None else found.get((packing, kept)),
@@ -72,6 +73,29 @@ def _measured(own: Sequence[Stretch], solos: dict[str, Solo]) -> dict[str, Any] 
         return None
     means = {name: fmean(values) for name, values in speeds.items()}
     return {"speeds": means, "power_w": fmean(powers_w) if powers_w else None}
+
+
+def _observed(
+    own: Sequence[Stretch], solos: dict[str, Solo], account: Account, spans: Sequence[tuple[float, float]]
+) -> dict[str, Any]:
+    """Means of the whole time: speeds by the jobs' progress at the default setting, watts by the meter of the run.
+
+    Under `missing`, by class, stands why a speed is not known.
+    """
+    speeds: dict[str, list[float]] = {}
+    missing: dict[str, str] = {}
+    for stretch in own:
+        found, why = stretch.observed(solos)
+        for job, speed in found.items():
+            speeds.setdefault(stretch.classes[job], []).append(speed)
+        missing |= {stretch.classes[job]: words for job, words in why.items()}
+    duration_s, spent_j = math.fsum(to_s - from_s for from_s, to_s in spans), all_spent_j(account, spans)
+    power_w = spent_j / duration_s if spent_j is not None and duration_s >= OBSERVED_S else None
+    return {
+        "speeds": {name: fmean(values) for name, values in speeds.items()},
+        "power_w": power_w,
+        "missing": {name: words for name, words in missing.items() if name not in speeds},
+    }
 
 
 def _verdict(own: Sequence[Stretch], solos: dict[str, Solo]) -> str | None:

@@ -5,26 +5,30 @@ What is not known is said to be not known, and no joules stand without the word 
 
 from __future__ import annotations
 
+import re
 import time
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
 
 from ecoshare.jobs.quantities import format_duration, format_energy, format_size
 from ecoshare.measure.meter import ATTRIBUTED, MEASURED
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.svg import inline_svg
+from ecoshare.reporting.decision_table import decision_rows
+from ecoshare.reporting.job_table import LESSER, NOT_KNOWN, job_table
+from ecoshare.reporting.job_table import energy_words as joules
 from ecoshare.reporting.reason_words import listed
 from ecoshare.reporting.rundata import RunData
-from ecoshare.reporting.settings import setting_words, values_words
+from ecoshare.reporting.settings import setting_words
 from ecoshare.reporting.sweep_table import metric_name
 from ecoshare.reporting.sweep_table import words as sweep_words
 from ecoshare.reporting.sweeps import ranked
-from ecoshare.reporting.units import number, share, short_class
+from ecoshare.reporting.units import number
 from ecoshare.reporting.verdicts import sharing, verdicts
 
-NOT_KNOWN, NONE = "not known", "-"
 _STATES = ("completed", "pruned", "failed", "cancelled", "running", "queued", "arriving")
 _MOST_TRIALS = 100
 """Of all sweeps, in the table of all jobs: the best, then those that failed."""
@@ -41,10 +45,14 @@ _MACHINE = {
 
 def html(data: RunData) -> str:
     """The report."""
-    shown = []
+    drawn: list[dict[str, Any]] = []
+    not_drawn: list[dict[str, Any]] = []
     for chart in _charts(data):
-        shown.append({"key": chart.key, "title": chart.title, "caption": chart.caption, "svg": inline_svg(chart)})
+        svg = inline_svg(chart)
+        shown = {"key": chart.key, "title": chart.title, "caption": chart.caption, "svg": svg}
+        (not_drawn if svg is None else drawn).append(shown)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["with_code"] = _with_code
     template = environment.from_string((files("ecoshare.reporting") / "report.html.j2").read_text(encoding="utf-8"))
     summary = data.summary
     shown_jobs = _shown(summary)
@@ -53,9 +61,13 @@ def html(data: RunData) -> str:
         opened=_opened(data),
         energy_words=energy_words(data),
         figures=_figures(summary),
-        charts=shown,
-        columns=list(_row(summary["jobs"][0])) if summary["jobs"] else [],
-        rows=[_row(job) for job in shown_jobs],
+        what=_what(data),
+        sharing=_sentence(sharing(summary)),
+        first_charts=[each for each in drawn if each["key"] == "lanes"],
+        charts=[each for each in drawn if each["key"] != "lanes"],
+        not_drawn=not_drawn,
+        jobs=job_table(shown_jobs),
+        lesser=LESSER,
         left_out=len(summary["jobs"]) - len(shown_jobs),
         errors=[(job["name"], job["error"]) for job in shown_jobs if job["error"] and job["state"] != "pruned"],
         sweeps=_sweeps(data),
@@ -101,6 +113,30 @@ def _charts(data: RunData) -> list[charts.Chart]:
         return charts.charts(data)
 
 
+def _what(data: RunData) -> str:
+    """What ran, where and how, in a sentence."""
+    summary = data.summary
+    count = len(summary["jobs"])
+    devices = [
+        f"{each['name']} ({each['model']})" if each.get("model") else each["name"] for each in summary["devices"]
+    ]
+    lanes = f"{summary['lanes']} lane{'' if summary['lanes'] == 1 else 's'}"
+    sharing_words = "shared" if count > 1 else "ran on"
+    return (
+        f"{count} job{'' if count == 1 else 's'} {sharing_words} {listed(devices)} in {lanes}, "
+        f"policy {summary['policy']}, objective {summary['objective']}."
+    )
+
+
+def _with_code(words: str) -> Markup:
+    """Words of a page, with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(words))))
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}." if words else ""
+
+
 def _figures(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Name, value and remark of the key figures."""
     states = [job["state"] for job in summary["jobs"]]
@@ -112,7 +148,7 @@ def _figures(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     figures = [
         ("makespan", _duration(summary["makespan_s"]), "first arrival to last finish"),
         ("mean JCT", _duration(summary["mean_jct_s"]), f"of the {completed} completed"),
-        ("energy", _energy(energy), ""),
+        ("energy", joules(energy), ""),
         ("idle part", NOT_KNOWN if idle_j is None else f"{format_energy(idle_j)} {part}", _idle_caption(summary)),
         ("jobs", str(len(states)), counts),
     ]
@@ -167,7 +203,7 @@ def _best(trial: dict[str, Any], sweep: dict[str, Any]) -> list[tuple[str, str]]
         *((name, trial["values"].get(name, "-")) for name in sweep["best"][0]["values"]),
         ("steps", str(trial["steps"])),
         ("JCT", _duration(trial["jct_s"])),
-        ("energy", _energy(trial["energy"])),
+        ("energy", joules(trial["energy"])),
     ]
 
 
@@ -175,43 +211,15 @@ def _decisions(data: RunData) -> dict[str, Any]:
     """The packings as a table with a chart, and what they came to."""
     with charts.settings("report"):
         chart = charts.speeds(data)
-    rows = [_packing(each, data.summary) for each in data.summary["packings"]]
+    rows, left_out = decision_rows(data.summary)
     svg = inline_svg(chart)
-    lines = [line for line in (sharing(data.summary), *verdicts(data.summary)) if line]
-    return {"verdicts": lines, "rows": rows, "svg": svg, "caption": chart.caption}
-
-
-def _packing(each: dict[str, Any], summary: dict[str, Any]) -> dict[str, str]:
-    """A packing's cells by column; `-` where there was nothing to foresee, to measure or to try."""
-    names = [name for lane in each["classes"] for name in lane]
-    predicted, measured = each["predicted"] or {}, each["measured"] or {}
-    is_alone = len(names) == 1
-    source = summary["energy"]["source"] if summary["energy"] is not None else ""
-    energy = NOT_KNOWN if each["energy_j"] is None else f"{format_energy(each['energy_j'])} {source}"
-    ratio = each["energy_ratio"]
     return {
-        "packing": " | ".join(" + ".join(map(short_class, lane)) for lane in each["classes"]),
-        "jobs": listed(each["jobs"]),
-        "ran for": _duration(each["duration_s"]),
-        "energy": energy,
-        "speeds expected": NONE if is_alone else _speeds(names, predicted.get("speeds", {})),
-        "measured": NONE if is_alone else _speeds(names, measured.get("speeds", {})),
-        "power expected": _watts(predicted.get("power_w")),
-        "power measured": _watts(measured.get("power_w")),
-        "settings tried": str(each["settings_tried"]) if each["settings_tried"] else NONE,
-        "setting": NONE if each["setting"] is None else values_words(each["setting"]) or "the default",
-        "energy there": NONE if ratio is None else f"{share(ratio)} of that at the default",
-        "verdict": each["verdict"] or NONE,
+        "verdicts": verdicts(data.summary),
+        "rows": rows,
+        "left_out": left_out,
+        "svg": svg,
+        "caption": chart.caption,
     }
-
-
-def _speeds(names: list[str], speeds: dict[str, float]) -> str:
-    known = [f"{speeds[name]:.2f}" for name in names if name in speeds]
-    return ", ".join(known) if known else NONE
-
-
-def _watts(power_w: float | None) -> str:
-    return NONE if power_w is None else f"{number(power_w)} W"
 
 
 def _idle_caption(summary: dict[str, Any]) -> str:
@@ -224,37 +232,6 @@ def _share(idle_j: float | None, energy: dict[str, Any] | None) -> str:
     return (
         f"{_percent(idle_j / energy['value_j'])} of it" if idle_j is not None and energy and energy["value_j"] else ""
     )
-
-
-def _row(job: dict[str, Any]) -> dict[str, str]:
-    """A job's cells by column."""
-    per_iteration_j = job["energy_per_iteration_j"]
-    source = job["energy"]["source"] if job["energy"] is not None else ""
-    return {
-        "job": job["name"],
-        "class": job["class"],
-        "state": job["state"],
-        "exit code": _known(job["exit_code"]),
-        "attempts": _known(job["attempts"]),
-        "lanes": ", ".join(map(str, job["lanes"])) or "none",
-        "iterations": _known(job["iterations"]),
-        "of evaluation": _known(job["eval_iterations"]),
-        "arrival": _duration(job["arrival_s"]),
-        "start": _duration(job["start_s"]),
-        "finish": _duration(job["finish_s"]),
-        "JCT": _duration(job["jct_s"]),
-        "queued": _duration(job["queue_s"]),
-        "slowdown": _ratio(job["slowdown"]),
-        "slowdown limit": {None: "none, or " + NOT_KNOWN, True: "kept", False: "broken"}[job["slowdown_limit_met"]],
-        "interference": _ratio(job["interference"]),
-        "stretch": _ratio(job["stretch"]),
-        "held the turn": _duration(job["held_s"]),
-        "hand-overs": _known(job["handovers"]),
-        "longest wait": _duration(job["longest_wait_s"]),
-        "peak memory": NOT_KNOWN if job["peak_memory_bytes"] is None else format_size(job["peak_memory_bytes"]),
-        "energy": _energy(job["energy"]),
-        "per iteration": NOT_KNOWN if per_iteration_j is None else f"{format_energy(per_iteration_j)} {source}",
-    }
 
 
 def _machine(data: RunData) -> list[tuple[str, str]]:
@@ -276,20 +253,8 @@ def _opened(data: RunData) -> str:
     return NOT_KNOWN if at_s is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_s))
 
 
-def _energy(value: dict[str, Any] | None) -> str:
-    if value is None:
-        return NOT_KNOWN
-    error_j = value["standard_error_j"]
-    error = f" ± {format_energy(error_j)}" if error_j else ""
-    return f"{format_energy(value['value_j'])}{error} {value['source']}"
-
-
 def _duration(value_s: float | None) -> str:
     return NOT_KNOWN if value_s is None else format_duration(value_s)
-
-
-def _ratio(value: float | None) -> str:
-    return NOT_KNOWN if value is None else f"{value:.2f}"
 
 
 def _known(value: Any) -> str:

@@ -31,9 +31,11 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from ecoshare.lane.trace import Kind
+from ecoshare.measure.coarser import coarser
 from ecoshare.measure.meter import ATTRIBUTED, MEASURED, MODELLED
 from ecoshare.measure.samples import Sample, job_of
 from ecoshare.reporting.rundata import Attempt, RunData, Turn
+from ecoshare.runtime.sampler import shortest_s
 
 _SEQUENCE = 1
 _WORDS = {Kind.TRAIN: "train", Kind.EVAL: "eval"}
@@ -218,7 +220,7 @@ def _counters(trace: _Trace, data: RunData, device: int) -> None:
     session = data.account.session
     if session is not None and data.account.intervals:
         part = MODELLED if session.source == MODELLED else ATTRIBUTED
-        _watts(trace, data, device, session.source, part)
+        _watts(trace, data, device, session.source, part, shortest_s(session.period_s))
     samples = [line for line in data.samples if isinstance(line, Sample)]
     _counter(trace, device, f"power now, {MEASURED}", "W", ((each.at_s, each.power_w) for each in samples))
     _counter(trace, device, "GPU clock", "MHz", ((each.at_s, each.gpu_clock_mhz) for each in samples))
@@ -230,13 +232,14 @@ def _counters(trace: _Trace, data: RunData, device: int) -> None:
         _counter(trace, device, f"memory of {job_of(key)}, attempt {key.rpartition('#')[2]}", "B", known)
 
 
-def _watts(trace: _Trace, data: RunData, device: int, source: str, part: str) -> None:
-    """Mean watts of each interval: of the device, of its idle part and of each job."""
+def _watts(trace: _Trace, data: RunData, device: int, source: str, part: str, least_s: float) -> None:
+    """Mean watts over `least_s` or more: of the device, of its idle part and of each job."""
     meter = trace.track("energy meter", device)
     for each in data.account.intervals:
         if each.energy_j is None:
             trace.slice(meter, each.from_s, each.to_s, "joules not known", reason=each.fault or None)
-    known = [(each, each.to_s - each.from_s) for each in data.account.intervals if each.energy_j is not None]
+    means = coarser(data.account.intervals, least_s)
+    known = [(each, each.to_s - each.from_s) for each in means if each.energy_j is not None]
     whole = ((each.from_s, (each.energy_j or 0.0) / wall_s) for each, wall_s in known)
     _counter(trace, device, f"power, {source}", "W", whole)
     _counter(trace, device, f"idle power, {part}", "W", ((each.from_s, each.idle_j / wall_s) for each, wall_s in known))

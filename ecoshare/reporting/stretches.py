@@ -21,7 +21,9 @@ from ecoshare.core.events import (
     Done,
     Event,
     Foreseen,
+    IterationsDone,
     JobArrived,
+    JobExited,
     Packing,
     Profiled,
     RunOpened,
@@ -30,12 +32,17 @@ from ecoshare.core.events import (
     Trial,
     TrialMeasured,
     TrialStatus,
+    Usage,
 )
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.core.tuning import DEFAULT, packing_of, running
 from ecoshare.reporting.replaying import Moment, Replay
+
+OBSERVED_S = 1.0
+OBSERVED_ITERATIONS = 3
+"""A job's speed is told from its progress alone where it had its turn so long and ended so many iterations."""
 
 PASSING_S = 1.0
 """The jobs of a group start one after the other: what ran for less than this until others came was no packing."""
@@ -89,6 +96,7 @@ class Stretch:
         settings: In force, and from when on; the first from its beginning.
         trials: That were measured in it, and when each was over.
         searched: When the search of its setting was over, the best setting, and why it was over.
+        progress: First and last progress at the default setting that each job told in it.
     """
 
     device: str
@@ -102,6 +110,7 @@ class Stretch:
     settings: list[tuple[float, Setting]] = field(default_factory=list)
     trials: list[tuple[float, Trial]] = field(default_factory=list)
     searched: tuple[float, Setting, str] | None = None
+    progress: dict[str, tuple[Usage, Usage]] = field(default_factory=dict)
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -135,6 +144,26 @@ class Stretch:
             for at_s, trial in self.trials
             if trial.status is TrialStatus.MEASURED and trial.setting == DEFAULT
         ]
+
+    def observed(self, solos: dict[str, Solo]) -> tuple[dict[str, float], dict[str, str]]:
+        """Speed over that alone of each job by its progress at the default setting, and why others have none.
+
+        Jobs that evaluated have none: an iteration of evaluation takes another time than one of training.
+        """
+        speeds, missing = {}, {}
+        for job, name in self.classes.items():
+            solo = solos.get(name)
+            first, last = self.progress.get(job, (Usage(), Usage()))
+            held_s, done = last.held_s - first.held_s, last.iterations - first.iterations
+            if solo is None or not solo.iteration_s:
+                missing[job] = "no profile"
+            elif last.eval_iterations != first.eval_iterations:
+                missing[job] = "evaluated"
+            elif held_s < OBSERVED_S or done < OBSERVED_ITERATIONS:
+                missing[job] = "too short"
+            else:
+                speeds[job] = solo.iteration_s * done / held_s
+        return speeds, missing
 
     def is_passing(self) -> bool:
         """Whether they only ran until the next one of their group had started, too."""
@@ -219,6 +248,10 @@ class Watch:
 
     def _take(self, event: Event, core: Scheduler) -> None:
         match event:
+            case IterationsDone():
+                self._progress(event.job, event.usage)
+            case JobExited():
+                self._progress(event.job, event.usage)
             case JobArrived() if event.job.solo is not None:
                 self.course.solos.setdefault(event.job.job_class, event.job.solo)
             case Profiled() if event.command in self._windows and event.solo is not None:
@@ -236,6 +269,12 @@ class Watch:
                     stretch.trials.append((event.at_s, event.trial))
             case Advised() if event.command in self._asked:
                 self._advised(self._asked.pop(event.command), event)
+
+    def _progress(self, job: str, usage: Usage) -> None:
+        for stretch in self.open.values():
+            if job in stretch.classes and all(setting == DEFAULT for _, setting in stretch.settings):
+                first, _ = stretch.progress.get(job, (usage, usage))
+                stretch.progress[job] = first, usage
 
     def _advised(self, asked: Ask, event: Advised) -> None:
         if not event.over:

@@ -429,11 +429,11 @@ class Driver:
 
     def _peak_bytes(self, name: str) -> int:
         """Largest memory seen of a job on the processors; 0 elsewhere, and where its process is not its own."""
-        slot = self._slot(name)
-        if self.plan.device.kind != "cpu" or slot.fused or not slot.pid:
+        pid, is_fused = self._slot(name).process()
+        if self.plan.device.kind != "cpu" or is_fused or not pid:
             return 0
         key = samples.attempt_key(name, self.processes[name].attempt)
-        return self._footprints.peak_bytes(key, processes.family(slot.pid))
+        return self._footprints.peak_bytes(key, processes.family(pid))
 
     def _slot(self, name: str) -> Slot:
         """The slot in which a job under way is now."""
@@ -445,16 +445,16 @@ class Driver:
         """What every attempt under way has done so far, and once more those that have ended since the last call."""
         done, self._ended = self._ended, {}
         usages = {name: self.usage(name) for name in self.processes}
-        slots = {name: self._slot(name) for name in self.processes}
-        pids = {name: slot.pid for name, slot in slots.items()}  # read once: they write them as they start
-        sharing = Counter(pids.values())
+        shown = {name: self._slot(name).process() for name in self.processes}  # once: they start and end meanwhile
+        sharing = Counter(pid for pid, _ in shown.values())
         for name, process in self.processes.items():
             usage = usages[name]
-            family = processes.family(pids[name])
-            spent_s = usage.cpu_s if slots[name].fused else max(processes.processor_s(family), usage.cpu_s)
+            pid, is_fused = shown[name]
+            family = processes.family(pid)
+            spent_s = usage.cpu_s if is_fused else max(processes.processor_s(family), usage.cpu_s)
             key = samples.attempt_key(name, process.attempt)
             on_gpu = on_device if self.plan.device.kind != "cpu" else None
-            memory_bytes = self._footprints.bytes(key, family, on_gpu, sharing[pids[name]])
+            memory_bytes = self._footprints.bytes(key, family, on_gpu, sharing[pid])
             done[key] = _progress(process.places[0][0], replace(usage, cpu_s=spent_s), memory_bytes)
         return done
 

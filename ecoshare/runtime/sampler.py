@@ -34,6 +34,11 @@ _LEAST_PERIODS = 5
 """Between samples: at least a second, five updates of the counter, and a thousandth of the run so far."""
 
 
+def shortest_s(period_s: float) -> float:
+    """Shortest time from one regular sample to the next, of a meter with a new value every `period_s`."""
+    return max(SHORTEST_S, _LEAST_PERIODS * period_s)
+
+
 class Sampler:
     """Samples one device of a run.
 
@@ -82,7 +87,7 @@ class Sampler:
         has_meter = await self.begin(now_s)
         self._began.set()
         while has_meter:
-            await asyncio.sleep(max(SHORTEST_S, _LEAST_PERIODS * self._period_s, _SHARE * now_s()))
+            await asyncio.sleep(max(shortest_s(self._period_s), _SHARE * now_s()))
             await self.take(now_s)
 
     async def first_sample(self, limit_s: float) -> None:

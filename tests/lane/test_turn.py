@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.table import ANYBODY, NO_RANK, NOBODY, Ask, LaneTable, Seat
+from ecoshare.lane.table import ANYBODY, NO_RANK, NOBODY, Ask, LaneTable, Seat, Slot
 from ecoshare.lane.turn import Turn
 from tests.warm import wait_for
 
@@ -430,3 +431,20 @@ def test_a_job_stays_until_it_was_looked_at_but_not_for_ever(table: LaneTable) -
     turn.answer(Ask.FLUSH)
     turn.stay(5.0)
     assert turn.asked == Ask.FLUSH, "what the controller asks meanwhile was lost"
+
+
+class EndsMeanwhile(Slot):
+    """A slot of a fused job that is cleared as soon as its process was read."""
+
+    def __getattribute__(self, name: str) -> object:
+        value = super().__getattribute__(name)
+        if name == "pid":
+            ctypes.memset(ctypes.addressof(self), 0, ctypes.sizeof(Slot))
+        return value
+
+
+def test_a_fused_job_that_ends_never_passes_for_the_only_one_of_its_process() -> None:
+    """Else the sampler takes the processor time of all that the process ever ran for the job's own."""
+    assert EndsMeanwhile(pid=4711, fused=1).process() == (0, False)
+    assert Slot(pid=4711, fused=1).process() == (4711, True)
+    assert Slot(pid=4711, fused=0).process() == (4711, False)

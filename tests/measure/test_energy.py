@@ -145,3 +145,22 @@ def test_the_idle_power_that_was_watched_counts_for_the_whole_session() -> None:
     later = replace(SESSION, at_s=10.0)
     result = account([*lines, later, replace(first, at_s=10.0), replace(then, at_s=11.0)], RATES.get)
     assert [interval.idle_j for interval in result.intervals] == [70.0, 40.0], "another session, another machine maybe"
+
+
+def test_processor_time_that_is_told_late_takes_its_joules_along() -> None:
+    """A job that ends is told 3 ms after a sample, with the processor time of the second before."""
+    session = replace(SESSION, scope="cpu", period_s=0.001, idle_w=1.0)
+    steady = Progress(1, 1.0, 1, 0, 0.0)
+    lines: list[Session | Sample] = [
+        session,
+        Sample(0.0, 0.0, jobs={"a#1": Progress(0, 0.0, 0, 0, 0.0), "b#1": steady}),
+        Sample(1.0, 5.0, jobs={"a#1": Progress(0, 1.0, 9, 0, 1.0), "b#1": steady._replace(cpu_s=1.0)}),
+        Sample(2.0, 10.0, jobs={"a#1": Progress(0, 1.0, 9, 0, 1.0), "b#1": steady._replace(cpu_s=2.0)}),
+        Sample(2.003, 10.015, jobs={"a#1": Progress(0, 2.0, 18, 0, 2.0), "b#1": steady._replace(cpu_s=2.003)}),
+    ]
+    result = account(lines, lambda _: None)
+    assert result.jobs["a"].value_j == pytest.approx(4.0, rel=0.01), "its second half went to its neighbour"
+    assert result.jobs["b"].value_j == pytest.approx(4.0, rel=0.01)
+    assert result.energy is not None and result.energy.value_j == pytest.approx(10.015)
+    assert [(each.from_s, each.to_s) for each in result.intervals] == [(0.0, 1.0), (1.0, 2.003)]
+    assert result.iterations["a"] == 18

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import Command
-from ecoshare.core.events import Config, Setting, Solo
+from ecoshare.core.events import Config, Setting, Solo, Usage
 from ecoshare.measure.energy import Account, account
 from ecoshare.measure.profile import Times
 from ecoshare.measure.samples import Line, Progress, Sample, Session
@@ -64,6 +64,34 @@ def test_a_pair_has_what_was_expected_and_what_was_measured() -> None:
     )
     assert pair["energy_j"] == pytest.approx(METER_W * pair["duration_s"])
     assert pair["setting"] is pair["energy_ratio"] is None and pair["settings_tried"] == 0
+
+
+def test_without_a_trial_speeds_are_those_of_the_progress_told() -> None:
+    """Ten iterations a second alone (0.1 s each); 40 in 8 s with the turn beside others: half the speed."""
+    stretch = Stretch(
+        "cpu", {"a0": "a", "b0": "b", "c0": "c", "d0": "d"}, (("a",), ("b",), ("c",), ("d",)), 0.0, to_s=10.0
+    )
+    stretch.settings.append((0.0, ()))
+    stretch.progress = {
+        "a0": (Usage(iterations=10, held_s=1.0), Usage(iterations=50, held_s=9.0)),
+        "b0": (Usage(iterations=10, held_s=1.0), Usage(iterations=15, held_s=1.5)),
+        "c0": (Usage(iterations=10, held_s=1.0), Usage(iterations=50, eval_iterations=5, held_s=9.0)),
+    }
+    solos = {name: Solo("", 0.1) for name in "abc"}
+    (row,) = packings(Course([stretch], solos), metered(10.0), 10.0)
+    assert row["measured"] is None, "there was no trial"
+    assert row["observed"]["speeds"] == pytest.approx({"a": 0.5})
+    assert row["observed"]["missing"] == {"b": "too short", "c": "evaluated", "d": "no profile"}
+    assert row["observed"]["power_w"] == pytest.approx(METER_W)
+
+
+def test_progress_of_a_run_agrees_with_its_trials() -> None:
+    rows = rows_of(entries_of([job("a0", "a", 200.0), job("b0", "b", 200.0)], world(ab=0.9), ENERGY))
+    observed = rows[("a",), ("b",)]["observed"]
+    assert observed["power_w"] == pytest.approx(METER_W)
+    assert set(observed["speeds"]) | set(observed["missing"]) == {"a", "b"}
+    for speed in observed["speeds"].values():
+        assert speed == pytest.approx(0.9, rel=0.05)
 
 
 def test_the_time_in_which_somebody_is_measured_alone_is_in_no_packing() -> None:

@@ -166,7 +166,7 @@ def test_a_run_that_goes_on_is_shown_as_such(copy: RunFolder) -> None:
     with copy.events.open("ab") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
         assert read(copy).summary["state"] == "running"
-        assert b"running \xc2\xb7 objective" in export.export(copy, "html")
+        assert b'<span class="state running">running</span>' in export.export(copy, "html")
     assert read(copy).summary["state"] == "failed"
 
 

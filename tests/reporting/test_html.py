@@ -15,12 +15,13 @@ import pytest
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.columns import part_held
+from ecoshare.reporting.charts.power import Curve
 from ecoshare.reporting.html import energy_words, html
 from ecoshare.reporting.rundata import RunData
 from tests.reporting.rundata import HOSTILE, run
 
-VOID = {"meta", "link", "br", "img", "input", "hr"}
-KEYS = ["jct", "timeline", "power", "clocks", "energy", "memory"]
+VOID = {"meta", "link", "br", "img", "input", "hr", "col"}
+KEYS = ["jct", "energy", "power", "memory", "timeline", "clocks"]
 
 
 class Page(HTMLParser):
@@ -70,16 +71,17 @@ def page(data: RunData) -> Page:
 
 def test_the_report_has_all_its_parts(page: Page) -> None:
     assert [each["id"] for each in page.named("section")] == [
+        "lanes",
+        "jobs",
         *KEYS,
         "decisions",
-        "jobs",
         "errors",
         "notes",
         "settings",
         "machine",
     ]
     assert "ecoshare: runs/20261121-053012-jobs" in page.text
-    assert len(page.named("svg")) == len(KEYS) + 1
+    assert len(page.named("svg")) == len(KEYS) + 2
 
 
 def test_it_asks_nobody_for_anything(data: RunData, page: Page) -> None:
@@ -93,18 +95,54 @@ def test_it_asks_nobody_for_anything(data: RunData, page: Page) -> None:
 
 def test_the_packings_are_told_as_expected_as_measured_and_what_became_of_them(page: Page) -> None:
     begin = page.text.index("Decisions")
-    told = page.text[begin : page.text.index("All jobs")]
-    row = told[told.index("class0 | class1") :]
-    assert row[1:6] == ["job0 and train-resnet50.lr01", "5 s", "51.2 kJ measured", "0.93, 0.88", "0.71, 0.64"]
-    assert row[6:12] == ["310 W", "306 W", "7", "gpu_clock 1410", "87 % of that at the default", "undone"]
+    told = page.text[begin : page.text.index("What did not complete, and why")]
+    rows = told[told.index("outcome") + 1 :]
+    assert rows[:6] == ["job0", "5 s", "not known", "alone", "alone", "not foreseen"]
+    pair = rows[rows.index("51.2 kJ measured") - 2 :]
+    assert pair[:7] == ["job0", "5 s", "51.2 kJ measured", "0.93", "0.71", "310 W", "306 W measured"]
+    assert pair[7:11] == ["7", "gpu_clock 1410", "87 % of that at the default", "undone"]
+    assert pair[11:14] == ["train-resnet50.lr01", "0.88", "0.64"], "the second class has no line of its own"
     (chart,) = [each for each in page.named("svg") if "Speeds beside each other" in (each["aria-label"] or "")]
     assert "class1 beside class0: expected 0.88, measured 0.64" in (chart["aria-label"] or "")
+
+
+def test_classes_of_one_script_are_told_apart_by_their_jobs(data: RunData) -> None:
+    names = {f"class{index}": f"train-{index:012x}" for index in range(3)}
+    jobs = [{**job, "class": names[job["class"]]} for job in data.summary["jobs"]]
+    packing = data.summary["packings"][1]
+    renamed = {
+        key: {**packing[key], "speeds": {names[k]: v for k, v in packing[key]["speeds"].items()}}
+        for key in ("predicted", "measured")
+    }
+    packing = {**packing, **renamed, "classes": [[names[each] for each in lane] for lane in packing["classes"]]}
+    page = Page(html(without(data, summary={**data.summary, "jobs": jobs, "packings": [packing]})))
+    assert any("job0 beside train-resnet50.lr01: expected" in (svg["aria-label"] or "") for svg in page.named("svg"))
+
+
+def test_the_top_says_what_ran_how_long_on_what_joules_and_what_sharing_saved() -> None:
+    text = Page(html(run(gap=False))).text
+    top = text[: text.index("All jobs")]
+    assert top[1:3] == ["runs/20261121-053012-jobs", "failed"]
+    assert "4 jobs shared cuda:0 (NVIDIA H200) in 1 lane, policy fair, objective energy." in top
+    assert any(words.startswith("Sharing saved") for words in top)
+    assert {"makespan", "mean JCT", "energy", "Lanes"} <= set(top)
+    assert any(re.search(r"\d k?J.* measured", words) for words in top)
+
+
+def test_a_comparison_that_is_missing_leaves_no_gap(data: RunData) -> None:
+    page = Page(html(without(data, summary={**data.summary, "baseline": None})))
+    assert sum(attributes.get("class") == "sharing" for attributes in page.named("p")) <= 1
+
+
+def test_what_stands_between_backticks_is_code(data: RunData) -> None:
+    page = Page(html(without(data, summary={**data.summary, "notes": ["`a<b` is not `c`"]})))
+    assert page.text[page.text.index("Notes") + 1 :][:3] == ["a<b", "is not", "c"]
 
 
 def test_joules_are_compared_only_where_nearly_all_are_known(page: Page) -> None:
     assert not any(text.startswith("sharing ") for text in page.text), "7 % of the time is not known: no saving is"
     assert any("too little of the run's energy is known" in text for text in page.text)
-    assert any(text.startswith("sharing saved ") and "(17 % +- " in text for text in Page(html(run(gap=False))).text)
+    assert any(text.startswith("Sharing saved ") and "(17 % +- " in text for text in Page(html(run(gap=False))).text)
 
 
 def test_what_a_job_prints_is_text(page: Page) -> None:
@@ -178,7 +216,7 @@ def test_what_is_not_known_is_never_zero(data: RunData) -> None:
     page = Page(html(RunData(summary)))
     assert not page.named("svg")
     assert "The energy of this run is not known." in page.text
-    assert "Nothing is known of who ran beside whom." in page.text
+    assert "Nothing is known of which jobs ran beside each other." in page.text
     assert page.text.count("not known") >= 15
     assert not any(re.match(r"0(\.0+)? ", text) for text in page.text)
 
@@ -197,8 +235,9 @@ def test_any_number_of_jobs_can_be_read(jobs: int) -> None:
             chart.figure.savefig("/dev/null", format="svg")
             box = chart.figure.axes[0].get_position()
             assert box.width > 0.5 and box.height * chart.figure.get_figheight() > 0.15, f"{chart.key} has no room left"
-    assert len(found["jct"].tips) == min(jobs, 40)
-    assert ("others" in found["timeline"].alt) == (jobs > 40)
+    rows = jobs if jobs <= 40 else 16
+    assert len(found["jct"].tips) == rows
+    assert ("other jobs" in found["timeline"].alt) == (jobs > 40)
 
 
 def test_a_job_has_one_colour_in_all_charts(data: RunData) -> None:
@@ -218,6 +257,22 @@ def test_watts_drawn_are_the_joules_accounted(data: RunData) -> None:
     drawn_j = np.nansum(np.diff(np.asarray(x, float)) * np.asarray(watts, float)[:-1])
     assert drawn_j == pytest.approx(data.summary["energy"]["value_j"])
     assert np.isnan(np.asarray(watts, float)).any(), "the line goes through a time of which nothing is known"
+
+
+def test_a_spike_of_joules_told_late_is_not_drawn() -> None:
+    """Half the last second's joules are told 3 ms after a sample."""
+    data = run(gap=False, source="modelled")
+    last = data.account.intervals[-1]
+    assert last.energy_j is not None
+    half = dataclasses.replace(last, energy_j=last.energy_j / 2, idle_j=0.0, jobs_j={"job0": last.energy_j / 2})
+    late = dataclasses.replace(half, from_s=last.to_s, to_s=last.to_s + 0.003)
+    book = dataclasses.replace(data.account, intervals=[*data.account.intervals[:-1], half, late])
+    curve = Curve.of(book.intervals, 1.0)
+    watts = curve.watts([each.energy_j or 0.0 for each in curve.known])
+    usual = [(each.energy_j or 0.0) / (each.to_s - each.from_s) for each in data.account.intervals]
+    assert watts.max() <= max(usual) < (late.energy_j or 0.0) / 0.003
+    drawn_j = float(np.sum(watts * np.diff(curve.edges)))
+    assert drawn_j == pytest.approx(sum(each.energy_j or 0.0 for each in book.intervals))
 
 
 def test_the_turns_of_a_huge_trace_are_merged(data: RunData) -> None:

@@ -48,6 +48,11 @@ def add_legend(figure: Figure, handles: Sequence[Any]) -> None:
     figure.legend(handles=list(handles), loc="outside lower left", ncols=columns, handlelength=1.6, columnspacing=1.4)
 
 
+def label_bar(axes: Axes, value: float, row: int, words: str) -> None:
+    """Words right of the end of a bar. The gap is one of the figure: browsers drop blanks that begin a text."""
+    axes.annotate(words, (value, row), (4.0, 0.0), textcoords="offset points", va="center", annotation_clip=False)
+
+
 def add_tip(artist: Any, key: str, words: str, tips: dict[str, str]) -> None:
     """Words that a browser shows over a bar."""
     artist.set_gid(key)

@@ -7,7 +7,7 @@ import math
 from matplotlib.ticker import MaxNLocator
 
 from ecoshare.jobs.quantities import format_energy
-from ecoshare.reporting.charts.axes import add_tip, bars_of, energy_unit
+from ecoshare.reporting.charts.axes import add_tip, bars_of, energy_unit, label_bar
 from ecoshare.reporting.charts.look import GRID, INK, Chart, Look
 from ecoshare.reporting.rundata import RunData
 
@@ -29,7 +29,7 @@ def energy(data: RunData, looks: list[Look]) -> Chart:
     for row, look in enumerate(looks):
         known = [each for name in look.jobs if (each := jobs[name]) is not None]
         if not known:
-            axes.text(0.0, row, "  not known", va="center")
+            label_bar(axes, 0.0, row, "not known")
             continue
         value_j = spent_j[row]
         bar = axes.barh(row, value_j / factor, height=0.62, **look.fill)[0]
@@ -38,14 +38,14 @@ def energy(data: RunData, looks: list[Look]) -> Chart:
         if error_j:
             axes.errorbar(value_j / factor, row, xerr=error_j / factor, color=INK, linewidth=1.0, capsize=2.0)
         label = format_energy(value_j) + (f" ± {format_energy(error_j)}" if error_j else "")
-        axes.text((value_j + error_j) / factor, row, f"  {label}", va="center")
+        label_bar(axes, (value_j + error_j) / factor, row, label)
         words.append(f"{look.label} {label} {known[0]['source']}")
         add_tip(bar, f"energy-{row}", words[-1], tips)
     if idle_j is None:
-        axes.text(0.0, len(looks), "  not known", va="center")
+        label_bar(axes, 0.0, len(looks), "not known")
     else:
         axes.barh(len(looks), idle_j / factor, height=0.62, facecolor=GRID, linewidth=0.0)
-        axes.text(idle_j / factor, len(looks), f"  {format_energy(idle_j)}", va="center")
+        label_bar(axes, idle_j / factor, len(looks), f"{format_energy(idle_j)}")
     axes.set_xlim(0.0, 1.25 * longest_j / factor or 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(7))
     axes.set_xlabel(f"{unit}, {' or '.join(sources)}")

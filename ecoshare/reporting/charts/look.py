@@ -1,8 +1,8 @@
 """What a chart is, and how jobs look in all of them.
 
 A job has one colour: six hues that the colour-blind can tell apart, and from the seventh job on the same hues again
-with a hatch. Beyond forty jobs the smallest are drawn as one. Ink, grid and ground are marker colours that the report
-replaces by the reader's own, light or dark.
+with a hatch. Of more than forty jobs the fifteen largest have colours, and the others are drawn as one. Ink, grid and
+ground are marker colours that the report replaces by the reader's own, light or dark.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ _HATCHES = ("", "////", "xxxx", "----", "\\\\\\\\", "||||", "++++")
 """Of lines alone: dots take half a megabyte in the file."""
 _GREY = "#8c8c8c"
 _MOST_JOBS = 40
+_NAMED_OF_MANY = 15
+"""Jobs with a colour of their own where there are more than that: their legends and rows stay short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def looks_of(jobs: list[dict[str, Any]]) -> list[Look]:
     names = [job["name"] for job in jobs]
     if len(jobs) > _MOST_JOBS:
         ranked = sorted(jobs, key=lambda job: (-(job["energy"] or {}).get("value_j", 0.0), -(job["jct_s"] or 0.0)))
-        kept = {job["name"] for job in ranked[: _MOST_JOBS - 1]}
+        kept = {job["name"] for job in ranked[:_NAMED_OF_MANY]}
         names = [name for name in names if name in kept]
     looks = [
         Look(name, (name,), HUES[index % len(HUES)], _HATCHES[index // len(HUES) % len(_HATCHES)])

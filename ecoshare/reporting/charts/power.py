@@ -3,35 +3,72 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.patches import Patch
+from numpy.typing import NDArray
 
+from ecoshare.jobs.quantities import format_duration
+from ecoshare.measure.coarser import coarser
+from ecoshare.measure.energy import Interval
 from ecoshare.measure.meter import ATTRIBUTED, MODELLED
 from ecoshare.measure.samples import Sample
 from ecoshare.reporting.charts.axes import add_legend, figure_of, fill_area, time_axis
 from ecoshare.reporting.charts.columns import Array, edges_of, means, spread, steps, stretches
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart, Look
 from ecoshare.reporting.rundata import RunData
+from ecoshare.runtime.sampler import shortest_s
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Joules over time, to be drawn as watts.
+
+    Attributes:
+        known: Intervals of which joules are known, none too short for a mean.
+        edges: Of the columns that are drawn, shape (n_columns + 1,), in seconds.
+        known_s: Known time in each column, shape (n_columns,).
+    """
+
+    known: list[Interval]
+    edges: Array
+    known_s: Array
+
+    @classmethod
+    def of(cls, intervals: Sequence[Interval], shortest_s: float) -> Curve:
+        """The curve of an account's intervals, in means over `shortest_s` or more."""
+        merged = coarser(intervals, shortest_s)
+        edges = edges_of(sorted({at_s for each in merged for at_s in (each.from_s, each.to_s)}))
+        known = [each for each in merged if each.energy_j is not None]
+        spans = [(each.from_s, each.to_s) for each in known]
+        return cls(known, edges, spread(spans, [each.to_s - each.from_s for each in known], edges))
+
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        """Columns of which at least half is known, shape (n_columns,)."""
+        return self.known_s > 0.5 * np.diff(self.edges)
+
+    def watts(self, joules: list[float]) -> Array:
+        """Mean watts in each column, NaN where they are not known, shape (n_columns,).
+
+        Args:
+            joules: In each known interval.
+        """
+        spent_j = spread([(each.from_s, each.to_s) for each in self.known], joules, self.edges)
+        return np.where(self.seen, spent_j / np.where(self.seen, self.known_s, 1.0), np.nan)
 
 
 def power(data: RunData, looks: list[Look]) -> Chart:
     """Watts of the device, of its idle part and of each job, between each two readings."""
-    title, session, intervals = "Power over time", data.account.session, data.account.intervals
-    if session is None or not any(each.energy_j is not None for each in intervals):
+    title, session = "Power over time", data.account.session
+    if session is None or not any(each.energy_j is not None for each in data.account.intervals):
         return Chart("power", title, "Not known: there are no joules to derive it from.")
-    edges = edges_of(sorted({at_s for each in intervals for at_s in (each.from_s, each.to_s)}))
-    known = [each for each in intervals if each.energy_j is not None]
-    spans = [(each.from_s, each.to_s) for each in known]
-    known_s = spread(spans, [each.to_s - each.from_s for each in known], edges)
-    seen = known_s > 0.5 * np.diff(edges)
-
-    def watts(joules: list[float]) -> Array:
-        spent = spread(spans, joules, edges)
-        return np.where(seen, spent / np.where(seen, known_s, 1.0), np.nan)
-
+    least_s = shortest_s(session.period_s)
+    curve = Curve.of(data.account.intervals, least_s)
+    known, edges, seen, watts = curve.known, curve.edges, curve.seen, curve.watts
     figure, axes = figure_of(2.9)
     base = watts([each.idle_j for each in known])
     fill_area(axes, edges, 0.0 * base, base, facecolor=GRID, alpha=0.55, linewidth=0.0)
@@ -60,9 +97,10 @@ def power(data: RunData, looks: list[Look]) -> Chart:
     time_axis(axes, "time since the run was opened")
     add_legend(figure, [*extra, *handles])
     caption = (
-        f"Mean watts between two readings: of the device {session.source}, of each job {part}, on top of the idle part."
+        f"Mean watts over {format_duration(least_s)} or more: of the device {session.source}, of each job {part}, "
+        "on top of the idle part."
     )
-    mean_w = math.fsum(each.energy_j or 0.0 for each in known) / math.fsum(to_s - from_s for from_s, to_s in spans)
+    mean_w = math.fsum(each.energy_j or 0.0 for each in known) / math.fsum(each.to_s - each.from_s for each in known)
     peak_w = float(np.nanmax(whole))
     alt = f"Stacked areas of power over time; the device, {session.source}: mean {mean_w:.3g} W, peak {peak_w:.3g} W."
     return Chart("power", title, caption, alt, figure)

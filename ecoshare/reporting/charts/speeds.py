@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.lines import Line2D
@@ -21,7 +22,9 @@ _Row = tuple[str, float, float]
 
 def speeds(data: RunData) -> Chart:
     """Speed of each class in each packing over that alone: as expected when it first ran, and as measured."""
-    rows = [row for each in data.summary["packings"] for row in _rows(each)]
+    classes = {job["name"]: job["class"] for job in data.summary["jobs"]}
+    shared = len(set(map(short_class, classes.values()))) < len(set(classes.values()))
+    rows = [row for each in data.summary["packings"] for row in _rows(each, classes if shared else {})]
     if not rows:
         return Chart(_KEY, _TITLE, "No packing of several jobs was measured.")
     shown = rows[:_MOST_ROWS]
@@ -47,7 +50,13 @@ def speeds(data: RunData) -> Chart:
     return Chart(_KEY, _TITLE, caption, f"Expected and measured speeds: {words}.", figure)
 
 
-def _rows(packing: dict[str, Any]) -> list[_Row]:
+def _rows(packing: dict[str, Any], classes: Mapping[str, str]) -> list[_Row]:
+    """Of a packing.
+
+    Args:
+        classes: By job, where classes are named by their first job: short names of several would be the same.
+    """
+    jobs = {classes[job]: job for job in reversed(packing["jobs"]) if job in classes}
     names = [name for lane in packing["classes"] for name in lane]
     if packing["predicted"] is None or packing["measured"] is None or len(names) < 2:
         return []
@@ -57,6 +66,10 @@ def _rows(packing: dict[str, Any]) -> list[_Row]:
         others = list(names)
         others.remove(name)
         if name in expected and name in measured:
-            label = f"{short_class(name)} beside {', '.join(map(short_class, others))}"
+            label = f"{_named(name, jobs)} beside {', '.join(_named(other, jobs) for other in others)}"
             found.append((label, expected[name], measured[name]))
     return found
+
+
+def _named(name: str, jobs: Mapping[str, str]) -> str:
+    return jobs.get(name, short_class(name))

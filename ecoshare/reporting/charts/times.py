@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.reporting.charts.axes import ROW_IN, add_tip, bars_of, figure_of, fill_area, name_rows, time_axis
+from ecoshare.reporting.charts.axes import (
+    ROW_IN,
+    add_tip,
+    bars_of,
+    figure_of,
+    fill_area,
+    label_bar,
+    name_rows,
+    time_axis,
+)
 from ecoshare.reporting.charts.columns import COLUMNS, part_held
 from ecoshare.reporting.charts.look import GRID, INK, Chart, Look
 from ecoshare.reporting.rundata import Attempt, RunData
@@ -26,7 +35,7 @@ def jct(data: RunData, looks: list[Look]) -> Chart:
         states = [jobs[name]["state"] for name in look.jobs]
         state = "" if len(states) > 1 or states == ["completed"] else f", {states[0]}"
         if not known:
-            axes.text(0.0, row, f"  not known{state}", va="center")
+            label_bar(axes, 0.0, row, f"not known{state}")
             continue
         jct_s = sum(job["jct_s"] for job in known) / len(known)
         queue_s = sum(min(job["queue_s"] or 0.0, job["jct_s"]) for job in known) / len(known)
@@ -34,7 +43,7 @@ def jct(data: RunData, looks: list[Look]) -> Chart:
         bar = axes.barh(row, jct_s - queue_s, left=queue_s, height=0.62, **look.fill)[0]
         mean = "mean " if len(look.jobs) > 1 else ""
         label = f"{mean}{format_duration(jct_s)}{state}"
-        axes.text(jct_s, row, f"  {label}", va="center")
+        label_bar(axes, jct_s, row, label)
         add_tip(bar, f"jct-{row}", f"{look.label}: {label}, of which {format_duration(queue_s)} in the queue", tips)
         words.append(f"{look.label} {label}")
     axes.set_xlim(0.0, 1.18 * max(job["jct_s"] or 0.0 for job in jobs.values()) or 1.0)
@@ -43,15 +52,10 @@ def jct(data: RunData, looks: list[Look]) -> Chart:
 
 
 def timeline(data: RunData, looks: list[Look]) -> Chart:
-    """A row for each job of each lane: when it lived, and when it held the turn."""
-    title = "Who held the turn"
-    lanes, attempts, end_s = data.lanes(), data.attempts(), data.end_s()
-    rows = [
-        (number, look, own)
-        for number in sorted(lanes)
-        for look in looks
-        if (own := [each for each in attempts if each.job in look.jobs and number in each.lanes])
-    ]
+    """A row for each job: when it lived, and when it held the turn."""
+    title = "Turns"
+    attempts, end_s = data.attempts(), data.end_s()
+    rows = [(look, own) for look in looks if (own := [each for each in attempts if each.job in look.jobs])]
     if not rows or not end_s:
         return Chart("timeline", title, "Not known: no job has been started.")
     figure, axes = figure_of(len(rows) * ROW_IN + 0.6)
@@ -60,9 +64,7 @@ def timeline(data: RunData, looks: list[Look]) -> Chart:
     edges = np.linspace(0.0, end_s, (COLUMNS // 3 if crowded else 2 * COLUMNS) + 1)
     tips: dict[str, str] = {}
     untraced = failed = False
-    for row, (number, look, own) in enumerate(rows):
-        if row and rows[row - 1][0] != number:
-            axes.axhline(row - 0.5, color=INK, linewidth=0.6)
+    for row, (look, own) in enumerate(rows):
         lives = _union([(_began_s(each), end_s if each.ended_s is None else each.ended_s) for each in own])
         life = axes.broken_barh(lives, (row - 0.36, 0.72), facecolor=look.colour, alpha=0.2, linewidth=0.0)
         held = np.zeros(len(edges) - 1)
@@ -80,12 +82,9 @@ def timeline(data: RunData, looks: list[Look]) -> Chart:
             floor = np.full_like(held, row + 0.36)
             fill_area(axes, edges, floor, floor - 0.72 * np.minimum(held, 1.0), facecolor=look.colour, linewidth=0.0)
         ends = "; ".join(_end(each) for each in own[:8])
-        add_tip(life, f"turn-{row}", f"{look.label}, lane {number}: {ends}", tips)
-    labels = [
-        look.label if len(look.jobs) == 1 else f"{len({each.job for each in own})} others" for _, look, own in rows
-    ]
-    shown = [f"lane {rows[i][0]} · {label}" if len(lanes) > 1 else label for i, label in enumerate(labels)]
-    name_rows(axes, shown)
+        add_tip(life, f"turn-{row}", f"{look.label}: {ends}", tips)
+    labels = [look.label for look, _ in rows]
+    name_rows(axes, labels)
     axes.set_xlim(0.0, end_s)
     time_axis(axes, "time since the run was opened")
     caption = (
@@ -94,7 +93,7 @@ def timeline(data: RunData, looks: list[Look]) -> Chart:
     )
     caption += " Hatched grey: its turns are not known." if untraced else ""
     caption += " A cross ends an attempt that did not complete." if failed else ""
-    alt = f"Timeline of {len(lanes)} lane(s) with {len(rows)} row(s): " + ", ".join(shown)
+    alt = f"Timeline of the turns, {len(rows)} row(s): " + ", ".join(labels)
     return Chart("timeline", title, caption, alt, figure, tips)
 
 

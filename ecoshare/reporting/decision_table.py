@@ -1,0 +1,81 @@
+"""The packings of a run as a table: which jobs ran beside each other, at what speeds and watts, with what outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ecoshare.jobs.quantities import format_duration, format_energy
+from ecoshare.reporting.reason_words import listed
+from ecoshare.reporting.settings import values_words
+from ecoshare.reporting.stretches import OBSERVED_S
+from ecoshare.reporting.units import number, share
+
+NONE, NOT_KNOWN = "-", "not known"
+NOT_FORESEEN, ALONE = "not foreseen", "alone"
+_MOST_NAMES = 3
+_MOST_ROWS = 20
+
+_EMPTY = {NONE, NOT_FORESEEN, ALONE}
+"""Cells of a column that says nothing; a policy that packs nothing foresees nothing."""
+
+Cell = list[str]
+"""Lines: one for each class, or one for the packing."""
+
+
+def decision_rows(summary: Mapping[str, Any]) -> tuple[list[dict[str, Cell]], int]:
+    """A row of cells by column for each packing that ran longest, and how many more there were.
+
+    Rows keep the order in which the packings first ran. Columns in which no row has anything are left out.
+    """
+    packings = summary["packings"]
+    longest = sorted(packings, key=lambda each: -each["duration_s"])[:_MOST_ROWS]
+    shown = [each for each in packings if any(each is kept for kept in longest)]
+    rows = [_row(each, summary) for each in shown]
+    columns = [name for name in (rows[0] if rows else {}) if not all(set(row[name]) <= _EMPTY for row in rows)]
+    return [{name: row[name] for name in columns} for row in rows], len(packings) - len(shown)
+
+
+def _row(each: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Cell]:
+    source = summary["energy"]["source"] if summary["energy"] is not None else ""
+    names = list(dict.fromkeys(name for lane in each["classes"] for name in lane))
+    is_alone = sum(map(len, each["classes"])) == 1
+    predicted, measured, observed = (each.get(key) or {} for key in ("predicted", "measured", "observed"))
+    speeds = {**observed.get("speeds", {}), **measured.get("speeds", {})}
+    watts = measured.get("power_w")
+    watts = observed.get("power_w") if watts is None else watts
+    ratio = each["energy_ratio"]
+    return {
+        "jobs": _jobs(each, names, summary["jobs"]),
+        "ran for": [format_duration(each["duration_s"])],
+        "energy": [NOT_KNOWN if each["energy_j"] is None else f"{format_energy(each['energy_j'])} {source}"],
+        "speed expected": [ALONE] if is_alone else _speeds(names, predicted.get("speeds", {}), {}, NOT_FORESEEN),
+        "measured": [ALONE] if is_alone else _speeds(names, speeds, observed.get("missing", {}), NOT_KNOWN),
+        "power expected": _watts(predicted.get("power_w"), NOT_FORESEEN),
+        "drawn": _watts(watts, NOT_KNOWN if each["duration_s"] >= OBSERVED_S else "too short", source),
+        "settings tried": [str(each["settings_tried"]) if each["settings_tried"] else NONE],
+        "setting": [NONE if each["setting"] is None else values_words(each["setting"]) or "the default"],
+        "energy there": [NONE if ratio is None else f"{share(ratio)} of that at the default"],
+        "outcome": [each["verdict"] or NONE],
+    }
+
+
+def _jobs(each: Mapping[str, Any], names: Sequence[str], jobs: Iterable[Mapping[str, Any]]) -> Cell:
+    """The jobs of each class, in the order of the speeds."""
+    classes = {job["name"]: job["class"] for job in jobs}
+    return [_few([job for job in each["jobs"] if classes.get(job) == name]) for name in names]
+
+
+def _few(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_NAMES
+    return listed(names) if rest <= 0 else f"{', '.join(names[:_MOST_NAMES])} and {rest} more"
+
+
+def _speeds(names: Iterable[str], speeds: Mapping[str, float], why: Mapping[str, str], otherwise: str) -> Cell:
+    """A speed for each class, or in a word or two why there is none."""
+    told = [f"{speeds[name]:.2f}" if name in speeds else why.get(name, otherwise) for name in names]
+    return told[:1] if len(set(told)) == 1 and not speeds else told
+
+
+def _watts(power_w: float | None, why: str, source: str = "") -> Cell:
+    return [why if power_w is None else f"{number(power_w)} W {source}".strip()]

@@ -1,0 +1,107 @@
+"""The table of all jobs of a report: what everybody looks for first, the rest below it.
+
+A page of 800 pixels shows the first columns without a scroll. Of many jobs the first rows are shown, those that did not
+complete ahead; the others and the remaining columns fold out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ecoshare.jobs.quantities import format_duration, format_energy, format_size
+
+NOT_KNOWN = "not known"
+_MOST_ROWS = 30
+"""Rows in sight. The rest folds out, unless it is shorter than the line that says so."""
+_SLACK = 5
+_MAIN = ("job", "state", "JCT", "slowdown", "energy", "queued", "iterations", "peak memory")
+LESSER = ("queued", "iterations", "peak memory")
+"""Columns of the main table that a narrow page drops."""
+
+Row = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JobTable:
+    """All jobs, ready to be shown.
+
+    Attributes:
+        first: Rows in sight, by column.
+        more: Rows that fold out below them; empty where all are in sight.
+        details: Every column of every job.
+        sorted: Whether the jobs that did not complete were put first.
+    """
+
+    first: list[Row]
+    more: list[Row]
+    details: list[Row]
+    sorted: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of the rows in sight, in order."""
+        return _MAIN
+
+
+def job_table(jobs: Sequence[dict[str, Any]]) -> JobTable:
+    """The table of some jobs of a summary, in their order; of many, those that did not complete come first."""
+    is_long = len(jobs) > _MOST_ROWS + _SLACK
+    ordered = sorted(jobs, key=lambda job: job["state"] in ("completed", "pruned")) if is_long else list(jobs)
+    details = [details_of(job) for job in ordered]
+    rows = [{name: each[name] for name in _MAIN} for each in details]
+    cut = _MOST_ROWS if is_long else len(rows)
+    return JobTable(rows[:cut], rows[cut:], details, is_long and ordered != list(jobs))
+
+
+def details_of(job: dict[str, Any]) -> Row:
+    """All of a job's cells by column."""
+    per_iteration_j = job["energy_per_iteration_j"]
+    source = job["energy"]["source"] if job["energy"] is not None else ""
+    return {
+        "job": job["name"],
+        "class": job["class"],
+        "state": job["state"],
+        "exit code": _known(job["exit_code"]),
+        "attempts": _known(job["attempts"]),
+        "started in lane": ", ".join(map(str, job["lanes"])) or "none",
+        "iterations": _known(job["iterations"]),
+        "of evaluation": _known(job["eval_iterations"]),
+        "arrival": _duration(job["arrival_s"]),
+        "start": _duration(job["start_s"]),
+        "finish": _duration(job["finish_s"]),
+        "JCT": _duration(job["jct_s"]),
+        "queued": _duration(job["queue_s"]),
+        "slowdown": _ratio(job["slowdown"]),
+        "slowdown limit": {None: "none, or " + NOT_KNOWN, True: "kept", False: "broken"}[job["slowdown_limit_met"]],
+        "interference": _ratio(job["interference"]),
+        "stretch": _ratio(job["stretch"]),
+        "held the turn": _duration(job["held_s"]),
+        "hand-overs": _known(job["handovers"]),
+        "longest wait": _duration(job["longest_wait_s"]),
+        "peak memory": NOT_KNOWN if job["peak_memory_bytes"] is None else format_size(job["peak_memory_bytes"]),
+        "energy": energy_words(job["energy"]),
+        "per iteration": NOT_KNOWN if per_iteration_j is None else f"{format_energy(per_iteration_j)} {source}",
+    }
+
+
+def energy_words(value: dict[str, Any] | None) -> str:
+    """Joules with their error and their source."""
+    if value is None:
+        return NOT_KNOWN
+    error_j = value["standard_error_j"]
+    error = f" ± {format_energy(error_j)}" if error_j else ""
+    return f"{format_energy(value['value_j'])}{error} {value['source']}"
+
+
+def _duration(value_s: float | None) -> str:
+    return NOT_KNOWN if value_s is None else format_duration(value_s)
+
+
+def _ratio(value: float | None) -> str:
+    return NOT_KNOWN if value is None else f"{value:.2f}"
+
+
+def _known(value: Any) -> str:
+    return NOT_KNOWN if value is None else str(value)
