@@ -105,10 +105,13 @@ def test_a_job_alone_may_have_all_memory() -> None:
     assert state(core, "b") is JobState.QUEUED
 
 
-def test_one_that_took_all_and_failed_is_tried_once_more_alone() -> None:
+@pytest.mark.parametrize("told", [False, True])
+def test_one_that_took_all_and_failed_is_tried_once_more_alone(told: bool) -> None:
     """It has shown what it needs: it is not started again and again with a little more."""
     core = Core("energy", lanes=3, threads=4)
     unknown(core, "a")
+    if told:
+        grow(core, "a", 7.0)
     end(core, "a", 8.0, Outcome.OUT_OF_MEMORY)
     assert state(core, "a") is JobState.RUNNING and core.scheduler.jobs["a"].whole_lane
     end(core, "a", 8.0, Outcome.OUT_OF_MEMORY)
