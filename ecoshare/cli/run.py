@@ -1,0 +1,170 @@
+"""`ecoshare run`."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ecoshare.advise.advice import TUNING_LIMIT
+from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, goal
+from ecoshare.cli.output import note, progress
+from ecoshare.errors import Interrupted, JobFailed, LimitNotMet, UsageError
+
+JobFileArgument = Annotated[Path | None, typer.Argument(metavar="JOBS.YAML", help="The job file; see `ecoshare init`.")]
+
+
+class Control(Enum):
+    """Whether clocks and power may be set."""
+
+    AUTO = "auto"
+    KNOWN = "known"
+    OFF = "off"
+
+
+def run(
+    jobs: JobFileArgument = None,
+    objective: Annotated[str, typer.Option(help="energy, jct, makespan or edp.")] = "energy",
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="fair, fifo, pack, priority, srtf, tiresias, ...; the objective chooses where none is named."
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="A parameter of the policy that is named, such as limit_1=3600; may be repeated."),
+    ] = None,
+    device: DeviceOption = None,
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            help="Lanes: jobs of one lane take turns, lanes run side by side. By default 6 where the policy chooses "
+            "who runs beside whom, else 1."
+        ),
+    ] = None,
+    jobs_per_lane: Annotated[int | None, typer.Option(help="Most jobs that hold memory in one lane at once.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Most memory for all jobs, such as '8 GiB'.")] = None,
+    control: Annotated[
+        Control,
+        typer.Option(
+            help="Clocks and power: auto searches the best setting of each packing and uses it, known only uses what "
+            "was found before, off sets nothing."
+        ),
+    ] = Control.AUTO,
+    tuning_limit: Annotated[
+        float,
+        typer.Option(help="Most that a setting may make an iteration take, over the same at the default setting."),
+    ] = TUNING_LIMIT,
+    runs: RunsOption = Path("runs"),
+    profiles: ProfilesOption = None,
+    no_profiles: Annotated[
+        bool, typer.Option("--no-profiles", help="Neither use profiles of job classes nor measure new ones.")
+    ] = False,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with a run that was cut off.")] = None,
+    no_report: Annotated[
+        bool, typer.Option("--no-report", help="Draw no report.html and no trace.pftrace at the end.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and start nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the jobs of a file, sharing the device between them."""
+    from ecoshare.hardware import devices
+    from ecoshare.jobs.load import load
+    from ecoshare.jobs.quantities import parse_size_bytes
+    from ecoshare.measure.profiles import ProfileStore, default_folder
+    from ecoshare.runtime import plan as planning
+    from ecoshare.runtime import session
+
+    errors = Console(stderr=True, highlight=False)
+    if resume is not None:
+        if jobs is not None:
+            raise UsageError("--resume takes the job file from the run; give one or the other")
+        given = (policy, option, device, jobs_per_lane, memory, profiles) != (None,) * 6
+        given = given or lanes is not None or objective != "energy" or tuning_limit != TUNING_LIMIT
+        if given or dry_run or no_profiles:
+            raise UsageError(
+                "--resume takes its options from the run; only --control, --json and --no-report go with it"
+            )
+        result = session.resume(resume, progress(errors), control is not Control.OFF, control is Control.AUTO)
+        if not result.ran:
+            errors.print(f"note: every job of {resume} has ended already; there is nothing to go on with", markup=False)
+    else:
+        if jobs is None:
+            raise UsageError("give a job file, or --resume RUN", "`ecoshare init` writes a job file to begin with")
+        try:
+            memory_bytes = parse_size_bytes(memory) if memory is not None else None
+        except ValueError as error:
+            raise UsageError(f"--memory {memory}: {error}") from error
+        if option and policy is None:
+            raise UsageError("--option is a policy's: name it with --policy")
+        loaded = load(jobs)
+        plan = planning.make(
+            loaded,
+            devices.find(device),
+            objective=objective,
+            policy=policy,
+            options=tuple(option or ()),
+            lanes=lanes,
+            places=jobs_per_lane if jobs_per_lane is not None else planning.PLACES,
+            memory_bytes=memory_bytes,
+            store=None if no_profiles else ProfileStore(profiles or default_folder()),
+            control=control is not Control.OFF,
+            goal=goal(objective, tuning_limit, planning.MOST_TRIALS) if control is Control.AUTO else None,
+        )
+        for line in plan.notes:
+            note(line)
+        if dry_run:
+            _print_plan(plan.as_dict(), as_json)
+            return
+        result = session.start(plan, loaded.text, runs, progress(errors))
+
+    from ecoshare.reporting import ending  # only now: the run need not wait for it
+    from ecoshare.reporting.table import print_summary
+    from ecoshare.runtime.settings import not_restored
+
+    for line in result.notes:
+        note(line)
+    summary = result.data.summary
+    if as_json:
+        print(json.dumps(summary, indent=2), flush=True)
+    else:
+        print_summary(summary, Console(highlight=False))
+    # Last, since it takes a second or two, and nobody should wait for the table.
+    if not no_report and ending.draw(result.folder, result.data, note) and not as_json:
+        print(f"report: {summary['run']}/{result.folder.report.name}", flush=True)
+    if result.unrestored:
+        raise not_restored(result.unrestored)
+    _judge(summary)
+
+
+def _print_plan(plan: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(plan, indent=2))
+        return
+    from ecoshare.reporting.plan import print_plan
+
+    print_plan(plan, Console(highlight=False))
+
+
+def _judge(summary: dict[str, Any]) -> None:
+    """Turn a result into an exit code."""
+    from ecoshare.reporting.summary import outcomes
+
+    if summary["state"] == "interrupted":
+        raise Interrupted("the run was stopped", f"`ecoshare run --resume {summary['run']}` goes on with it")
+    states = outcomes(summary)
+    bad = [name for name, state in states.items() if state != "completed"]
+    if bad:
+        said = next((job["name"] for job in summary["jobs"] if bad[0] in (job["name"], job["sweep"])), bad[0])
+        raise JobFailed(
+            f"{len(bad)} of {len(states)} jobs did not complete: {', '.join(bad[:5])}",
+            f"what they said is in {summary['run']}/jobs/{said}/stderr.log" + (" and so on" if len(bad) > 1 else ""),
+        )
+    broken = [job["name"] for job in summary["jobs"] if job["slowdown_limit_met"] is False]
+    if broken:
+        raise LimitNotMet(f"slower than their `slowdown:` limit: {', '.join(broken[:5])}")
