@@ -151,13 +151,6 @@ def test_output_that_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None
     assert done.stderr == "error: No space left on device\n"
 
 
-def test_init_writes_a_file_that_loads(tmp_path: Path) -> None:
-    assert ecoshare("init", cwd=tmp_path).returncode == 0
-    (tmp_path / "train.py").write_text("print('trained')\n")
-    done = ecoshare("run", "jobs.yaml", "--dry-run", "--device", "cpu", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_schema_describes_the_keys(tmp_path: Path) -> None:
     schema = json.loads(ecoshare("schema", cwd=tmp_path).stdout)
     assert "startup_timeout" in schema["$defs"]["Job"]["properties"]

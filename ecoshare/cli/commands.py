@@ -18,6 +18,7 @@ from ecoshare.cli.run import run
 from ecoshare.cli.schema import schema
 from ecoshare.cli.simulate import simulate
 from ecoshare.cli.tune import tune
+from ecoshare.cli.words import WordsAfter
 
 app = typer.Typer(
     name="ecoshare",
@@ -36,5 +37,6 @@ def _common(version: Annotated[bool, typer.Option("--version", help="Print the v
         raise typer.Exit
 
 
-for _command in (run, profile, init, devices, restore, tune, simulate, schema, doctor, export, explain):
+app.command(cls=WordsAfter)(run)
+for _command in (profile, init, devices, restore, tune, simulate, schema, doctor, export, explain):
     app.command()(_command)

@@ -13,9 +13,16 @@ from rich.console import Console
 from ecoshare.advise.advice import TUNING_LIMIT
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, goal
 from ecoshare.cli.output import note, progress
+from ecoshare.cli.words import words_after
 from ecoshare.errors import Interrupted, JobFailed, LimitNotMet, UsageError
 
-JobFileArgument = Annotated[Path | None, typer.Argument(metavar="JOBS.YAML", help="The job file; see `ecoshare init`.")]
+JobsArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="JOBS.YAML | SCRIPT.PY",
+        help="A job file; see `ecoshare init`. Or scripts, each of which is a job; all get the words after `--`.",
+    ),
+]
 
 
 class Control(Enum):
@@ -27,7 +34,8 @@ class Control(Enum):
 
 
 def run(
-    jobs: JobFileArgument = None,
+    context: typer.Context,
+    jobs: JobsArgument = None,
     objective: Annotated[str, typer.Option(help="energy, jct, makespan or edp.")] = "energy",
     policy: Annotated[
         str | None,
@@ -72,9 +80,9 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and start nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the jobs of a file, sharing the device between them."""
+    """Run the jobs of a file, or scripts, sharing the device between them."""
     from ecoshare.hardware import devices
-    from ecoshare.jobs.load import load
+    from ecoshare.jobs.from_scripts import named_jobs
     from ecoshare.jobs.quantities import parse_size_bytes
     from ecoshare.measure.profiles import ProfileStore, default_folder
     from ecoshare.runtime import plan as planning
@@ -82,8 +90,8 @@ def run(
 
     errors = Console(stderr=True, highlight=False)
     if resume is not None:
-        if jobs is not None:
-            raise UsageError("--resume takes the job file from the run; give one or the other")
+        if jobs or words_after(context):
+            raise UsageError("--resume takes the jobs from the run; give one or the other")
         given = (policy, option, device, jobs_per_lane, memory, profiles) != (None,) * 6
         given = given or lanes is not None or objective != "energy" or tuning_limit != TUNING_LIMIT
         if given or dry_run or no_profiles:
@@ -94,15 +102,17 @@ def run(
         if not result.ran:
             errors.print(f"note: every job of {resume} has ended already; there is nothing to go on with", markup=False)
     else:
-        if jobs is None:
-            raise UsageError("give a job file, or --resume RUN", "`ecoshare init` writes a job file to begin with")
+        if not jobs:
+            raise UsageError(
+                "give a job file, scripts, or --resume RUN", "`ecoshare init` writes a job file to begin with"
+            )
         try:
             memory_bytes = parse_size_bytes(memory) if memory is not None else None
         except ValueError as error:
             raise UsageError(f"--memory {memory}: {error}") from error
         if option and policy is None:
             raise UsageError("--option is a policy's: name it with --policy")
-        loaded = load(jobs)
+        loaded = named_jobs(jobs, words_after(context))
         plan = planning.make(
             loaded,
             devices.find(device),

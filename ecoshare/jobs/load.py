@@ -28,16 +28,18 @@ class LoadedJobs:
     """A job file that holds no mistake.
 
     Attributes:
-        path: As it was named.
+        path: As it was named; of a file that was made, a name for the run.
         digest: SHA-256 of the bytes of the file, in hexadecimal.
         text: What was read, values of `env:` included: keep it only through `mask.masked`.
         jobs: In the order of the file, complete: defaults filled in, paths absolute.
+        made: The file was made for scripts that were named, and is on the disk as the copy in the run folder only.
     """
 
     path: Path
     digest: str
     text: str = field(repr=False)
     jobs: tuple[Job, ...]
+    made: bool = False
 
 
 @collector_paused()

@@ -45,6 +45,7 @@ class Plan:
     """A run before it begins.
 
     Attributes:
+        made_file: The job file was made for scripts that were named; the run folder has it.
         digest: Of the job file, so that a resumed run is the same run.
         options: Of the policy, by name.
         memory_bytes: What all lanes together may use of the device.
@@ -83,6 +84,7 @@ class Plan:
     notes: tuple[str, ...]
     jobs: tuple[PlannedJob, ...]
     sweeps: tuple[PlannedSweep, ...] = ()
+    made_file: bool = False
 
     def opening(self) -> dict[str, Any]:
         """Fields of the run's `RunOpened`."""
@@ -111,6 +113,7 @@ class Plan:
         return {
             "schema_version": 1,
             "job_file": str(self.job_file),
+            "made_file": self.made_file,
             "digest": self.digest,
             "objective": self.objective,
             "policy": self.policy,
@@ -252,6 +255,7 @@ def make(
         notes=tuple(notes),
         jobs=jobs,
         sweeps=swept,
+        made_file=loaded.made,
     )
 
 

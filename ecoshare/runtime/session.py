@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +99,8 @@ def resume(run: Path, progress: Progress, control: bool = True, search: bool = T
     if any(sweep.get("called") for sweep in before.get("sweeps", ())):
         raise UsageError(f"{run} was a study's, which goes on where it is", "call optimize() with the same study again")
     environment = read_json(folder.environment)
-    job_file = Path(before["job_file"])
+    made = before.get("made_file", False)
+    job_file = folder.job_file if made else Path(before["job_file"])
     loaded = load(job_file)
     if loaded.digest != before["digest"]:
         raise UsageError(
@@ -112,7 +114,7 @@ def resume(run: Path, progress: Progress, control: bool = True, search: bool = T
             "set CUDA_VISIBLE_DEVICES as it was",
         )
     plan = planning.make(
-        loaded,
+        replace(loaded, path=Path(before["job_file"]), made=made),
         device,
         control=control and before.get("control", False),
         objective=before["objective"],
