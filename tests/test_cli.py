@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -26,12 +27,17 @@ def ecoshare(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_command_and_option_is_documented() -> None:
-    readme = (ROOT / "README.md").read_text()
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
-        assert f"ecoshare {name}" in readme, name
+    documents = "".join(path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
+
+    def check(name: str, command: Any) -> None:
+        assert name in documents, name
         assert command.help, name
         for parameter in command.params:
             assert parameter.name == "help" or getattr(parameter, "help", None), f"{name} {parameter.name}"
+        for each, below in getattr(command, "commands", {}).items():
+            check(f"{name} {each}", below)
+
+    check("ecoshare", get_command(app))
 
 
 def test_every_file_that_the_readme_names_exists() -> None:

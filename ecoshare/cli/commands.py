@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import ecoshare
+from ecoshare.cli import profiles
 from ecoshare.cli.devices import devices
 from ecoshare.cli.doctor import doctor
 from ecoshare.cli.explain import explain
@@ -40,3 +41,4 @@ def _common(version: Annotated[bool, typer.Option("--version", help="Print the v
 app.command(cls=WordsAfter)(run)
 for _command in (profile, init, devices, restore, tune, simulate, schema, doctor, export, explain):
     app.command()(_command)
+app.add_typer(profiles.app)

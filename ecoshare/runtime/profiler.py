@@ -69,12 +69,12 @@ class Profiler:
         self.made[made.job_class] = made
         ProfileStore(self.folder.profiles).save(made)
         if made.meter_failed and self.store.find(made.job_class) is not None:
-            self.notes.append(f"the meter failed: the profile of {made.job_class} stays as it was")
+            self.notes.append(f"the meter failed: the profile of {job.spec.name} stays as it was")
             return made
         try:
             self.store.save(made)
         except UnfitEnvironment as error:
-            self.notes.append(f"the profile of {made.job_class} is not kept: {error}")
+            self.notes.append(f"the profile of {job.spec.name} is not kept: {error}")
         return made
 
     def keep_seen(self, seen: Iterable[Seen]) -> None:
