@@ -8,6 +8,7 @@ import typer
 
 import ecoshare
 from ecoshare.cli import profiles
+from ecoshare.cli.classes import Command, Group, WordsAfter
 from ecoshare.cli.devices import devices
 from ecoshare.cli.doctor import doctor
 from ecoshare.cli.explain import explain
@@ -19,13 +20,12 @@ from ecoshare.cli.run import run
 from ecoshare.cli.schema import schema
 from ecoshare.cli.simulate import simulate
 from ecoshare.cli.tune import tune
-from ecoshare.cli.words import WordsAfter
 
 app = typer.Typer(
     name="ecoshare",
+    cls=Group,
     help="Share one device between several unmodified PyTorch jobs, and account for the energy.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -40,5 +40,5 @@ def _common(version: Annotated[bool, typer.Option("--version", help="Print the v
 
 app.command(cls=WordsAfter)(run)
 for _command in (profile, init, devices, restore, tune, simulate, schema, doctor, export, explain):
-    app.command()(_command)
+    app.command(cls=Command)(_command)
 app.add_typer(profiles.app)

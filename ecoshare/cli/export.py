@@ -8,12 +8,18 @@ from typing import Annotated
 
 import typer
 
+from ecoshare.cli import completion
 from ecoshare.errors import UsageError
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder; runs/latest is the newest.")],
-    form: Annotated[str, typer.Option("--format", help="csv, json, parquet, html or perfetto.")] = "json",
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A run folder; runs/latest is the newest.", autocompletion=completion.runs),
+    ],
+    form: Annotated[
+        str, typer.Option("--format", help="csv, json, parquet, html or perfetto.", autocompletion=completion.formats)
+    ] = "json",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")] = None,
 ) -> None:
     """Print the result of a run, also of one that was cut off or still goes on."""

@@ -9,10 +9,14 @@ from typing import Annotated
 import typer
 
 from ecoshare.advise.advice import Goal
+from ecoshare.cli import completion
 from ecoshare.errors import UsageError
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
-DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the first GPU, else the processors.")]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(help="cpu, cuda or cuda:N; the first GPU, else the processors.", autocompletion=completion.devices),
+]
 ProfilesOption = Annotated[
     Path | None, typer.Option("--profiles", help="Folder that holds profiles; else that of the user's data.")
 ]

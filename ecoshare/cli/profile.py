@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from ecoshare.cli import completion
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption
 from ecoshare.cli.output import note
 from ecoshare.errors import UsageError
@@ -20,7 +21,10 @@ def profile(
         int | None,
         typer.Option(min=1, help="Measure at least so many after the warm-up, instead of until it is steady."),
     ] = None,
-    compare: Annotated[str | None, typer.Option(metavar="PROFILE", help="Another one to show beside it.")] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(metavar="PROFILE", help="Another one to show beside it.", autocompletion=completion.classes),
+    ] = None,
     device: DeviceOption = None,
     profiles: ProfilesOption = None,
     runs: RunsOption = Path("runs"),

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from ecoshare.cli import completion
+from ecoshare.cli.classes import Command, Group
 from ecoshare.cli.options import JsonOption, ProfilesOption
 from ecoshare.cli.output import note
 
@@ -17,17 +19,22 @@ PIPE_WIDTH = 1_000
 
 NamesArgument = Annotated[
     list[str],
-    typer.Argument(metavar="CLASS|SCRIPT...", help="Classes as `list` shows them; or scripts: all of theirs."),
+    typer.Argument(
+        metavar="CLASS|SCRIPT...",
+        help="Classes as `list` shows them; or scripts: all of theirs.",
+        autocompletion=completion.classes,
+    ),
 ]
 
 app = typer.Typer(
     name="profiles",
+    cls=Group,
     help="List, show or remove profiles of job classes; by default those in the user's data folder.",
     no_args_is_help=True,
 )
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_profiles(profiles: ProfilesOption = None, as_json: JsonOption = False) -> None:
     """List the profiles, the newest first.
 
@@ -51,9 +58,14 @@ def list_profiles(profiles: ProfilesOption = None, as_json: JsonOption = False) 
     print(f"\nfolder: {store.folder}")
 
 
-@app.command()
+@app.command(cls=Command)
 def show(
-    name: Annotated[str, typer.Argument(metavar="CLASS|SCRIPT", help="A class as `list` shows it, or a script.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="CLASS|SCRIPT", help="A class as `list` shows it, or a script.", autocompletion=completion.classes
+        ),
+    ],
     profiles: ProfilesOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -72,7 +84,7 @@ def show(
         print_profile(found, Console(highlight=False))
 
 
-@app.command()
+@app.command(cls=Command)
 def rm(names: NamesArgument, profiles: ProfilesOption = None) -> None:
     """Remove profiles, and what was measured of their classes beside others. The next run measures them anew.
 

@@ -11,10 +11,11 @@ import typer
 from rich.console import Console
 
 from ecoshare.advise.advice import TUNING_LIMIT
+from ecoshare.cli import completion
+from ecoshare.cli.classes import words_after
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, goal
 from ecoshare.cli.output import note, progress
-from ecoshare.cli.words import words_after
-from ecoshare.errors import Interrupted, JobFailed, LimitNotMet, UsageError
+from ecoshare.errors import Interrupted, JobFailed, LimitNotMet, UsageError, did_you_mean
 
 JobsArgument = Annotated[
     list[Path] | None,
@@ -36,11 +37,14 @@ class Control(Enum):
 def run(
     context: typer.Context,
     jobs: JobsArgument = None,
-    objective: Annotated[str, typer.Option(help="energy, jct, makespan or edp.")] = "energy",
+    objective: Annotated[
+        str, typer.Option(help="energy, jct, makespan or edp.", autocompletion=completion.objectives)
+    ] = "energy",
     policy: Annotated[
         str | None,
         typer.Option(
-            help="fair, fifo, pack, priority, srtf, tiresias, ...; the objective chooses where none is named."
+            help="fair, fifo, pack, priority, srtf, tiresias, ...; the objective chooses where none is named.",
+            autocompletion=completion.policies,
         ),
     ] = None,
     option: Annotated[
@@ -58,12 +62,14 @@ def run(
     jobs_per_lane: Annotated[int | None, typer.Option(help="Most jobs that hold memory in one lane at once.")] = None,
     memory: Annotated[str | None, typer.Option(help="Most memory for all jobs, such as '8 GiB'.")] = None,
     control: Annotated[
-        Control,
+        str,
         typer.Option(
+            metavar="auto|known|off",
+            autocompletion=completion.controls,
             help="Clocks and power: auto searches the best setting of each packing and uses it, known only uses what "
-            "was found before, off sets nothing."
+            "was found before, off sets nothing.",
         ),
-    ] = Control.AUTO,
+    ] = Control.AUTO.value,
     tuning_limit: Annotated[
         float,
         typer.Option(help="Most that a setting may make an iteration take, over the same at the default setting."),
@@ -73,7 +79,10 @@ def run(
     no_profiles: Annotated[
         bool, typer.Option("--no-profiles", help="Neither use profiles of job classes nor measure new ones.")
     ] = False,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with a run that was cut off.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Go on with a run that was cut off.", autocompletion=completion.runs),
+    ] = None,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Draw no report.html and no trace.pftrace at the end.")
     ] = False,
@@ -89,6 +98,7 @@ def run(
     from ecoshare.runtime import session
 
     errors = Console(stderr=True, highlight=False)
+    may_set = _control(control)
     if resume is not None:
         if jobs or words_after(context):
             raise UsageError("--resume takes the jobs from the run; give one or the other")
@@ -98,7 +108,7 @@ def run(
             raise UsageError(
                 "--resume takes its options from the run; only --control, --json and --no-report go with it"
             )
-        result = session.resume(resume, progress(errors), control is not Control.OFF, control is Control.AUTO)
+        result = session.resume(resume, progress(errors), may_set is not Control.OFF, may_set is Control.AUTO)
         if not result.ran:
             errors.print(f"note: every job of {resume} has ended already; there is nothing to go on with", markup=False)
     else:
@@ -123,8 +133,8 @@ def run(
             places=jobs_per_lane if jobs_per_lane is not None else planning.PLACES,
             memory_bytes=memory_bytes,
             store=None if no_profiles else ProfileStore(profiles or default_folder()),
-            control=control is not Control.OFF,
-            goal=goal(objective, tuning_limit, planning.MOST_TRIALS) if control is Control.AUTO else None,
+            control=may_set is not Control.OFF,
+            goal=goal(objective, tuning_limit, planning.MOST_TRIALS) if may_set is Control.AUTO else None,
         )
         for line in plan.notes:
             note(line)
@@ -150,6 +160,15 @@ def run(
     if result.unrestored:
         raise not_restored(result.unrestored)
     _judge(summary)
+
+
+def _control(name: str) -> Control:
+    names = [each.value for each in Control]
+    if name not in names:
+        raise UsageError(
+            f"--control {name}: expected {', '.join(names[:-1])} or {names[-1]}", did_you_mean(name, names)
+        )
+    return Control(name)
 
 
 def _print_plan(plan: dict[str, Any], as_json: bool) -> None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ecoshare.advise.advice import TUNING_LIMIT
+from ecoshare.advise.advice import OBJECTIVES, TUNING_LIMIT
+from ecoshare.cli import completion
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, goal
 from ecoshare.cli.output import note
-from ecoshare.errors import Interrupted, JobFailed, UsageError
+from ecoshare.errors import Interrupted, JobFailed, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from ecoshare.measure.tuned import KnobRange, TrialRecord
@@ -64,7 +65,9 @@ def tune(
             "power limits that are not named are at their largest.",
         ),
     ] = None,
-    objective: Annotated[str, typer.Option(help="energy, edp, jct or makespan.")] = "energy",
+    objective: Annotated[
+        str, typer.Option(help="energy, edp, jct or makespan.", autocompletion=completion.objectives)
+    ] = "energy",
     tuning_limit: Annotated[
         float, typer.Option(help="Most that an iteration may take, over the same at the default setting.")
     ] = TUNING_LIMIT,
@@ -114,7 +117,8 @@ def tune(
     try:
         searching = Replay(table, at, objective, tuning_limit, budget, seed, noise)
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        hint = did_you_mean(objective, OBJECTIVES) if objective not in OBJECTIVES else ""
+        raise UsageError(str(error), hint) from error
     lines = TrialLines(knobs_of(searching), Console(stderr=as_json, highlight=False), achieved=False)
     lines.heading()
     for trial in searching.trials():
