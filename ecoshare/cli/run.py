@@ -144,6 +144,7 @@ def run(
         result = session.start(plan, loaded.text, runs, progress(errors))
 
     from ecoshare.reporting import ending  # only now: the run need not wait for it
+    from ecoshare.reporting.fused_words import fused_words
     from ecoshare.reporting.table import print_summary
     from ecoshare.runtime.settings import not_restored
 
@@ -154,6 +155,8 @@ def run(
         print(json.dumps(summary, indent=2), flush=True)
     else:
         print_summary(summary, Console(highlight=False))
+        for line in fused_words(result.data.entries):
+            print(line, flush=True)
     # Last, since it takes a second or two, and nobody should wait for the table.
     if not no_report and ending.draw(result.folder, result.data, note) and not as_json:
         print(f"report: {summary['run']}/{result.folder.report.name}", flush=True)
