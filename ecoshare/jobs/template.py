@@ -12,13 +12,16 @@ import yaml
 from ecoshare.jobs.fields import MAX_NAME_LENGTH
 
 _HEAD: Final = """\
-# Jobs that share this machine's device. Try it:  ecoshare run {file}
+# Jobs that share this machine's device. Try it:  ecoshare run FILE
 # Any script that runs as `python script.py` will do; nothing in it has to change.
 version: 1
 
 # Options that all jobs share. A job's own keys win; `env` is added up.
 defaults:
   retries: 0                # start a failed job again, this often
+
+# Command for the end of the run, such as [notify-send, '{state}', '{run}']; jobs can have one each.
+on_end: []
 
 jobs:
 """
@@ -43,6 +46,7 @@ REFERENCE: Final = """\
 #     resume_args: []         # added from the second attempt on, such as [--resume]
 #     timeout: null           # such as 10 min: stop it after this long without a step
 #     startup_timeout: null   # the same for the time before its first step
+#     on_end: []              # such as [notify-send, '{job} {state}', '{run}']: a command for its end, without a shell
 #     sweep: null             # such as {grid: {lr: [0.1, 0.01]}}: a trial for each; docs/sweeps.md has all of it
 """
 
@@ -60,7 +64,7 @@ def template(scripts: Sequence[PurePath], file: str = "jobs.yaml") -> str:
         "    args: []                # its arguments\n"
         for name, script in zip(job_names(scripts), scripts, strict=True)
     )
-    return _HEAD.format(file=file) + "\n".join(jobs) + "\n" + REFERENCE
+    return _HEAD.replace("FILE", file) + "\n".join(jobs) + "\n" + REFERENCE
 
 
 def job_names(scripts: Iterable[PurePath]) -> list[str]:

@@ -61,6 +61,7 @@ class Plan:
         notes: What the user should know about these decisions, a line each.
         jobs: Those of the file without a sweep, and trials of an earlier session that are to run again.
         sweeps: Jobs of the file with one.
+        on_end: Command for the end of the run.
     """
 
     job_file: Path
@@ -85,6 +86,7 @@ class Plan:
     jobs: tuple[PlannedJob, ...]
     sweeps: tuple[PlannedSweep, ...] = ()
     made_file: bool = False
+    on_end: tuple[str, ...] = ()
 
     def opening(self) -> dict[str, Any]:
         """Fields of the run's `RunOpened`."""
@@ -131,6 +133,7 @@ class Plan:
             "only_tune": self.only_tune,
             "tuned": [{"packing": each.packing, "setting": dict(each.setting)} for each in self.tuned],
             "measured_beside": [list(each.classes) for each in self.seen],
+            "on_end": list(self.on_end),
             "notes": list(self.notes),
             "jobs": [job.as_dict() for job in self.jobs],
             "sweeps": [sweep.as_dict() for sweep in self.sweeps],
@@ -257,6 +260,7 @@ def make(
         jobs=jobs,
         sweeps=swept,
         made_file=loaded.made,
+        on_end=loaded.on_end,
     )
 
 
