@@ -243,8 +243,8 @@ jobs:
 9:18: jobs[0].on_end[1]: '{stat}' stands for nothing; did you mean '{state}'?
 9:33: jobs[0].on_end[2]: '{name}' stands for nothing; known are '{job}', '{state}', '{run}'
 9:58: jobs[0].on_end[3]: expected text; put text that begins with '[' or '{' in quotes
-10:37: jobs[1].on_end: expected a path or the name of a program as the first word, got ''
-11:38: jobs[2].on_end[0]: './train.py' is not executable for you
+10:39: jobs[1].on_end: expected a path or the name of a program as the first word, got ''
+11:40: jobs[2].on_end[0]: './train.py' is not executable for you
 === class
 version: 1
 jobs:
