@@ -20,7 +20,7 @@ PIPE_WIDTH = 1_000
 NamesArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="CLASS|SCRIPT...",
+        metavar="CLASS|SCRIPT",
         help="Classes as `list` shows them; or scripts: all of theirs.",
         autocompletion=completion.classes,
     ),
