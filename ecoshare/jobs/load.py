@@ -14,6 +14,7 @@ from ecoshare.jobs.collector import collector_paused
 from ecoshare.jobs.document import MAX_MISTAKES, Document, read_document
 from ecoshare.jobs.fields import MAX_NAME_LENGTH
 from ecoshare.jobs.nodes import Mapping, Node, Scalar, Sequence
+from ecoshare.jobs.on_end import OF_A_JOB, OF_THE_RUN, on_end_mistakes
 from ecoshare.jobs.paths import PATH_KEYS, JobPaths
 from ecoshare.jobs.quoted import quoted
 from ecoshare.jobs.schema import Job, JobOptions, program_problem
@@ -28,16 +29,20 @@ class LoadedJobs:
     """A job file that holds no mistake.
 
     Attributes:
-        path: As it was named.
+        path: As it was named; of a file that was made, a name for the run.
         digest: SHA-256 of the bytes of the file, in hexadecimal.
         text: What was read, values of `env:` included: keep it only through `mask.masked`.
         jobs: In the order of the file, complete: defaults filled in, paths absolute.
+        made: The file was made for scripts that were named, and is on the disk as the copy in the run folder only.
+        on_end: Command for the end of the run; its program is a path.
     """
 
     path: Path
     digest: str
     text: str = field(repr=False)
     jobs: tuple[Job, ...]
+    made: bool = False
+    on_end: tuple[str, ...] = ()
 
 
 @collector_paused()
@@ -60,13 +65,14 @@ def load(path: Path) -> LoadedJobs:
     if document.root is None:
         raise InvalidJobFile(str(path), list(document.mistakes))
     paths = JobPaths(path.absolute().parent)
-    defaults, jobs, refused = validate(document)
+    file, jobs, refused = validate(document)
     # A set, since the schema and we may state the same.
     mistakes = {*document.mistakes, *refused, *_beyond_the_schema(document, paths)}
-    if mistakes:
+    if mistakes or file is None:
         raise InvalidJobFile(str(path), sorted(mistakes)[:MAX_MISTAKES])
-    complete = tuple(_complete(job, defaults, paths) for job in jobs)
-    return LoadedJobs(path, hashlib.sha256(data).hexdigest(), source.text, complete)
+    complete = tuple(_complete(job, file.defaults, paths) for job in jobs)
+    digest = hashlib.sha256(data).hexdigest()
+    return LoadedJobs(path, digest, source.text, complete, on_end=_command(file.on_end, paths))
 
 
 def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]:
@@ -77,8 +83,10 @@ def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]
     root = document.root
     if not isinstance(root, Mapping):
         return
+    yield from on_end_mistakes(root, OF_THE_RUN, "", document, paths)
     defaults = root.entries["defaults"][1] if "defaults" in root.entries else None
     if defaults is not None:
+        yield from on_end_mistakes(defaults, OF_A_JOB, "defaults", document, paths)
         yield from _path_mistakes(defaults, None, "defaults", document, paths)
     jobs = root.entries["jobs"][1] if "jobs" in root.entries else None
     first_with_name: dict[str, tuple[int, Scalar]] = {}
@@ -88,6 +96,7 @@ def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]
             continue
         where = f"jobs[{index}]"
         yield from _path_mistakes(job, defaults, where, document, paths)
+        yield from on_end_mistakes(job, OF_A_JOB, where, document, paths)
         problem = program_problem(*(_is_set(job, key) for key in ("script", "module")))
         if problem:
             yield document.source.mistake(job.start, where, problem)
@@ -176,4 +185,11 @@ def _complete(job: Job, defaults: JobOptions, paths: JobPaths) -> Job:
     python = changes.get("python", job.python)
     if python is not None:
         changes["python"] = str(paths.find("python", python))
+    changes["on_end"] = _command(changes.get("on_end", job.on_end), paths)
     return job.model_copy(update=changes)
+
+
+def _command(words: tuple[str, ...], paths: JobPaths) -> tuple[str, ...]:
+    if not words or names_in(words[0]):
+        return words
+    return (str(paths.find("on_end", words[0])), *words[1:])

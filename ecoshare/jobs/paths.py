@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from ecoshare.jobs.quoted import quoted
 
-PathKey = Literal["script", "cwd", "python"]
+PathKey = Literal["script", "cwd", "python", "on_end"]
 
 PATH_KEYS: Final[tuple[PathKey, ...]] = ("script", "cwd", "python")
 
@@ -56,7 +56,7 @@ class JobPaths:
 
     def _look_up(self, key: PathKey, text: str) -> Path:
         path = self.folder / text
-        if key == "python" and os.sep not in text:
+        if key in ("python", "on_end") and os.sep not in text:
             # As in a shell: a bare name is looked for on the PATH, a path is not.
             program = shutil.which(text)
             if program is None:

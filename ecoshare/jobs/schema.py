@@ -79,6 +79,13 @@ class JobOptions(_Model):
     startup_timeout_s: fields.PositiveDuration | None = Field(
         default=None, alias="startup_timeout", description="Longest time from the start to the first step."
     )
+    on_end: fields.Command = Field(
+        default=(),
+        description=(
+            "Program and arguments, run when the job has ended, without a shell; `{job}`, `{state}` and `{run}` stand "
+            "for its name, `completed`, `failed`, `cancelled` or `pruned`, and the run folder."
+        ),
+    )
 
 
 class Job(JobOptions):
@@ -118,6 +125,13 @@ class JobFile(_Model):
     )
     defaults: Annotated[JobOptions, BeforeValidator(lambda value: {} if value is None else value)] = Field(
         default=JobOptions(), description="What all jobs share; a job's own keys win."
+    )
+    on_end: fields.Command = Field(
+        default=(),
+        description=(
+            "Program and arguments, run when the run is over, without a shell; `{state}` and `{run}` stand for "
+            "`completed`, `failed` or `interrupted`, and the run folder."
+        ),
     )
     jobs: tuple[Job, ...] = Field(min_length=1, max_length=MAX_ITEMS, description="The jobs, in any order.")
 

@@ -10,14 +10,14 @@ from pydantic import ValidationError
 from ecoshare.errors import Mistake
 from ecoshare.jobs.document import MAX_MISTAKES, Document
 from ecoshare.jobs.explain import mistakes_in
-from ecoshare.jobs.schema import Job, JobFile, JobOptions
+from ecoshare.jobs.schema import Job, JobFile
 from ecoshare.jobs.values import plain_values
 
 _STAND_IN: Final = Job(name="stand-in", script=Path("stand-in"))
 
 
-def validate(document: Document) -> tuple[JobOptions, list[Job], list[Mistake]]:
-    """The defaults, the jobs and the mistakes; defaults and jobs mean nothing if there are mistakes.
+def validate(document: Document) -> tuple[JobFile | None, list[Job], list[Mistake]]:
+    """The file without its jobs, the jobs, and the mistakes; file and jobs mean nothing if there are mistakes.
 
     Jobs are validated one by one although `JobFile` could do it at once: a mistake takes over a kilobyte until
     it is put in words, and a short file with aliases can make a million of them. So it ends after
@@ -25,13 +25,14 @@ def validate(document: Document) -> tuple[JobOptions, list[Job], list[Mistake]]:
     """
     assert document.root is not None
     values = plain_values(document.root)
-    defaults, jobs, mistakes = JobOptions(), list[Job](), list[Mistake]()
+    file: JobFile | None = None
+    jobs, mistakes = list[Job](), list[Mistake]()
     job_values: list[object] = []
     if isinstance(values, dict) and isinstance(values.get("jobs"), list):
         job_values = values["jobs"]
         values["jobs"] = [_STAND_IN] * len(job_values)
     try:
-        defaults = JobFile.model_validate(values).defaults
+        file = JobFile.model_validate(values)
     except ValidationError as error:
         mistakes += mistakes_in(error, document)
     for index, value in enumerate(job_values):
@@ -41,4 +42,4 @@ def validate(document: Document) -> tuple[JobOptions, list[Job], list[Mistake]]:
             mistakes += mistakes_in(error, document, ("jobs", index))
             if len(mistakes) >= MAX_MISTAKES:
                 break
-    return defaults, jobs, mistakes
+    return file, jobs, mistakes

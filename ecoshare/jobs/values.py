@@ -7,7 +7,7 @@ from typing import Final
 from ecoshare.jobs.nodes import Node, Scalar, Sequence
 
 # In the lists and mappings under these keys, `null` and `~` are words for a program, not for us.
-_WORDS_FOR_THE_JOB: Final = frozenset({"args", "resume_args", "env", "grid", "random", "space"})
+_WORDS_FOR_THE_JOB: Final = frozenset({"args", "resume_args", "on_end", "env", "grid", "random", "space"})
 _NULLS: Final = frozenset({"~", "null", "Null", "NULL"})
 
 

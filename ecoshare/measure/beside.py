@@ -70,6 +70,18 @@ class BesideStore:
             key=lambda each: each.made_utc,
         )
 
+    def forget(self, job_class: str) -> int:
+        """Remove all measurements of groups with this class; how many.
+
+        Raises:
+            UnfitEnvironment: No permission.
+        """
+        return sum(
+            self._kept.remove(path)
+            for path in sorted(self._folder.glob("*.json"))
+            if (each := self._kept.read(path, Beside.model_validate_json)) is not None and job_class in each.classes
+        )
+
     def save(self, classes: tuple[str, ...], speeds: tuple[float, ...], power_w: float | None) -> None:
         """Keep a measurement, in place of an older one of the same classes.
 

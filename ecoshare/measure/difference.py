@@ -20,7 +20,7 @@ def why_new(origin: Origin, profile: Profile) -> str:
         changed = sorted({shown(name) for name, _ in origin.sources.items() ^ then.sources.items()})
         if changed:
             verb = "has" if len(changed) == 1 else "have"
-            parts.append(f"{_listed(changed, ' and ')} {verb} changed since profile {profile.job_class}")
+            parts.append(f"{_listed(changed, ' and ')} {verb} changed since the profile of {_day(profile)}")
         if origin.args != then.args:
             parts.append(f"other arguments: {_other_arguments(origin.args, then.args)}")
     if origin.torch != then.torch:
@@ -28,6 +28,10 @@ def why_new(origin: Origin, profile: Profile) -> str:
     if origin.device_model != then.device_model:
         parts.append(f"another device: {shown(origin.device_model)}, and {shown(then.device_model)} then")
     return "; ".join(parts)
+
+
+def _day(profile: Profile) -> str:
+    return shown(profile.made_utc.partition("T")[0])
 
 
 def options(args: tuple[str, ...]) -> dict[str, str]:

@@ -88,6 +88,20 @@ class KeptFiles:
         except OSError as error:
             raise UnfitEnvironment(f"cannot write {path}: {error.strerror or error}", HINT) from error
 
+    def remove(self, path: Path) -> bool:
+        """Remove a file; whether it was there.
+
+        Raises:
+            UnfitEnvironment: No permission.
+        """
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise UnfitEnvironment(f"cannot remove {path}: {error.strerror or error}") from error
+        return True
+
     def note(self, line: str) -> None:
         """Something to be told, once."""
         if line not in self.notes:

@@ -101,6 +101,32 @@ class ProfileStore:
         self._folder_stamp = None  # two changes may fall into one tick of the file system's clock
         return path
 
+    def all(self) -> list[Profile]:
+        """The profiles that this version can use, the newest first."""
+        try:
+            paths = sorted(self.folder.glob("[!.]*.json"))
+        except OSError as error:
+            self._kept.note(f"{self.folder} cannot be read: {error.strerror or error}")
+            return []
+        found = [profile for path in paths if (profile := self._read(path)) is not None]
+        return sorted(found, key=lambda each: (each.made_utc, each.job_class), reverse=True)
+
+    def file(self, job_class: str) -> Path:
+        """The file of a class, which need not exist."""
+        return self._path(job_class)
+
+    def forget(self, job_class: str) -> bool:
+        """Remove the profile of a class and its drawing; whether there was one.
+
+        Raises:
+            UnfitEnvironment: No permission.
+        """
+        if not _CLASS.fullmatch(job_class):
+            return False
+        self._kept.remove(self._path(job_class).with_name(f"{job_class}.svg"))
+        self._folder_stamp = None
+        return self._kept.remove(self._path(job_class))
+
     def nearest(self, origin: Origin) -> Profile | None:
         """The profile whose class is most like `origin`, to begin a new class with.
 

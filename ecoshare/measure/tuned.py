@@ -228,6 +228,18 @@ class TunedStore:
         self._kept.write(path, _readable(_File(results=(tuned, *kept))))
         return path
 
+    def forget(self, job_class: str) -> int:
+        """Remove all results of packings with this class; how many packings.
+
+        Raises:
+            UnfitEnvironment: No permission.
+        """
+        return sum(
+            self._kept.remove(path)
+            for path in sorted(self.folder.glob("*.json"))
+            if any(job_class in lane for each in self._results_in(path) for lane in each.packing)
+        )
+
     def path(self, packing: Packing, device_model: str) -> Path:
         """The file of a packing on a device: a name to read, and a hash, since names may be long or alike."""
         lanes = in_order(packing)

@@ -10,7 +10,7 @@ import io
 import json
 from typing import Any
 
-from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
 from ecoshare.reporting.reading import read, with_traces
 from ecoshare.reporting.rundata import RunData
 from ecoshare.runtime.folder import RunFolder
@@ -53,7 +53,7 @@ def check(form: str) -> None:
         UsageError: Another format.
     """
     if form not in FORMS:
-        raise UsageError(f"--format {form}: expected {', '.join(FORMS[:-1])} or {FORMS[-1]}")
+        raise UsageError(f"--format {form}: expected {', '.join(FORMS[:-1])} or {FORMS[-1]}", did_you_mean(form, FORMS))
 
 
 def export(folder: RunFolder, form: str) -> bytes:

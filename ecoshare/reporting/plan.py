@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ecoshare.jobs.quantities import format_duration, format_size
+from ecoshare.reporting.fused_words import asked_for
 
 _MOST_ROWS = 50
 
@@ -25,6 +26,8 @@ def print_plan(plan: dict[str, Any], console: Console) -> None:
     console.print(f"objective  {plan['objective']}, policy {plan['policy']}{options}")
     words = f"{plan['lanes']} that share {memory}" if shared else f"{plan['lanes']} of {memory}"
     console.print(f"lanes      {words}, at most {plan['places_per_lane']} jobs in each")
+    if fused := asked_for(plan):
+        console.print(Text(f"isolation  lane: {fused}: jobs of one script and lane share a process"), soft_wrap=True)
     console.print()
     for sweep in plan["sweeps"]:
         _print_sweep(sweep, console)

@@ -26,6 +26,7 @@ from ecoshare.runtime.driver import Driver
 from ecoshare.runtime.folder import RunFolder, write_json
 from ecoshare.runtime.host import Host
 from ecoshare.runtime.log import EventLog
+from ecoshare.runtime.on_end import run_at_end_of_run
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.searching import Searching, check_meter
@@ -138,6 +139,10 @@ def conduct(
         *(settings.notes if settings is not None else ()),
         *(searching.notes if searching is not None else ()),
     )
+    result = conclude(folder, ran=True)
+    if plan.on_end and not (plan.only_tune or only_profile):
+        told = run_at_end_of_run(plan.on_end, result.data.summary["state"], folder, plan.job_file.absolute().parent)
+        notes = (*notes, told) if told else notes
     return replace(
         result,
         made=profiler.made,

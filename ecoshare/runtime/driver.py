@@ -75,6 +75,7 @@ from ecoshare.runtime.host import Host
 from ecoshare.runtime.log import EventLog
 from ecoshare.runtime.measuring import Measuring
 from ecoshare.runtime.moving import Moving
+from ecoshare.runtime.on_end import OnEnd
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned import PlannedJob
 from ecoshare.runtime.profiler import Profiler
@@ -170,6 +171,7 @@ class Driver:
     _measuring: Measuring | None = None
     _moving: Moving | None = None
     _sweeping: Sweeping | None = None
+    _on_end: OnEnd | None = None
     _supervisor: Supervisor | None = None
     _guard: Guard | None = None
     _tasks: asyncio.TaskGroup | None = None
@@ -186,6 +188,8 @@ class Driver:
         """
         self._jobs = {job.spec.name: job for job in self.plan.jobs}
         self._sweeping = self._sweeper()
+        if not (self.plan.only_tune or self.profiler.stops_the_run):  # those jobs are stopped when enough is known
+            self._on_end = OnEnd(self.folder, self._jobs, self.profiler.notes)
         self._guard = Guard(self.token, self.shared, self.settings.control.device if self.settings is not None else "")
         with self.host.heard(self._asked_to_stop):  # until all is put back: a Ctrl-C then must not cost the result
             try:
@@ -215,6 +219,8 @@ class Driver:
                     for task in (*running, *self._measuring.tasks):
                         task.cancel()
                 await self._sampler.finish(self.now_s)
+                if self._on_end is not None:
+                    await self._on_end.finish(self.core.jobs)
             except* OSError as errors:
                 raise unwritable(self.folder.path, _first(errors)) from errors
             except* UnfitEnvironment as errors:
@@ -235,6 +241,8 @@ class Driver:
             for command in commands:
                 self._carry_out(command)
             self.sweeping.look(event, self.core.jobs)
+            if self._on_end is not None:
+                self._on_end.look(event, commands, self.core.jobs)
             await asyncio.sleep(0)  # a queue that is never empty must not keep Ctrl-C out
             more = self.core.live_jobs or self.core.open_sweeps or (self._to_arrive and not self.core.stopping)
             assert self._measuring is not None
@@ -460,6 +468,8 @@ class Driver:
 
     def _asked_to_stop(self) -> None:
         self._stops += 1
+        if self._stops > 2 and self._on_end is not None:
+            self._on_end.give_up()
         if self._stops <= 2:
             self._tell(partial(StopRequested, at_once=self._stops == 2))
 
@@ -540,6 +550,8 @@ class Driver:
         async with contextlib.AsyncExitStack() as steps:  # the last is done first
             if self._guard is not None:
                 steps.push_async_callback(self._guard.dismiss)
+            if self._on_end is not None:
+                steps.push_async_callback(self._on_end.end)
             steps.push_async_callback(asyncio.to_thread, reaping.end_all, self.token)
             steps.push_async_callback(asyncio.to_thread, self.after_jobs)
             if self._supervisor is not None:

@@ -45,6 +45,7 @@ class Plan:
     """A run before it begins.
 
     Attributes:
+        made_file: The job file was made for scripts that were named; the run folder has it.
         digest: Of the job file, so that a resumed run is the same run.
         options: Of the policy, by name.
         memory_bytes: What all lanes together may use of the device.
@@ -60,6 +61,7 @@ class Plan:
         notes: What the user should know about these decisions, a line each.
         jobs: Those of the file without a sweep, and trials of an earlier session that are to run again.
         sweeps: Jobs of the file with one.
+        on_end: Command for the end of the run.
     """
 
     job_file: Path
@@ -83,6 +85,8 @@ class Plan:
     notes: tuple[str, ...]
     jobs: tuple[PlannedJob, ...]
     sweeps: tuple[PlannedSweep, ...] = ()
+    made_file: bool = False
+    on_end: tuple[str, ...] = ()
 
     def opening(self) -> dict[str, Any]:
         """Fields of the run's `RunOpened`."""
@@ -111,6 +115,7 @@ class Plan:
         return {
             "schema_version": 1,
             "job_file": str(self.job_file),
+            "made_file": self.made_file,
             "digest": self.digest,
             "objective": self.objective,
             "policy": self.policy,
@@ -128,6 +133,7 @@ class Plan:
             "only_tune": self.only_tune,
             "tuned": [{"packing": each.packing, "setting": dict(each.setting)} for each in self.tuned],
             "measured_beside": [list(each.classes) for each in self.seen],
+            "on_end": list(self.on_end),
             "notes": list(self.notes),
             "jobs": [job.as_dict() for job in self.jobs],
             "sweeps": [sweep.as_dict() for sweep in self.sweeps],
@@ -206,7 +212,8 @@ def make(
     classes = JobClasses(device.described)
     planned = [(job, classes.of(sweeps.classified(job))) for job in loaded.jobs]
     names = {job_class.name: job_class for _, job_class in planned}
-    known = _known(names, store, notes)
+    shown = _shown(planned)
+    known = _known(names, shown, store, notes)
     both = [_plan(job, job_class, known.get(job_class.name)) for job, job_class in planned]
     jobs = tuple(job for job in both if job.source.sweep is None)
     at_once = lanes + 1 if packs(policy) else lanes * places
@@ -247,21 +254,33 @@ def make(
         control=control,
         goal=goal if only_tune or (packs(policy) and store is not None and control) else None,
         only_tune=only_tune,
-        tuned=_tuned(set(names), device, objective, lanes, store, notes) if control and not only_tune else (),
+        tuned=_tuned(set(names), device, objective, lanes, shown, store, notes) if control and not only_tune else (),
         seen=_seen(set(names), store, notes) if packs(policy) else (),
         notes=tuple(notes),
         jobs=jobs,
         sweeps=swept,
+        made_file=loaded.made,
+        on_end=loaded.on_end,
     )
 
 
-def _known(classes: dict[str, JobClass], store: ProfileStore | None, notes: list[str]) -> dict[str, Profile]:
+def _shown(planned: Sequence[tuple[Job, JobClass]]) -> dict[str, str]:
+    """The jobs of each class, for people: a class has a name that only files need."""
+    jobs: dict[str, list[str]] = {}
+    for job, job_class in planned:
+        jobs.setdefault(job_class.name, []).append(job.name)
+    return {name: _some(names) for name, names in jobs.items()}
+
+
+def _known(
+    classes: dict[str, JobClass], shown: dict[str, str], store: ProfileStore | None, notes: list[str]
+) -> dict[str, Profile]:
     """Profiles that are there, by class; notes say why others are not, where one of the same script is."""
     if store is None:
         return {}
     known = {name: profile for name in classes if (profile := store.find(name)) is not None}
     reasons = [
-        f"{name} has no profile: {why_new(each.origin, nearest)}"
+        f"no profile yet for {shown[name]}: {why_new(each.origin, nearest)}"
         for name, each in classes.items()
         if name not in known and (nearest := store.nearest(each.origin)) is not None
     ]
@@ -282,7 +301,13 @@ def _seen(classes: set[str], store: ProfileStore | None, notes: list[str]) -> tu
 
 
 def _tuned(
-    classes: set[str], device: DeviceInfo, objective: str, lanes: int, store: ProfileStore | None, notes: list[str]
+    classes: set[str],
+    device: DeviceInfo,
+    objective: str,
+    lanes: int,
+    shown: dict[str, str],
+    store: ProfileStore | None,
+    notes: list[str],
 ) -> tuple[Tuned, ...]:
     """What earlier searches have found for packings of these classes."""
     if store is None:
@@ -301,7 +326,7 @@ def _tuned(
     ]
     for each in [each for each in settings if each.setting][:_MOST_REASONS]:
         values = ", ".join(f"{name} {value:g}" if isinstance(value, float) else name for name, value in each.setting)
-        jobs = " | ".join(" + ".join(lane) for lane in each.packing)
+        jobs = " | ".join(" + ".join(shown[name] for name in lane) for lane in each.packing)
         notes.append(f"while just {jobs} run, clocks and power are set: {values} (`--control off` sets nothing)")
     return tuple(settings)
 

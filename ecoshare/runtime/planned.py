@@ -90,4 +90,5 @@ class PlannedJob:
             "slowdown": job.slowdown,
             "isolation": job.isolation,
             "retries": job.retries,
+            "on_end": list(job.on_end),
         }

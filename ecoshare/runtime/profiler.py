@@ -79,7 +79,7 @@ class Profiler:
         try:
             self.store.save(made)
         except UnfitEnvironment as error:
-            self.notes.append(f"the profile of {made.job_class} is not kept: {error}")
+            self.notes.append(f"the profile of {job.spec.name} is not kept: {error}")
         return made
 
     def doubt(self, jobs: Iterable[Mapping[str, Any]]) -> None:

@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,14 +143,15 @@ def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs
         raise UsageError(f"{run} was a search, which is not gone on with", "start it again with `ecoshare tune`")
     if any(sweep.get("called") for sweep in before.get("sweeps", ())):
         raise UsageError(f"{run} was a study's, which goes on where it is", "call optimize() with the same study again")
-    job_file = Path(before["job_file"])
+    made = before.get("made_file", False)
+    job_file = folder.job_file if made else Path(before["job_file"])
     loaded = load(job_file)
     if loaded.digest != before["digest"]:
         raise UsageError(
             f"{job_file} has changed since {run} began",
             "a changed file is another run: start it without --resume",
         )
-    return before, loaded
+    return before, replace(loaded, path=Path(before["job_file"]), made=made)
 
 
 def _go_on(plan: Plan, folder: RunFolder, events: log.EventLog, progress: Progress) -> Result:

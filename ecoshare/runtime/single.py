@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
 from pydantic import ValidationError
 
 from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
 from ecoshare.hardware.occupancy import Occupancy
+from ecoshare.jobs.from_scripts import from_scripts
 from ecoshare.jobs.load import LoadedJobs
-from ecoshare.jobs.schema import Job
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.reporting.progress import Progress
@@ -93,20 +89,12 @@ def saved_profile(named: str, store: ProfileStore) -> Profile:
 
 
 def one_job(script: Path, args: list[str], command: str) -> LoadedJobs:
-    """A job file with one script, as it were.
+    """The job of one script.
 
     Raises:
         UsageError: There is no such script.
     """
-    hint = f"`ecoshare {command} model.py -- its arguments`"
-    if script.is_dir():
-        raise UsageError(f"{script} is a folder", hint)
-    if not script.is_file():
-        raise UsageError(f"{script}: no such script", hint)
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", script.stem).lstrip(".-") or "script"
-    fields = {"name": name, "script": os.path.normpath(script.absolute()), "args": args, "cwd": str(Path.cwd())}
-    text = yaml.safe_dump({"version": 1, "jobs": [fields]}, sort_keys=False)
-    return LoadedJobs(script, hashlib.sha256(text.encode()).hexdigest(), text, (Job.model_validate(fields),))
+    return from_scripts([script], args, f"`ecoshare {command} model.py -- its arguments`")
 
 
 def _why_not(script: Path, result: Result) -> JobFailed | Interrupted:

@@ -17,7 +17,10 @@ from ecoshare.jobs import document
 from ecoshare.jobs.load import load
 from ecoshare.jobs.mask import masked
 from ecoshare.jobs.schema import Job
-from ecoshare.jobs.template import TEMPLATE
+from ecoshare.jobs.template import REFERENCE, template
+
+WRITTEN = template([Path("train.py")]) + REFERENCE.replace("\n# ", "\n").split("\n", 1)[1].replace("\n#\n", "\n")
+"""The file of `ecoshare init`, with every key that it explains in use."""
 
 RICH = """\
 version: 1
@@ -132,7 +135,7 @@ def _assert_jobs_or_mistakes(path: Path, data: bytes) -> None:
         assert copy.env == dict.fromkeys(job.env, "***")
 
 
-@given(text=st.sampled_from([RICH, TEMPLATE]), edits=st.lists(EDITS, max_size=4))
+@given(text=st.sampled_from([RICH, WRITTEN]), edits=st.lists(EDITS, max_size=4))
 def test_edited_files(job_file: Path, text: str, edits: list[Edit]) -> None:
     """If it failed, some typing error would end in a traceback, or in a place outside the file."""
     data = text.encode()

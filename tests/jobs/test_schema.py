@@ -22,7 +22,7 @@ def test_the_schema_holds_the_keys_of_the_design() -> None:
     schema = json_schema()
     keys = KNOWN_KEYS.split(", ")
     own = ["name", "script", "module", "args", "sweep"]
-    assert set(schema["properties"]) == {"version", "defaults", "jobs"}
+    assert set(schema["properties"]) == {"version", "defaults", "on_end", "jobs"}
     assert list(_keys(schema, "Job")) == keys
     assert list(_keys(schema, "JobOptions")) == [key for key in keys if key not in own]
     assert not schema["$defs"]["Job"]["additionalProperties"]

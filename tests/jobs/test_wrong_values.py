@@ -221,6 +221,30 @@ jobs:
 9:49: jobs[4].env.A: this key is already on line 9
 10:36: jobs[5].env: the name of a variable must not be empty nor hold '=' or blanks
 10:51: jobs[5].env: this key is already on line 10
+=== commands for an end
+version: 1
+on_end: [tell-nobody, '{job}']
+defaults:
+  on_end: echo done
+  onend: []
+jobs:
+- name: a
+  script: train.py
+  on_end: [echo, '{jb} {stat}', '{name} {} {"json": 1}', [x], null]
+- {name: b, script: train.py, on_end: ['', x]}
+- {name: c, script: train.py, on_end: [./train.py, '{run']}
+- {name: d, script: train.py, on_end: ['{run}/tell', '{state}']}
+--- mistakes
+2:10: on_end[0]: no program 'tell-nobody' on the PATH
+2:23: on_end[1]: '{job}' stands for nothing here: the run is more than one job; known are '{state}', '{run}'
+4:11: defaults.on_end: expected a list of words such as [notify-send, '{job} {state}'], got 'echo done'
+5:3: defaults.onend: unknown key 'onend'; did you mean 'on_end'?
+9:18: jobs[0].on_end[1]: '{jb}' stands for nothing; did you mean '{job}'?
+9:18: jobs[0].on_end[1]: '{stat}' stands for nothing; did you mean '{state}'?
+9:33: jobs[0].on_end[2]: '{name}' stands for nothing; known are '{job}', '{state}', '{run}'
+9:58: jobs[0].on_end[3]: expected text; put text that begins with '[' or '{' in quotes
+10:39: jobs[1].on_end: expected a path or the name of a program as the first word, got ''
+11:40: jobs[2].on_end[0]: './train.py' is not executable for you
 === class
 version: 1
 jobs:

@@ -11,7 +11,7 @@ import pytest
 
 from ecoshare.measure.difference import why_new
 from ecoshare.measure.profiles import ProfileStore
-from tests.measure.classes import NAME, digest, origin, profile
+from tests.measure.classes import digest, origin, profile
 
 ELSEWHERE = "/home/b/project/train.py"
 CHANGED = {"train.py": digest("train, changed"), "model.py": digest("model")}
@@ -125,14 +125,14 @@ def test_a_thousand_profiles_are_read_once(tmp_path: Path) -> None:
     [
         ({}, ""),
         ({"script": ELSEWHERE}, ""),
-        ({"sources": CHANGED}, f"train.py has changed since profile {NAME}"),
+        ({"sources": CHANGED}, "train.py has changed since the profile of 2026-01-01"),
         (
             {"sources": {"train.py": "0", "new.py": "1"}},
-            f"model.py, new.py and train.py have changed since profile {NAME}",
+            "model.py, new.py and train.py have changed since the profile of 2026-01-01",
         ),
         (
             {"sources": {**origin().sources, **{f"{letter}.py": "0" for letter in "abcdef"}}},
-            f"a.py, b.py, c.py, d.py and 2 more have changed since profile {NAME}",
+            "a.py, b.py, c.py, d.py and 2 more have changed since the profile of 2026-01-01",
         ),
         ({"torch": "2.12.1"}, "torch 2.12.1, and 2.13.0 then"),
         ({"torch": "2.13.0+cpu"}, "torch 2.13.0+cpu, and 2.13.0 then"),
@@ -149,7 +149,8 @@ def test_a_thousand_profiles_are_read_once(tmp_path: Path) -> None:
         ({"given": "mine"}, "class: mine in the job file, and none then"),
         (
             {"torch": "3", "device_model": "B", "sources": CHANGED},
-            f"train.py has changed since profile {NAME}; torch 3, and 2.13.0 then; another device: B, and A GPU then",
+            "train.py has changed since the profile of 2026-01-01; torch 3, and 2.13.0 then; "
+            "another device: B, and A GPU then",
         ),
     ],
 )

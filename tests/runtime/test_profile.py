@@ -85,7 +85,7 @@ def test_a_saved_profile_is_shown_and_compared(tmp_path: Path) -> None:
     second = profile(tmp_path, "--compare", name, *args, "--steps", "200000")
     assert second.returncode == 0, second.stderr
     assert name in second.stdout and "200000" in second.stdout
-    assert "has no profile: other arguments: --steps 200000 (was 100000)" in second.stderr
+    assert "no profile yet for slow_steps: other arguments: --steps 200000 (was 100000)" in second.stderr
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_the_next_run_knows_the_class_and_a_changed_script_is_another(shared: Fi
     assert start.cap_bytes == need + (256 << 20), "what was measured and an allowance"
     script.write_bytes(SLOW.read_bytes() + b"\n# changed\n")
     done = ecoshare(*words(job_file(tmp_path, job), "--profiles", str(known)), "--dry-run")
-    assert "has no profile: slow_steps.py has changed since profile" in done.stderr
+    assert "slow_steps.py has changed since the profile of 20" in done.stderr
 
 
 @pytest.mark.slow

@@ -157,7 +157,7 @@ def test_a_third_of_each_rung_goes_on_three_times_as_long() -> None:
 @pytest.mark.parametrize(
     ("kind", "jobs", "seed", "options", "what"),
     [
-        ("phily", 1, 0, {}, "no kind of trace 'phily'"),
+        ("phily", 1, 0, {}, "--generate phily: expected one of salus"),
         ("salus", 0, 0, {}, "0 jobs"),
         ("salus", 1, -1, {}, "seed -1"),
         ("philly", 1, 0, {"gpus": 0}, "0 GPUs"),

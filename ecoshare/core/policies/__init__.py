@@ -106,8 +106,12 @@ def named(name: str) -> Any:
                 return entry.load()
             except Exception as error:  # whatever a package of somebody else's does when it is imported
                 raise UnknownPolicy(f"{entry.value} cannot be loaded: {error}") from error
-    there_are = sorted({*POLICIES, *(entry.name for entry in others)})
-    raise UnknownPolicy(f"expected one of {', '.join(there_are)}")
+    raise UnknownPolicy(f"expected one of {', '.join(known_names())}")
+
+
+def known_names() -> list[str]:
+    """Names of all policies, sorted: ours, and those that installed packages offer."""
+    return sorted({*POLICIES, *(entry.name for entry in entry_points(group=GROUP))})
 
 
 def check_options(names: Iterable[str], options: Iterable[str]) -> None:

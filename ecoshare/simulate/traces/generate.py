@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
 
-from ecoshare.errors import UsageError
+from ecoshare.errors import UsageError, did_you_mean
 from ecoshare.simulate.traces import philly_mix, salus, searches, sweep
 from ecoshare.simulate.traces.trace import Trace
 
 KINDS = ("salus", "philly", "sweep")
 """Of traces of jobs; `searches.KINDS` are of sweeps."""
+
+ALL_KINDS = (*KINDS, *searches.KINDS)
 
 _MOST_JOBS = 10_000_000
 
@@ -45,11 +46,8 @@ def generate(
         UsageError: An argument is out of its range, or a file of `data` cannot be read.
         InvalidJobFile: What is wrong in such a file.
     """
-    kinds = (*KINDS, *searches.KINDS)
-    if kind not in kinds:
-        close = get_close_matches(kind, kinds, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there is: {', '.join(kinds)}"
-        raise UsageError(f"there is no kind of trace {kind!r}", hint)
+    if kind not in ALL_KINDS:
+        raise UsageError(f"--generate {kind}: expected one of {', '.join(ALL_KINDS)}", did_you_mean(kind, ALL_KINDS))
     if not 1 <= jobs <= _MOST_JOBS:
         raise UsageError(f"{jobs} jobs: expected 1 to {_MOST_JOBS}")
     if seed < 0:

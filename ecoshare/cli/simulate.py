@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from ecoshare.cli import completion
 from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +29,12 @@ def simulate(
         typer.Argument(metavar="TRACE", help="A trace (Tiresias, Philly, Gavel, Shockwave, ecoshare) or a run folder."),
     ] = None,
     generate: Annotated[
-        str | None, typer.Option(help="Make a trace instead: salus, philly, sweep; or halving, asha, bohb.")
+        str | None,
+        typer.Option(
+            help="Make a trace instead: jobs as in salus, philly or sweep; or a search by halving, asha, bohb or "
+            "bohb-parallel.",
+            autocompletion=completion.traces,
+        ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="With --generate: how many.")] = 100,
     load: Annotated[
@@ -44,8 +50,14 @@ def simulate(
         bool, typer.Option("--spread", help="The GPUs of a job may be of any nodes; else as few as can be.")
     ] = False,
     gpu_model: Annotated[str, typer.Option(help="Of the GPUs: a100, h100, h200, k80, p100, rtx6000, v100.")] = "h200",
-    policy: Annotated[str | None, typer.Option(help="One or more, such as fifo,srtf,tiresias.")] = None,
-    objective: Annotated[str | None, typer.Option(help="In place of a policy: energy, edp, jct or makespan.")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="One or more, such as fifo,srtf,tiresias.", autocompletion=completion.policies),
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(help="In place of a policy: energy, edp, jct or makespan.", autocompletion=completion.objectives),
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="A policy's own parameter, such as limit_1=3600; may be repeated.")
     ] = None,

@@ -1,0 +1,84 @@
+"""What a shell completes, beyond options and files. Each answers within a key press: it reads names, and no run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ecoshare.errors import EcoshareError
+
+
+def policies(incomplete: str) -> list[str]:
+    """Names of policies; behind a comma the next of a list."""
+    from ecoshare.core.policies import known_names
+
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in _beginning(known_names(), last)]
+
+
+def objectives(incomplete: str) -> list[str]:
+    """Names of objectives."""
+    from ecoshare.advise.advice import OBJECTIVES
+
+    return _beginning(OBJECTIVES, incomplete)
+
+
+def devices(incomplete: str) -> list[str]:
+    """Names of devices; GPUs are not counted, since that would load their driver."""
+    return _beginning(("cpu", "cuda", "cuda:0"), incomplete)
+
+
+def controls(incomplete: str) -> list[str]:
+    """What `--control` takes."""
+    return _beginning(("auto", "known", "off"), incomplete)
+
+
+def traces(incomplete: str) -> list[str]:
+    """Kinds of traces that can be generated."""
+    from ecoshare.simulate.traces.generate import ALL_KINDS
+
+    return _beginning(ALL_KINDS, incomplete)
+
+
+def formats(incomplete: str) -> list[str]:
+    """Formats of exports."""
+    from ecoshare.reporting.export import FORMS
+
+    return _beginning(FORMS, incomplete)
+
+
+def runs(incomplete: str) -> list[str]:
+    """Run folders in the folder that is typed, or in `runs`; the newest first."""
+    folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+    if folder == Path() and not incomplete.startswith("./"):
+        folder = Path("runs")
+    with suppress(OSError):
+        found = [each for each in folder.iterdir() if (each / "plan.json").is_file()]
+        names = [str(each) for each in sorted(found, key=lambda each: each.name, reverse=True)]
+        return _beginning(names, incomplete)
+    return []
+
+
+def jobs(ctx: Any, incomplete: str) -> list[str]:
+    """Jobs of the run that is named already."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        plan = json.loads(Path(ctx.params["run"], "plan.json").read_text())
+        return _beginning([job["name"] for job in plan["jobs"]], incomplete)
+    return []
+
+
+def classes(ctx: Any, incomplete: str) -> list[str]:
+    """Classes that have a profile."""
+    from ecoshare.measure.profiles import default_folder
+
+    with suppress(OSError, EcoshareError):
+        folder = ctx.params.get("profiles") or default_folder()
+        return _beginning(sorted(path.stem for path in Path(folder).glob("[!.]*.json")), incomplete)
+    return []
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,22 @@
+"""`ecoshare devices`."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+
+from ecoshare.cli.options import JsonOption
+
+
+def devices(as_json: JsonOption = False) -> None:
+    """Show each device's knobs: ranges, present values, and whether this user may set them. Sets nothing."""
+    from ecoshare.hardware.state import StateFolder
+    from ecoshare.hardware.survey import survey
+    from ecoshare.reporting.devices import print_devices
+
+    found = survey(StateFolder.of_this_user())
+    if as_json:
+        print(json.dumps([device.as_dict() for device in found], indent=2))
+    else:
+        print_devices(found, Console(highlight=False))

@@ -1,0 +1,77 @@
+"""What `ecoshare` calls: runs a command, and turns errors into words and exit codes.
+
+Results go to stdout, progress and words to stderr. Exit codes are those of `ecoshare.errors`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from rich.console import Console
+
+from ecoshare.cli.commands import app
+from ecoshare.errors import EcoshareError, Interrupted, InvalidJobFile, UnfitEnvironment
+from ecoshare.lane.leaving import wind_up
+
+
+def main() -> NoReturn:
+    """Run the command line, and end the process; what `ecoshare` calls."""
+    status: object = None
+    try:
+        _main()
+    except SystemExit as end:
+        status = end.code
+    _leave(status if isinstance(status, int) else int(status is not None))
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process. All is written by now, and to take every module apart would take 0.1 s, with torch 0.3."""
+    if sys.getprofile() is not None or sys.gettrace() is not None:
+        sys.exit(code)  # who watches this program writes down at its very end what was seen
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    wind_up()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, or never there
+            stream.flush()
+    os._exit(code)
+
+
+def _main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a locale that lacks a letter is no reason to fail
+    signal.signal(signal.SIGINT, _interrupted)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # else `nohup` means it
+            signal.signal(number, _interrupted)
+    try:
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where it can be told that there is no room
+    except EcoshareError as error:
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        # Mistakes of a job file begin with their place, so that editors can jump to it.
+        prefix = "" if isinstance(error, InvalidJobFile) else "error: "
+        for line in str(error).splitlines():
+            console.print(f"{prefix}{line}", markup=False, style="red" if console.is_terminal else None)
+        if error.hint:
+            console.print(f"hint: {error.hint}", markup=False)
+        sys.exit(error.exit_code)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            place = f"{error.filename}: " if error.filename else ""
+            print(f"error: {place}{error.strerror or error}", file=sys.stderr, flush=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what cannot be written now cannot be written at exit either
+        sys.exit(UnfitEnvironment.exit_code)
+
+
+def _interrupted(_number: int, _frame: object) -> None:
+    """Ctrl-C, or an end that somebody asks for, while no run is going on; a run has handlers of its own."""
+    raise Interrupted("interrupted")

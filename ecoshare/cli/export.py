@@ -1,0 +1,39 @@
+"""`ecoshare export`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ecoshare.cli import completion
+from ecoshare.errors import UsageError
+
+
+def export(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A run folder; runs/latest is the newest.", autocompletion=completion.runs),
+    ],
+    form: Annotated[
+        str, typer.Option("--format", help="csv, json, parquet, html or perfetto.", autocompletion=completion.formats)
+    ] = "json",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")] = None,
+) -> None:
+    """Print the result of a run, also of one that was cut off or still goes on."""
+    from ecoshare.reporting import export as exporting
+    from ecoshare.runtime.folder import RunFolder
+
+    exporting.check(form)
+    if form in exporting.BINARY and output is None and sys.stdout.isatty():
+        raise UsageError(f"--format {form} is nothing for a terminal", "name a file with --output, or pipe it")
+    content = exporting.export(RunFolder.open(run), form)
+    if output is None:
+        sys.stdout.buffer.write(content)
+        return
+    try:
+        output.write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from error

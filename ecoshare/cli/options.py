@@ -1,0 +1,38 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ecoshare.advise.advice import Goal
+from ecoshare.cli import completion
+from ecoshare.errors import UsageError
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(help="cpu, cuda or cuda:N; the first GPU, else the processors.", autocompletion=completion.devices),
+]
+ProfilesOption = Annotated[
+    Path | None, typer.Option("--profiles", help="Folder that holds profiles; else that of the user's data.")
+]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end of a run that uses the device.")]
+ShareOption = Annotated[
+    bool, typer.Option("--share-device", help="Run beside a run that uses the device, with the memory that is free.")
+]
+RunsOption = Annotated[Path, typer.Option("--runs", help="Folder that holds run folders.")]
+
+
+def goal(objective: str, tuning_limit: float, budget: int, seed: int = 0) -> Goal:
+    """What a search of settings is to find.
+
+    Raises:
+        UsageError: The limit is below 1.
+    """
+    if not (math.isfinite(tuning_limit) and tuning_limit >= 1.0):
+        raise UsageError(f"--tuning-limit {tuning_limit:g}: expected a number of at least 1")
+    return Goal(objective, tuning_limit, budget, seed)

@@ -1,0 +1,110 @@
+"""`ecoshare profiles`: the profiles that are kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ecoshare.cli import completion
+from ecoshare.cli.classes import Command, Group
+from ecoshare.cli.options import JsonOption, ProfilesOption
+from ecoshare.cli.output import note
+
+PIPE_WIDTH = 1_000
+"""Columns where no terminal limits them: programs and files get lines that are whole."""
+
+NamesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CLASS|SCRIPT",
+        help="Classes as `list` shows them; or scripts: all of theirs.",
+        autocompletion=completion.classes,
+    ),
+]
+
+app = typer.Typer(
+    name="profiles",
+    cls=Group,
+    help="List, show or remove profiles of job classes; by default those in the user's data folder.",
+    no_args_is_help=True,
+)
+
+
+@app.command("list", cls=Command)
+def list_profiles(profiles: ProfilesOption = None, as_json: JsonOption = False) -> None:
+    """List the profiles, the newest first.
+
+    A profile holds for jobs of one script, with the same arguments, on one model of device. "error" is that of the mean
+    iteration time. "settled" says whether the figures were steady at the end.
+    """
+    from ecoshare.measure.profiles import ProfileStore, default_folder
+    from ecoshare.reporting.profiles import described, print_profiles
+
+    store = ProfileStore(profiles or default_folder())
+    found = store.all()
+    for line in store.notes:
+        note(line)
+    if as_json:
+        print(json.dumps([described(each, str(store.file(each.job_class))) for each in found], indent=2))
+        return
+    if not found:
+        note(f"no profiles in {store.folder}: `ecoshare run` and `ecoshare profile` make them")
+        return
+    print_profiles(found, Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH))
+    print(f"\nfolder: {store.folder}")
+
+
+@app.command(cls=Command)
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="CLASS|SCRIPT", help="A class as `list` shows it, or a script.", autocompletion=completion.classes
+        ),
+    ],
+    profiles: ProfilesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show all that a profile says, as `ecoshare profile` does when it has measured one."""
+    from ecoshare.measure.profiles import ProfileStore, default_folder
+    from ecoshare.measure.stored import the_one_named
+    from ecoshare.reporting.profile import print_profile
+
+    store = ProfileStore(profiles or default_folder())
+    found = the_one_named(name, store.all())
+    for line in store.notes:
+        note(line)
+    if as_json:
+        print(found.model_dump_json(indent=2))
+    else:
+        print_profile(found, Console(highlight=False))
+
+
+@app.command(cls=Command)
+def rm(names: NamesArgument, profiles: ProfilesOption = None) -> None:
+    """Remove profiles, and what was measured of their classes beside others. The next run measures them anew.
+
+    Speeds beside other classes and tuned settings are relative to a class alone, so they go with its profile.
+    Nothing is removed where a name is wrong.
+    """
+    from ecoshare.measure.profiles import ProfileStore, default_folder
+    from ecoshare.measure.stored import forget, named
+
+    store = ProfileStore(profiles or default_folder())
+    everything = store.all()
+    found = {each.job_class: each for name in names for each in named(name, everything)}
+    for each in found.values():
+        gone = forget(each, store)
+        also = [
+            f"{count} {one if count == 1 else more}"
+            for count, one, more in (
+                (gone.beside, "measurement beside others", "measurements beside others"),
+                (gone.tuned, "tuned setting", "tuned settings"),
+            )
+            if count
+        ]
+        print(f"removed {gone.job_class} of {gone.script}" + (f", with {' and '.join(also)}" if also else ""))

@@ -1,0 +1,219 @@
+"""`ecoshare run`."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ecoshare.advise.advice import TUNING_LIMIT
+from ecoshare.cli import completion
+from ecoshare.cli.classes import words_after
+from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, ShareOption, WaitOption, goal
+from ecoshare.cli.output import note, progress
+from ecoshare.errors import Interrupted, JobFailed, LimitNotMet, UsageError, did_you_mean
+
+JobsArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="JOBS.YAML | SCRIPT.PY",
+        help="A job file; see `ecoshare init`. Or scripts, each of which is a job; all get the words after `--`.",
+    ),
+]
+
+
+class Control(Enum):
+    """Whether clocks and power may be set."""
+
+    AUTO = "auto"
+    KNOWN = "known"
+    OFF = "off"
+
+
+def run(
+    context: typer.Context,
+    jobs: JobsArgument = None,
+    objective: Annotated[
+        str, typer.Option(help="energy, jct, makespan or edp.", autocompletion=completion.objectives)
+    ] = "energy",
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="fair, fifo, pack, priority, srtf, tiresias, ...; the objective chooses where none is named.",
+            autocompletion=completion.policies,
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="A parameter of the policy that is named, such as limit_1=3600; may be repeated."),
+    ] = None,
+    device: DeviceOption = None,
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            help="Lanes: jobs of one lane take turns, lanes run side by side. By default 6 where the policy chooses "
+            "who runs beside whom, else 1."
+        ),
+    ] = None,
+    jobs_per_lane: Annotated[int | None, typer.Option(help="Most jobs that hold memory in one lane at once.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Most memory for all jobs, such as '8 GiB'.")] = None,
+    control: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|known|off",
+            autocompletion=completion.controls,
+            help="Clocks and power: auto searches the best setting of each packing and uses it, known only uses what "
+            "was found before, off sets nothing.",
+        ),
+    ] = Control.AUTO.value,
+    tuning_limit: Annotated[
+        float,
+        typer.Option(help="Most that a setting may make an iteration take, over the same at the default setting."),
+    ] = TUNING_LIMIT,
+    wait: WaitOption = False,
+    share_device: ShareOption = False,
+    runs: RunsOption = Path("runs"),
+    profiles: ProfilesOption = None,
+    no_profiles: Annotated[
+        bool, typer.Option("--no-profiles", help="Neither use profiles of job classes nor measure new ones.")
+    ] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Go on with a run that was cut off.", autocompletion=completion.runs),
+    ] = None,
+    no_report: Annotated[
+        bool, typer.Option("--no-report", help="Draw no report.html and no trace.pftrace at the end.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and start nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the jobs of a file, or scripts, sharing the device between them."""
+    from ecoshare.measure.processor_load import LoadWatch
+
+    watch = LoadWatch.begin()  # until the plan is made: that costs no time of its own
+    from ecoshare.hardware.devices import DeviceInfo, find
+    from ecoshare.hardware.occupancy import Admission, occupied
+    from ecoshare.jobs.from_scripts import named_jobs
+    from ecoshare.jobs.quantities import parse_size_bytes
+    from ecoshare.measure.profiles import ProfileStore, default_folder
+    from ecoshare.runtime import plan as planning
+    from ecoshare.runtime import session
+
+    errors = Console(stderr=True, highlight=False)
+    may_set = _control(control)
+    admission = Admission.of(wait, share_device)
+    if resume is not None:
+        if jobs or words_after(context):
+            raise UsageError("--resume takes the jobs from the run; give one or the other")
+        given = (policy, option, device, jobs_per_lane, memory, profiles) != (None,) * 6
+        given = given or lanes is not None or objective != "energy" or tuning_limit != TUNING_LIMIT
+        if given or dry_run or no_profiles:
+            raise UsageError(
+                "--resume takes its options from the run; only --control, --json and --no-report go with it"
+            )
+        result = session.resume(
+            resume, progress(errors), may_set is not Control.OFF, may_set is Control.AUTO, admission, note
+        )
+        if not result.ran:
+            errors.print(f"note: every job of {resume} has ended already; there is nothing to go on with", markup=False)
+    else:
+        if not jobs:
+            raise UsageError(
+                "give a job file, scripts, or --resume RUN", "`ecoshare init` writes a job file to begin with"
+            )
+        try:
+            memory_bytes = parse_size_bytes(memory) if memory is not None else None
+        except ValueError as error:
+            raise UsageError(f"--memory {memory}: {error}") from error
+        if option and policy is None:
+            raise UsageError("--option is a policy's: name it with --policy")
+        loaded = named_jobs(jobs, words_after(context))
+
+        def planned(on: DeviceInfo) -> planning.Plan:
+            plan = planning.make(
+                loaded,
+                on,
+                objective=objective,
+                policy=policy,
+                options=tuple(option or ()),
+                lanes=lanes,
+                places=jobs_per_lane if jobs_per_lane is not None else planning.PLACES,
+                memory_bytes=memory_bytes,
+                store=None if no_profiles else ProfileStore(profiles or default_folder()),
+                control=may_set is not Control.OFF,
+                goal=goal(objective, tuning_limit, planning.MOST_TRIALS) if may_set is Control.AUTO else None,
+            )
+            for line in plan.notes:
+                note(line)
+            return plan
+
+        if dry_run:
+            _print_plan(planned(find(device)).as_dict(), as_json)
+            return
+        with occupied(device, admission, note) as occupancy:
+            plan = planned(occupancy.device)
+            if words := watch.disturbance():
+                note(f"{words}: times and joules of this run are those of a busy machine")
+            result = session.start(plan, loaded.text, runs, progress(errors), occupancy=occupancy)
+
+    from ecoshare.reporting import ending  # only now: the run need not wait for it
+    from ecoshare.reporting.fused_words import fused_words
+    from ecoshare.reporting.table import print_summary
+    from ecoshare.runtime.settings import not_restored
+
+    for line in result.notes:
+        note(line)
+    summary = result.data.summary
+    if as_json:
+        print(json.dumps(summary, indent=2), flush=True)
+    else:
+        print_summary(summary, Console(highlight=False))
+        for line in fused_words(result.data.entries):
+            print(line, flush=True)
+    # Last, since it takes a second or two, and nobody should wait for the table.
+    if not no_report and ending.draw(result.folder, result.data, note) and not as_json:
+        print(f"report: {summary['run']}/{result.folder.report.name}", flush=True)
+    if result.unrestored:
+        raise not_restored(result.unrestored)
+    _judge(summary)
+
+
+def _control(name: str) -> Control:
+    names = [each.value for each in Control]
+    if name not in names:
+        raise UsageError(
+            f"--control {name}: expected {', '.join(names[:-1])} or {names[-1]}", did_you_mean(name, names)
+        )
+    return Control(name)
+
+
+def _print_plan(plan: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(plan, indent=2))
+        return
+    from ecoshare.reporting.plan import print_plan
+
+    print_plan(plan, Console(highlight=False))
+
+
+def _judge(summary: dict[str, Any]) -> None:
+    """Turn a result into an exit code."""
+    from ecoshare.reporting.summary import outcomes
+
+    if summary["state"] == "interrupted":
+        raise Interrupted("the run was stopped", f"`ecoshare run --resume {summary['run']}` goes on with it")
+    states = outcomes(summary)
+    bad = [name for name, state in states.items() if state != "completed"]
+    if bad:
+        said = next((job["name"] for job in summary["jobs"] if bad[0] in (job["name"], job["sweep"])), bad[0])
+        raise JobFailed(
+            f"{len(bad)} of {len(states)} jobs did not complete: {', '.join(bad[:5])}",
+            f"what they said is in {summary['run']}/jobs/{said}/stderr.log" + (" and so on" if len(bad) > 1 else ""),
+        )
+    broken = [job["name"] for job in summary["jobs"] if job["slowdown_limit_met"] is False]
+    if broken:
+        raise LimitNotMet(f"slower than their `slowdown:` limit: {', '.join(broken[:5])}")

@@ -1,0 +1,80 @@
+"""A job file made for scripts that were named instead of one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from ecoshare.errors import UsageError
+from ecoshare.jobs.load import LoadedJobs, load
+from ecoshare.jobs.schema import Job
+from ecoshare.jobs.template import job_names
+
+SCRIPT_SUFFIX: Final = ".py"
+_LONGEST_STEM: Final = 60
+
+
+def named_jobs(paths: Sequence[Path], args: Sequence[str]) -> LoadedJobs:
+    """The jobs of the one job file that is named, or a job for each of the scripts that are.
+
+    Args:
+        args: Arguments of the scripts.
+
+    Raises:
+        UsageError: A job file and a script are named, or several job files, or one is missing.
+        InvalidJobFile: As `load`.
+    """
+    scripts = [path for path in paths if path.suffix == SCRIPT_SUFFIX]
+    files = [path for path in paths if path.suffix != SCRIPT_SUFFIX]
+    if scripts and files:
+        if files[0].is_dir():
+            raise UsageError(f"{files[0]} is a folder", f"name the scripts in it, such as {files[0] / 'train.py'}")
+        if not files[0].is_file():
+            raise UsageError(
+                f"{files[0]} is neither a script ({SCRIPT_SUFFIX}) nor a job file",
+                f"arguments of scripts stand after `--`: `ecoshare run {scripts[0]} -- {files[0]}`",
+            )
+        raise UsageError(
+            f"{files[0]} is a job file and {scripts[0]} a script: give one job file, or scripts",
+            f"a script can be a job of the file: `script: {scripts[0]}`",
+        )
+    if scripts:
+        return from_scripts(scripts, args, "`ecoshare run a.py b.py -- their arguments`")
+    if args:
+        raise UsageError(f"{files[0]} is a job file, and takes no arguments", "its jobs have theirs under `args:`")
+    if len(files) > 1:
+        raise UsageError(f"{files[0]} and {files[1]}: give one job file", "a run has one; it may have many jobs")
+    return load(files[0])
+
+
+def from_scripts(scripts: Sequence[Path], args: Sequence[str], hint: str) -> LoadedJobs:
+    """A job for each script, named after its file; all have these arguments and the present working folder.
+
+    Args:
+        scripts: At least one.
+        hint: Remedy where one is missing.
+
+    Raises:
+        UsageError: A script is missing.
+    """
+    for script in scripts:
+        if script.is_dir():
+            raise UsageError(f"{script} is a folder", hint)
+        if not script.is_file():
+            raise UsageError(f"{script}: no such script", hint)
+        if not os.access(script, os.R_OK):
+            raise UsageError(f"{script} is not readable for you", hint)
+    names = job_names(scripts)
+    jobs = [
+        {"name": name, "script": os.path.normpath(script.absolute()), "args": list(args), "cwd": str(Path.cwd())}
+        for name, script in zip(names, scripts, strict=True)
+    ]
+    text = yaml.safe_dump({"version": 1, "jobs": jobs}, sort_keys=False)
+    path = scripts[0] if len(scripts) == 1 else Path("+".join(dict.fromkeys(names))[:_LONGEST_STEM] + SCRIPT_SUFFIX)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return LoadedJobs(path, digest, text, tuple(map(Job.model_validate, jobs)), made=True)

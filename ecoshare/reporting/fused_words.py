@@ -1,0 +1,64 @@
+"""What came of `isolation: lane`: how many jobs shared a process, and why the others did not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ecoshare.core.commands import Command, StartJob
+from ecoshare.core.events import Event, JobArrived, JobExited, JobSpec, Outcome, Refused
+
+_MOST_REASONS = 3
+
+
+def fused_words(entries: Iterable[Event | Command]) -> list[str]:
+    """Lines about the jobs that might share a process; none where the job file asks for that nowhere.
+
+    Args:
+        entries: The log of a run.
+    """
+    specs: dict[str, JobSpec] = {}
+    started: dict[tuple[str, int], StartJob] = {}
+    moved: dict[tuple[str, int], str] = {}
+    for entry in entries:
+        match entry:
+            case JobArrived() if entry.job.fused:
+                specs[entry.job.name] = entry.job
+            case StartJob() if entry.job in specs:
+                started[entry.job, entry.attempt] = entry
+            case Refused():
+                started = {key: each for key, each in started.items() if each.id != entry.command}
+            case JobExited(outcome=Outcome.MOVED_OUT):
+                moved[entry.job, entry.attempt] = entry.reason
+    if not started:
+        return []
+    shared = {key: each for key, each in started.items() if each.fused and key not in moved}
+    jobs = {job for job, _ in shared}
+    # One process for each lane and script, unless one died.
+    processes = {(each.lanes, _script(specs[each.job])) for each in shared.values()}
+    alone = {job for job, _ in started} - jobs - {job for job, _ in moved}
+    parts = [f"{_count(len(jobs), 'job')} ran in {_count(len(processes), 'shared process', 'shared processes')}"]
+    if alone:
+        why = "a process is shared no more once a job was moved out" if moved else "until their memory was known"
+        parts.append(f"{len(alone)} in {'a process of its' if len(alone) == 1 else 'processes of their'} own ({why})")
+    lines = [f"isolation lane: {', '.join(parts)}"]
+    lines += [f"moved out to a process of its own: {job}: {reason}" for (job, _), reason in moved.items()][
+        :_MOST_REASONS
+    ]
+    if len(moved) > _MOST_REASONS:
+        lines.append(f"{len(moved) - _MOST_REASONS} more jobs were moved out")
+    return lines
+
+
+def asked_for(plan: dict[str, Any]) -> str:
+    """Names of the jobs and sweeps of a plan that may share a process; empty where there are none."""
+    names = [str(job["name"]) for kind in ("jobs", "sweeps") for job in plan[kind] if job.get("isolation") == "lane"]
+    return ", ".join(names[:_MOST_REASONS]) + (f" and {len(names) - _MOST_REASONS} more" if len(names) > 3 else "")
+
+
+def _script(spec: JobSpec) -> str:
+    return spec.solo.family if spec.solo is not None else spec.job_class
+
+
+def _count(number: int, one: str, more: str = "") -> str:
+    return f"{number} {one if number == 1 else more or one + 's'}"

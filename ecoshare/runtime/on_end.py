@@ -1,0 +1,184 @@
+"""Runs the commands of `on_end:` beside the scheduler: none can hold it up, or change what the run leaves with.
+
+::
+
+    driver ──event, commands──► look ──► a task for each job that has ended ──► process in a session of its own
+                                                                                 stdout, stderr ──► on_end.log
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from ecoshare.core.commands import Command, DropJob
+from ecoshare.core.events import Event, JobArrived, JobExited, Refused, StopRequested
+from ecoshare.core.records import Job
+from ecoshare.core.states import JobState
+from ecoshare.jobs.on_end import on_end_words
+from ecoshare.runtime.folder import RunFolder
+from ecoshare.runtime.planned import PlannedJob
+
+LIMIT_S = 60.0
+"""A command that takes longer is killed; what is to go on can leave its session."""
+
+_AT_ONCE = 4
+_MOST_NOTES = 3
+
+
+@dataclass(slots=True)
+class OnEnd:
+    """The commands of the jobs of one run.
+
+    Attributes:
+        jobs: Of the run by name; trials come while it goes on.
+        notes: Gets a line for each command that failed, the first few.
+        limit_s: Longest time of a command, and of all that are left when the last job has ended.
+    """
+
+    folder: RunFolder
+    jobs: Mapping[str, PlannedJob]
+    notes: list[str]
+    limit_s: float = LIMIT_S
+    _told: set[str] = field(default_factory=set)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    _failures: int = 0
+
+    def look(self, event: Event, commands: Sequence[Command], jobs: Mapping[str, Job]) -> None:
+        """Begin the command of each job that has ended by this event; the core knows of it now."""
+        match event:
+            case JobExited():
+                names = [event.job]
+            case JobArrived():
+                names = [event.job.name]
+            case Refused() | StopRequested():  # jobs that wait may end by these, too
+                names = list(jobs)
+            case _:
+                names = []
+        names += [command.job for command in commands if isinstance(command, DropJob)]
+        for name in names:
+            if name in jobs and jobs[name].state.ended and name not in self._told:
+                self._told.add(name)
+                self._begin(name, jobs[name].state.value)
+
+    async def finish(self, jobs: Mapping[str, Job]) -> None:
+        """Wait for the commands under way, then end what takes too long.
+
+        Args:
+            jobs: All that the core knows of. Others were to arrive after the run was stopped.
+        """
+        for name in self.jobs.keys() - jobs.keys() - self._told:
+            self._told.add(name)
+            self._begin(name, JobState.CANCELLED.value)
+        await self._wait()
+
+    async def end(self) -> None:
+        """End all commands; they are gone then."""
+        self.give_up()
+        await self._wait()
+
+    async def _wait(self) -> None:
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=self.limit_s)
+            if late:
+                self.give_up()
+                await asyncio.wait(late)
+
+    def give_up(self) -> None:
+        """Have all commands end."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _begin(self, name: str, state: str) -> None:
+        job = self.jobs[name].source
+        if not job.on_end:
+            return
+        words = on_end_words(job.on_end, {"job": name, "state": state, "run": str(self.folder.path.absolute())})
+        task = asyncio.get_running_loop().create_task(self._run(name, words, job.cwd, {**os.environ, **job.env}))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, name: str, words: list[str], cwd: Path, environment: dict[str, str]) -> None:
+        folder = self.folder.job(name)
+        problem = "stopped before its end"
+        try:
+            async with self._turns:
+                folder.mkdir(mode=0o700, exist_ok=True)  # a job that never started has none
+                problem = await run_command(words, cwd, environment, folder / "on_end.log", self.limit_s)
+        except OSError as error:
+            problem = str(error.strerror or error)
+        finally:
+            if problem:
+                self._note(f"on_end of {name}: {problem}; its output is in {folder / 'on_end.log'}")
+
+    def _note(self, line: str) -> None:
+        self._failures += 1
+        if self._failures <= _MOST_NOTES:
+            self.notes.append(line)
+        elif self._failures == _MOST_NOTES + 1:
+            self.notes.append("on_end of more jobs has failed")
+
+
+def run_at_end_of_run(words: Sequence[str], state: str, folder: RunFolder, cwd: Path) -> str:
+    """Run the command for the end of the run and wait for it; the note if it fails, else empty."""
+    filled = on_end_words(words, {"state": state, "run": str(folder.path.absolute())})
+    log = folder.path / "on_end.log"
+    try:
+        problem = asyncio.run(run_command(filled, cwd, dict(os.environ), log, LIMIT_S))
+    except OSError as error:
+        problem = str(error.strerror or error)
+    return f"on_end of the run: {problem}; its output is in {log}" if problem else ""
+
+
+async def run_command(
+    words: Sequence[str], cwd: Path, environment: Mapping[str, str], log: Path, limit_s: float
+) -> str:
+    """Run a command with its output appended to `log`; why it failed, or empty.
+
+    After `limit_s`, or when this is cancelled, the processes of its session's group are killed.
+
+    Raises:
+        OSError: The log cannot be written.
+    """
+    with log.open("ab") as output:
+        try:
+            process = await _start(words, cwd, environment, output)
+        except OSError as error:
+            return f"{words[0]} cannot be started: {error.strerror or error}"
+        except ValueError as error:  # a NUL character came with a placeholder
+            return f"{words[0]} cannot be started: {error}"
+        try:
+            async with asyncio.timeout(limit_s):
+                code = await process.wait()
+        except TimeoutError:
+            return f"{words[0]} was killed after {limit_s:g} s"
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+    if code < 0:
+        return f"{words[0]} was ended by {signal.Signals(-code).name}"
+    return f"{words[0]} left with exit code {code}" if code else ""
+
+
+async def _start(
+    words: Sequence[str], cwd: Path, environment: Mapping[str, str], output: IO[bytes]
+) -> asyncio.subprocess.Process:
+    # A session of its own: Ctrl-C in the terminal ends the run, and the command is to tell of that.
+    return await asyncio.create_subprocess_exec(
+        *words,
+        cwd=cwd,
+        env=dict(environment),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )

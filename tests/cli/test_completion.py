@@ -1,0 +1,142 @@
+"""What shells complete, and what wrong words are answered with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ecoshare.simulate.traces.generate import ALL_KINDS
+from tests.measure.classes import NAME
+from tests.test_cli import ecoshare
+from tests.warm import ROOT, Started
+
+GOOD = "version: 1\njobs:\n- {name: a, script: a.py}\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two runs and a profile, as far as their names go."""
+    folder = tmp_path_factory.mktemp("complete")
+    for run in ("20260101-000000-jobs", "20260102-000000-jobs", "no-run"):
+        (folder / "runs" / run).mkdir(parents=True)
+        if run != "no-run":
+            (folder / "runs" / run / "plan.json").write_text('{"jobs": [{"name": "first"}, {"name": "second"}]}')
+    (folder / "profiles").mkdir()
+    (folder / "profiles" / f"{NAME}.json").touch()
+    (folder / "a.py").touch()
+    (folder / "jobs.yaml").write_text(GOOD)
+    return folder
+
+
+def completed(shell: str, line: str, folder: Path) -> list[str]:
+    """What a shell gets for a line with the cursor at its end."""
+    words = line.split(" ")
+    asked = {
+        "_ECOSHARE_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+        "_TYPER_COMPLETE_ARGS": line,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "ECOSHARE_PROFILES": str(folder / "profiles"),
+    }
+    done = Started(cwd=folder, environment={**os.environ, **asked}).done()
+    assert done.stderr == ""
+    return done.stdout.removeprefix("_arguments '*: :((").rstrip(")'\n").replace('"', "").split("\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_get_names(shell: str, folder: Path) -> None:
+    assert completed(shell, "ecoshare run --policy s", folder) == ["shockwave", "smallest", "srsf", "srtf"]
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("ecoshare profiles s", ["show"]),
+        ("ecoshare simulate --policy fifo,sr", ["fifo,srsf", "fifo,srtf"]),
+        ("ecoshare run --objective m", ["makespan"]),
+        ("ecoshare run --control k", ["known"]),
+        ("ecoshare run --device cu", ["cuda", "cuda:0"]),
+        ("ecoshare simulate --generate bohb", ["bohb", "bohb-parallel"]),
+        ("ecoshare export ", ["runs/20260102-000000-jobs", "runs/20260101-000000-jobs"]),
+        ("ecoshare run --resume runs/20260101", ["runs/20260101-000000-jobs"]),
+        ("ecoshare explain runs/20260101-000000-jobs ", ["first", "second"]),
+        ("ecoshare export runs/latest --format p", ["parquet", "perfetto"]),
+        ("ecoshare profiles rm ", [NAME]),
+        ("ecoshare profile --compare tr", [NAME]),
+        ("ecoshare run a", [""]),  # the shell itself completes files
+    ],
+)
+def test_values_are_completed(line: str, names: list[str], folder: Path) -> None:
+    assert completed("bash", line, folder) == names
+
+
+@pytest.mark.cold
+def test_bash_completes_a_command(folder: Path, tmp_path: Path) -> None:
+    """The script that is printed for bash, in a real one, with the real command."""
+    command = tmp_path / "ecoshare"
+    program = "import sys; from ecoshare.cli import app; app(prog_name='ecoshare')"
+    command.write_text(f"#!/bin/sh\nPYTHONPATH='{ROOT}' exec '{sys.executable}' -c \"{program}\" \"$@\"\n")
+    command.chmod(0o755)
+    line = """
+        source <(_ECOSHARE_COMPLETE=source_bash ecoshare)
+        COMP_WORDS=(ecoshare run --policy sr) COMP_CWORD=3
+        _ecoshare_completion ecoshare
+        echo "${COMPREPLY[@]}"
+    """
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", line],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        check=False,
+    )
+    assert done.stdout == "srsf srtf\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("run", "jobs.yaml", "--policy", "strf"), "srtf"),
+        (("run", "jobs.yaml", "--objective", "energi"), "energy"),
+        (("run", "jobs.yaml", "--control", "of"), "off"),
+        (("run", "jobs.yaml", "--device", "gpu:0"), "cuda"),
+        (("run", "jobs.yaml", "--device", "cud"), "cuda"),
+        (("simulate", "--generate", "phily"), "philly"),
+        (("simulate", "--generate", "philly", "--policy", "fifo,tiresia"), "tiresias"),
+        (("export", "runs/20260101-000000-jobs", "--format", "jsn"), "json"),
+    ],
+)
+def test_a_typing_mistake_gets_a_suggestion(words: tuple[str, ...], meant: str, folder: Path) -> None:
+    done = ecoshare(*words, cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"hint: did you mean '{meant}'?\n" in done.stderr and "expected " in done.stderr
+
+
+def test_help_shows_no_type_for_flags_and_all_kinds_of_traces(tmp_path: Path) -> None:
+    for words in (("run",), ("profiles",), ("profiles", "list"), ()):
+        assert "bool" not in ecoshare(*words, "--help", cwd=tmp_path).stdout
+    shown = ecoshare("simulate", "--help", cwd=tmp_path).stdout
+    for kind in ALL_KINDS:
+        assert kind in shown, kind
+
+
+def test_an_ordinary_command_loads_nothing_to_complete() -> None:
+    program = "import sys, ecoshare.cli; print(*(name for name in sys.modules if name.startswith('ecoshare')))"
+    seen = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout.split()
+    heavy = (
+        "ecoshare.core.policies",
+        "ecoshare.simulate",
+        "ecoshare.reporting",
+        "ecoshare.measure",
+        "ecoshare.runtime",
+    )
+    assert not [name for name in seen if name.startswith(heavy)]

@@ -1,0 +1,119 @@
+"""`ecoshare profiles`, on profiles that were built by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ecoshare.measure.beside import BesideStore
+from ecoshare.measure.profile import Profile
+from ecoshare.measure.profiles import ProfileStore
+from ecoshare.measure.tuned import BestStatic, Device, Tuned, TunedStore
+from ecoshare.reporting.units import printable
+from tests.measure.classes import profile
+from tests.test_cli import ecoshare
+
+TRAIN, OTHER_TRAIN, EVALUATE = "train-0123456789ab", "train-ba9876543210", "evaluate-001122334455"
+
+
+def tuned(*classes: str) -> Tuned:
+    return Tuned(
+        objective="energy",
+        tuning_limit=1.1,
+        knobs=(),
+        packing=tuple((name,) for name in classes),
+        device=Device(model="A GPU", uuid=None),
+        default={"gpu_clock": 1980.0},
+        best={"gpu_clock": 1200.0},
+        trials=(),
+        saved_against_default=0.1,
+        best_static=BestStatic(setting={}, energy=None, source=""),
+        violations=0,
+        search_energy_j=None,
+        made_utc="2026-01-01T00:00:00Z",
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with three profiles, of two scripts."""
+    store = ProfileStore(tmp_path / "profiles")
+    store.save(profile(TRAIN, "2026-01-01T10:00:00Z", args=("--name", "two words")))
+    store.save(profile(OTHER_TRAIN, "2026-01-02T10:00:00Z"))
+    store.save(profile(EVALUATE, "2026-01-03T10:00:00Z", script="/home/a/project/evaluate.py"))
+    (tmp_path / "profiles" / f"{TRAIN}.svg").touch()
+    beside, settings = BesideStore(store.folder), TunedStore(store.folder)
+    beside.save((TRAIN, EVALUATE), (0.9, 0.8), None)
+    beside.save((OTHER_TRAIN, EVALUATE), (0.9, 0.8), None)
+    settings.save(tuned(TRAIN))
+    settings.save(tuned(OTHER_TRAIN, EVALUATE))
+    return tmp_path
+
+
+def profiles(folder: Path, *words: str) -> tuple[int, str, str]:
+    done = ecoshare("profiles", *words, "--profiles", "profiles", cwd=folder)
+    return done.returncode, done.stdout, done.stderr
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "profiles").rglob("*.*")}
+
+
+def test_a_list_has_a_line_for_each_the_newest_first(folder: Path) -> None:
+    code, stdout, stderr = profiles(folder, "list")
+    lines = stdout.splitlines()
+    assert (code, stderr) == (0, "") and lines[-1] == "folder: profiles"
+    assert [line.split()[0] for line in lines[1:4]] == [EVALUATE, OTHER_TRAIN, TRAIN]
+    assert re.search(r"train\.py +--name 'two words' +2026-01-01 10:00 +cuda A GPU +± 10 % +yes", lines[3])
+    listed = json.loads(profiles(folder, "list", "--json")[1])
+    assert [each["class"] for each in listed] == [EVALUATE, OTHER_TRAIN, TRAIN]
+    assert listed[2]["args"] == ["--name", "two words"] and Path(folder, listed[2]["file"]).exists()
+
+
+def test_a_list_of_nothing_says_where_it_looked(tmp_path: Path) -> None:
+    code, stdout, stderr = profiles(tmp_path, "list")
+    assert (code, stdout) == (0, "") and "no profiles in profiles" in stderr
+    assert profiles(tmp_path, "list", "--json")[1] == "[]\n"
+
+
+def test_show_prints_what_the_saved_file_prints(folder: Path) -> None:
+    code, stdout, _ = profiles(folder, "show", TRAIN)
+    assert code == 0 and stdout == ecoshare("profile", f"profiles/{TRAIN}.json", cwd=folder).stdout
+    assert profiles(folder, "show", "evaluate.py")[1].startswith(f"profile of {EVALUATE}")
+    assert Profile.model_validate_json(profiles(folder, "show", TRAIN, "--json")[1]).job_class == TRAIN
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("show", "trian-0123456789ab"), f"did you mean '{TRAIN}'?"),
+        (("show", "evaluat.py"), "did you mean 'evaluate.py'?"),
+        (("show", "train.py"), f"{OTHER_TRAIN}, {TRAIN}"),
+        (("rm", EVALUATE, "zzz"), "profiles list"),
+        (("rm",), "Missing argument"),
+    ],
+)
+def test_a_wrong_name_gets_a_suggestion_and_removes_nothing(folder: Path, words: tuple[str, ...], said: str) -> None:
+    before = files(folder)
+    code, stdout, stderr = profiles(folder, *words)
+    assert (code, stdout) == (2, "") and said in printable(stderr)
+    assert files(folder) == before
+
+
+def test_a_class_goes_with_all_that_is_relative_to_it(folder: Path) -> None:
+    code, stdout, _ = profiles(folder, "rm", TRAIN)
+    assert code == 0
+    assert stdout == (
+        f"removed {TRAIN} of /home/a/project/train.py, with 1 measurement beside others and 1 tuned setting\n"
+    )
+    left = files(folder)
+    assert not [name for name in left if TRAIN in name] and len(left) == 4, left
+
+
+def test_a_script_names_all_of_its_classes(folder: Path) -> None:
+    code, stdout, _ = profiles(folder, "rm", "train.py", OTHER_TRAIN)
+    assert code == 0 and len(stdout.splitlines()) == 2
+    assert files(folder) == {f"{EVALUATE}.json"}
