@@ -16,9 +16,10 @@ from rich.table import Table
 from ecoshare.jobs.quantities import SECONDS_BY_UNIT, format_duration, format_energy
 from ecoshare.measure.meter import MODELLED
 from ecoshare.reporting.units import UNKNOWN, Writer, number, printable
+from ecoshare.simulate.power import Power
 from ecoshare.simulate.result import UNFAIR, Result
 
-MEANINGS = (
+_MEANINGS = (
     f"rho: JCT over what an equal share of the cluster would give; unfair beyond {UNFAIR:g}.",
     f"A unit of work is a device-second of work that was asked for; joules are {MODELLED}.",
 )
@@ -88,11 +89,12 @@ def columns(results: Sequence[Result], walls_s: Sequence[float]) -> list[Column]
     return found
 
 
-def print_simulations(results: Sequence[Result], walls_s: Sequence[float], console: Console) -> None:
+def print_simulations(results: Sequence[Result], walls_s: Sequence[float], console: Console, power: Power) -> None:
     """Print the table: in one piece where the console is wide enough for it, else in pieces below each other.
 
     Args:
         walls_s: What each simulation took.
+        power: The device that prices the joules.
     """
     say = Writer(console)
     names = [printable(result.policy, console.encoding) for result in results]
@@ -108,7 +110,7 @@ def print_simulations(results: Sequence[Result], walls_s: Sequence[float], conso
             table.add_row(say.text(name), *cells)
         console.print(table)
         console.print()
-    for line in MEANINGS:
+    for line in (*_MEANINGS, f"{power.words}."):
         say.line(line)
 
 

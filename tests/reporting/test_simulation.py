@@ -25,6 +25,7 @@ from ecoshare.reporting.simulation_html import write_simulation_report
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
+from ecoshare.simulate.power import Origin, Power
 from ecoshare.simulate.result import Finished, Result
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob
 from ecoshare.simulate.world import World
@@ -33,6 +34,7 @@ from tests.reporting.test_html import Page
 from tests.simulate.simulating import simulate
 
 CLUSTER = Cluster(2, 4, GPUS["v100"])
+POWER = Power(CLUSTER.gpu, Origin.GIVEN)
 POLICIES = ("fifo", "srtf", "srsf", "smallest", "tiresias", "pack", "least-energy", "fair")
 FIRST_S = 5_000.0
 TRACE = Trace(
@@ -73,7 +75,7 @@ def printed(results: list[Result], width: int, terminal: bool = False) -> str:
     text = io.StringIO()
     colours: Literal["standard"] | None = "standard" if terminal else None
     console = Console(file=text, width=width, highlight=False, force_terminal=terminal, color_system=colours)
-    print_simulations(results, walls(results), console)
+    print_simulations(results, walls(results), console, POWER)
     return text.getvalue()
 
 
@@ -82,7 +84,7 @@ def column(results: list[Result], *head: str) -> Column:
 
 
 def report(path: Path, results: list[Result], trace: Trace = TRACE, costs: Costs = NO_COSTS) -> str:
-    write_simulation_report(path, results, trace, CLUSTER, costs, walls(results))
+    write_simulation_report(path, results, trace, CLUSTER, costs, walls(results), POWER)
     return path.read_text(encoding="utf-8")
 
 
