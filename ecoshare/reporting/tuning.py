@@ -149,8 +149,8 @@ def _told(replay: Replay) -> dict[str, Any]:
 
 
 def _live_rows(tuned: Tuned) -> list[_Row]:
-    rows = [_Row("default", tuned.default, *_worth(tuned, tuned.default))]
-    rows.append(_Row("chosen", tuned.best, *_worth(tuned, tuned.best)))
+    rows = [_Row("default", tuned.default, *worth(tuned, tuned.default))]
+    rows.append(_Row("chosen", tuned.best, *worth(tuned, tuned.best)))
     if (static := tuned.best_static) is not None:
         rows.append(_Row("best static", static.setting, static.energy, None))
     return rows
@@ -175,7 +175,7 @@ def _sentences(tuned: Tuned, verdict: Verdict | None) -> list[str]:
     trials = len(tuned.trials)
     if verdict is None:
         saved = tuned.saved_against_default
-        at_what_time = _at_what_time(_worth(tuned, tuned.best)[1] or {})
+        at_what_time = _at_what_time(worth(tuned, tuned.best)[1] or {})
         said = ["nothing feasible was found: the default stays." if saved is None else f"{saves(saved)}{at_what_time}."]
         spent = "" if tuned.search_energy_j is None else f", {format_energy(tuned.search_energy_j)}"
         if tuned.best_static is not None:
@@ -187,8 +187,8 @@ def _sentences(tuned: Tuned, verdict: Verdict | None) -> list[str]:
     at_default = verdict.default_judged.energy
     said = []
     if (chosen := verdict.chosen_judged) is not None:
-        most = 1.0 - verdict.optimum_judged.energy / at_default
-        words = saves(1.0 - chosen.energy / at_default) + _at_what_time(chosen.interference)
+        most, saved = 1.0 - verdict.optimum_judged.energy / at_default, 1.0 - chosen.energy / at_default
+        words = saves(saved) + _at_what_time(chosen.interference) + as_measured(saved, tuned.saved_against_default)
         said.append(f"{words}; the best of the table that keeps the limit {saves(most)}.")
         if verdict.regret is not None:
             said.append(f"objective {tuned.objective}: {share(verdict.regret)} above the best of the table.")
@@ -214,6 +214,13 @@ def saves(part: float) -> str:
     )
 
 
+def as_measured(saved: float, measured: float | None) -> str:
+    """Names both numbers where noise has moved the trials away from the table; empty where they read alike."""
+    if measured is None or share(measured) == share(saved):
+        return ""
+    return f" by the table's own numbers ({share(measured)} by its trials, noise included)"
+
+
 def _at_what_time(interference: Mapping[str, float]) -> str:
     """How much more time that takes; empty where it is not known."""
     if not interference:
@@ -223,7 +230,7 @@ def _at_what_time(interference: Mapping[str, float]) -> str:
     return f" at {share(abs(more))} {'more' if more >= 0.0 else 'less'} time{of}"
 
 
-def _worth(tuned: Tuned, setting: Setting | None) -> tuple[float | None, dict[str, float] | None]:
+def worth(tuned: Tuned, setting: Setting | None) -> tuple[float | None, dict[str, float] | None]:
     """Mean energy and interference of a setting's measured trials."""
     own = [trial for trial in tuned.trials if trial.requested == setting and trial.energy is not None]
     if not own:
