@@ -22,6 +22,7 @@ from rich.console import Console
 import ecoshare
 from ecoshare import simulate_cli
 from ecoshare.advise.advice import TUNING_LIMIT, Goal
+from ecoshare.counted import counted
 from ecoshare.errors import (
     EcoshareError,
     Interrupted,
@@ -96,13 +97,15 @@ def _main() -> None:
             if sys.stdout is not None:
                 sys.stdout.flush()  # here, where it can be told that there is no room
     except EcoshareError as error:
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        from ecoshare.reporting.sentences import say
+
+        console = Console(stderr=True, highlight=False)
         # Mistakes of a job file begin with their place, so that editors can jump to it.
         prefix = "" if isinstance(error, InvalidJobFile) else "error: "
         for line in str(error).splitlines():
-            console.print(f"{prefix}{line}", markup=False, style="red" if console.is_terminal else None)
+            say(console, f"{prefix}{line}", "red" if console.is_terminal else "")
         if error.hint:
-            console.print(f"hint: {error.hint}", markup=False)
+            say(console, f"hint: {error.hint}")
         sys.exit(error.exit_code)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -523,8 +526,11 @@ def explain(
 
 def _note(words: str) -> None:
     """A line on stderr, where anybody reads it."""
+    from ecoshare.reporting.sentences import filled
+
+    # Not by rich, which ends the program where stderr is closed.
     with contextlib.suppress(OSError):
-        print(f"note: {words}", file=sys.stderr, flush=True)
+        print(filled(f"note: {words}", Console(stderr=True)), file=sys.stderr, flush=True)
 
 
 def _progress(console: Console) -> Any:
@@ -553,7 +559,7 @@ def _judge(summary: dict[str, Any]) -> None:
     if bad:
         said = next((job["name"] for job in summary["jobs"] if bad[0] in (job["name"], job["sweep"])), bad[0])
         raise JobFailed(
-            f"{len(bad)} of {len(states)} jobs did not complete: {', '.join(bad[:5])}",
+            f"{len(bad)} of {counted(len(states), 'job')} did not complete: {', '.join(bad[:5])}",
             f"what they said is in {summary['run']}/jobs/{said}/stderr.log" + (" and so on" if len(bad) > 1 else ""),
         )
     broken = [job["name"] for job in summary["jobs"] if job["slowdown_limit_met"] is False]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from ecoshare.counted import counted
 from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ def simulate(
     gpu_model: Annotated[
         str | None,
         typer.Option(
-            help="Of the GPUs: a100, h100, h200, k80, p100, rtx6000, v100. By default that of a recorded run is its own, "
-            "with the power that was recorded, and that of another trace is h200."
+            help="Of the GPUs: a100, h100, h200, k80, p100, rtx6000, v100. By default a recorded run has the power "
+            "that it recorded, and any other trace is run on h200."
         ),
     ] = None,
     policy: Annotated[str | None, typer.Option(help="One or more, such as fifo,srtf,tiresias.")] = None,
@@ -131,7 +132,7 @@ def simulate(
         from ecoshare.simulate.traces.own import write
 
         write(found, convert)
-        _say(f"{len(found.jobs)} jobs written to {convert}; {found.note}")
+        _say(f"{counted(len(found.jobs), 'job')} written to {convert}; {found.note}")
         return
     if lanes is None:
         lanes = LANES_TO_PACK if objective is not None else 1
@@ -226,4 +227,6 @@ def _progress(policy: str, jobs: int) -> Iterator[Callable[[int], None] | None]:
 
 
 def _say(words: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"note: {words}", markup=False)
+    from ecoshare.reporting.sentences import say
+
+    say(Console(stderr=True, highlight=False), f"note: {words}")

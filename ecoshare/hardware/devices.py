@@ -50,6 +50,7 @@ class DeviceInfo:
     @property
     def described(self) -> str:
         """What times and joules are those of: of processors, how many of them a run may use counts too."""
+        # Also of one: profiles on the disk are found by these words.
         return f"{self.model}, {self.cores} cores" if self.kind == "cpu" else self.model
 
     @property

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ecoshare.core.commands import Command, ProfileJob, StartJob
 from ecoshare.core.events import Advised, Event, Exhausted, JobArrived, JobExited, Outcome, Profiled, StopRequested
+from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.lane.messages import GRACE_S
 from ecoshare.reporting.units import number
@@ -129,7 +130,7 @@ class PlainProgress(_Lines):
         if isinstance(event, Exhausted) and event.error:
             self._say(event.at_s, f"a sampler failed, and no more trials are drawn: {event.error}")
         if isinstance(event, JobExited) and not (event.job in self._trials and event.outcome in _AS_IT_SHOULD):
-            done = f"{event.usage.iterations} iterations" + (
+            done = counted(event.usage.iterations, "iteration") + (
                 f", {event.usage.eval_iterations} of evaluation" if event.usage.eval_iterations else ""
             )
             how = "completed" if event.outcome is Outcome.COMPLETED else f"{event.outcome.value}: {event.reason}"
@@ -211,7 +212,7 @@ class MeasuringProgress(_Lines):
         """Say how far it is, now and then."""
         if view.at_s - self._said_s >= _PLAIN_EVERY_S and not self._measured:
             self._said_s = view.at_s
-            self._say(view.at_s, ", ".join(f"{_progress(job)} iterations" for job in view.jobs))
+            self._say(view.at_s, ", ".join(f"{_progress(job)} {_iterations(job)}" for job in view.jobs))
 
 
 class LiveProgress:
@@ -282,7 +283,7 @@ def _sweep(sweep: SweepView) -> str:
     ended = sum(sweep.ended.values())
     others = "".join(f", {count} {state}" for state, count in sweep.ended.items() if state != "completed")
     best = f"; best {sweep.best[0]}: {number(sweep.best[1])}" if sweep.best is not None else ""
-    return f"{sweep.name}: {ended} of {sweep.trials} trials ended{others}{best}"
+    return f"{sweep.name}: {ended} of {counted(sweep.trials, 'trial')} ended{others}{best}"
 
 
 def stop_line(at_once: bool) -> str:
@@ -310,6 +311,11 @@ def _lanes(lanes: tuple[int, ...]) -> str:
 def _count(job: JobView) -> str:
     of = f"/{job.total}" if job.total else ""
     return f"{job.iterations}{of}" if job.iterations or not job.eval_iterations else f"{job.eval_iterations} eval"
+
+
+def _iterations(job: JobView) -> str:
+    """The noun after the count."""
+    return "iteration" if (job.total or job.iterations or job.eval_iterations) == 1 else "iterations"
 
 
 def _progress(job: JobView) -> str:

@@ -12,13 +12,14 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 
 from ecoshare.core.outlook import BESIDE
+from ecoshare.counted import counted
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.measure.meter import MODELLED
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.simulations import any_letters, completion, fairness, utilisation
 from ecoshare.reporting.charts.svg import inline_svg
-from ecoshare.reporting.simulation import columns
+from ecoshare.reporting.simulation import policy_figures
 from ecoshare.reporting.units import printable, share
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
@@ -75,7 +76,7 @@ def _page(
         figures=_figures(trace, cluster),
         costs=_costs(costs),
         policies=[printable(result.policy) for result in results],
-        columns=columns(results, walls_s),
+        columns=policy_figures(results, walls_s),
         charts=shown,
         meanings=_meanings(),
         assumptions=_assumptions(power),
@@ -88,14 +89,14 @@ def _figures(trace: Trace, cluster: Cluster) -> list[tuple[str, str, str]]:
     figures = [("jobs", f"{len(jobs):,}", f"of {len({job.job_class for job in jobs}):,} classes")]
     if jobs:
         most = max(job.gpus for job in jobs)
-        figures[0] = (*figures[0][:2], f"{figures[0][2]}; up to {most} device{'' if most == 1 else 's'} each")
+        figures[0] = (*figures[0][:2], f"{figures[0][2]}; up to {counted(most, 'device')} each")
         arrivals_s = [job.arrival_s for job in jobs]
         work_s = sum(job.gpus * job.service_s for job in jobs)
         figures += [
             ("they arrive within", format_duration(max(arrivals_s) - min(arrivals_s)), "from the first to the last"),
             ("work asked for", f"{format_duration(work_s)}", "time of one device, as if each job ran alone"),
         ]
-    nodes = f"{cluster.nodes:,} node{'' if cluster.nodes == 1 else 's'} with {cluster.gpus:,} each"
+    nodes = f"{counted(cluster.nodes, 'node')} with {cluster.gpus:,} each"
     gpu = cluster.gpu
     return [*figures, ("devices", f"{cluster.size:,} of {gpu.name}", f"{nodes}; power limit {gpu.limit_w:g} W")]
 

@@ -81,7 +81,9 @@ def picture(form: str, tuned: Tuned, words: str, ground: Ground | None = None) -
         return content.getvalue()
     # Both name addresses elsewhere.
     drawn = re.sub(r"<!DOCTYPE[^>]*>\s*|<metadata>.*?</metadata>\s*", "", content.getvalue().decode(), flags=re.DOTALL)
-    return (drawn if form == ".svg" else _page(tuned, words, chart, drawn, outcome(tuned, ground))).encode(errors="backslashreplace")
+    return (drawn if form == ".svg" else _page(tuned, words, chart, drawn, outcome(tuned, ground))).encode(
+        errors="backslashreplace"
+    )
 
 
 def _page(tuned: Tuned, words: str, chart: Chart, drawing: str, outcome: Outcome | None) -> str:

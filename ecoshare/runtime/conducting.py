@@ -30,6 +30,7 @@ from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.searching import Searching, check_meter
 from ecoshare.runtime.settings import Settings, claim, leftovers, not_restored
+from ecoshare.runtime.told_once import is_news
 from ecoshare.runtime.window import DEFAULT_LIMITS, Limits
 
 SHARED_PREFIX = "ecoshare-"
@@ -157,7 +158,9 @@ def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, Settings | None, Searc
         try:
             check_meter(plan.device)
         except UnfitEnvironment as error:
-            notes.append(f"no setting is searched: {error}" + (f" ({error.hint})" if error.hint else ""))
+            reason = f"no setting is searched: {error}" + (f" ({error.hint})" if error.hint else "")
+            if is_news(f"search on {plan.device.uuid or plan.device.name}", reason):
+                notes.append(f"{reason}; told once, and always by `ecoshare doctor`")
             plan = replace(plan, goal=None)
     if plan.goal is None and not any(each.setting for each in plan.tuned):
         return plan, None, None

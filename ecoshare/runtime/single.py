@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import yaml
 from pydantic import ValidationError
 
+from ecoshare.counted import counted
 from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import LoadedJobs
@@ -126,6 +127,6 @@ def _why_not(script: Path, result: Result) -> JobFailed | Interrupted:
             "an optimizer's step ends one, and so does inference with a module; else call ecoshare.iteration()",
         )
     return JobFailed(
-        f"{script} ended after {done} iterations, before it was measured",
+        f"{script} ended after {counted(done, 'iteration')}, before it was measured",
         "let it run for longer: the first iterations are dropped, and some seconds after them are measured",
     )

@@ -91,7 +91,13 @@ def test_what_an_example_prints_is_compared() -> None:
     assert not difference(["...", "b 2", "...", "run 20200101-000000"], printed)
     for wrong in (["a 1", "b 2", "c 3"], ["...", "c 3"], ["b 2", "..."], ["a 1", "...", "b 3", "..."], []):
         assert difference(wrong, printed), wrong
-    assert masked(["p     p    wall", "x     y    time", "fifo  1  91.9", "", "a 1"]) == ["p p", "x y", "fifo 1", "", "a 1"]
+    assert masked(["p     p    wall", "x     y    time", "fifo  1  91.9", "", "a 1"]) == [
+        "p p",
+        "x y",
+        "fifo 1",
+        "",
+        "a 1",
+    ]
 
 
 def test_a_comment_marks_only_the_block_below_it(tmp_path: Path) -> None:

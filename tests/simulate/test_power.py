@@ -92,9 +92,7 @@ def test_an_assumed_device_is_named(tmp_path: Path) -> None:
     power = choose(None, read(recorded(tmp_path)))
     assert (power.origin, power.gpu.name) == (Origin.ASSUMED, "h200")
     assert power.words.startswith("joules: the run does not tell what its device drew; h200 is assumed")
-    assert choose(None, None).words == (
-        "joules: h200 is assumed (84 W idle, 525 W at work); --gpu-model names another"
-    )
+    assert choose(None, None).words == ("joules: h200 is assumed (84 W idle, 525 W at work); --gpu-model names another")
 
 
 @pytest.mark.parametrize(

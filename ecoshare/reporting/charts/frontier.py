@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from ecoshare.counted import counted
 from ecoshare.measure.tuned import Setting, TrialRecord, Tuned
 from ecoshare.reporting.charts.axes import add_legend, figure_of
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart
@@ -78,7 +79,7 @@ def frontier(tuned: Tuned, words: str, ground: Ground | None = None) -> Chart:
     caption += " Trials are drawn where the table has them, without the noise." if ground.tried else ""
     caption += f" Settings of the table beyond the axes: {left_out}." if left_out else ""
     caption += f" Trials without an energy, which are not drawn: {hidden}." if hidden else ""
-    alt = f"{len(trials)} trials between slowdown and energy, the limit at {tuned.tuning_limit:g}{result}."
+    alt = f"{counted(len(trials), 'trial')} between slowdown and energy, the limit at {tuned.tuning_limit:g}{result}."
     return Chart("frontier", title, caption, alt.replace("\n", "; "), figure)
 
 

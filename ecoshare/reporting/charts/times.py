@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.reporting.charts.axes import ROW_IN, add_tip, bars_of, figure_of, fill_area, name_rows, time_axis
 from ecoshare.reporting.charts.columns import COLUMNS, part_held
@@ -82,7 +83,8 @@ def timeline(data: RunData, looks: list[Look]) -> Chart:
         ends = "; ".join(_end(each) for each in own[:8])
         add_tip(life, f"turn-{row}", f"{look.label}, lane {number}: {ends}", tips)
     labels = [
-        look.label if len(look.jobs) == 1 else f"{len({each.job for each in own})} others" for _, look, own in rows
+        look.label if len(look.jobs) == 1 else counted(len({each.job for each in own}), "other")
+        for _, look, own in rows
     ]
     shown = [f"lane {rows[i][0]} · {label}" if len(lanes) > 1 else label for i, label in enumerate(labels)]
     name_rows(axes, shown)

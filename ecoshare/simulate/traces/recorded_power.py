@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ecoshare.counted import counted
 from ecoshare.errors import UsageError
 from ecoshare.measure.model import PowerModel
 from ecoshare.measure.samples import Session
 from ecoshare.reporting.reading import read as read_run
 from ecoshare.reporting.rundata import RunData
-from ecoshare.runtime.folder import RunFolder, read_json
+from ecoshare.runtime.folder import RunFolder
 from ecoshare.simulate.gpus import Gpu, Watts
 from ecoshare.simulate.traces.trace import Trace
 
@@ -85,7 +86,7 @@ def _power(data: RunData, trace: Trace) -> Recorded | NotRecorded:
         about = "its power model at full load; the run has no joules of completed jobs"
     else:
         return NotRecorded(device["model"])
-    name = f"{device['model']}, {device['cores']} cores" if device["kind"] == "cpu" else device["model"]
+    name = f"{device['model']}, {counted(device['cores'], 'core')}" if device["kind"] == "cpu" else device["model"]
     busy_w = 0.0 if model is None else model.busy_w
     most_w = max(device["power_limit_w"] or 0.0, busy_w, idle_w + max(active_w.values(), default=0.0))
     gpu = Gpu(name, most_w, device["memory_bytes"], Watts(idle_w, mean_w))
