@@ -7,7 +7,7 @@ COLUMNS in the environment says how wide the output is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -54,17 +54,29 @@ class Column:
 
 def print_columns(columns: Sequence[Column], console: Console, gap: int = 2) -> None:
     """Print a table, as wide as the terminal at most; in a pipe as wide as it needs to be."""
-    placed = fitted(columns, room_of(console), gap)
-    mark = "…" if can_show("…", console.encoding) else "..."
+    for line in laid_out(columns, room_of(console), console.encoding, gap):
+        console.print(line, soft_wrap=True)
+
+
+def laid_out(columns: Sequence[Column], room: int | None, encoding: str = "utf-8", gap: int = 2) -> list[Text]:
+    """The lines of a table.
+
+    Args:
+        room: Cells of a line; None for as many as it takes.
+        encoding: What the output can show.
+    """
+    placed = fitted(columns, room, gap)
+    mark = "…" if can_show("…", encoding) else "..."
+    lines = []
     heads = [_lines(column, column.heading, width, mark) for column, width in placed if column.heading is not None]
     if heads:
         most = max(map(len, heads))
         for line in zip(*([Text()] * (most - len(head)) + head for head in heads), strict=True):
-            _print_line([Text(each.plain, style=_HEADING) for each in line], placed, gap, console)
+            lines.append(_joined([Text(each.plain, style=_HEADING) for each in line], placed, gap))
     for row in zip(*(column.cells for column, _ in placed), strict=True):
         cells = [_lines(column, cell, width, mark) for (column, width), cell in zip(placed, row, strict=True)]
-        for line in zip_longest(*cells, fillvalue=Text()):
-            _print_line(line, placed, gap, console)
+        lines += [_joined(line, placed, gap) for line in zip_longest(*cells, fillvalue=Text())]
+    return lines
 
 
 def room_of(console: Console) -> int | None:
@@ -130,17 +142,11 @@ def _lines(column: Column, cell: Text | None, width: int, mark: str) -> list[Tex
     return [middle(line, width, mark) for line in lines] if column.is_name else lines
 
 
-def _print_line(line: Sequence[Text], placed: Sequence[tuple[Column, int]], gap: int, console: Console) -> None:
-    printed = Text()
-    for part in _padded(line, placed, gap):
-        printed.append_text(part)
-    printed.rstrip()
-    console.print(printed, soft_wrap=True)
-
-
-def _padded(line: Sequence[Text], placed: Sequence[tuple[Column, int]], gap: int) -> Iterator[Text]:
-    for place, (text, (column, width)) in enumerate(zip(line, placed, strict=True)):
-        space = Text(" " * max(0, width - text.cell_len))
-        yield from (space, text) if column.right else (text, space)
-        if place < len(placed) - 1:
-            yield Text(" " * gap)
+def _joined(line: Sequence[Text], placed: Sequence[tuple[Column, int]], gap: int) -> Text:
+    joined = Text()
+    for text, (column, width) in zip(line, placed, strict=True):
+        space = " " * max(0, width - text.cell_len)
+        joined.append(space if column.right else "").append_text(text)
+        joined.append(("" if column.right else space) + " " * gap)
+    joined.rstrip()
+    return joined

@@ -78,9 +78,7 @@ def print_findings(findings: list[Finding], console: Console) -> None:
         evidence.append(text)
     verdicts = [Text(finding.verdict, style=_COLOURS[finding.verdict]) for finding in findings]
     subjects = [Text(finding.subject) for finding in findings]
-    print_columns(
-        [Column(None, verdicts), Column(None, subjects), Column(None, evidence, is_prose=True)], console, gap=1
-    )
+    print_columns([Column(None, verdicts), Column(None, subjects), Column(None, evidence, is_prose=True)], console)
 
 
 def _system() -> Finding:

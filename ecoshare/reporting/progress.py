@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from ecoshare.core.commands import Command, ProfileJob, StartJob
@@ -17,6 +16,8 @@ from ecoshare.core.events import Advised, Event, Exhausted, JobArrived, JobExite
 from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.lane.messages import GRACE_S
+from ecoshare.reporting.columns import Column, laid_out
+from ecoshare.reporting.sentences import broken
 from ecoshare.reporting.units import number
 from ecoshare.reporting.views import JobView, RunView, SweepView
 
@@ -245,7 +246,7 @@ class LiveProgress:
     def _width(self) -> int:
         return self._live.console.width
 
-    def _table(self, view: RunView) -> Table:
+    def _table(self, view: RunView) -> Group:
         counts = Counter(job.state for job in view.jobs)
         title = f"{format_duration(view.at_s)}   " + "  ".join(f"{count} {state}" for state, count in counts.items())
         if not view.warm:
@@ -253,29 +254,25 @@ class LiveProgress:
         failed = [f"{job.name}: {job.reason}" for job in view.jobs if job.reason][-_MOST_REASONS:]
         below = [line if len(line) <= self._width() else line[: self._width() - 1] + "…" for line in failed]
         sweeps = [_sweep(sweep) for sweep in view.sweeps]
-        caption = Text("\n".join([*sweeps, *below, *filter(None, (self._window, self._note))]))
-        table = Table(title=Text(title), caption=caption, box=None, title_justify="left", caption_justify="left")
-        for name, right in (
-            ("job", False),
-            ("state", False),
-            ("lane", True),
-            ("iterations", True),
-            ("it/s", True),
-        ):
-            table.add_column(name, justify="right" if right else "left", no_wrap=True)
-        table.add_column("slowdown", justify="right", no_wrap=True)
-        for job in _most_interesting(view.jobs):
-            table.add_row(
-                Text(job.name),
-                Text(("▶ " if job.holding else "  ") + job.state, style=COLOURS.get(job.state, "")),
-                _lanes(job.lanes),
-                _count(job),
-                f"{job.rate:.1f}" if job.rate is not None else "",
-                f"{job.slowdown:.2f}" if job.slowdown is not None else "",
-            )
-        if len(view.jobs) > _MOST_ROWS:
-            table.add_row(Text(f"… and {len(view.jobs) - _MOST_ROWS} more", style="bright_black"))
-        return table
+        jobs = _most_interesting(view.jobs)
+        table = laid_out(list(_columns(jobs)), self._width(), self._live.console.encoding)
+        if len(view.jobs) > len(jobs):
+            table.append(Text(f"… and {len(view.jobs) - len(jobs)} more", style="bright_black"))
+        told = [Text(line) for line in (*sweeps, *below, *filter(None, (self._window, self._note)))]
+        return Group(Text(title), *table, *(part for line in told for part in broken(line, self._width())))
+
+
+def _columns(jobs: Sequence[JobView]) -> Iterator[Column]:
+    states = [Text(("▶ " if job.holding else "  ") + job.state, style=COLOURS.get(job.state, "")) for job in jobs]
+    yield Column(Text("job"), [Text(job.name) for job in jobs], is_name=True)
+    yield Column(Text("state"), states)
+    for name, lesser, cells in (
+        ("lane", 3, [_lanes(job.lanes) for job in jobs]),
+        ("iterations", 0, [_count(job) for job in jobs]),
+        ("it/s", 1, [f"{job.rate:.1f}" if job.rate is not None else "" for job in jobs]),
+        ("slowdown", 2, [f"{job.slowdown:.2f}" if job.slowdown is not None else "" for job in jobs]),
+    ):
+        yield Column(Text(name), [Text(cell) for cell in cells], right=True, lesser=lesser)
 
 
 def _sweep(sweep: SweepView) -> str:

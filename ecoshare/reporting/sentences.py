@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -36,11 +37,11 @@ def broken(text: Text, width: int) -> list[Text]:
     below = indent + 2 if indent else 0
     if head is not None and head.end() <= _MOST_HEAD * width:
         below = head.end()
-    first, *words = text[indent:].split(" ")
-    lines = [Text(" " * indent).append_text(first)]
-    for word in words:
-        if lines[-1].cell_len + 1 + word.cell_len <= width:
-            lines[-1].append(" ").append_text(word)
-        else:
-            lines.append(Text(" " * below).append_text(word))
-    return lines
+    lines: list[Text] = []
+    margin, begin, end = 0, 0, 0  # the line that is being filled
+    for word in re.finditer(r"\S+", plain):
+        if end and margin + cell_len(plain[begin : word.end()]) > width and cell_len(plain[begin:end]) + margin > below:
+            lines.append(Text(" " * margin).append_text(text[begin:end]))
+            margin, begin = below, word.start()
+        end = word.end()
+    return [*lines, Text(" " * margin).append_text(text[begin:])]

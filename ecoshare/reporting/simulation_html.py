@@ -86,7 +86,7 @@ def _page(
 def _figures(trace: Trace, cluster: Cluster) -> list[tuple[str, str, str]]:
     """Name, value and remark of what was simulated."""
     jobs = trace.all_jobs
-    figures = [("jobs", f"{len(jobs):,}", f"of {len({job.job_class for job in jobs}):,} classes")]
+    figures = [("jobs", f"{len(jobs):,}", f"of {counted(len({job.job_class for job in jobs}), 'class', 'classes')}")]
     if jobs:
         most = max(job.gpus for job in jobs)
         figures[0] = (*figures[0][:2], f"{figures[0][2]}; up to {counted(most, 'device')} each")

@@ -158,9 +158,10 @@ def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, Settings | None, Searc
         try:
             check_meter(plan.device)
         except UnfitEnvironment as error:
-            reason = f"no setting is searched: {error}" + (f" ({error.hint})" if error.hint else "")
+            reason = f"no setting is searched: {error}"
             if is_news(f"search on {plan.device.uuid or plan.device.name}", reason):
-                notes.append(f"{reason}; told once, and always by `ecoshare doctor`")
+                hint = f"{error.hint}; " if error.hint and "doctor" not in error.hint else ""
+                notes.append(f"{reason} ({hint}told once: `ecoshare doctor` tells it again)")
             plan = replace(plan, goal=None)
     if plan.goal is None and not any(each.setting for each in plan.tuned):
         return plan, None, None

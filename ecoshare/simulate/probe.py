@@ -155,7 +155,7 @@ class Probe:
             words = f"chose {[job.spec.name for job in chosen]}: expected some of the jobs that it was given, once"
             self._fault(Rule.BY_ITSELF, f"arrange() {words}")
         if (gpus := sum(job.spec.gpus for job in chosen)) > devices:
-            self._fault(Rule.BY_ITSELF, f"arrange() chose jobs of {gpus} GPUs for {devices} at {at_s:g} s")
+            self._fault(Rule.BY_ITSELF, f"arrange() chose jobs of {counted(gpus, 'GPU')} for {devices} at {at_s:g} s")
         return chosen
 
     def _pour(self, needs: Sequence[float], devices: int, share: float, most: Sequence[int]) -> Sequence[float]:

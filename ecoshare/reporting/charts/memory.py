@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_size
 from ecoshare.measure.samples import Sample, attempt_key, job_of
 from ecoshare.reporting.charts.axes import WIDTH_IN, add_legend, add_tip, bars_of, byte_unit, fill_area, time_axis
@@ -65,7 +66,7 @@ def _over_time(data: RunData, looks: list[Look], samples: list[Sample], alive: d
     caption = (
         "What the jobs of each lane had of the device's memory, against the lane's budget. Unknown parts are left out."
     )
-    alt = f"Stacked areas of memory by job in {len(lanes)} lane(s) over time, with the lanes' budgets."
+    alt = f"Stacked areas of memory by job in {counted(len(lanes), 'lane')} over time, with the lanes' budgets."
     return Chart("memory", "Memory", caption, alt, figure)
 
 

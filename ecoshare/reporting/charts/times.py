@@ -96,7 +96,7 @@ def timeline(data: RunData, looks: list[Look]) -> Chart:
     )
     caption += " Hatched grey: its turns are not known." if untraced else ""
     caption += " A cross ends an attempt that did not complete." if failed else ""
-    alt = f"Timeline of {len(lanes)} lane(s) with {len(rows)} row(s): " + ", ".join(shown)
+    alt = f"Timeline of {counted(len(lanes), 'lane')} with {counted(len(rows), 'row')}: " + ", ".join(shown)
     return Chart("timeline", title, caption, alt, figure, tips)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ecoshare.counted import counted
 from ecoshare.errors import UsageError
+from ecoshare.measure.meter import MEASURED
 from ecoshare.measure.model import PowerModel
 from ecoshare.measure.samples import Session
 from ecoshare.reporting.reading import read as read_run
@@ -112,4 +113,5 @@ def _spent(data: RunData, trace: Trace) -> dict[str, _Spent]:
 def _about(session: Session) -> str:
     """Source of the joules, in words."""
     idle = "" if session.idle_w is not None else "; its draw at rest is not known and counts as work"
-    return f"{session.source} by {session.meter}{idle}"
+    by = f" by {session.meter}" if session.source == MEASURED else ""
+    return f"joules {session.source}{by}{idle}"
