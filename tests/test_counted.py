@@ -20,6 +20,7 @@ NEVER_ONE = {
     "core/fit.py: {nodes} nodes",  # beside `one node`
     "core/water.py: {gpus} GPUs",  # refused since it is less
     "core/water.py: {len(largest)} trials",  # a mistake of the caller
+    "jobs/sweep.py: {self.count} trials",  # far too many
     "lane/memory/walk.py: {_MOST_NODES} nodes",
     "reporting/ending.py: {marks} marks",  # too many for a trace
     "runtime/plan.py: {len(jobs)} jobs",  # asked of several only

@@ -20,7 +20,7 @@ from ecoshare.reporting import charts
 from ecoshare.reporting.charts.simulations import any_letters, completion, fairness, utilisation
 from ecoshare.reporting.charts.svg import inline_svg
 from ecoshare.reporting.simulation import policy_figures
-from ecoshare.reporting.units import printable, share
+from ecoshare.reporting.units import number, printable, share
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.gpus import BUSY_SHARE, IDLE_SHARE, Gpu
@@ -98,7 +98,8 @@ def _figures(trace: Trace, cluster: Cluster) -> list[tuple[str, str, str]]:
         ]
     nodes = f"{counted(cluster.nodes, 'node')} with {cluster.gpus:,} each"
     gpu = cluster.gpu
-    return [*figures, ("devices", f"{cluster.size:,} of {gpu.name}", f"{nodes}; power limit {gpu.limit_w:g} W")]
+    most = f"power limit {gpu.limit_w:g} W" if gpu.recorded is None else f"at most {number(gpu.limit_w)} W"
+    return [*figures, ("devices", f"{cluster.size:,} of {gpu.name}", f"{nodes}; {most}")]
 
 
 def _costs(costs: Costs) -> list[tuple[str, str]]:

@@ -110,7 +110,7 @@ def _scheduled(
         sheet.wrong(row, 0, "the schedules have no such job")
         return ()
     if (schedule.job_type, schedule.gpus, schedule.mode) != job:
-        what = f"job {schedule.job}, {schedule.job_type}, {schedule.gpus} GPUs, {schedule.mode}"
+        what = f"job {schedule.job}, {schedule.job_type}, {counted(schedule.gpus, 'GPU')}, {schedule.mode}"
         sheet.wrong(row, 0, f"the schedules have another one in its place: {what}")
         return ()
     try:
