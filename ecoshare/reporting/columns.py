@@ -51,6 +51,12 @@ class Column:
         texts = [text.plain for text in (self.heading, *self.cells) if text is not None]
         return max((cell_len(line) for text in texts for line in text.split("\n")), default=0)
 
+    @property
+    def longest_word(self) -> int:
+        """Cells of the longest word in it."""
+        texts = [text.plain for text in (self.heading, *self.cells) if text is not None]
+        return max((cell_len(word) for text in texts for word in text.split()), default=0)
+
 
 def print_columns(columns: Sequence[Column], console: Console, gap: int = 2) -> None:
     """Print a table, as wide as the terminal at most; in a pipe as wide as it needs to be."""
@@ -67,15 +73,21 @@ def laid_out(columns: Sequence[Column], room: int | None, encoding: str = "utf-8
     """
     placed = fitted(columns, room, gap)
     mark = "…" if can_show("…", encoding) else "..."
+
+    def cells_of(texts: Sequence[Text | None]) -> list[list[Text]]:
+        last = len(placed) - 1
+        return [
+            _lines(column, text, width, mark, place == last)
+            for place, ((column, width), text) in enumerate(zip(placed, texts, strict=True))
+        ]
+
     lines = []
-    heads = [_lines(column, column.heading, width, mark) for column, width in placed if column.heading is not None]
-    if heads:
-        most = max(map(len, heads))
-        for line in zip(*([Text()] * (most - len(head)) + head for head in heads), strict=True):
-            lines.append(_joined([Text(each.plain, style=_HEADING) for each in line], placed, gap))
+    heads = cells_of([column.heading for column, _ in placed])
+    most = max(map(len, heads), default=0)
+    for line in zip(*([Text()] * (most - len(head)) + head for head in heads), strict=True):
+        lines.append(_joined([Text(each.plain, style=_HEADING) for each in line], placed, gap))
     for row in zip(*(column.cells for column, _ in placed), strict=True):
-        cells = [_lines(column, cell, width, mark) for (column, width), cell in zip(placed, row, strict=True)]
-        lines += [_joined(line, placed, gap) for line in zip_longest(*cells, fillvalue=Text())]
+        lines += [_joined(line, placed, gap) for line in zip_longest(*cells_of(row), fillvalue=Text())]
     return lines
 
 
@@ -98,11 +110,13 @@ def fitted(columns: Sequence[Column], room: int | None, gap: int) -> list[tuple[
     limit = next((each for each in limits if _needed(shown, each, gap) <= room), _LEAST_NAME)
     left = max(0, room - _needed(shown, limit, gap))
     widths = [_least(column, whole, limit) for column, whole in shown]
-    # What is left goes to names, the first one first, and then to prose.
-    for place in sorted(range(len(shown)), key=lambda place: not shown[place][0].is_name):
-        more = min(left, shown[place][1] - widths[place])
+    for place, (column, whole) in enumerate(shown):  # what is left goes to names, the first one first
+        more = min(left, whole - widths[place]) if column.is_name else 0
         widths[place] += more
         left -= more
+    while left and (short := [place for place, (_, whole) in enumerate(shown) if widths[place] < whole]):
+        widths[min(short, key=lambda place: widths[place])] += 1  # and then to all prose alike
+        left -= 1
     return [(column, width) for (column, _), width in zip(shown, widths, strict=True)]
 
 
@@ -124,7 +138,7 @@ def _least(column: Column, whole: int, names: int) -> int:
     """Cells that a column must have where names have so many."""
     if column.is_name:
         return min(whole, names)
-    return min(whole, _LEAST_PROSE) if column.is_prose else whole
+    return min(whole, max(_LEAST_PROSE, min(column.longest_word, names))) if column.is_prose else whole
 
 
 def _beginning(text: str, width: int) -> str:
@@ -134,11 +148,12 @@ def _beginning(text: str, width: int) -> str:
     return text
 
 
-def _lines(column: Column, cell: Text | None, width: int, mark: str) -> list[Text]:
-    """A cell, or the heading, in lines."""
+def _lines(column: Column, cell: Text | None, width: int, mark: str, is_last: bool) -> list[Text]:
+    """A cell, or the heading, in lines; a word that is too long for the last column is left to the terminal."""
     lines = [] if cell is None else list(cell.split("\n", allow_blank=True))
     if column.is_prose:
-        return [part for line in lines for part in broken(line, width)]
+        parts = [part for line in lines for part in broken(line, width)]
+        return parts if is_last else [middle(part, width, mark) for part in parts]
     return [middle(line, width, mark) for line in lines] if column.is_name else lines
 
 

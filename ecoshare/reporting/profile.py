@@ -24,7 +24,7 @@ from ecoshare.reporting.units import UNKNOWN, Figure, Writer, can_show, number, 
 _DRAWING_ROWS = 8
 _WIDEST_DRAWING = 110
 _GAP = 2
-_NAMES = 26
+_NAMES = 24
 """Width of a column: the figures of all groups are below each other, and only they give way in a narrow terminal."""
 _DIGITS = 12
 """Of a source's hash: enough to tell two apart by eye."""

@@ -11,6 +11,9 @@ from rich.text import Text
 _HEAD = re.compile(r" +\S+(?: \S+)*  +(?=\S)")
 """An indented word or a few, and a gap, such as `  3.7 s to 3.8 s  `: lines go on below the word after the gap."""
 
+_WORD = re.compile(r"[(+-]?\d[\d.]* (?:%|[munkM]?[JsW]|min|h|d|MHz|[KMGT]?i?B)(?!\w)\S*|\S+")
+"""What stays in one line: a word, or a number with its unit."""
+
 _MOST_HEAD = 0.4
 """Part of the width that such a head may take."""
 
@@ -39,7 +42,7 @@ def broken(text: Text, width: int) -> list[Text]:
         below = head.end()
     lines: list[Text] = []
     margin, begin, end = 0, 0, 0  # the line that is being filled
-    for word in re.finditer(r"\S+", plain):
+    for word in _WORD.finditer(plain):
         if end and margin + cell_len(plain[begin : word.end()]) > width and cell_len(plain[begin:end]) + margin > below:
             lines.append(Text(" " * margin).append_text(text[begin:end]))
             margin, begin = below, word.start()

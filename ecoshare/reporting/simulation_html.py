@@ -98,8 +98,8 @@ def _figures(trace: Trace, cluster: Cluster) -> list[tuple[str, str, str]]:
         ]
     nodes = f"{counted(cluster.nodes, 'node')} with {cluster.gpus:,} each"
     gpu = cluster.gpu
-    most = f"power limit {gpu.limit_w:g} W" if gpu.recorded is None else f"at most {number(gpu.limit_w)} W"
-    return [*figures, ("devices", f"{cluster.size:,} of {gpu.name}", f"{nodes}; {most}")]
+    limit = f"power limit {gpu.limit_w:g} W" if gpu.recorded is None else f"at most {number(gpu.limit_w)} W"
+    return [*figures, ("devices", f"{cluster.size:,} of {gpu.name}", f"{nodes}; {limit}")]
 
 
 def _costs(costs: Costs) -> list[tuple[str, str]]:

@@ -134,6 +134,24 @@ def test_sentences_break_between_words_and_lose_none(words: list[str], width: in
     assert all(re.match(r" *", line).end() == indent + 2 for line in lines[1:] if indent)  # type: ignore[union-attr]
 
 
+def test_columns_of_prose_share_the_room_and_stay_below_their_headings() -> None:
+    name = "transformer-0123456789ab"
+    cells = [Text("--steps 120 --ms 15 and more"), Text(name)]
+    table = [Column(Text(f"{name} 2026-11-23"), cells, is_prose=True) for _ in range(3)]
+    lines = [line.plain for line in laid_out(table, 80)]
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == [name] * 3
+    starts = {match.start() for line in lines for match in re.finditer(r"(?:(?<=  )|^)\S", line)}
+    assert len(starts) == 3, "cells are not below their headings"
+
+
+def test_a_number_stays_with_its_unit() -> None:
+    text = Text("the first within 5 % of the best took 1.25 kJ (8.07 % more)")
+    for width in range(10, 60):
+        for line in broken(text, width):
+            assert not re.match(r" *(%|kJ)", line.plain), (width, line.plain)
+
+
 def test_what_is_told_of_a_time_stands_beside_it() -> None:
     text = "  3.7 s to 3.8 s  one, two and three: expected at 0.27 of their speeds alone"
     first, *rest = [line.plain for line in broken(Text(text), 50)]
