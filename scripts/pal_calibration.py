@@ -21,6 +21,7 @@ from statistics import median
 
 from ecoshare.simulate.calibration import COLUMNS
 from ecoshare.simulate.cluster import Cluster, cluster
+from ecoshare.simulate.gpus import GPUS
 
 CLASSES = ("resnet", "bert", "pagerank")
 """Their applications of classes A (computes), B and C (waits for memory)."""
@@ -58,7 +59,7 @@ def main() -> None:
     given = parser.parse_args()
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(COLUMNS)
-    for device, speeds in draw(given.folder, cluster(None, given.nodes, "v100"), given.seed).items():
+    for device, speeds in draw(given.folder, cluster(None, given.nodes, GPUS["v100"]), given.seed).items():
         table.writerows((device, job_class, f"{speed:.4f}") for job_class, speed in speeds.items())
 
 

@@ -74,12 +74,18 @@ class Verdict:
     cost: float | None
     static: Static | None
 
+    @property
+    def saved(self) -> float | None:
+        """Part of the default's energy that the chosen setting saves; None where nothing was chosen."""
+        return None if self.chosen_judged is None else 1.0 - self.chosen_judged.energy / self.default_judged.energy
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
             "optimum": _plain(self.optimum, self.optimum_judged),
             "chosen": None if self.chosen is None else _plain(self.chosen, self.chosen_judged),
             "default": {"energy": self.default_judged.energy},
+            "saved_against_default": self.saved,
             "regret": self.regret,
             "trials_until_good": self.trials_until_good,
             "violations": self.violations,

@@ -9,6 +9,7 @@ from pathlib import Path
 from ecoshare.advise.columns import Column, Part, known, pairs, parse_columns
 from ecoshare.advise.delimited import MOST_MISTAKES, begin_of, lines_of, quoted
 from ecoshare.advise.table import Point, Row, Table, positive
+from ecoshare.counted import counted
 from ecoshare.errors import InvalidJobFile, Mistake, UsageError
 
 MOST_SETTINGS = 5000
@@ -43,7 +44,7 @@ def read(file: Path, columns: Sequence[str], where: Sequence[str] = ()) -> Table
     first, names = records.pop(0)
     header = [name.strip() for name in names]
     ragged = [
-        Mistake(line, 1, "", f"{len(cells)} cells, where the first line has {len(header)}")
+        Mistake(line, 1, "", f"{counted(len(cells), 'cell')}, where the first line has {len(header)}")
         for line, cells in records
         if len(cells) != len(header)
     ]
@@ -108,7 +109,7 @@ class _Reading:
             hint = f"and {rest} more" if rest > 0 else "--where leaves rows out"
             raise InvalidJobFile(self.file, mistakes[:MOST_MISTAKES], hint)
         if twice:
-            more = f", and {len(twice) - 1} more such rows" if len(twice) > 1 else ""
+            more = f", and {counted(len(twice) - 1, 'more such row')}" if len(twice) > 1 else ""
             first, line = twice[0]
             mistake = Mistake(line, 1, "", f"the same setting as in line {first}{more}")
             raise InvalidJobFile(self.file, [mistake], self._how_to_part(dict(records), twice))

@@ -56,13 +56,15 @@ def _main() -> None:
             if sys.stdout is not None:
                 sys.stdout.flush()  # here, where it can be told that there is no room
     except EcoshareError as error:
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        from ecoshare.reporting.sentences import say
+
+        console = Console(stderr=True, highlight=False)
         # Mistakes of a job file begin with their place, so that editors can jump to it.
         prefix = "" if isinstance(error, InvalidJobFile) else "error: "
         for line in str(error).splitlines():
-            console.print(f"{prefix}{line}", markup=False, style="red" if console.is_terminal else None)
+            say(console, f"{prefix}{line}", "red" if console.is_terminal else "")
         if error.hint:
-            console.print(f"hint: {error.hint}", markup=False)
+            say(console, f"hint: {error.hint}")
         sys.exit(error.exit_code)
     except OSError as error:
         with contextlib.suppress(OSError):

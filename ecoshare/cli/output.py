@@ -11,8 +11,11 @@ from rich.console import Console
 
 def note(words: str) -> None:
     """Print a note on stderr; nothing happens where stderr is closed."""
+    from ecoshare.reporting.sentences import filled
+
+    # Not by rich, which ends the program where stderr is closed.
     with contextlib.suppress(OSError):
-        print(f"note: {words}", file=sys.stderr, flush=True)
+        print(filled(f"note: {words}", Console(stderr=True)), file=sys.stderr, flush=True)
 
 
 def progress(console: Console) -> Any:

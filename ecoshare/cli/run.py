@@ -15,6 +15,7 @@ from ecoshare.cli import completion
 from ecoshare.cli.classes import words_after
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, ShareOption, WaitOption, goal
 from ecoshare.cli.output import note, progress
+from ecoshare.counted import counted
 from ecoshare.errors import Interrupted, JobFailed, LimitNotMet, UsageError, did_you_mean
 
 JobsArgument = Annotated[
@@ -211,7 +212,7 @@ def _judge(summary: dict[str, Any]) -> None:
     if bad:
         said = next((job["name"] for job in summary["jobs"] if bad[0] in (job["name"], job["sweep"])), bad[0])
         raise JobFailed(
-            f"{len(bad)} of {len(states)} jobs did not complete: {', '.join(bad[:5])}",
+            f"{len(bad)} of {counted(len(states), 'job')} did not complete: {', '.join(bad[:5])}",
             f"what they said is in {summary['run']}/jobs/{said}/stderr.log" + (" and so on" if len(bad) > 1 else ""),
         )
     broken = [job["name"] for job in summary["jobs"] if job["slowdown_limit_met"] is False]

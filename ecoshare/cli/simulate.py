@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from ecoshare.cli import completion
+from ecoshare.counted import counted
 from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +50,13 @@ def simulate(
     spread: Annotated[
         bool, typer.Option("--spread", help="The GPUs of a job may be of any nodes; else as few as can be.")
     ] = False,
-    gpu_model: Annotated[str, typer.Option(help="Of the GPUs: a100, h100, h200, k80, p100, rtx6000, v100.")] = "h200",
+    gpu_model: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the GPUs: a100, h100, h200, k80, p100, rtx6000, v100. By default a recorded run has the power "
+            "that it recorded, and any other trace is run on h200."
+        ),
+    ] = None,
     policy: Annotated[
         str | None,
         typer.Option(help="One or more, such as fifo,srtf,tiresias.", autocompletion=completion.policies),
@@ -105,29 +112,29 @@ def simulate(
     from ecoshare.simulate.cluster import cluster as cluster_of
     from ecoshare.simulate.costs import NO_COSTS, Costs
     from ecoshare.simulate.pairs import read as beside_each_other
+    from ecoshare.simulate.power import choose
     from ecoshare.simulate.simulator import Simulator
     from ecoshare.simulate.traces.history import read as past_jobs
+    from ecoshare.simulate.traces.reading import read
     from ecoshare.simulate.world import World
 
     policies = _policies(policy, objective)
     options = policy_options(option or [], policies)
     past_gpu_s = () if history is None else past_jobs(history)
-    cluster = cluster_of(gpus, nodes, gpu_model, spread)
+    if (trace is None) == (generate is None):
+        raise UsageError("give a trace, or --generate salus, philly, halving, ...", "`ecoshare simulate --help`")
+    found = None if trace is None else read(trace, speeds=speeds, schedules=schedules, gpu_model=speeds_of)
+    power = choose(gpu_model, found)
+    cluster = cluster_of(gpus, nodes, power.gpu, spread)
     if calibration is not None:
         from ecoshare.simulate.calibration import read as measured
 
         cluster = replace(cluster, speeds=measured(calibration, cluster))
-    if (trace is None) == (generate is None):
-        raise UsageError("give a trace, or --generate salus, philly, halving, ...", "`ecoshare simulate --help`")
-    if trace is None:
+    if found is None:
         assert generate is not None
         from ecoshare.simulate.traces.generate import generate as made
 
         found = made(generate, jobs, seed, data, gpus=cluster.size, load=load)
-    else:
-        from ecoshare.simulate.traces.reading import read
-
-        found = read(trace, speeds=speeds, schedules=schedules, gpu_model=speeds_of)
     unused = {each for of in cluster.speeds.values() for each in of if each} - {job.job_class for job in found.all_jobs}
     if unused:
         _say(f"no job of the trace is of class {', '.join(sorted(unused))}, which --calibration names")
@@ -137,7 +144,7 @@ def simulate(
         from ecoshare.simulate.traces.own import write
 
         write(found, convert)
-        _say(f"{len(found.jobs)} jobs written to {convert}; {found.note}")
+        _say(f"{counted(len(found.jobs), 'job')} written to {convert}; {found.note}")
         return
     if lanes is None:
         lanes = LANES_TO_PACK if objective is not None else 1
@@ -155,7 +162,7 @@ def simulate(
             found,
             cluster,
             Config(each, lanes, jobs_per_lane, preempt=alone, options=options, past_gpu_s=past_gpu_s),
-            World(cluster.gpu, speeds=cluster.speeds, pairs=beside),
+            World(cluster.gpu, speeds=cluster.speeds, active_w=power.active_w, pairs=beside),
             costs,
         )
         for each in policies
@@ -174,7 +181,8 @@ def simulate(
                 {
                     "schema_version": 1,
                     "trace": described,
-                    "cluster": {"nodes": cluster.nodes, "gpus": cluster.size, "gpu_model": gpu_model},
+                    "cluster": {"nodes": cluster.nodes, "gpus": cluster.size, "gpu_model": cluster.gpu.name},
+                    "power": power.as_dict(),
                     "costs": costs.as_dict(),
                     "energy_source": "modelled",
                     "policies": rows,
@@ -187,11 +195,11 @@ def simulate(
 
         if found.note:
             _say(found.note)
-        print_simulations(results, walls_s, Console(highlight=False))
+        print_simulations(results, walls_s, Console(highlight=False), power)
     if report is not None:
         from ecoshare.reporting.simulation_html import write_simulation_report
 
-        write_simulation_report(report, results, found, cluster, costs, walls_s)
+        write_simulation_report(report, results, found, cluster, costs, walls_s, power)
         if not as_json:
             print(f"report: {report}", flush=True)
 
@@ -231,4 +239,6 @@ def _progress(policy: str, jobs: int) -> Iterator[Callable[[int], None] | None]:
 
 
 def _say(words: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"note: {words}", markup=False)
+    from ecoshare.reporting.sentences import say
+
+    say(Console(stderr=True, highlight=False), f"note: {words}")

@@ -11,6 +11,7 @@ from ecoshare.core.profiling import Profiling
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.room import Room
 from ecoshare.core.states import JobState
+from ecoshare.counted import counted
 
 SPARE = 1.5
 """Granted over what a job, another one of its class, or one of its script was seen to take: they differ in size."""
@@ -134,10 +135,10 @@ class Fit:
         gpus, nodes = job.spec.gpus, job.spec.nodes
         if nodes is None:
             if gpus > devices:
-                return f"needs {gpus} devices, and {devices} can be had"
+                return f"needs {counted(gpus, 'device')}, and {devices} can be had"
         elif gpus > in_node * nodes:
             where = "one node" if nodes == 1 else f"{nodes} nodes"
-            return f"needs {gpus} devices of {where}, and {in_node * nodes} can be had"
+            return f"needs {counted(gpus, 'device')} of {where}, and {in_node * nodes} can be had"
         if job.spec.memory is not None and job.spec.memory.peak_bytes > largest_bytes:
             return f"needs {job.spec.memory.peak_bytes} bytes, and the largest lane has {largest_bytes}"
         return None

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ecoshare.core.events import Halting, Past
+from ecoshare.counted import counted
 
 
 class Rule(Protocol):
@@ -153,7 +154,8 @@ class Median:
         median = (means[(len(means) - 1) // 2] + means[len(means) // 2]) / 2
         if min(values) <= median:
             return ""
-        return f"worse at step {step} than the median of {len(means)} trials that are through (median)"
+        through = f"{counted(len(means), 'trial')} that {'is' if len(means) == 1 else 'are'} through"
+        return f"worse at step {step} than the median of {through} (median)"
 
     def ended(self, trial: str, completed: bool) -> None:
         """See `Rule`."""

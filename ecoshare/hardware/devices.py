@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ecoshare.counted import counted
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
 from ecoshare.hardware import nvml
 
@@ -50,6 +51,7 @@ class DeviceInfo:
     @property
     def described(self) -> str:
         """What times and joules are those of: of processors, how many of them a run may use counts too."""
+        # Also of one: profiles on the disk are found by these words.
         return f"{self.model}, {self.cores} cores" if self.kind == "cpu" else self.model
 
     @property
@@ -75,7 +77,7 @@ def find(wanted: str | None) -> DeviceInfo:
     index = int(wanted.partition(":")[2] or 0) if wanted else 0
     if index >= len(visible):
         raise UnfitEnvironment(
-            f"--device {wanted}: this machine shows {len(visible)} GPUs",
+            f"--device {wanted}: this machine shows {counted(len(visible), 'GPU')}",
             "see `ecoshare doctor`; `--device cpu` needs none",
         )
     gpu = visible[index]

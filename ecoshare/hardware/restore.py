@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from ecoshare.counted import counted
 from ecoshare.errors import EcoshareError
 from ecoshare.hardware import journal
 from ecoshare.hardware.cpu_knobs import CpuKnobs
@@ -138,7 +139,8 @@ def _knob(known: Journal, name: str, entry: Entry, knob: Knob | None, foreign: F
         now = knob.read()
         if now is not None and len(now) != len(entry.before):
             return result(
-                Outcome.FAILED, f"has {len(now)} places, and had {len(entry.before)} before: put it back by hand"
+                Outcome.FAILED,
+                f"has {counted(len(now), 'place')}, and had {len(entry.before)} before: put it back by hand",
             )
         if now is None or same(now, entry.before):
             return result(Outcome.UNTOUCHED, f"is {in_words(entry.before, unit)} as before")

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ecoshare.counted import counted
+
 IDLE_W_PER_CORE = 0.74
 BUSY_W_PER_CORE = 3.5
 
@@ -44,7 +46,8 @@ def processors(cores: int) -> PowerModel:
         idle_w=IDLE_W_PER_CORE * cores,
         busy_w=BUSY_W_PER_CORE * cores,
         full_load=float(cores),
-        source=f"{cores} cores of {IDLE_W_PER_CORE} W at rest and {BUSY_W_PER_CORE} W busy (Cloud Carbon Footprint)",
+        source=f"{counted(cores, 'core')} of {IDLE_W_PER_CORE} W at rest and {BUSY_W_PER_CORE} W busy "
+        "(Cloud Carbon Footprint)",
     )
 
 

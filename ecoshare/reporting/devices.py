@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ecoshare.hardware.restore import Outcome, Restored, in_words
 from ecoshare.hardware.survey import FoundDevice, FoundKnob
+from ecoshare.reporting.columns import Column, print_columns
+from ecoshare.reporting.sentences import say
 
 _COLOURS = {Outcome.FAILED: "red", Outcome.FOREIGN: "yellow"}
 
@@ -17,35 +18,40 @@ def print_devices(found: list[FoundDevice], console: Console) -> None:
     for place, device in enumerate(found):
         if place:
             console.print()
-        console.print(Text.assemble((device.name, "bold"), f"  {device.model}  {device.key}"), soft_wrap=True)
+        say(console, Text.assemble((device.name, "bold"), f"  {device.model}  {device.key}"))
         if device.knobs:
             allowed = "may be set" if device.access.allowed else "may not be set by this user"
-            console.print(Text(f"  {allowed}: {device.access.how}"), soft_wrap=True)
+            say(console, f"  {allowed}: {device.access.how}")
         if device.access.remedy and device.knobs:
-            console.print(Text(f"  → {device.access.remedy}", style="italic"), soft_wrap=True)
+            say(console, f"  → {device.access.remedy}", "italic")
         if device.user is not None:
-            console.print(Text(f"  being set by {device.user}"), soft_wrap=True)
+            say(console, f"  being set by {device.user}")
         elif device.left is not None:
             owner = device.left.owner
             words = f"  a run that died has left settings here ({owner.command}, {device.left.made_utc}): "
-            console.print(Text(words + "`ecoshare restore` puts them back", style="yellow"), soft_wrap=True)
+            say(console, words + "`ecoshare restore` puts them back", "yellow")
         if device.trouble:
-            console.print(Text(f"  {device.trouble}", style="yellow"), soft_wrap=True)
+            say(console, f"  {device.trouble}", "yellow")
         _print_knobs(device, console)
 
 
 def _print_knobs(device: FoundDevice, console: Console) -> None:
-    table = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
-    for heading in ("  knob", "range", "values", "now"):
-        table.add_column(heading)
+    rows = []
     for knob in device.knobs:
         spec = knob.spec
         extent = f"{spec.values[0]:g} to {spec.highest:g} {spec.unit}"
-        table.add_row(f"  {spec.name}", extent, str(spec.choices), _present(knob))
-    for name, why in device.missing:
-        table.add_row(Text(f"  {name}", style="dim"), Text("-", style="dim"), "", Text(why, style="dim"))
-    if table.row_count:
-        console.print(table)
+        rows.append([Text(f"  {spec.name}"), Text(extent), Text(str(spec.choices)), Text(_present(knob))])
+    rows += [[Text(each, style="dim") for each in (f"  {name}", "-", "", why)] for name, why in device.missing]
+    if not rows:
+        return
+    headings = ("  knob", "range", "values", "now")
+    print_columns(
+        [
+            Column(Text(heading), cells, is_prose=heading == "now")
+            for heading, cells in zip(headings, map(list, zip(*rows, strict=True)), strict=True)
+        ],
+        console,
+    )
 
 
 def _present(knob: FoundKnob) -> str:
@@ -57,6 +63,6 @@ def _present(knob: FoundKnob) -> str:
 def print_restored(done: list[Restored], console: Console) -> None:
     """A line a knob, remedies below."""
     for each in done:
-        console.print(Text(each.words, style=_COLOURS.get(each.outcome, "")), soft_wrap=True)
+        say(console, each.words, _COLOURS.get(each.outcome, ""))
         if each.remedy:
-            console.print(Text(f"→ {each.remedy}", style="italic"), soft_wrap=True)
+            say(console, f"→ {each.remedy}", "italic")

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from ecoshare.counted import counted
 from ecoshare.errors import EcoshareError
 from ecoshare.hardware import devices, mps, nvml
 from ecoshare.hardware.state import StateFolder
@@ -24,6 +24,7 @@ from ecoshare.measure.nvml_meter import NvmlMeter
 from ecoshare.measure.processor_load import LoadWatch
 from ecoshare.measure.rapl import RaplMeter
 from ecoshare.memory_folder import SHARED_MEMORY, memory_folder
+from ecoshare.reporting.columns import Column, print_columns
 
 _WATCHED_S = 0.5
 """Time for which other programs are watched."""
@@ -69,18 +70,21 @@ def examine() -> list[Finding]:
         _nvml_meter(),
         _rapl_meter(),
         _control(),
+        _search(),
     ]
 
 
 def print_findings(findings: list[Finding], console: Console) -> None:
     """Print findings as a table, remedies below their evidence."""
-    table = Table(box=None, pad_edge=False, show_header=False)
+    evidence = []
     for finding in findings:
         text = Text(finding.evidence)
         if finding.remedy:
             text.append(f"\n→ {finding.remedy}", style="italic")
-        table.add_row(Text(finding.verdict, style=_COLOURS[finding.verdict]), Text(finding.subject), text)
-    console.print(table)
+        evidence.append(text)
+    verdicts = [Text(finding.verdict, style=_COLOURS[finding.verdict]) for finding in findings]
+    subjects = [Text(finding.subject) for finding in findings]
+    print_columns([Column(None, verdicts), Column(None, subjects), Column(None, evidence, is_prose=True)], console)
 
 
 def _system() -> Finding:
@@ -134,7 +138,7 @@ def _processors() -> Finding:
     return Finding(
         "processors",
         "ok",
-        f"{device.model}, {device.cores} cores, {format_size(device.memory_bytes)} for jobs",
+        f"{device.model}, {counted(device.cores, 'core')}, {format_size(device.memory_bytes)} for jobs",
     )
 
 
@@ -213,3 +217,16 @@ def _control() -> Finding:
         "ok",
         f"{names} of {device.name} may be set {device.access.how}: by `tune`, and by `run` to what it has found",
     )
+
+
+def _search() -> Finding:
+    """Whether `run` searches settings: a run tells why not only once."""
+    from ecoshare.runtime.searching import check_meter  # imports what only a run needs
+
+    subject = "search"
+    try:
+        device = devices.find(None)
+        check_meter(device)
+    except EcoshareError as error:
+        return Finding(subject, "warn", f"no setting is searched: {error}", "jobs run and share all the same")
+    return Finding(subject, "ok", f"joules of {device.name} are measured: settings that may be set are searched")

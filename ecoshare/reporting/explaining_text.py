@@ -13,6 +13,7 @@ from rich.console import Console
 
 from ecoshare.core.reasons import Doing
 from ecoshare.core.tuning import DEFAULT
+from ecoshare.counted import counted
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.reporting.explaining import Explained, Interval, Story, explain
@@ -178,7 +179,7 @@ def _settings(stretch: Stretch, explained: Explained) -> Iterator[tuple[float, s
     ratio = ratios(explained.course).get((stretch.packing, best))
     saves = f", with {percent(1.0 - ratio)} fewer joules for the work" if best and ratio is not None else ""
     found = values_words(dict(best)) or "none was better than the default"
-    words = f"searched: of {tried} setting{'' if tried == 1 else 's'} {found}"
+    words = f"searched: of {counted(tried, 'setting')} {found}"
     yield at_s, f"{words}{' is best' if best else ''}{saves}" + (f" ({note})" if note else "")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Event, JobArrived, JobExited, JobSpec, Outcome, Refused
+from ecoshare.counted import counted
 
 _MOST_REASONS = 3
 
@@ -37,7 +38,7 @@ def fused_words(entries: Iterable[Event | Command]) -> list[str]:
     # One process for each lane and script, unless one died.
     processes = {(each.lanes, _script(specs[each.job])) for each in shared.values()}
     alone = {job for job, _ in started} - jobs - {job for job, _ in moved}
-    parts = [f"{_count(len(jobs), 'job')} ran in {_count(len(processes), 'shared process', 'shared processes')}"]
+    parts = [f"{counted(len(jobs), 'job')} ran in {counted(len(processes), 'shared process', 'shared processes')}"]
     if alone:
         why = "a process is shared no more once a job was moved out" if moved else "until their memory was known"
         parts.append(f"{len(alone)} in {'a process of its' if len(alone) == 1 else 'processes of their'} own ({why})")
@@ -46,7 +47,7 @@ def fused_words(entries: Iterable[Event | Command]) -> list[str]:
         :_MOST_REASONS
     ]
     if len(moved) > _MOST_REASONS:
-        lines.append(f"{len(moved) - _MOST_REASONS} more jobs were moved out")
+        lines.append(f"{counted(len(moved) - _MOST_REASONS, 'more job')} moved out")
     return lines
 
 
@@ -58,7 +59,3 @@ def asked_for(plan: dict[str, Any]) -> str:
 
 def _script(spec: JobSpec) -> str:
     return spec.solo.family if spec.solo is not None else spec.job_class
-
-
-def _count(number: int, one: str, more: str = "") -> str:
-    return f"{number} {one if number == 1 else more or one + 's'}"

@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
+from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration, format_energy, format_size
 from ecoshare.measure.meter import ATTRIBUTED, MEASURED
 from ecoshare.reporting import charts
@@ -155,8 +156,8 @@ def _figures(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     if summary["search_energy_j"]:
         cost = f"{format_energy(summary['search_energy_j'])} {source}"
         tried = sum(each["settings_tried"] for each in summary["packings"])
-        settings = f", and on {tried} settings that were tried" if tried else ""
-        words = f"spent on measuring job classes in {len(summary['windows'])} windows{settings}"
+        settings = f", and on {counted(tried, 'setting')} tried" if tried else ""
+        words = f"spent on measuring job classes in {counted(len(summary['windows']), 'window')}{settings}"
         figures.append(("search", cost, words))
     return figures
 
@@ -241,7 +242,7 @@ def _machine(data: RunData) -> list[tuple[str, str]]:
         if device.get("memory_bytes"):
             parts.append(f"{format_size(device['memory_bytes'])} for jobs")
         if device.get("cores"):
-            parts.append(f"{device['cores']} cores")
+            parts.append(counted(device["cores"], "core"))
         if device.get("power_limit_w"):
             parts.append(f"power limit {device['power_limit_w']:.0f} W")
         found.append((device["name"], ", ".join(parts) or NOT_KNOWN))

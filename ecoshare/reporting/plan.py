@@ -7,11 +7,13 @@ import shlex
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration, format_size
+from ecoshare.reporting.columns import Column, print_columns
 from ecoshare.reporting.fused_words import asked_for
+from ecoshare.reporting.sentences import say
 
 _MOST_ROWS = 50
 
@@ -21,46 +23,46 @@ def print_plan(plan: dict[str, Any], console: Console) -> None:
     device = plan["device"]
     shared = plan["lanes_share_memory"]
     memory = format_size(plan["memory_bytes"] // (1 if shared else plan["lanes"]))
-    console.print(Text(f"device     {device['name']}  {device['model']}"), soft_wrap=True)
+    say(console, f"device     {device['name']}  {device['model']}")
     options = "".join(f", {name} {value:g}" for name, value in plan["options"].items())
-    console.print(f"objective  {plan['objective']}, policy {plan['policy']}{options}")
+    say(console, f"objective  {plan['objective']}, policy {plan['policy']}{options}")
     words = f"{plan['lanes']} that share {memory}" if shared else f"{plan['lanes']} of {memory}"
-    console.print(f"lanes      {words}, at most {plan['places_per_lane']} jobs in each")
+    say(console, f"lanes      {words}, at most {counted(plan['places_per_lane'], 'job')} in each")
     if fused := asked_for(plan):
-        console.print(Text(f"isolation  lane: {fused}: jobs of one script and lane share a process"), soft_wrap=True)
+        say(console, f"isolation  lane: {fused}: jobs of one script and lane share a process")
     console.print()
     for sweep in plan["sweeps"]:
         _print_sweep(sweep, console)
     if not plan["jobs"]:
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("job", "class", "runs"):
-        table.add_column(name)
-    for name in ("arrival", "priority", "iterations"):
-        table.add_column(name, justify="right")
-    for job in plan["jobs"][:_MOST_ROWS]:
-        table.add_row(
-            Text(job["name"]),
-            Text(job["class"]),
-            Text(_runs(job), overflow="ellipsis"),
-            format_duration(job["arrival_s"]),
-            str(job["priority"]),
-            "-" if job["iterations"] is None else str(job["iterations"]),
-        )
-    console.print(table)
+    print_columns(_columns(plan["jobs"][:_MOST_ROWS]), console)
     if len(plan["jobs"]) > _MOST_ROWS:
         console.print(f"… and {len(plan['jobs']) - _MOST_ROWS} more")
+
+
+def _columns(jobs: list[dict[str, Any]]) -> list[Column]:
+    iterations = [Text("-" if job["iterations"] is None else str(job["iterations"])) for job in jobs]
+    arrivals = [Text(format_duration(job["arrival_s"])) for job in jobs]
+    return [
+        Column(Text("job"), [Text(job["name"]) for job in jobs], is_name=True),
+        Column(Text("class"), [Text(job["class"]) for job in jobs], is_name=True, lesser=3),
+        Column(Text("runs"), [Text(_runs(job)) for job in jobs], is_name=True),
+        Column(Text("arrival"), arrivals, right=True, lesser=2),
+        Column(Text("priority"), [Text(str(job["priority"])) for job in jobs], right=True, lesser=4),
+        Column(Text("iterations"), iterations, right=True, lesser=1),
+    ]
 
 
 def _print_sweep(sweep: dict[str, Any], console: Console) -> None:
     """Print what a sweep tries, and how."""
     stop = f", stopped early by {sweep['stop']}" if sweep["stop"] else ""
     metric = f", {sweep['goal']} {sweep['metric']}" if sweep["metric"] else ""
-    head = f"sweep {sweep['name']}: {sweep['trials']} trials by {sweep['by']}, at most {sweep['parallel']} at once"
-    console.print(Text(f"{head}{metric}{stop}"), soft_wrap=True)
-    console.print(Text(f"  runs {_runs(sweep)}"), soft_wrap=True)
+    trials = counted(sweep["trials"], "trial")
+    head = f"sweep {sweep['name']}: {trials} by {sweep['by']}, at most {sweep['parallel']} at once"
+    say(console, f"{head}{metric}{stop}")
+    say(console, f"  runs {_runs(sweep)}")
     for name, values in sweep["space"].items():
-        console.print(Text(f"  {name}: {values}"), soft_wrap=True)
+        say(console, f"  {name}: {values}")
     console.print()
 
 

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration, format_size
 from ecoshare.measure.meter import MODELLED
 from ecoshare.measure.profile import IterationEnergy, Profile, Times
 from ecoshare.reporting import memory_timeline
+from ecoshare.reporting.columns import Column, print_columns
 from ecoshare.reporting.units import UNKNOWN, Figure, Writer, can_show, number, share, small_energy
 
 _DRAWING_ROWS = 8
 _WIDEST_DRAWING = 110
 _GAP = 2
-_NAMES, _RELATIONS = 24, 14
-"""Widths of columns: the figures of all groups are below each other, and only they give way in a narrow terminal."""
+_NAMES = 24
+"""Width of a column: the figures of all groups are below each other, and only they give way in a narrow terminal."""
 _DIGITS = 12
 """Of a source's hash: enough to tell two apart by eye."""
 _MACHINE = {"uuid": "UUID", "intra_op_threads": "torch threads", "python": "Python"}
@@ -38,11 +39,10 @@ def print_profile(profile: Profile, console: Console) -> None:
     for group, lines in itertools.groupby(told, lambda figure: figure.group):
         console.print()
         say.line(group, "bold")
-        table = _table()
-        for figure in lines:
-            remark = say.text(f"  {figure.remark}" if figure.remark else "", "dim")
-            table.add_row(say.text(f"  {figure.name}"), Text.assemble(say.text(figure.shown), remark))
-        console.print(table)
+        own = list(lines)
+        remarks = [say.text(f"  {figure.remark}" if figure.remark else "", "dim") for figure in own]
+        shown = [Text.assemble(say.text(each.shown), remark) for each, remark in zip(own, remarks, strict=True)]
+        print_columns([_names([figure.name for figure in own], say), Column(None, shown, is_prose=True)], console)
         if group == "memory" and profile.memory.timeline:
             console.print()
             for row in _drawing(profile, console, min(console.width, _WIDEST_DRAWING)):
@@ -57,20 +57,18 @@ def print_comparison(first: Profile, second: Profile, console: Console) -> None:
     unlike = differences(first, second)
     say.line("what differs" if unlike else "class, origin and machine are the same", "bold")
     if unlike:
-        table = _table("", *(say.text(name) for name in names), names=None)
-        for name, *both in unlike:
-            table.add_row(say.text(f"  {name}"), *(say.text(each) for each in both))
-        console.print(table)
+        what, *values = (list(column) for column in zip(*unlike, strict=True))
+        heads = [say.text(name) for name in names]
+        print_columns([_names(what, say, ""), *_values(heads, values, say)], console, _GAP)
     console.print()
-    table = _table("", *(say.text(name) for name in names), "second / first")
-    for group, rows in itertools.groupby(_pairs(first, second), lambda pair: pair[0]):
-        table.add_row()
-        table.add_row(say.text(group, "bold"))
-        for _, name, one, other in rows:
-            table.add_row(
-                say.text(f"  {name}"), say.text(one.shown), say.text(other.shown), say.text(other.against(one))
-            )
-    console.print(table)
+    rows: list[tuple[str, str, str, str]] = []
+    for group, pairs in itertools.groupby(_pairs(first, second), lambda pair: pair[0]):
+        rows += [("", "", "", ""), (group, "", "", "")]
+        rows += [(f"  {name}", one.shown, other.shown, other.against(one)) for _, name, one, other in pairs]
+    what, *values = (list(column) for column in zip(*rows, strict=True))
+    groups = [say.text(f"{name:<{_NAMES}}", "" if name.startswith(" ") else "bold") for name in what]
+    heads = [say.text(name) for name in (*names, "second / first")]
+    print_columns([Column(Text(), groups), *_values(heads, values, say)], console, _GAP)
     half = (console.width - _GAP) // 2
     drawings = [_drawing(profile, console, half) for profile in (first, second)]
     console.print()
@@ -129,7 +127,7 @@ def _memory(profile: Profile) -> Iterator[Figure]:
             basis = kind if name.startswith(("framework", "P")) else ""
             yield Figure("memory", name, format_size(size_bytes), float(size_bytes), remark=remark, basis=basis)
     if memory.timeline:
-        yield Figure("memory", "timeline", f"{len(memory.timeline)} points", remark="drawn below")
+        yield Figure("memory", "timeline", counted(len(memory.timeline), "point"), remark="drawn below")
     else:
         yield Figure("memory", "timeline", UNKNOWN, remark=note)
         note = ""
@@ -151,7 +149,7 @@ def _times(group: str, times: Times | None, is_optional: bool) -> Iterator[Figur
 
 
 def _iterations(count: int) -> str:
-    return "1 iteration" if count == 1 else f"{count} iterations"
+    return counted(count, "iteration")
 
 
 def _window(profile: Profile) -> Iterator[Figure]:
@@ -289,9 +287,14 @@ def _print_notes(title: str, notes: Iterable[str], say: Writer) -> None:
         say.line(f"  {note}")
 
 
-def _table(*headings: Text | str, names: int | None = _NAMES) -> Table:
-    """Two columns without headings, or those of the headings, a fourth for how the figures relate."""
-    table = Table(box=None, pad_edge=False, show_header=bool(headings), header_style="bold", padding=(0, _GAP, 0, 0))
-    for heading, width in zip(headings or ("", ""), (names, None, None, _RELATIONS), strict=False):
-        table.add_column(heading, overflow="fold", width=width)
-    return table
+def _names(names: Sequence[str], say: Writer, heading: str | None = None) -> Column:
+    """Names of figures, in a column as wide in each group."""
+    head = None if heading is None else Text(heading)
+    return Column(head, [say.text(f"  {name}".ljust(_NAMES)) for name in names])
+
+
+def _values(headings: Sequence[Text], columns: Sequence[Sequence[str]], say: Writer) -> list[Column]:
+    return [
+        Column(heading, [say.text(cell) for cell in cells], is_prose=True)
+        for heading, cells in zip(headings, columns, strict=True)
+    ]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from ecoshare.core.commands import Command, ProfileJob, StartJob
 from ecoshare.core.events import Advised, Event, Exhausted, JobArrived, JobExited, Outcome, Profiled, StopRequested
+from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.lane.messages import GRACE_S
+from ecoshare.reporting.columns import Column, laid_out
+from ecoshare.reporting.sentences import broken
 from ecoshare.reporting.units import number
 from ecoshare.reporting.views import JobView, RunView, SweepView
 
@@ -129,7 +131,7 @@ class PlainProgress(_Lines):
         if isinstance(event, Exhausted) and event.error:
             self._say(event.at_s, f"a sampler failed, and no more trials are drawn: {event.error}")
         if isinstance(event, JobExited) and not (event.job in self._trials and event.outcome in _AS_IT_SHOULD):
-            done = f"{event.usage.iterations} iterations" + (
+            done = counted(event.usage.iterations, "iteration") + (
                 f", {event.usage.eval_iterations} of evaluation" if event.usage.eval_iterations else ""
             )
             how = "completed" if event.outcome is Outcome.COMPLETED else f"{event.outcome.value}: {event.reason}"
@@ -211,7 +213,7 @@ class MeasuringProgress(_Lines):
         """Say how far it is, now and then."""
         if view.at_s - self._said_s >= _PLAIN_EVERY_S and not self._measured:
             self._said_s = view.at_s
-            self._say(view.at_s, ", ".join(f"{_progress(job)} iterations" for job in view.jobs))
+            self._say(view.at_s, ", ".join(f"{_progress(job)} {_iterations(job)}" for job in view.jobs))
 
 
 class LiveProgress:
@@ -244,7 +246,7 @@ class LiveProgress:
     def _width(self) -> int:
         return self._live.console.width
 
-    def _table(self, view: RunView) -> Table:
+    def _table(self, view: RunView) -> Group:
         counts = Counter(job.state for job in view.jobs)
         title = f"{format_duration(view.at_s)}   " + "  ".join(f"{count} {state}" for state, count in counts.items())
         if not view.warm:
@@ -252,29 +254,25 @@ class LiveProgress:
         failed = [f"{job.name}: {job.reason}" for job in view.jobs if job.reason][-_MOST_REASONS:]
         below = [line if len(line) <= self._width() else line[: self._width() - 1] + "…" for line in failed]
         sweeps = [_sweep(sweep) for sweep in view.sweeps]
-        caption = Text("\n".join([*sweeps, *below, *filter(None, (self._window, self._note))]))
-        table = Table(title=Text(title), caption=caption, box=None, title_justify="left", caption_justify="left")
-        for name, right in (
-            ("job", False),
-            ("state", False),
-            ("lane", True),
-            ("iterations", True),
-            ("it/s", True),
-        ):
-            table.add_column(name, justify="right" if right else "left", no_wrap=True)
-        table.add_column("slowdown", justify="right", no_wrap=True)
-        for job in _most_interesting(view.jobs):
-            table.add_row(
-                Text(job.name),
-                Text(("▶ " if job.holding else "  ") + job.state, style=COLOURS.get(job.state, "")),
-                _lanes(job.lanes),
-                _count(job),
-                f"{job.rate:.1f}" if job.rate is not None else "",
-                f"{job.slowdown:.2f}" if job.slowdown is not None else "",
-            )
-        if len(view.jobs) > _MOST_ROWS:
-            table.add_row(Text(f"… and {len(view.jobs) - _MOST_ROWS} more", style="bright_black"))
-        return table
+        jobs = _most_interesting(view.jobs)
+        table = laid_out(list(_columns(jobs)), self._width(), self._live.console.encoding)
+        if len(view.jobs) > len(jobs):
+            table.append(Text(f"… and {len(view.jobs) - len(jobs)} more", style="bright_black"))
+        told = [Text(line) for line in (*sweeps, *below, *filter(None, (self._window, self._note)))]
+        return Group(Text(title), *table, *(part for line in told for part in broken(line, self._width())))
+
+
+def _columns(jobs: Sequence[JobView]) -> Iterator[Column]:
+    states = [Text(("▶ " if job.holding else "  ") + job.state, style=COLOURS.get(job.state, "")) for job in jobs]
+    yield Column(Text("job"), [Text(job.name) for job in jobs], is_name=True)
+    yield Column(Text("state"), states)
+    for name, lesser, cells in (
+        ("lane", 3, [_lanes(job.lanes) for job in jobs]),
+        ("iterations", 0, [_count(job) for job in jobs]),
+        ("it/s", 1, [f"{job.rate:.1f}" if job.rate is not None else "" for job in jobs]),
+        ("slowdown", 2, [f"{job.slowdown:.2f}" if job.slowdown is not None else "" for job in jobs]),
+    ):
+        yield Column(Text(name), [Text(cell) for cell in cells], right=True, lesser=lesser)
 
 
 def _sweep(sweep: SweepView) -> str:
@@ -282,7 +280,7 @@ def _sweep(sweep: SweepView) -> str:
     ended = sum(sweep.ended.values())
     others = "".join(f", {count} {state}" for state, count in sweep.ended.items() if state != "completed")
     best = f"; best {sweep.best[0]}: {number(sweep.best[1])}" if sweep.best is not None else ""
-    return f"{sweep.name}: {ended} of {sweep.trials} trials ended{others}{best}"
+    return f"{sweep.name}: {ended} of {counted(sweep.trials, 'trial')} ended{others}{best}"
 
 
 def stop_line(at_once: bool) -> str:
@@ -310,6 +308,11 @@ def _lanes(lanes: tuple[int, ...]) -> str:
 def _count(job: JobView) -> str:
     of = f"/{job.total}" if job.total else ""
     return f"{job.iterations}{of}" if job.iterations or not job.eval_iterations else f"{job.eval_iterations} eval"
+
+
+def _iterations(job: JobView) -> str:
+    """The noun after the count."""
+    return "iteration" if (job.total or job.iterations or job.eval_iterations) == 1 else "iterations"
 
 
 def _progress(job: JobView) -> str:

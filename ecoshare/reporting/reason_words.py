@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ecoshare.core.choice import Because, Why
 from ecoshare.core.packing import GAIN
 from ecoshare.core.reasons import Doing, Reason
+from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_size
 
 _SPENT = {"energy": ("joules", "fewer", "as many"), "edp": ("joules x time", "less", "as much")}
@@ -60,14 +61,14 @@ def because_words(job: str, because: Because, policy: str) -> str:
         case Why.OPENING:
             return "the lanes were being opened"
         case Why.DEVICES:
-            return f"it takes {because.needs} empty devices, and there were {because.free}"
+            return f"it takes {counted(because.needs or 0, 'empty device')}, and there were {because.free}"
         case Why.GANG:
             return f"{listed(jobs)} had the device to itself"
         case Why.ORDER:
             ahead = because.ahead or 0
             if not ahead:
                 return "its turn by the policy had not come"
-            others = "1 other was" if ahead == 1 else f"{ahead} others were"
+            others = f"{counted(ahead, 'other')} {'was' if ahead == 1 else 'were'}"
             return f"{others} before it by the policy ({listed(jobs, ahead)})"
         case Why.WINDOW:
             return f"{listed(jobs)} was measured alone, and nobody may come meanwhile"

@@ -7,6 +7,7 @@ from typing import Any
 
 from ecoshare.core.commands import ApplySetting, Command
 from ecoshare.core.events import Done, Event, Refused, RunOpened, TrialMeasured
+from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration
 
 
@@ -48,7 +49,7 @@ def setting_words(each: Mapping[str, Any]) -> str:
     if each["error"] is not None:
         return f"{each['device']}: {values}; refused at {format_duration(each['from_s'])}: {each['error']}"
     to = "the end" if each["to_s"] is None else format_duration(each["to_s"])
-    trials = f", {each['trials']} trial{'' if each['trials'] == 1 else 's'}" if each["trials"] else ""
+    trials = f", {counted(each['trials'], 'trial')}" if each["trials"] else ""
     return f"{each['device']}: {values}; from {format_duration(each['from_s'])} to {to}{trials}"
 
 

@@ -11,14 +11,16 @@ from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from ecoshare.jobs.quantities import SECONDS_BY_UNIT, format_duration, format_energy
 from ecoshare.measure.meter import MODELLED
-from ecoshare.reporting.units import UNKNOWN, Writer, number, printable
+from ecoshare.reporting.columns import Column, middle, print_columns, room_of
+from ecoshare.reporting.units import UNKNOWN, Writer, number
+from ecoshare.simulate.power import Power
 from ecoshare.simulate.result import UNFAIR, Result
 
-MEANINGS = (
+_MEANINGS = (
     f"rho: JCT over what an equal share of the cluster would give; unfair beyond {UNFAIR:g}.",
     f"A unit of work is a device-second of work that was asked for; joules are {MODELLED}.",
 )
@@ -42,7 +44,7 @@ Written = tuple[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PolicyFigure:
     """One figure of all policies.
 
     Attributes:
@@ -68,7 +70,7 @@ class Column:
         return max(map(cell_len, (*self.lines, *self.cells)))
 
 
-def columns(results: Sequence[Result], walls_s: Sequence[float]) -> list[Column]:
+def policy_figures(results: Sequence[Result], walls_s: Sequence[float]) -> list[PolicyFigure]:
     """The figures of the results, in the order of the table.
 
     Args:
@@ -84,41 +86,44 @@ def columns(results: Sequence[Result], walls_s: Sequence[float]) -> list[Column]
         known = [place for place, value in enumerate(values) if value is not None]
         top = cells[min(known, key=lambda place: sign * values[place])] if known else ""
         best = frozenset(place for place in known if cells[place] == top)
-        found.append(Column(head, unit, tuple(cells), best if len(best) < len(known) else frozenset()))
+        found.append(PolicyFigure(head, unit, tuple(cells), best if len(best) < len(known) else frozenset()))
     return found
 
 
-def print_simulations(results: Sequence[Result], walls_s: Sequence[float], console: Console) -> None:
+def print_simulations(results: Sequence[Result], walls_s: Sequence[float], console: Console, power: Power) -> None:
     """Print the table: in one piece where the console is wide enough for it, else in pieces below each other.
 
     Args:
         walls_s: What each simulation took.
+        power: The device that prices the joules.
     """
     say = Writer(console)
-    names = [printable(result.policy, console.encoding) for result in results]
-    first = min(_WIDEST_NAME, max(map(cell_len, ("policy", *names))))
-    for piece in _pieces(columns(results, walls_s), console.width - first):
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
-        table.add_column("policy", vertical="bottom", overflow="fold", max_width=_WIDEST_NAME)
-        for column in piece:
-            head = "\n".join(column.lines).rstrip()
-            table.add_column(head, justify="right", no_wrap=True, vertical="bottom")
-        for row, name in enumerate(names):
-            cells = [say.text(column.cells[row], "bold" if row in column.best else "") for column in piece]
-            table.add_row(say.text(name), *cells)
-        console.print(table)
+    room = room_of(console)
+    names = [say.text(result.policy) for result in results]
+    if room is not None:
+        names = [middle(name, _WIDEST_NAME) for name in names]
+    first = Column(Text("policy"), names, is_name=True)
+    for piece in _pieces(policy_figures(results, walls_s), None if room is None else room - first.width):
+        print_columns([first, *(_column(figure, say) for figure in piece)], console, _GAP)
         console.print()
-    for line in MEANINGS:
+    for line in (*_MEANINGS, f"{power.words}."):
         say.line(line)
 
 
-def _pieces(found: list[Column], room: int) -> list[list[Column]]:
-    """The columns in as few pieces of about equal length as fit the room beside the names."""
-    pieces: list[list[Column]] = []
+def _column(figure: PolicyFigure, say: Writer) -> Column:
+    cells = [say.text(cell, "bold" if row in figure.best else "") for row, cell in enumerate(figure.cells)]
+    return Column(Text("\n".join(figure.lines).rstrip()), cells, right=True)
+
+
+def _pieces(found: list[PolicyFigure], room: int | None) -> list[list[PolicyFigure]]:
+    """The figures in as few pieces of about equal length as fit the room beside the names; in one without a limit."""
+    if room is None:
+        return [found]
+    pieces: list[list[PolicyFigure]] = []
     for count in range(1, len(found) + 1):
         ends = [len(found) * place // count for place in range(count + 1)]
         pieces = [found[begin:end] for begin, end in itertools.pairwise(ends)]
-        if all(sum(_GAP + column.width for column in piece) <= room for piece in pieces):
+        if all(sum(_GAP + figure.width for figure in piece) <= room for piece in pieces):
             break
     return pieces
 

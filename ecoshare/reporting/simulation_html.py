@@ -12,40 +12,56 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 
 from ecoshare.core.outlook import BESIDE
+from ecoshare.counted import counted
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.measure.meter import MODELLED
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.simulations import any_letters, completion, fairness, utilisation
 from ecoshare.reporting.charts.svg import inline_svg
-from ecoshare.reporting.simulation import columns
-from ecoshare.reporting.units import printable, share
+from ecoshare.reporting.simulation import policy_figures
+from ecoshare.reporting.units import number, printable, share
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.gpus import BUSY_SHARE, IDLE_SHARE
+from ecoshare.simulate.gpus import BUSY_SHARE, IDLE_SHARE, Gpu
+from ecoshare.simulate.power import Power
 from ecoshare.simulate.result import UNFAIR, Result
 from ecoshare.simulate.traces.trace import Trace
 
 
 def write_simulation_report(
-    path: Path, results: Sequence[Result], trace: Trace, cluster: Cluster, costs: Costs, walls_s: Sequence[float]
+    path: Path,
+    results: Sequence[Result],
+    trace: Trace,
+    cluster: Cluster,
+    costs: Costs,
+    walls_s: Sequence[float],
+    power: Power,
 ) -> None:
     """Write the report of one trace under several policies.
 
     Args:
         walls_s: What each simulation took.
+        power: The device that prices the joules.
 
     Raises:
         UnfitEnvironment: The file cannot be written.
     """
-    content = _page(results, trace, cluster, costs, walls_s)
+    content = _page(results, trace, cluster, costs, walls_s, power)
     try:
         path.write_text(content, encoding="utf-8")
     except OSError as error:
         raise UnfitEnvironment(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _page(results: Sequence[Result], trace: Trace, cluster: Cluster, costs: Costs, walls_s: Sequence[float]) -> str:
+def _page(
+    results: Sequence[Result],
+    trace: Trace,
+    cluster: Cluster,
+    costs: Costs,
+    walls_s: Sequence[float],
+    power: Power,
+) -> str:
     with charts.settings("simulation"), any_letters():
         drawn = [completion(results), utilisation(results, cluster.size), fairness(results)]
         shown = [
@@ -60,29 +76,30 @@ def _page(results: Sequence[Result], trace: Trace, cluster: Cluster, costs: Cost
         figures=_figures(trace, cluster),
         costs=_costs(costs),
         policies=[printable(result.policy) for result in results],
-        columns=columns(results, walls_s),
+        columns=policy_figures(results, walls_s),
         charts=shown,
         meanings=_meanings(),
-        assumptions=_assumptions(cluster),
+        assumptions=_assumptions(power),
     )
 
 
 def _figures(trace: Trace, cluster: Cluster) -> list[tuple[str, str, str]]:
     """Name, value and remark of what was simulated."""
     jobs = trace.all_jobs
-    figures = [("jobs", f"{len(jobs):,}", f"of {len({job.job_class for job in jobs}):,} classes")]
+    figures = [("jobs", f"{len(jobs):,}", f"of {counted(len({job.job_class for job in jobs}), 'class', 'classes')}")]
     if jobs:
         most = max(job.gpus for job in jobs)
-        figures[0] = (*figures[0][:2], f"{figures[0][2]}; up to {most} device{'' if most == 1 else 's'} each")
+        figures[0] = (*figures[0][:2], f"{figures[0][2]}; up to {counted(most, 'device')} each")
         arrivals_s = [job.arrival_s for job in jobs]
         work_s = sum(job.gpus * job.service_s for job in jobs)
         figures += [
             ("they arrive within", format_duration(max(arrivals_s) - min(arrivals_s)), "from the first to the last"),
             ("work asked for", f"{format_duration(work_s)}", "time of one device, as if each job ran alone"),
         ]
-    nodes = f"{cluster.nodes:,} node{'' if cluster.nodes == 1 else 's'} with {cluster.gpus:,} each"
+    nodes = f"{counted(cluster.nodes, 'node')} with {cluster.gpus:,} each"
     gpu = cluster.gpu
-    return [*figures, ("devices", f"{cluster.size:,} of {gpu.name}", f"{nodes}; power limit {gpu.limit_w:g} W")]
+    limit = f"power limit {gpu.limit_w:g} W" if gpu.recorded is None else f"at most {number(gpu.limit_w)} W"
+    return [*figures, ("devices", f"{cluster.size:,} of {gpu.name}", f"{nodes}; {limit}")]
 
 
 def _costs(costs: Costs) -> list[tuple[str, str]]:
@@ -106,21 +123,28 @@ def _meanings() -> list[str]:
     ]
 
 
-def _assumptions(cluster: Cluster) -> list[str]:
-    gpu = cluster.gpu
-    busy_w, idle_w = gpu.idle_w + gpu.active_w, gpu.idle_w
+def _assumptions(power: Power) -> list[str]:
     return [
         f"Joules are {MODELLED}: nothing was measured. They compare policies on the same devices at best.",
-        f"A device that is at work draws {share(BUSY_SHARE)} of its power limit, {busy_w:.0f} W of a {gpu.name}'s "
-        f"{gpu.limit_w:g} W, where nothing else is known of the job's class. Six workloads on a V100 and an RTX 6000, "
-        "at the largest limit and the default batch size, draw 71 % and 75 % of it on average, 15 % to 96 % each "
-        "(Zeus, NSDI 2023).",
-        f"An idle device draws {share(IDLE_SHARE)} of its limit, {idle_w:.0f} W. This is an assumption: less than the "
-        "lightest of those workloads. Limits are those of the vendors' data sheets.",
+        f"{printable(power.words)}.",
+        *([] if power.gpu.recorded is not None else _constants(power.gpu)),
         "Jobs are as fast as the trace says, unless devices were given speeds of their own. Where jobs of two lanes "
         "are at work on one device and nothing is known of the two, each has "
         f"{share(BESIDE)} of its speed alone: half the median combined speed of all pairs that Gavel measured on a "
         "V100 (OSDI 2020). All together draw at most the power limit.",
         "What starting and switching cost was measured by the live runtime on a CPU, unless the costs above were given "
         "by hand. Saving and loading a job's own state is not in it: nobody but its owner knows what that takes.",
+    ]
+
+
+def _constants(gpu: Gpu) -> list[str]:
+    """Sources of the watts of a GPU that was not recorded."""
+    busy_w, idle_w = gpu.idle_w + gpu.active_w, gpu.idle_w
+    return [
+        f"A device that is at work draws {share(BUSY_SHARE)} of its power limit, {busy_w:.0f} W of a {gpu.name}'s "
+        f"{gpu.limit_w:g} W, where nothing else is known of the job's class. Six workloads on a V100 and an RTX 6000, "
+        "at the largest limit and the default batch size, draw 71 % and 75 % of it on average, 15 % to 96 % each "
+        "(Zeus, NSDI 2023).",
+        f"An idle device draws {share(IDLE_SHARE)} of its limit, {idle_w:.0f} W. This is an assumption: less than the "
+        "lightest of those workloads. Limits are those of the vendors' data sheets.",
     ]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
+from ecoshare.reporting.columns import Column, print_columns
+from ecoshare.reporting.sentences import say
 from ecoshare.reporting.units import number
 
 _MOST_NAMES = 6
@@ -17,26 +20,30 @@ _MOST_NAMES = 6
 def print_sweep(sweep: dict[str, Any], console: Console) -> None:
     """Print one sweep."""
     for line in words(sweep):
-        console.print(Text(line), soft_wrap=True)
+        say(console, line)
     if not sweep["best"]:
         return
     console.print()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    names = list(sweep["best"][0]["values"])[:_MOST_NAMES]
+    print_columns(list(_columns(sweep)), console)
+
+
+def _columns(sweep: dict[str, Any]) -> Iterator[Column]:
+    best = sweep["best"]
     source = f",\n{sweep['energy']['source']}" if sweep["energy"] is not None else ""
-    table.add_column("trial", no_wrap=True)
-    for name in (metric_name(sweep), *names, "steps", "JCT", f"energy{source}"):
-        table.add_column(Text(name), justify="right", overflow="fold")
-    for trial in sweep["best"]:
-        table.add_row(
-            Text(trial["name"]),
-            number(trial["value"]),
-            *(Text(short(trial["values"].get(name, "-"))) for name in names),
-            str(trial["steps"]),
-            "-" if trial["jct_s"] is None else format_duration(trial["jct_s"]),
-            "-" if trial["energy"] is None else format_energy(trial["energy"]["value_j"]),
-        )
-    console.print(table)
+    yield Column(Text("trial"), [Text(trial["name"]) for trial in best], is_name=True)
+    yield _figures(metric_name(sweep), [number(trial["value"]) for trial in best], is_name=True)
+    for place, name in enumerate(list(best[0]["values"])[:_MOST_NAMES]):
+        values = [short(trial["values"].get(name, "-")) for trial in best]
+        yield _figures(name, values, lesser=1 + place, is_name=True)
+    yield _figures("steps", [str(trial["steps"]) for trial in best], lesser=_MOST_NAMES + 2)
+    times = ["-" if trial["jct_s"] is None else format_duration(trial["jct_s"]) for trial in best]
+    yield _figures("JCT", times, lesser=_MOST_NAMES + 1)
+    joules = ["-" if trial["energy"] is None else format_energy(trial["energy"]["value_j"]) for trial in best]
+    yield _figures(f"energy{source}", joules)
+
+
+def _figures(heading: str, cells: list[str], lesser: int = 0, is_name: bool = False) -> Column:
+    return Column(Text(heading), [Text(cell) for cell in cells], right=True, lesser=lesser, is_name=is_name)
 
 
 def words(sweep: dict[str, Any]) -> list[str]:
@@ -48,7 +55,7 @@ def words(sweep: dict[str, Any]) -> list[str]:
         cost = f"; {format_energy(sweep['energy']['value_j'])} {sweep['energy']['source']}"
         if whole is not None:
             cost += f" of the {format_energy(whole)} that the device took meanwhile"
-    most = f", {sweep['trials']} trials" if sweep["trials"] is not None else ""
+    most = f", {counted(sweep['trials'], 'trial')}" if sweep["trials"] is not None else ""
     lines = [f"sweep {sweep['name']} ({sweep['by']}{most}): {counts or 'none drawn'}{cost}"]
     if sweep["target"] is not None:
         lines.append(f"  {_target(sweep)}")

@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
+from ecoshare.reporting.columns import Column, print_columns
 from ecoshare.reporting.progress import COLOURS
+from ecoshare.reporting.sentences import say
 from ecoshare.reporting.settings import setting_words
 from ecoshare.reporting.sweep_table import print_sweep
 from ecoshare.reporting.verdicts import sharing, verdicts
 from ecoshare.reporting.windows import search_energy_j
 
 _MOST_ERRORS = 10
+
+_LESSER = {"queued": 3, "iterations": 2, "slowdown": 1}
+"""Columns that a narrow terminal leaves out, the largest number first; summary.json has all."""
 
 
 def print_summary(summary: dict[str, Any], console: Console) -> None:
@@ -28,51 +33,56 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
         print_sweep(sweep, console)
         console.print()
     if answer := sharing(summary):
-        console.print(Text(answer, style="bold"), soft_wrap=True)
-    console.print(Text(totals(summary)), soft_wrap=True)
+        say(console, Text(answer, style="bold"))
+    say(console, totals(summary))
     if summary["windows"]:
-        console.print(Text(measured(summary)), soft_wrap=True)
+        say(console, measured(summary))
     if tried := settings_tried(summary):
-        console.print(Text(tried), soft_wrap=True)
+        say(console, tried)
     for line in verdicts(summary):
-        console.print(Text(line), soft_wrap=True)
+        say(console, line)
     for each in summary["settings"][:_MOST_ERRORS]:
-        console.print(Text(f"set: {setting_words(each)}"), soft_wrap=True)
+        say(console, f"set: {setting_words(each)}")
     failed = [job for job in summary["jobs"] if job["error"] and job["state"] != "pruned"]
     for job in failed[:_MOST_ERRORS]:
-        console.print(Text.assemble((job["name"], "red"), f": {job['error']}"), soft_wrap=True)
+        say(console, Text.assemble((job["name"], "red"), f": {job['error']}"))
     if len(failed) > _MOST_ERRORS:
         console.print(f"… and {len(failed) - _MOST_ERRORS} more; see summary.json")
-    console.print(Text(f"run folder: {summary['run']}"), soft_wrap=True)
+    say(console, f"run folder: {summary['run']}")
 
 
 def _print_jobs(jobs: list[dict[str, Any]], console: Console) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    narrow = console.width < 80
-    table.add_column("job", overflow="fold", min_width=6)
-    table.add_column("state", no_wrap=True)
     sources = {job["energy"]["source"] for job in jobs if job["energy"] is not None}
     source = f",\n{sources.pop()}" if len(sources) == 1 else ""
-    for name in ("JCT", *(() if narrow else ("queued",)), "slowdown", "iterations", f"energy{source}"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for job in jobs:
-        table.add_row(
-            Text(job["name"]),
-            Text(job["state"], style=COLOURS.get(job["state"], "")),
-            _duration(job["jct_s"]),
-            *(() if narrow else (_duration(job["queue_s"]),)),
-            "-" if job["slowdown"] is None else f"{job['slowdown']:.2f}",
-            iterations(job),
-            _joules(job["energy"]) if source else energy(job["energy"]),
-        )
-    console.print(table)
+    cells = {
+        "JCT": [_duration(job["jct_s"]) for job in jobs],
+        "queued": [_duration(job["queue_s"]) for job in jobs],
+        "slowdown": ["-" if job["slowdown"] is None else f"{job['slowdown']:.2f}" for job in jobs],
+        "iterations": [iterations(job) for job in jobs],
+        f"energy{source}": [_joules(job["energy"]) if source else energy(job["energy"]) for job in jobs],
+    }
+    states = [Text(job["state"], style=COLOURS.get(job["state"], "")) for job in jobs]
+    columns = [
+        Column(Text("job"), [Text(job["name"]) for job in jobs], is_name=True),
+        Column(Text("state"), states),
+        *(
+            Column(Text(heading), list(map(Text, written)), right=True, lesser=_LESSER.get(heading, 0))
+            for heading, written in cells.items()
+        ),
+    ]
+    print_columns(columns, console)
 
 
 def totals(summary: dict[str, Any]) -> str:
     """Makespan, mean JCT and energy in one line."""
+    jobs = len(summary["jobs"])
     completed = sum(job["state"] == "completed" for job in summary["jobs"])
-    of = "" if completed == len(summary["jobs"]) else f" of the {completed} completed"
-    parts = [f"makespan {_duration(summary['makespan_s'])}", f"mean JCT {_duration(summary['mean_jct_s'])}{of}"]
+    parts = [] if summary["makespan_s"] is None else [f"makespan {format_duration(summary['makespan_s'])}"]
+    if completed == 0:
+        parts.append("no job completed")
+    else:
+        of = "" if completed == jobs else f" of {counted(completed, 'completed job')}"
+        parts.append(f"mean JCT {_duration(summary['mean_jct_s'])}{of}")
     if summary["energy"] is not None:
         idle = format_energy(summary["idle_energy_j"])
         if summary["idle_power_w"] is None:
@@ -84,20 +94,22 @@ def totals(summary: dict[str, Any]) -> str:
 
 
 def measured(summary: dict[str, Any]) -> str:
-    """What measuring new classes cost, in one line."""
+    """What measuring new classes cost, in one line; for a run with at least one window."""
     made = [window for window in summary["windows"] if window["error"] is None]
+    missed = len(summary["windows"]) - len(made)
+    failed = f"{counted(missed, 'window')} came to nothing"
+    if not made:
+        return f"no new class was measured: {failed}"
     known = [window["lost_s"] for window in made if window["lost_s"] is not None]
-    lost_s = sum(known) if known else None
     spent = search_energy_j(summary["windows"])
     source = summary["energy"]["source"] if summary["energy"] is not None else ""
-    cost = f" and {format_energy(spent)} {source}" if spent is not None and source else ""
-    classes = f"{len(made)} new class" + ("" if len(made) == 1 else "es")
-    failed = (
-        f"; {len(summary['windows']) - len(made)} windows came to nothing"
-        if len(made) < len(summary["windows"])
-        else ""
+    costs = [format_duration(sum(known))] if known else []
+    costs += [f"{format_energy(spent)} {source}"] if spent is not None and source else []
+    words = f"measured {counted(len(made), 'new class', 'new classes')}"
+    words += (
+        f", which cost {' and '.join(costs)} beyond the work done meanwhile" if costs else "; the cost is not known"
     )
-    return f"measured {classes}, which cost {_duration(lost_s)}{cost} beyond the work done meanwhile{failed}"
+    return f"{words}; {failed}" if missed else words
 
 
 def settings_tried(summary: dict[str, Any]) -> str:
@@ -112,8 +124,7 @@ def settings_tried(summary: dict[str, Any]) -> str:
         cost = (
             f", which cost {format_energy(whole_j - (windows_j or 0.0))} {summary['energy']['source']} beyond the work"
         )
-    of = "1 packing" if len(searched) == 1 else f"{len(searched)} packings"
-    return f"tried {count} setting{'' if count == 1 else 's'} of {of}{cost}"
+    return f"tried {counted(count, 'setting')} of {counted(len(searched), 'packing')}{cost}"
 
 
 def energy(value: dict[str, Any] | None) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 
+from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_energy
 from ecoshare.measure.tuned import KnobRange, Setting, TrialRecord, Tuned
+from ecoshare.reporting.columns import Column, print_columns
 from ecoshare.reporting.units import UNKNOWN, Writer, number, share
 
 if TYPE_CHECKING:
@@ -84,22 +85,31 @@ def print_result(tuned: Tuned, ending: str, console: Console, verdict: Verdict |
     """
     say = Writer(console)
     console.print()
-    say.line(f"{len(tuned.trials)} trial{'' if len(tuned.trials) == 1 else 's'}; {ending}")
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("")
-    for heading in (*(knob.name for knob in tuned.knobs), "energy", "interference"):
-        table.add_column(say.text(heading), justify="right", overflow="fold")
-    table.add_column("", overflow="fold")
-    for row in _live_rows(tuned) if verdict is None else _replay_rows(tuned, verdict):
-        values = [UNKNOWN if row.setting is None else _value(row.setting[knob.name], knob.unit) for knob in tuned.knobs]
-        slowest_job = UNKNOWN if row.interference is None else slowest(row.interference)
-        cells = [row.name, *values, ratio(row.energy, 3), slowest_job, row.remark]
-        table.add_row(*(say.text(cell, "bold" if row.name == "chosen" else "") for cell in cells))
+    say.line(f"{counted(len(tuned.trials), 'trial')}; {ending}")
+    rows = _live_rows(tuned) if verdict is None else _replay_rows(tuned, verdict)
     console.print()
-    console.print(table)
+    print_columns(list(_columns(tuned, rows, say)), console)
     console.print()
     for line in _sentences(tuned, verdict):
         say.line(line)
+
+
+def _columns(tuned: Tuned, rows: Sequence[_Row], say: Writer) -> Iterator[Column]:
+    def column(heading: str, cells: Iterable[str], **kind: Any) -> Column:
+        styles = ["bold" if row.name == "chosen" else "" for row in rows]
+        return Column(say.text(heading), [say.text(*each) for each in zip(cells, styles, strict=True)], **kind)
+
+    yield column("", [row.name for row in rows])
+    for knob in tuned.knobs:
+        settings = [UNKNOWN if row.setting is None else _value(row.setting[knob.name], knob.unit) for row in rows]
+        yield column(knob.name, settings, right=True)
+    yield column("energy", [ratio(row.energy, 3) for row in rows], right=True)
+    slow = [slowest(row.interference or {}).partition(" ") for row in rows]
+    yield column("interference", [value for value, _, _ in slow], right=True)
+    if any(job for _, _, job in slow):
+        yield column("of", [job for _, _, job in slow], is_name=True, lesser=1)
+    if any(row.remark for row in rows):
+        yield column("", [row.remark for row in rows], is_prose=True)
 
 
 def knobs_of(replay: Replay) -> tuple[KnobRange, ...]:
@@ -149,8 +159,8 @@ def _told(replay: Replay) -> dict[str, Any]:
 
 
 def _live_rows(tuned: Tuned) -> list[_Row]:
-    rows = [_Row("default", tuned.default, *_worth(tuned, tuned.default))]
-    rows.append(_Row("chosen", tuned.best, *_worth(tuned, tuned.best)))
+    rows = [_Row("default", tuned.default, *worth(tuned, tuned.default))]
+    rows.append(_Row("chosen", tuned.best, *worth(tuned, tuned.best)))
     if (static := tuned.best_static) is not None:
         rows.append(_Row("best static", static.setting, static.energy, None))
     return rows
@@ -162,20 +172,20 @@ def _replay_rows(tuned: Tuned, verdict: Verdict) -> list[_Row]:
     if chosen is None:
         rows.append(_Row("chosen", None, None, None, "nothing keeps the limit"))
     else:
-        over = "" if chosen.feasible else "over the limit, without the noise"
+        over = "" if chosen.feasible else "over the limit"
         rows.append(_Row("chosen", verdict.chosen, chosen.energy, chosen.interference, over))
     rows.append(_Row("best of table", verdict.optimum, best.energy, best.interference))
     if (static := verdict.static) is not None:
-        over = "" if static.here.feasible else "over the limit here"
+        over = "" if static.here.feasible else "over the limit"
         rows.append(_Row("best static", static.setting, static.here.energy, static.here.interference, over))
     return rows
 
 
 def _sentences(tuned: Tuned, verdict: Verdict | None) -> list[str]:
-    trials = len(tuned.trials)
+    trials = counted(len(tuned.trials), "trial")
     if verdict is None:
         saved = tuned.saved_against_default
-        at_what_time = _at_what_time(_worth(tuned, tuned.best)[1] or {})
+        at_what_time = _at_what_time(worth(tuned, tuned.best)[1] or {})
         said = ["nothing feasible was found: the default stays." if saved is None else f"{saves(saved)}{at_what_time}."]
         spent = "" if tuned.search_energy_j is None else f", {format_energy(tuned.search_energy_j)}"
         if tuned.best_static is not None:
@@ -183,12 +193,12 @@ def _sentences(tuned: Tuned, verdict: Verdict | None) -> list[str]:
         words = (
             f"objective {tuned.objective}, each job within {tuned.tuning_limit:g} times its time at the default setting"
         )
-        return [*said, f"search: {trials} trials{spent} measured; {tuned.violations} broke the limit ({words})."]
+        return [*said, f"search: {trials}{spent} measured; {tuned.violations} broke the limit ({words})."]
     at_default = verdict.default_judged.energy
     said = []
     if (chosen := verdict.chosen_judged) is not None:
-        most = 1.0 - verdict.optimum_judged.energy / at_default
-        words = saves(1.0 - chosen.energy / at_default) + _at_what_time(chosen.interference)
+        most, saved = 1.0 - verdict.optimum_judged.energy / at_default, 1.0 - chosen.energy / at_default
+        words = saves(saved) + _at_what_time(chosen.interference) + as_measured(saved, tuned.saved_against_default)
         said.append(f"{words}; the best of the table that keeps the limit {saves(most)}.")
         if verdict.regret is not None:
             said.append(f"objective {tuned.objective}: {share(verdict.regret)} above the best of the table.")
@@ -200,7 +210,7 @@ def _sentences(tuned: Tuned, verdict: Verdict | None) -> list[str]:
     good = verdict.trials_until_good
     cost = "" if verdict.cost is None else f", {number(verdict.cost)} times the joules of one at the default"
     said.append(
-        f"search: {trials} trials{cost}; {verdict.violations} broke the limit; the first within 5 % of the best "
+        f"search: {trials}{cost}; {verdict.violations} broke the limit; the first within 5 % of the best "
         f"was {'none' if good is None else f'trial {good}'}."
     )
     return said
@@ -214,6 +224,13 @@ def saves(part: float) -> str:
     )
 
 
+def as_measured(saved: float, measured: float | None) -> str:
+    """Names both numbers where noise has moved the trials away from the table; empty where they read alike."""
+    if measured is None or share(measured) == share(saved):
+        return ""
+    return f" by the table's own numbers ({share(measured)} by its trials, noise included)"
+
+
 def _at_what_time(interference: Mapping[str, float]) -> str:
     """How much more time that takes; empty where it is not known."""
     if not interference:
@@ -223,7 +240,7 @@ def _at_what_time(interference: Mapping[str, float]) -> str:
     return f" at {share(abs(more))} {'more' if more >= 0.0 else 'less'} time{of}"
 
 
-def _worth(tuned: Tuned, setting: Setting | None) -> tuple[float | None, dict[str, float] | None]:
+def worth(tuned: Tuned, setting: Setting | None) -> tuple[float | None, dict[str, float] | None]:
     """Mean energy and interference of a setting's measured trials."""
     own = [trial for trial in tuned.trials if trial.requested == setting and trial.energy is not None]
     if not own:
@@ -255,4 +272,4 @@ def slowest(interference: Mapping[str, float]) -> str:
 
 
 def _others(count: int) -> str:
-    return f"{count} other workload" + ("" if count == 1 else "s")
+    return counted(count, "other workload")

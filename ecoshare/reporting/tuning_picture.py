@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.measure.tuned import Tuned
-from ecoshare.reporting.tuning import STATES, ratio, saves, setting_words, slowest
+from ecoshare.reporting.tuning import STATES, as_measured, ratio, saves, setting_words, slowest
 from ecoshare.reporting.units import UNKNOWN, printable
 
 if TYPE_CHECKING:
     from ecoshare.advise.replay import Replay, Verdict
     from ecoshare.advise.yardstick import Judged
     from ecoshare.reporting.charts import Chart
-    from ecoshare.reporting.charts.frontier import Ground
+    from ecoshare.reporting.charts.frontier import Ground, Outcome
 
 FORMS = (".svg", ".html", ".png")
 
@@ -66,7 +66,7 @@ def draw(path: Path, tuned: Tuned, words: str, ground: Ground | None = None) -> 
 def picture(form: str, tuned: Tuned, words: str, ground: Ground | None = None) -> bytes:
     """The content of a file whose name has one of the endings `FORMS`; equal searches give equal ones."""
     from ecoshare.reporting import charts  # matplotlib takes half a second to import
-    from ecoshare.reporting.charts.frontier import frontier
+    from ecoshare.reporting.charts.frontier import frontier, outcome
 
     content = io.BytesIO()
     with charts.settings("frontier"), warnings.catch_warnings():
@@ -81,10 +81,12 @@ def picture(form: str, tuned: Tuned, words: str, ground: Ground | None = None) -
         return content.getvalue()
     # Both name addresses elsewhere.
     drawn = re.sub(r"<!DOCTYPE[^>]*>\s*|<metadata>.*?</metadata>\s*", "", content.getvalue().decode(), flags=re.DOTALL)
-    return (drawn if form == ".svg" else _page(tuned, words, chart, drawn)).encode(errors="backslashreplace")
+    return (drawn if form == ".svg" else _page(tuned, words, chart, drawn, outcome(tuned, ground))).encode(
+        errors="backslashreplace"
+    )
 
 
-def _page(tuned: Tuned, words: str, chart: Chart, drawing: str) -> str:
+def _page(tuned: Tuned, words: str, chart: Chart, drawing: str, outcome: Outcome | None) -> str:
     """A page around the drawing, with the trials as a table."""
 
     def row(cells: Sequence[str], tag: str = "td") -> str:
@@ -106,8 +108,8 @@ def _page(tuned: Tuned, words: str, chart: Chart, drawing: str) -> str:
     ]
     heading = row(["trial", "setting", "energy", "interference", "limit", "", ""], "th")
     drawing = drawing[max(drawing.find("<svg"), 0) :]
-    chosen = setting_words(tuned.best, tuned.knobs)
-    saved = "" if tuned.saved_against_default is None else f", which {saves(tuned.saved_against_default)} as measured"
+    chosen, measured = setting_words(tuned.best, tuned.knobs), tuned.saved_against_default
+    saved = "" if outcome is None else f", which {saves(outcome.saved)}{as_measured(outcome.saved, measured)}"
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{html.escape(printable(words))}</title>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ecoshare.jobs.quantities import format_energy
+from ecoshare.reporting.sentences import say
 
 UNKNOWN = "-"
 _HASH = re.compile(r"-[0-9a-f]{12}$")
@@ -115,5 +116,5 @@ class Writer:
         return Text(words[:indent] + printable(words[indent:], self.console.encoding), style=style)
 
     def line(self, words: str, style: str = "") -> None:
-        """Print them; the terminal wraps what is too long."""
-        self.console.print(self.text(words, style), soft_wrap=True)
+        """Print them, in a terminal broken between words."""
+        say(self.console, self.text(words, style))

@@ -31,6 +31,7 @@ from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.searching import Searching, check_meter
 from ecoshare.runtime.settings import Settings, claim, leftovers, not_restored
+from ecoshare.runtime.told_once import is_news
 from ecoshare.runtime.window import DEFAULT_LIMITS, Limits
 
 SHARED_PREFIX = "ecoshare-"
@@ -164,7 +165,10 @@ def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, Settings | None, Searc
         try:
             check_meter(plan.device)
         except UnfitEnvironment as error:
-            notes.append(f"no setting is searched: {error}" + (f" ({error.hint})" if error.hint else ""))
+            reason = f"no setting is searched: {error}"
+            if is_news(f"search on {plan.device.uuid or plan.device.name}", reason):
+                hint = f"{error.hint}; " if error.hint and "doctor" not in error.hint else ""
+                notes.append(f"{reason} ({hint}told once: `ecoshare doctor` tells it again)")
             plan = replace(plan, goal=None)
     if plan.goal is None and not any(each.setting for each in plan.tuned):
         return plan, None, None

@@ -9,6 +9,7 @@ from typing import Any
 
 from ecoshare.advise.advice import OBJECTIVES, Goal
 from ecoshare.core.events import SCHEMA, Config, Device, JobSpec, Seen, Solo, Tuned
+from ecoshare.counted import counted
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import LoadedJobs
@@ -203,7 +204,7 @@ def make(
         raise UsageError(f"--lanes {lanes}: expected 1 to {SLOTS}")
     memory_bytes = memory_bytes or device.memory_bytes
     if memory_bytes < (need := 1 if packs(policy) else lanes) * LEAST_BYTES:
-        where = f" in {lanes} lanes" if need > 1 else ""
+        where = f" in {counted(lanes, 'lane')}" if need > 1 else ""
         raise UsageError(
             f"{format_size(memory_bytes)} of memory{where}: torch alone takes {format_size(LEAST_BYTES)}",
             "give more with --memory, or take fewer lanes",
@@ -223,14 +224,15 @@ def make(
     for job in both:
         if job.spec.gpus > 1:
             raise UnfitEnvironment(
-                f"job {job.spec.name} asks for {job.spec.gpus} devices, and a run has one",
+                f"job {job.spec.name} asks for {counted(job.spec.gpus, 'device')}, and a run has one",
                 "gangs over several devices run in the simulator only, so far",
             )
     unknown = [job.spec.name for job in jobs if job.spec.iterations is None]
     if policy in ("srtf", *OBJECTIVES) and unknown and len(jobs) > 1:
+        give, they_are = ("gives", "it is") if len(unknown) == 1 else ("give", "they are")
         notes.append(
-            f"policy {policy}: {len(unknown)} of {len(jobs)} jobs give no `iterations:` ({_some(unknown)}); "
-            "they are ranked by the time they have had"
+            f"policy {policy}: {len(unknown)} of {len(jobs)} jobs {give} no `iterations:` ({_some(unknown)}); "
+            f"{they_are} ranked by the time that each has had"
         )
     if memory_bytes > device.memory_bytes:
         notes.append(f"{format_size(memory_bytes)} is more than the device has: {format_size(device.memory_bytes)}")
@@ -285,8 +287,9 @@ def _known(
         if name not in known and (nearest := store.nearest(each.origin)) is not None
     ]
     notes += store.notes + reasons[:_MOST_REASONS]
-    if len(reasons) > _MOST_REASONS:
-        notes.append(f"{len(reasons) - _MOST_REASONS} more classes have no profile, and one of the same script has")
+    if (more := len(reasons) - _MOST_REASONS) > 0:
+        others = counted(more, "more class", "more classes")
+        notes.append(f"{others} of known scripts without a profile")
     return known
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ecoshare.advise.advice import Alone, Goal
 from ecoshare.core.events import JobSpec, Trial
+from ecoshare.counted import counted
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.hardware.knob import KnobSpec
@@ -162,7 +163,7 @@ class Searching:
         ((setting, count),) = Counter(bests).most_common(1)
         records = self._records.get(packing, ())
         tried = [each.energy for each in records if each.energy and each.requested == dict(setting)]
-        source = f"the best in {count} of {len(bests)} other searches on this device"
+        source = f"the best in {count} of {counted(len(bests), 'other search', 'other searches')} on this device"
         return BestStatic(setting=dict(setting), energy=tried[-1] if tried else None, source=source)
 
     @property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from ecoshare.counted import counted
 from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
 from ecoshare.hardware.occupancy import Occupancy
 from ecoshare.jobs.from_scripts import from_scripts
@@ -115,6 +116,6 @@ def _why_not(script: Path, result: Result) -> JobFailed | Interrupted:
             "an optimizer's step ends one, and so does inference with a module; else call ecoshare.iteration()",
         )
     return JobFailed(
-        f"{script} ended after {done} iterations, before it was measured",
+        f"{script} ended after {counted(done, 'iteration')}, before it was measured",
         "let it run for longer: the first iterations are dropped, and some seconds after them are measured",
     )

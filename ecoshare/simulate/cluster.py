@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ecoshare.core.events import Device
 from ecoshare.errors import UsageError
-from ecoshare.simulate.gpus import GPUS, Gpu
+from ecoshare.simulate.gpus import Gpu
 from ecoshare.simulate.traces.trace import TraceJob
 
 SKEWED = 0.3
@@ -64,21 +64,19 @@ class Cluster:
         return ((f"n{node}", f"n{node}g{gpu}") for node in range(self.nodes) for gpu in range(self.gpus))
 
 
-def cluster(gpus: int | None, nodes: str | None, model: str, spread: bool = False) -> Cluster:
+def cluster(gpus: int | None, nodes: str | None, gpu: Gpu, spread: bool = False) -> Cluster:
     """The cluster that the options describe: GPUs of one node, or `15x4` for 15 nodes of 4.
 
     Raises:
         UsageError: They describe none, or two.
     """
-    if model not in GPUS:
-        raise UsageError(f"--gpu-model {model}: expected one of {', '.join(sorted(GPUS))}")
     if nodes is not None and gpus is not None:
         raise UsageError("--gpus and --nodes say the same thing", "--nodes 15x4 is 60 GPUs")
     if nodes is None:
         if gpus is not None and gpus < 1:
             raise UsageError(f"--gpus {gpus}: at least 1")
-        return Cluster(1, gpus or 1, GPUS[model], spread)
+        return Cluster(1, gpus or 1, gpu, spread)
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", nodes)
     if found is None:
         raise UsageError(f"--nodes {nodes}: expected nodes and the GPUs of each, such as 15x4")
-    return Cluster(int(found[1]), int(found[2]), GPUS[model], spread)
+    return Cluster(int(found[1]), int(found[2]), gpu, spread)

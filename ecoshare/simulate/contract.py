@@ -33,6 +33,7 @@ from ecoshare.core.commands import Command
 from ecoshare.core.events import Config, Event, JobExited, Outcome
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.policies import GROUP, POLICIES, UnknownPolicy, named
+from ecoshare.counted import counted
 from ecoshare.errors import UsageError
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
@@ -147,7 +148,7 @@ class PolicyContract:
                 words = f"{run.where}: job {job.name} of {job.service_s:g} s"
                 _must(each.jct_s >= job.service_s - 1e-6, f"{words} took {each.jct_s:g} s")
                 done = ledger.iterations[job.name]
-                _must(done == job.iterations, f"{words} did {done} iterations of {job.iterations}")
+                _must(done == job.iterations, f"{words} did {counted(done, 'iteration')} of {job.iterations}")
                 _must(worked_s >= job.service_s - 1e-6, f"{words} had its places for {worked_s:g} s")
                 exact = run.way is _Way.SHARED or worked_s <= job.service_s + 1e-6
                 _must(exact, f"{words} had its GPUs for {worked_s:g} s")

@@ -1,8 +1,11 @@
-"""What GPUs draw, for joules that are modelled, and how much memory they have."""
+"""What devices draw, for joules that are modelled, and how much memory they have."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+from ecoshare.errors import UsageError
 
 _GIB = 1 << 30
 
@@ -16,26 +19,41 @@ IDLE_SHARE = 0.12
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    """A model of GPU.
+class Watts:
+    """Power of a device as a run recorded it.
 
     Attributes:
-        limit_w: Power limit, from the vendor's data sheet.
+        idle_w: Drawn at rest.
+        active_w: Drawn beyond that by a job at work, on average.
+    """
+
+    idle_w: float
+    active_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A model of device: a GPU, or the processors of a recorded run.
+
+    Attributes:
+        limit_w: Most that it draws: the vendor's power limit, or what a run recorded.
+        recorded: Power from a recorded run; None for shares of `limit_w`.
     """
 
     name: str
     limit_w: float
     memory_bytes: int
+    recorded: Watts | None = None
 
     @property
     def idle_w(self) -> float:
         """Drawn by an idle one."""
-        return IDLE_SHARE * self.limit_w
+        return IDLE_SHARE * self.limit_w if self.recorded is None else self.recorded.idle_w
 
     @property
     def active_w(self) -> float:
         """Drawn beyond that by one that trains."""
-        return (BUSY_SHARE - IDLE_SHARE) * self.limit_w
+        return (BUSY_SHARE - IDLE_SHARE) * self.limit_w if self.recorded is None else self.recorded.active_w
 
 
 GPUS = {
@@ -51,3 +69,22 @@ GPUS = {
     )
 }
 """By the name that `--gpu-model` takes. SXM boards where there are several; a K80 is half of its board."""
+
+
+def gpu_named(model: str) -> Gpu:
+    """The GPU that `--gpu-model` names.
+
+    Raises:
+        UsageError: There is none of this name.
+    """
+    if model not in GPUS:
+        raise UsageError(f"--gpu-model {model}: expected one of {', '.join(sorted(GPUS))}")
+    return GPUS[model]
+
+
+def gpu_of(maker_name: str) -> Gpu | None:
+    """The GPU that the driver calls by this name, such as `NVIDIA H200` or `Tesla V100-SXM2-32GB`; None if unknown."""
+    if "Ada" in maker_name:  # the RTX 6000 of a later generation has another limit
+        return None
+    words = re.findall(r"[a-z]+\d+[a-z]*", maker_name.lower().replace("rtx ", "rtx"))
+    return next((GPUS[word] for word in words if word in GPUS), None)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from ecoshare.core.commands import Command, KillJob, MoveJob, OpenLane, StartJob
 from ecoshare.core.events import Done, Event, JobExited
 from ecoshare.core.memory import MemoryDemand, lane_fits
+from ecoshare.counted import counted
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.traces.trace import Trace, TraceJob
 from ecoshare.simulate.world import World
@@ -113,7 +114,7 @@ class Ledger:
         gang = any(self._jobs[name].gpus > 1 for name in inside)
         wrong = {
             f"lane {lane} of a gang is shared: {names}": gang and len(inside) > 1,
-            f"lane {lane} of {self._places} places has {names}": len(inside) > self._places,
+            f"lane {lane} of {counted(self._places, 'place')} has {names}": len(inside) > self._places,
             f"lane {lane} has less memory than needed by {names}": not lane_fits(
                 inside.values(), self._opened[lane].budget_bytes
             ),
@@ -129,8 +130,9 @@ class Ledger:
         whole = len(devices) == len(command.lanes) and job.gpus <= len(devices) <= most_gpus
         wrong = {
             f"job {job.name} was started while it ran": job.name in self._held,
-            f"job {job.name} of {job.gpus} GPUs got {len(devices)}": not whole,
-            f"job {job.name} got {len(nodes)} nodes, and may have {most}": most is not None and len(nodes) > most,
+            f"job {job.name} of {counted(job.gpus, 'GPU')} got {len(devices)}": not whole,
+            f"job {job.name} got {counted(len(nodes), 'node')}, and may have {most}": most is not None
+            and len(nodes) > most,
         }
         self._held[job.name], self._starts[command.id] = command.lanes, job.name
         for lane in command.lanes:

@@ -13,6 +13,7 @@ from typing import Any
 from ecoshare.core.policies.base import Levels, Placing, Planning, Pouring, Rounds, Trying
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import JobState
+from ecoshare.counted import counted
 
 
 class Rule(Enum):
@@ -147,18 +148,18 @@ class Probe:
             self._policy.change(job, at_s)
 
     def _arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> Sequence[Job]:
-        with _telling("arrange", f"{len(jobs)} jobs at {at_s:g} s"):
+        with _telling("arrange", f"{counted(len(jobs), 'job')} at {at_s:g} s"):
             chosen = list(self._policy.arrange(jobs, devices, at_s))
         self._said.clear()  # all get their places anew
         if len(set(chosen)) < len(chosen) or not set(chosen) <= set(jobs):
             words = f"chose {[job.spec.name for job in chosen]}: expected some of the jobs that it was given, once"
             self._fault(Rule.BY_ITSELF, f"arrange() {words}")
         if (gpus := sum(job.spec.gpus for job in chosen)) > devices:
-            self._fault(Rule.BY_ITSELF, f"arrange() chose jobs of {gpus} GPUs for {devices} at {at_s:g} s")
+            self._fault(Rule.BY_ITSELF, f"arrange() chose jobs of {counted(gpus, 'GPU')} for {devices} at {at_s:g} s")
         return chosen
 
     def _pour(self, needs: Sequence[float], devices: int, share: float, most: Sequence[int]) -> Sequence[float]:
-        with _telling("pour", f"{len(needs)} jobs"):
+        with _telling("pour", counted(len(needs), "job")):
             wide = list(self._policy.pour(needs, devices, share, most))
         wrong = [
             each
@@ -167,7 +168,7 @@ class Probe:
         ]
         if wrong or len(wide) != len(needs):
             expected = f"of each a whole number up to {list(most)}, or a part of 1"
-            self._fault(Rule.COMPARABLE, f"pour() of {len(needs)} jobs is {wide}: expected {expected}")
+            self._fault(Rule.COMPARABLE, f"pour() of {counted(len(needs), 'job')} is {wide}: expected {expected}")
         return wide
 
     def _slowness(self, job: Job, lane: Lane) -> Any:
@@ -197,7 +198,9 @@ class Probe:
             self._fault(Rule.COMPARABLE, f"{method}() of {subject} is {key!r}: expected a tuple of numbers")
             return False
         if (before := self._parts.setdefault(method, len(key))) != len(key):
-            self._fault(Rule.COMPARABLE, f"{method}() of {subject} has {len(key)} parts, and had {before} before")
+            self._fault(
+                Rule.COMPARABLE, f"{method}() of {subject} has {counted(len(key), 'part')}, and had {before} before"
+            )
         return True
 
     def _fault(self, rule: Rule, words: str) -> None:
@@ -214,7 +217,7 @@ def _telling(method: str, subject: str) -> Iterator[None]:
 
 def _of(subject: Job | Lane) -> str:
     if isinstance(subject, Lane):
-        return f"lane {subject.number} with {len(subject.jobs)} jobs"
+        return f"lane {subject.number} with {counted(len(subject.jobs), 'job')}"
     return f"job {subject.spec.name} ({subject.state.value})"
 
 

@@ -61,6 +61,7 @@ from ecoshare.core.events import (
 from ecoshare.core.policies import make
 from ecoshare.core.policies.base import Packing, Pouring
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.counted import counted
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_size
 from ecoshare.simulate.account import Account
@@ -164,7 +165,8 @@ class Simulator:
         name, size = f"{self._trace.file}:{job.line}: job {job.name}", self._cluster.size
         if job.gpus > size:
             raise UsageError(
-                f"{name} asks for {job.gpus} GPUs, and there are {size}", "--gpus or --nodes says how many there are"
+                f"{name} asks for {counted(job.gpus, 'GPU')}, and there {'is' if size == 1 else 'are'} {size}",
+                "--gpus or --nodes says how many there are",
             )
         lane_bytes = self._cluster.gpu.memory_bytes // (1 if self._packs else self._config.lanes_per_device)
         if job.memory is not None and job.memory.peak_bytes > lane_bytes:
@@ -207,7 +209,9 @@ class Simulator:
         """
         if not self._heap or (all_came and self._idle_wakes > _MOST_IDLE_WAKES):
             names = ", ".join(list(self._jobs)[:3])
-            raise UsageError(f"policy {self._config.policy} lets {len(self._jobs)} jobs wait for ever: {names}")
+            raise UsageError(
+                f"policy {self._config.policy} lets {counted(len(self._jobs), 'job')} wait for ever: {names}"
+            )
         at_s, what, _, subject = heappop(self._heap)
         match what:
             case _What.LANE:

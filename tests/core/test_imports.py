@@ -18,6 +18,7 @@ IMPURE |= {"subprocess", "tempfile", "threading", "time", "pathlib", "shutil", "
 ALLOWED = {
     "advise": {
         "ecoshare.advise",
+        "ecoshare.counted",
         "ecoshare.core",
         "ecoshare.errors",
         "tuner",
@@ -26,7 +27,7 @@ ALLOWED = {
         "threadpoolctl",
         "torch",
     },
-    "core": {"ecoshare.core", "sortedcontainers"},
+    "core": {"ecoshare.core", "ecoshare.counted", "sortedcontainers"},
     "jobs": {"ecoshare.jobs", "ecoshare.errors", "ecoshare.sampling", "pydantic", "yaml"},
     "sampling": {"ecoshare.sampling", "optuna"},
     "lane": {"ecoshare.lane", "ecoshare.core.turns", "ecoshare.atomic_write", "ecoshare", "torch", "numpy"},
@@ -34,6 +35,7 @@ ALLOWED = {
     "hardware": {
         "ecoshare.hardware",
         "ecoshare.atomic_write",
+        "ecoshare.counted",
         "ecoshare.errors",
         "ecoshare.memory_folder",
         "httpx",
@@ -44,6 +46,7 @@ ALLOWED = {
     "measure": {
         "ecoshare.measure",
         "ecoshare.atomic_write",
+        "ecoshare.counted",
         "ecoshare.errors",
         "ecoshare.hardware",
         "platformdirs",
@@ -83,7 +86,7 @@ def test_a_layer_imports_only_what_its_place_allows(layer: str) -> None:
             assert allowed or name in ALLOWED[layer], f"{path.relative_to(ROOT)} imports {name}"
 
 
-@pytest.mark.parametrize("name", ["atomic_write", "memory_folder"])
+@pytest.mark.parametrize("name", ["atomic_write", "counted", "memory_folder"])
 def test_what_every_layer_may_import_needs_only_the_standard_library(name: str) -> None:
     """Else a layer would get through it what its place forbids, and a job would find more in its process."""
     for each in imports(ROOT / "ecoshare" / f"{name}.py"):

@@ -49,7 +49,7 @@ def test_a_device_is_named_by_its_place_among_those_and_kept_by_its_uuid(
     assert (device.name, device.uuid, device.kind) == ("cuda:0", uuids[1], "cuda")
     assert device.environment == {"CUDA_VISIBLE_DEVICES": uuids[1]}, "a job must not count anew"
     assert devices.find("cuda") == devices.find(None) == device
-    with pytest.raises(UnfitEnvironment, match="shows 1 GPUs"):
+    with pytest.raises(UnfitEnvironment, match=r"shows 1 GPU$"):
         devices.find("cuda:1")
     with pytest.raises(UsageError, match="expected cpu, cuda"):
         devices.find("gpu0")

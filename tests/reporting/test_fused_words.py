@@ -39,7 +39,7 @@ def test_a_job_that_was_moved_out_is_named_with_the_reason() -> None:
     first, second = fused_words(log([True, True, False], lanes=1, moved=(1,)))
     assert first.startswith("isolation lane: 1 job ran in 1 shared process, 1 in a process of its own")
     assert second == "moved out to a process of its own: t.0001: it handles signals"
-    assert fused_words(log([True] * 9, moved=tuple(range(1, 9))))[-1] == "5 more jobs were moved out"
+    assert fused_words(log([True] * 9, moved=tuple(range(1, 9))))[-1] == "5 more jobs moved out"
 
 
 def test_a_start_that_was_refused_is_none() -> None:

@@ -20,11 +20,12 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.simulations import completion, fairness, utilisation
 from ecoshare.reporting.html import html
-from ecoshare.reporting.simulation import Column, columns, print_simulations
+from ecoshare.reporting.simulation import PolicyFigure, policy_figures, print_simulations
 from ecoshare.reporting.simulation_html import write_simulation_report
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
+from ecoshare.simulate.power import Origin, Power
 from ecoshare.simulate.result import Finished, Result
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob
 from ecoshare.simulate.world import World
@@ -33,6 +34,7 @@ from tests.reporting.test_html import Page
 from tests.simulate.simulating import simulate
 
 CLUSTER = Cluster(2, 4, GPUS["v100"])
+POWER = Power(CLUSTER.gpu, Origin.GIVEN)
 POLICIES = ("fifo", "srtf", "srsf", "smallest", "tiresias", "pack", "least-energy", "fair")
 FIRST_S = 5_000.0
 TRACE = Trace(
@@ -73,16 +75,16 @@ def printed(results: list[Result], width: int, terminal: bool = False) -> str:
     text = io.StringIO()
     colours: Literal["standard"] | None = "standard" if terminal else None
     console = Console(file=text, width=width, highlight=False, force_terminal=terminal, color_system=colours)
-    print_simulations(results, walls(results), console)
+    print_simulations(results, walls(results), console, POWER)
     return text.getvalue()
 
 
-def column(results: list[Result], *head: str) -> Column:
-    return next(each for each in columns(results, walls(results)) if each.head == head)
+def column(results: list[Result], *head: str) -> PolicyFigure:
+    return next(each for each in policy_figures(results, walls(results)) if each.head == head)
 
 
 def report(path: Path, results: list[Result], trace: Trace = TRACE, costs: Costs = NO_COSTS) -> str:
-    write_simulation_report(path, results, trace, CLUSTER, costs, walls(results))
+    write_simulation_report(path, results, trace, CLUSTER, costs, walls(results), POWER)
     return path.read_text(encoding="utf-8")
 
 
@@ -95,7 +97,9 @@ def test_a_table_is_never_wider_than_the_console(results: list[Result], width: i
         assert sum(line.split()[:1] == [policy] for line in lines) == pieces
     cells = [cell for line in lines if line.split()[:1] == ["srtf"] for cell in line.split()[1:]]
     place = POLICIES.index("srtf")
-    assert cells == [each.cells[place] for each in columns(results, walls(results))], "a cell is cut off or missing"
+    assert cells == [each.cells[place] for each in policy_figures(results, walls(results))], (
+        "a cell is cut off or missing"
+    )
 
 
 def test_what_is_piped_has_no_escapes(results: list[Result]) -> None:
@@ -121,7 +125,7 @@ def test_the_figures_are_those_of_the_result(results: list[Result]) -> None:
         ("", "energy"): "energy_j",
         ("energy a", "unit of work"): "energy_per_work_j",
     }
-    found = columns(results, walls(results))
+    found = policy_figures(results, walls(results))
     assert [each.head for each in found] == [*wanted, ("wall", "time")]
     for each in found[:-1]:
         for cell, result in zip(each.cells, results, strict=True):
@@ -132,7 +136,7 @@ def test_the_figures_are_those_of_the_result(results: list[Result]) -> None:
 
 def test_joules_never_stand_without_the_word_that_says_how_they_are_known(results: list[Result]) -> None:
     for made in (results, [of_one_job("a", 1.0, energy_j=1.0), of_one_job("b", 1.0, energy_j=1e12)]):
-        for each in columns(made, walls(made)):
+        for each in policy_figures(made, walls(made)):
             assert ("energy" in " ".join(each.head)) == ("modelled" in each.unit)
 
 
@@ -170,7 +174,7 @@ def test_no_cell_has_more_than_five_digits(rows: list[tuple[float, float, float,
         Result("p", (replace(finished(jct_s), service_s=jct_s / rho),), jct_s, count, 0.5, energy_j, jct_s, 1.0, ())
         for jct_s, rho, energy_j, count in rows
     ]
-    for each in columns(made, walls(made)):
+    for each in policy_figures(made, walls(made)):
         for cell in each.cells:
             digits = max((len(part.replace(".", "").lstrip("0")) for part in re.findall(r"[\d.]+", cell)), default=0)
             assert digits <= 5, (each.lines, cell)
@@ -183,7 +187,7 @@ def test_the_best_of_a_column_is_marked_and_only_where_there_is_one() -> None:
     assert column(made, "preemp-", "tions").best == frozenset(), "all alike"
     assert column(made[:1], "mean", "JCT").best == frozenset()
     row = next(line for line in printed(made, 160, terminal=True).splitlines() if line.startswith("b"))
-    assert row.count("\x1b[1m") == sum(1 in each.best for each in columns(made, walls(made)))
+    assert row.count("\x1b[1m") == sum(1 in each.best for each in policy_figures(made, walls(made)))
 
 
 def test_hostile_policies_move_no_cursor_and_break_no_table() -> None:
@@ -215,7 +219,7 @@ def test_the_page_shows_what_was_simulated(tmp_path: Path, results: list[Result]
         assert words in page.text
     for place, result in enumerate(made):
         assert page.text.count(result.policy) >= 3, "in the table and the charts"
-        for each in columns(made, walls(made)):
+        for each in policy_figures(made, walls(made)):
             assert each.cells[place] in page.text
     assert any("12 % of its limit, 36 W" in words and "assumption" in words for words in page.text)
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import io
 import math
 import re
@@ -141,6 +142,33 @@ def test_a_replay_ends_with_the_numbers_of_the_table(replay: Replay) -> None:
     assert verdict.static is not None and f"{verdict.static.here.energy:.3f}" in rows["best static"]
     assert "best on average of 1 other workload in the table" in text
     assert f"{verdict.violations} broke the limit" in text
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
+def test_the_text_the_chart_and_the_page_of_a_replay_name_one_saving(tmp_path: Path, noise: float) -> None:
+    """By the table's own numbers; the noisy number of the trials stands beside it where it differs."""
+    table = read(write_table(tmp_path / "t.csv", {"a": 0.3, "b": 0.6}), [COLUMNS], ["network=b"])
+    replay = Replay(table, {"limit": 250.0, "batch": 64.0}, noise=noise, seed=4)
+    list(replay.trials())
+    verdict = replay.verdict()
+    made, ground = replayed(replay, verdict), ground_of(replay, verdict)
+    assert verdict.saved is not None and made.saved_against_default is not None
+    true, measured = (f"{100 * part:.3g} %" for part in (verdict.saved, made.saved_against_default))
+    text = shown(achieved=False, of=made, verdict=verdict)
+    page = html.unescape(picture(".html", made, "t.csv", ground).decode())
+    assert f"saves {true} of the default's energy" in text and f"saves {true} of the default's energy" in page
+    assert f"chosen: {true} less energy" in "\n".join(texts(picture(".svg", made, "t.csv", ground).decode()))
+    for shown_to_user in (text, page):
+        assert (f"({measured} by its trials, noise included)" in shown_to_user) == (noise > 0.0)
+    assert replay.verdict().as_dict()["saved_against_default"] == verdict.saved
+
+
+def test_the_chart_of_a_live_search_has_the_mean_of_all_trials_of_a_setting() -> None:
+    """The text has it, too: the last trial alone would say 20 % here."""
+    again = trial(7, 0.8, 1.07, requested=TRIALS[4].requested)
+    of = tuned(trials=(*TRIALS, again), saved_against_default=0.15)
+    assert "saves 15 % of the default's energy at 6 % more time" in shown(of=of)
+    assert "chosen: 15 % less energy, 6 % slower" in frontier(of, "live").alt
 
 
 def test_noise_that_hid_a_broken_limit_is_told(replay: Replay) -> None:

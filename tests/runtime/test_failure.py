@@ -61,6 +61,7 @@ def test_a_new_job_may_have_what_nobody_else_takes(tmp_path: Path) -> None:
     assert (done.job("a")["attempts"], done.log("a")) == (1, b"done\n")
 
 
+@pytest.mark.slow
 def test_two_new_jobs_that_outgrow_the_memory_run_one_after_the_other(tmp_path: Path) -> None:
     """Both get to their end; the one that had done less begins again when the other has left."""
     (tmp_path / "needs.py").write_text("import torch\nkept = torch.ones(200 << 20)\n" + SLEEPS)  # 0.8 GiB

@@ -113,7 +113,7 @@ def test_a_job_that_keeps_its_batch_size_needs_no_schedule_and_one_that_does_not
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"epochs": 11, "batch_size_runs": [[10, 11]]}, "95 steps are 10 epochs of 10, and its schedule has 11"),
+        ({"epochs": 11, "batch_size_runs": [[10, 11]]}, "95 steps make 10 epochs of 10, and its schedule has 11"),
         ({"mode": "accordion"}, "another one in its place: job 0"),
         ({"job": 3}, "no such job"),
         ({"batch_size_runs": [[10, 6], [30, 4]]}, "no speed of 'LM .batch size 30.'"),

@@ -9,6 +9,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix
 
 from ecoshare.core.commands import AskPlanner
+from ecoshare.counted import counted
 
 _BASES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
 _LOGS = np.log(np.array([1e-6, 0.2, 0.4, 0.6, 0.8, 1.0]))
@@ -64,5 +65,5 @@ def rounds(plan: AskPlanner) -> dict[str, float]:
         options={"mip_rel_gap": _GAP, "node_limit": _NODES},
     )
     if found.x is None:  # it always has a solution: nobody runs
-        raise RuntimeError(f"the program of {count} jobs was not solved: {found.message}")
+        raise RuntimeError(f"the program of {counted(count, 'job')} was not solved: {found.message}")
     return {job.name: min(1.0, math.floor(n + 0.5) / window) for job, n in zip(plan.jobs, found.x[:count], strict=True)}

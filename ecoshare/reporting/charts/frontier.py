@@ -10,9 +10,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from ecoshare.counted import counted
 from ecoshare.measure.tuned import Setting, TrialRecord, Tuned
 from ecoshare.reporting.charts.axes import add_legend, figure_of
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart
+from ecoshare.reporting.tuning import worth
 from ecoshare.reporting.units import share
 
 Spot = tuple[float, float]
@@ -61,7 +63,7 @@ def frontier(tuned: Tuned, words: str, ground: Ground | None = None) -> Chart:
     axes.set_xlabel("slowdown: time over that at the default setting" + (", slowest job" if _several(tuned) else ""))
     axes.set_ylabel("energy of the same work\n(1: what it costs alone at the default)")
     chosen = _place_of(tuned.best, trials)
-    result = _result(chosen, _place_of(tuned.default, trials))
+    result = _result(outcome(tuned, ground))
     axes.set_title(f"{words}{result}", loc="left", fontsize=9)
     handles = [*_ground(axes, ground, near), *_limit(axes, tuned.tuning_limit)]
     if ground.optimum:
@@ -77,7 +79,7 @@ def frontier(tuned: Tuned, words: str, ground: Ground | None = None) -> Chart:
     caption += " Trials are drawn where the table has them, without the noise." if ground.tried else ""
     caption += f" Settings of the table beyond the axes: {left_out}." if left_out else ""
     caption += f" Trials without an energy, which are not drawn: {hidden}." if hidden else ""
-    alt = f"{len(trials)} trials between slowdown and energy, the limit at {tuned.tuning_limit:g}{result}."
+    alt = f"{counted(len(trials), 'trial')} between slowdown and energy, the limit at {tuned.tuning_limit:g}{result}."
     return Chart("frontier", title, caption, alt.replace("\n", "; "), figure)
 
 
@@ -97,13 +99,40 @@ def _place_of(setting: Setting | None, trials: Sequence[tuple[TrialRecord, Spot]
     return own[-1] if own else None
 
 
-def _result(chosen: Spot | None, default: Spot | None) -> str:
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The chosen setting against the default.
+
+    Attributes:
+        saved: Part of the default's energy that it saves.
+        slower: Part of the default's time that it takes more, by the slowest job.
+    """
+
+    saved: float
+    slower: float
+
+
+def outcome(tuned: Tuned, ground: Ground | None) -> Outcome | None:
+    """The chosen setting by the table's own numbers, or by the mean of its trials where no table is replayed.
+
+    None where nothing was chosen, or its energy is not known.
+    """
+    if ground is not None and ground.tried:
+        trials = list(zip(tuned.trials, ground.tried, strict=True))
+        chosen, default = _place_of(tuned.best, trials), _place_of(tuned.default, trials)
+        return None if chosen is None or default is None else Outcome(1.0 - chosen[1] / default[1], chosen[0] - 1.0)
+    interference = worth(tuned, tuned.best)[1]
+    if tuned.saved_against_default is None or not interference:
+        return None
+    return Outcome(tuned.saved_against_default, max(interference.values()) - 1.0)
+
+
+def _result(found: Outcome | None) -> str:
     """What is chosen, in a few words; empty where nothing is."""
-    if chosen is None or default is None:
+    if found is None:
         return ""
-    saved, slower = 1.0 - chosen[1] / default[1], chosen[0] - 1.0
-    energy = f"{share(abs(saved))} {'less' if saved >= 0.0 else 'more'} energy"
-    return f"\nchosen: {energy}, {share(abs(slower))} {'slower' if slower >= 0.0 else 'faster'}"
+    energy = f"{share(abs(found.saved))} {'less' if found.saved >= 0.0 else 'more'} energy"
+    return f"\nchosen: {energy}, {share(abs(found.slower))} {'slower' if found.slower >= 0.0 else 'faster'}"
 
 
 def _marks(trials: Sequence[tuple[TrialRecord, Spot]], limit: float) -> Iterator[Line2D]:

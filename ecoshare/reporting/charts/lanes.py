@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 
 from ecoshare.core.commands import MoveJob, OpenLane
 from ecoshare.core.events import Done, Outcome
+from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.reporting.charts.axes import add_legend, add_tip, figure_of, time_axis
 from ecoshare.reporting.charts.look import GRID, GROUND, INK, Chart, Look
@@ -92,7 +93,7 @@ def lanes(data: RunData, looks: list[Look]) -> Chart:
     caption += " A cross: it did not complete." if failed else ""
     caption += " Grey: jobs without a colour of their own." if any(len(each.jobs) > 1 for each in looks) else ""
     caption += " The name of a bar shows when the pointer rests on it." if len(unnamed) > _MOST_IN_LEGEND else ""
-    alt = f"Timeline of {len(jobs)} jobs in {len(numbers)} lanes over {format_duration(end_s)}."
+    alt = f"Timeline of {counted(len(jobs), 'job')} in {counted(len(numbers), 'lane')} over {format_duration(end_s)}."
     return Chart("lanes", title, caption, alt, figure, tips)
 
 

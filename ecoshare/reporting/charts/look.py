@@ -15,6 +15,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from ecoshare.counted import counted
+
 INK, GRID, GROUND = "#010203", "#c0c1c2", "#fdfeff"
 HUES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7")
 _HATCHES = ("", "////", "xxxx", "----", "\\\\\\\\", "||||", "++++")
@@ -105,4 +107,4 @@ def looks_of(jobs: list[dict[str, Any]]) -> list[Look]:
         for index, name in enumerate(names)
     ]
     rest = tuple(job["name"] for job in jobs if job["name"] not in set(names))
-    return [*looks, Look(f"{len(rest)} other jobs", rest, _GREY)] if rest else looks
+    return [*looks, Look(counted(len(rest), "other job"), rest, _GREY)] if rest else looks

@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from ecoshare.counted import counted
 from ecoshare.reporting.charts.axes import figure_of, time_axis
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart
 from ecoshare.reporting.rundata import RunData
@@ -61,5 +62,5 @@ def search(data: RunData, sweep: dict[str, Any]) -> Chart:
         "failed. The line is the best of those that were through by then."
     )
     caption += " Dashed: the target." if sweep["target"] is not None else ""
-    alt = f"{len(told)} trials of {name}" + (f", the best at {number(best[-1])}." if through else ".")
+    alt = f"{counted(len(told), 'trial')} of {name}" + (f", the best at {number(best[-1])}." if through else ".")
     return Chart(key, title, caption, alt, figure)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.reporting.charts.axes import (
     ROW_IN,
@@ -93,7 +94,7 @@ def timeline(data: RunData, looks: list[Look]) -> Chart:
     )
     caption += " Hatched grey: its turns are not known." if untraced else ""
     caption += " A cross ends an attempt that did not complete." if failed else ""
-    alt = f"Timeline of the turns, {len(rows)} row(s): " + ", ".join(labels)
+    alt = f"Timeline of the turns, {counted(len(rows), 'row')}: " + ", ".join(labels)
     return Chart("timeline", title, caption, alt, figure, tips)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ecoshare.counted import counted
 from ecoshare.errors import UsageError
 from ecoshare.simulate.traces import schedules as batch_sizes
 from ecoshare.simulate.traces.schedules import Part, Schedule
@@ -79,7 +80,9 @@ def read(
             jobs.append(TraceJob(str(place), job_type, arrival_s, phases, gpus, priority, line=row[0]))
     sheet.finish()
     if known is not None and len(known) != len(jobs):
-        raise UsageError(f"{schedules} has {len(known)} schedules, and {file} has {len(jobs)} jobs")
+        raise UsageError(
+            f"{schedules} has {counted(len(known), 'schedule')}, and {file} has {counted(len(jobs), 'job')}"
+        )
     note = f"speeds are those of {speeds.file} on {speeds.gpu_model}, the whole job's for its number of GPUs"
     if known is not None:
         note += f"; a job has the epochs of its steps at its first batch size, with the batch sizes of {schedules}"
@@ -107,7 +110,7 @@ def _scheduled(
         sheet.wrong(row, 0, "the schedules have no such job")
         return ()
     if (schedule.job_type, schedule.gpus, schedule.mode) != job:
-        what = f"job {schedule.job}, {schedule.job_type}, {schedule.gpus} GPUs, {schedule.mode}"
+        what = f"job {schedule.job}, {schedule.job_type}, {counted(schedule.gpus, 'GPU')}, {schedule.mode}"
         sheet.wrong(row, 0, f"the schedules have another one in its place: {what}")
         return ()
     try:

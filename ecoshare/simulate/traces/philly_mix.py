@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ecoshare.counted import counted
 from ecoshare.errors import UsageError
 from ecoshare.simulate.traces import philly
 from ecoshare.simulate.traces.arrivals import poisson_s
@@ -88,7 +89,7 @@ def generate(jobs: int, seed: int, data: Path | None, gpus: int, load: float) ->
         )
         for number, (arrival_s, size, duration_s) in enumerate(zip(arrivals_s, sizes, durations_s, strict=True))
     )
-    note = f"{_QUANTILES if data is None else _DRAWN}, for {gpus} GPUs at a load of {load:g}; {_NOTE}"
+    note = f"{_QUANTILES if data is None else _DRAWN}, for {counted(gpus, 'GPU')} at a load of {load:g}; {_NOTE}"
     return Trace(f"philly, seed {seed}", "generated", made, note)
 
 
@@ -96,7 +97,7 @@ def _rows(path: Path, gpus: int) -> tuple[NDArray[np.int64], NDArray[np.float64]
     """GPUs and durations (s) of the jobs of a trace that fit."""
     rows = [(job.gpus, job.service_s) for job in philly.read(str(path), lines_of(path)).jobs if job.gpus <= gpus]
     if not rows:
-        raise UsageError(f"{path} has no jobs of {gpus} GPUs or fewer")
+        raise UsageError(f"{path} has no jobs of {counted(gpus, 'GPU')} or fewer")
     sizes, durations_s = zip(*rows, strict=True)
     return np.array(sizes, np.int64), np.array(durations_s, np.float64)
 

@@ -28,6 +28,9 @@ from ecoshare.runtime import log
 from ecoshare.runtime.folder import RunFolder
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, in_order
 
+KIND = "run"
+"""The form of a trace that was read from a run folder."""
+
 _MOST_NAMED = 5
 _MUCH = 0.05
 """A share of a job's time away from its turn, loading data, from which on the trace's note tells of it."""
@@ -94,7 +97,7 @@ def read(path: Path) -> Trace:
     ):
         if these:
             notes.append(f"{_listed([story.spec.name for story in these])} {what}")
-    return Trace(str(path), "run", in_order(jobs), "; ".join(notes))
+    return Trace(str(path), KIND, in_order(jobs), "; ".join(notes))
 
 
 def _stories(folder: RunFolder) -> tuple[list[_Story], dict[str, MemoryDemand], bool]:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, PositiveInt, ValidationError
 
+from ecoshare.counted import counted
 from ecoshare.errors import UsageError
 from ecoshare.simulate.traces.speeds import read_json
 
@@ -90,7 +91,8 @@ def parts(schedule: Schedule, job_type: str, total_steps: int) -> tuple[Part, ..
     planned = sum(count for _, count in schedule.batch_size_runs)
     if planned != epochs:
         raise ValueError(
-            f"{total_steps} steps are {epochs} epochs of {steps_per_epoch}, and its schedule has {planned}"
+            f"{counted(total_steps, 'step')} make {counted(epochs, 'epoch')} of {steps_per_epoch}, "
+            f"and its schedule has {planned}"
         )
     last = total_steps - (epochs - 1) * steps_per_epoch
     found = []

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ecoshare.advise import delimited
 from ecoshare.advise.delimited import MOST_MISTAKES, begin_of, quoted
+from ecoshare.counted import counted
 from ecoshare.errors import InvalidJobFile, Mistake, UsageError
 
 _MOST = 1e15
@@ -81,7 +82,7 @@ class Sheet:
             if len(cells) == width:
                 yield line, cells
             else:
-                self._add(Mistake(line, 1, "", f"expected {width} cells, got {len(cells)}"))
+                self._add(Mistake(line, 1, "", f"expected {counted(width, 'cell')}, got {len(cells)}"))
 
     def positive(self, row: Row, cell: int) -> float:
         """A number above 0."""
