@@ -153,7 +153,9 @@ def state(value: object, seen: dict[int, int]) -> object:
     return [type(value).__name__, *((name, state(getattr(value, name, None), seen)) for name in names)]
 
 
-@pytest.mark.parametrize("policy", ["energy", "jct", "fair"])
+@pytest.mark.parametrize(
+    "policy", ["energy", *(pytest.param(each, marks=pytest.mark.slow) for each in ("jct", "fair"))]
+)
 def test_asking_leaves_everything_in_the_core_as_it_was(policy: str) -> None:
     jobs = [job(f"{name}{count}", name, 60.0 + 20.0 * count, 10.0 * count) for count in range(3) for name in "abc"]
     jobs[1] = replace(jobs[1], slowdown=1.5)

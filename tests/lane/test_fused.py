@@ -153,6 +153,7 @@ def test_who_dies_takes_the_others_along_and_is_named(name: str, how: str, lane:
     assert all(slot.seat == Seat.EMPTY for slot in lane.table.slots)
 
 
+@pytest.mark.slow
 def test_a_job_that_hangs_is_one_that_failed(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,
@@ -589,6 +590,7 @@ def test_files_that_are_left_open_end_a_process_too(lane: ServedLane, tmp_path: 
     assert len(set(pids)) == 2
 
 
+@pytest.mark.slow
 def test_who_waits_for_long_is_stopped_without_harm_to_the_others(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,

@@ -6,6 +6,8 @@ import itertools
 import os
 from pathlib import Path
 
+import pytest
+
 from ecoshare.lane.trace import Kind, Mark, Tracer, read
 from tests.runtime.running import run, slow_steps
 
@@ -29,6 +31,7 @@ def test_a_trace_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
     trace.turn(Kind.TURN_ENDS, 2.0)
 
 
+@pytest.mark.slow
 def test_every_iteration_of_a_run_is_in_the_traces_and_turns_of_a_lane_do_not_overlap(tmp_path: Path) -> None:
     done = run(tmp_path, slow_steps("a", 60), slow_steps("b", 60))
     turns = []

@@ -147,6 +147,7 @@ def test_an_unknown_job_is_told_with_what_there_is(folder: Path, name: str, reme
     assert found.value.hint == remedy and found.value.exit_code == 2
 
 
+@pytest.mark.slow
 def test_a_log_that_is_cut_anywhere_is_explained_as_far_as_it_goes(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

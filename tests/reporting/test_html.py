@@ -65,8 +65,19 @@ def data() -> RunData:
 
 
 @pytest.fixture(scope="module")
-def page(data: RunData) -> Page:
-    return Page(html(data))
+def content(data: RunData) -> str:
+    return html(data)
+
+
+@pytest.fixture(scope="module")
+def page(content: str) -> Page:
+    return Page(content)
+
+
+@pytest.fixture(scope="module")
+def whole() -> Page:
+    """A run of which all joules are known."""
+    return Page(html(run(gap=False)))
 
 
 def test_the_report_has_all_its_parts(page: Page) -> None:
@@ -84,13 +95,13 @@ def test_the_report_has_all_its_parts(page: Page) -> None:
     assert len(page.named("svg")) == len(KEYS) + 2
 
 
-def test_it_asks_nobody_for_anything(data: RunData, page: Page) -> None:
-    assert not re.search(r"(https?:)?//[a-z]", html(data)), "an address of something elsewhere"
+def test_it_asks_nobody_for_anything(content: str, page: Page) -> None:
+    assert not re.search(r"(https?:)?//[a-z]", content), "an address of something elsewhere"
     assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in page.tags}
     for tag, attributes in page.tags:
         for name in ("src", "href", "data", "action"):
             assert (attributes.get(name) or "#").startswith("#"), f"{tag} {name}={attributes[name]}"
-    assert not re.search(r"@import|url\((?!#)", html(data))
+    assert not re.search(r"@import|url\((?!#)", content)
 
 
 def test_the_packings_are_told_as_expected_as_measured_and_what_became_of_them(page: Page) -> None:
@@ -119,8 +130,8 @@ def test_classes_of_one_script_are_told_apart_by_their_jobs(data: RunData) -> No
     assert any("job0 beside train-resnet50.lr01: expected" in (svg["aria-label"] or "") for svg in page.named("svg"))
 
 
-def test_the_top_says_what_ran_how_long_on_what_joules_and_what_sharing_saved() -> None:
-    text = Page(html(run(gap=False))).text
+def test_the_top_says_what_ran_how_long_on_what_joules_and_what_sharing_saved(whole: Page) -> None:
+    text = whole.text
     top = text[: text.index("All jobs")]
     assert top[1:3] == ["runs/20261121-053012-jobs", "failed"]
     assert "4 jobs shared cuda:0 (NVIDIA H200) in 1 lane, policy fair, objective energy." in top
@@ -139,10 +150,10 @@ def test_what_stands_between_backticks_is_code(data: RunData) -> None:
     assert page.text[page.text.index("Notes") + 1 :][:3] == ["a<b", "is not", "c"]
 
 
-def test_joules_are_compared_only_where_nearly_all_are_known(page: Page) -> None:
+def test_joules_are_compared_only_where_nearly_all_are_known(page: Page, whole: Page) -> None:
     assert not any(text.startswith("sharing ") for text in page.text), "7 % of the time is not known: no saving is"
     assert any("too little of the run's energy is known" in text for text in page.text)
-    assert any(text.startswith("Sharing saved ") and "(17 % +- " in text for text in Page(html(run(gap=False))).text)
+    assert any(text.startswith("Sharing saved ") and "(17 % +- " in text for text in whole.text)
 
 
 def test_what_a_job_prints_is_text(page: Page) -> None:
@@ -169,8 +180,7 @@ def test_charts_can_be_told_apart_by_who_cannot_see_them(page: Page) -> None:
     assert used and used <= set(ids), "a reference to what is not there"
 
 
-def test_charts_take_the_colours_of_the_reader(data: RunData) -> None:
-    content = html(data)
+def test_charts_take_the_colours_of_the_reader(content: str) -> None:
     for marker in (charts.INK, charts.GRID, charts.GROUND):
         assert marker not in content
     assert "prefers-color-scheme: dark" in content and "@media print" in content
@@ -221,11 +231,13 @@ def test_what_is_not_known_is_never_zero(data: RunData) -> None:
     assert not any(re.match(r"0(\.0+)? ", text) for text in page.text)
 
 
-def test_secrets_of_the_run_stay_out(data: RunData) -> None:
-    assert data.environment["token"] not in html(data)
+def test_secrets_of_the_run_stay_out(data: RunData, content: str) -> None:
+    assert data.environment["token"] not in content
 
 
-@pytest.mark.parametrize("jobs", [1, 40, 60])
+@pytest.mark.parametrize(
+    "jobs", [1, pytest.param(40, marks=pytest.mark.slow), pytest.param(60, marks=pytest.mark.slow)]
+)
 def test_any_number_of_jobs_can_be_read(jobs: int) -> None:
     data = run(jobs=jobs, lanes=1 if jobs == 1 else 2, failing=False, period_s=20.0)
     with charts.settings("x"):
@@ -292,7 +304,7 @@ def test_the_part_held_is_kept_when_turns_are_merged() -> None:
     assert held[50] == pytest.approx(0.25, abs=0.01) and held[5] == held[150] == 0.0
 
 
-def test_the_same_run_gives_the_same_page_and_leaves_matplotlib_alone(data: RunData) -> None:
+def test_the_same_run_gives_the_same_page_and_leaves_matplotlib_alone(data: RunData, content: str) -> None:
     before = dict(mpl.rcParams)
-    assert html(data) == html(data)
+    assert html(data) == content
     assert dict(mpl.rcParams) == before

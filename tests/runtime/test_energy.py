@@ -6,6 +6,8 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from ecoshare.hardware import devices
 from ecoshare.measure import model
 from ecoshare.measure.samples import Progress, Sample, Session, read
@@ -46,6 +48,7 @@ def test_a_line_that_a_killed_session_cut_off_does_not_spoil_the_next(tmp_path: 
     assert isinstance(first, Session) and isinstance(second, Session) and isinstance(sample, Sample)
 
 
+@pytest.mark.slow
 def test_a_job_that_does_nothing_spends_next_to_nothing(tmp_path: Path) -> None:
     (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(0.8)\n")
     done = run(tmp_path, {"name": "sleeps", "script": "sleeps.py"}, slow_steps("works", 40))

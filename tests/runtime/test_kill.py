@@ -19,7 +19,7 @@ from tests.runtime.running import SCRIPTS, job_file, resume, slow_steps
 from tests.runtime.running import start as start_run
 from tests.warm import Started, ecoshare, wait_for
 
-QUICK, ALL, COLD = 2, rounds(8, nightly=50), rounds(2, nightly=8)
+QUICK, ALL, COLD = 1, rounds(8, nightly=50), rounds(2, nightly=8)
 """Rounds of the quick suite, of all with a server that is warm, and with one that loads."""
 
 SLOW = pytest.mark.slow

@@ -48,6 +48,7 @@ def test_where_nothing_can_be_remembered_a_note_is_told_each_time(state: Path) -
     assert is_news("search on cpu", "no RAPL") and is_news("search on cpu", "no RAPL")
 
 
+@pytest.mark.slow
 def test_runs_tell_once_why_nothing_is_searched_and_doctor_always(tmp_path: Path) -> None:
     """Where the joules of processors are not measured."""
     (search,) = [finding for finding in examine() if finding.subject == "search"]

@@ -431,6 +431,7 @@ def test_more_freedom_never_raises_the_bound(world: MeasuredWorld, draw: st.Data
     assert alone == pytest.approx(best_j, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_edges_of_the_bound(world: MeasuredWorld) -> None:
     """If it failed, an empty mix or a wrong setting would end in a solver's error, or in an answer."""
     assert bound(world, []).joules == 0.0 and bound(world, [(world.classes[0], 0.0)]).columns == ()

@@ -37,6 +37,7 @@ def simulated(run: Path, *options: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 def test_a_recorded_run_under_its_own_policy_takes_about_its_own_joules(ran: running.Finished) -> None:
     plan = json.loads((ran.folder / "plan.json").read_text())
     own = ("--policy", plan["policy"], "--lanes", str(plan["lanes"]), "--jobs-per-lane", str(plan["places_per_lane"]))

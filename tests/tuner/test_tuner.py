@@ -87,6 +87,7 @@ def test_made_up_workloads_are_tuned_in_a_few_trials() -> None:
     assert fmean(count for count, _ in found) < fmean(count for count, _ in plain)
 
 
+@pytest.mark.slow
 def test_the_best_keeps_the_limits() -> None:
     for seed in range(10):
         device, tuned = Device(seed), make(seed)
