@@ -47,20 +47,28 @@ def baseline(
     account: Account,
     end_s: float,
     planned: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    load_s: float = 0.0,
 ) -> dict[str, Any]:
     """What the same work would have taken otherwise: each job alone, and the same packings at the default setting.
 
-    Alone is: at the default setting, one job after the other, by the profiles of their classes. Where one of these
-    cannot be relied on, nothing is claimed, and `unknown` says why. The time until a job's first iteration is left
-    out, so the true value is at least this.
+    Alone is: `python script`, one job after the other, at the default setting. Iterations take what the profiles of
+    their classes say. Each job loads torch and prepares its data in the time that this took in the run; joules of that
+    time are counted as those of an idle device, so the true value is at least this. Where a profile cannot be relied
+    on, nothing is claimed, and `unknown` says why.
 
     Args:
         jobs: Of the summary.
         planned: Jobs of the plan, by name.
+        load_s: Time to load torch.
     """
     worked = [job for job in jobs if job["attempts"]]
     unknown = _unknown(worked, profiles, planned)
-    alone = [] if unknown else [_alone(job, profiles.get(job["class"]), account) for job in worked]
+    starts_s = [_start_s(job, planned.get(job["name"], {}), load_s) for job in worked]
+    alone = [
+        _alone(job, profiles.get(job["class"]), account, start_s)
+        for job, start_s in zip(worked, starts_s, strict=True)
+        if not unknown
+    ]
     makespan_s = _one_after_the_other_s(worked, [each.time_s for each in alone]) if alone else None
     energy_j = _sum([each.energy_j for each in alone]) if alone else None
     classes = [job["class"] for job in worked]
@@ -70,6 +78,7 @@ def baseline(
         "exclusive_energy_error_j": _error(classes, [each.energy_error_j for each in alone]) if energy_j else None,
         "exclusive_makespan_s": makespan_s,
         "exclusive_makespan_error_s": _error(classes, [each.time_error_s for each in alone]) if makespan_s else None,
+        "exclusive_starts_s": math.fsum(starts_s) if makespan_s else None,
         "packed_default_energy_j": _at_default_j(course, account, end_s),
         "unknown": unknown,
     }
@@ -104,7 +113,13 @@ class _Alone:
     energy_error_j: float | None
 
 
-def _alone(job: Mapping[str, Any], profile: Profile | None, account: Account) -> _Alone:
+def _start_s(job: Mapping[str, Any], planned: Mapping[str, Any], load_s: float) -> float:
+    """Time until the first iteration of a job alone; an interpreter of its own has loaded torch in its preparation."""
+    own = planned.get("isolation") == "fresh"
+    return (0.0 if own else load_s) + (job.get("preparation_s") or 0.0)
+
+
+def _alone(job: Mapping[str, Any], profile: Profile | None, account: Account, start_s: float) -> _Alone:
     if profile is None:
         return _Alone(None, None, None, None)
     times = (profile.train, profile.eval)
@@ -115,6 +130,10 @@ def _alone(job: Mapping[str, Any], profile: Profile | None, account: Account) ->
     if energy_j is not None and profile.energy is not None and time_s and time_error_s is not None:
         # A modelled power has no known error of its own: the error is that of the time it was applied to.
         energy_error_j = energy_j * math.hypot(time_error_s / time_s, profile.energy.relative_error or 0.0)
+    if time_s is not None:
+        time_s += start_s
+    if energy_j is not None and account.session is not None:
+        energy_j += start_s * (account.session.idle_w or 0.0)
     return _Alone(time_s, time_error_s, energy_j, energy_error_j)
 
 

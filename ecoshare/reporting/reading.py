@@ -42,12 +42,14 @@ def read(folder: RunFolder) -> RunData:
     lines = list(samples.read(folder.samples))
     profiles = _profiles(plan, folder)
     energy = account(lines, rates=_rates(plan, profiles))
+    environment = read_json(folder.environment) if folder.environment.exists() else {}
+    load_s = environment.get("torch_load_s") or 0.0
     return RunData(
-        summary=summarise(plan, entries, energy, _shown(folder), live, profiles),
+        summary=summarise(plan, entries, energy, _shown(folder), live, profiles, load_s),
         entries=entries,
         samples=lines,
         account=energy,
-        environment=read_json(folder.environment) if folder.environment.exists() else {},
+        environment=environment,
     )
 
 

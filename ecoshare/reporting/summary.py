@@ -60,6 +60,7 @@ def summarise(
     run: str,
     live: bool = False,
     profiles: Mapping[str, Profile] = MappingProxyType({}),
+    load_s: float = 0.0,
 ) -> dict[str, Any]:
     """The summary of a run.
 
@@ -70,6 +71,7 @@ def summarise(
         run: Name of the run folder, as users would type it.
         live: Whether the run still goes on.
         profiles: Of the jobs' classes, as far as there are any.
+        load_s: Time to load torch, as the run's server took it.
 
     Returns:
         The object described in docs/summary.md.
@@ -113,7 +115,7 @@ def summarise(
         "windows": measured,
         "settings": applied,
         "packings": packings(went, energy, end_s),
-        "baseline": baseline(jobs, profiles, went, energy, end_s, {job["name"]: job for job in plan["jobs"]}),
+        "baseline": baseline(jobs, profiles, went, energy, end_s, {job["name"]: job for job in plan["jobs"]}, load_s),
         "notes": plan["notes"],
     }
 
@@ -195,6 +197,7 @@ def _job(
         "profile_doubt": doubt or None,
         "stretch": None,
         "held_s": usage.held_s if last is not None else None,
+        "preparation_s": max(0.0, usage.held_s - (usage.span_s - usage.waited_s)) if last is not None else None,
         "handovers": usage.handovers if last is not None else None,
         "longest_wait_s": usage.longest_wait_s if last is not None else None,
         "peak_memory_bytes": usage.peak_bytes or energy.peak_bytes.get(job["name"]),

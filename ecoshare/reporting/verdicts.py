@@ -42,7 +42,10 @@ def sharing(summary: Mapping[str, Any]) -> str:
     parts, alone = [], []
     if time is not None:
         parts.append((time.verb, time.words(format_duration)))
-        alone.append(format_duration(time.alone))
+        starts_s = baseline.get("exclusive_starts_s")
+        alone.append(
+            format_duration(time.alone) + (f" ({format_duration(starts_s)} of it to start)" if starts_s else "")
+        )
     if energy is not None:
         parts.append((energy.verb, energy.words(format_energy)))
         alone.append(format_energy(energy.alone))

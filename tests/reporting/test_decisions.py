@@ -207,6 +207,20 @@ def test_alone_one_after_the_other_is_iterations_times_what_one_takes() -> None:
     assert alone({**done("never", 0), "attempts": 0}, done("a", 10))[0] == pytest.approx(42.5)
 
 
+def test_each_job_alone_loads_torch_and_prepares_its_data() -> None:
+    """Else sharing would seem to cost what an interpreter takes to start: the run's own makespan has its start."""
+    jobs = [{**done(name, 10), "preparation_s": 1.5} for name in ("forked", "fresh")]
+    planned = {"forked": {"isolation": "process"}, "fresh": {"isolation": "fresh"}}
+    energy = metered(10.0)
+    assert energy.session is not None and energy.session.idle_w
+    found = baseline(jobs, KNOWN, course([]), energy, 10.0, planned, load_s=3.0)
+    assert found["exclusive_starts_s"] == pytest.approx(3.0 + 1.5 + 1.5), (
+        "one of them has loaded torch in its preparation"
+    )
+    assert found["exclusive_makespan_s"] == pytest.approx(20 * 0.5 + 6.0)
+    assert found["exclusive_energy_j"] == pytest.approx(20 * 4.25 + 6.0 * energy.session.idle_w)
+
+
 def test_what_alone_would_have_taken_is_null_where_anything_is_missing() -> None:
     assert alone() == (None, None)
     assert alone(done("a", 10), done("b", 10, job_class="d")) == (None, None), "a class without a profile"
