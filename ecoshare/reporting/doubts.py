@@ -51,5 +51,5 @@ def uncertain(job: Mapping[str, Any], profile: Profile | None) -> str:
     if error is None:
         return f"the error of the profile of {name} is not known"
     if error > MOST_ERROR:
-        return f"the profile of {name} is uncertain (+-{100 * error:.0f} %)"
+        return f"the profile of {name} is uncertain (±{100 * error:.0f} %)"
     return ""

@@ -14,6 +14,7 @@ from ecoshare.reporting.progress import COLOURS
 from ecoshare.reporting.sentences import say
 from ecoshare.reporting.settings import setting_words
 from ecoshare.reporting.sweep_table import print_sweep
+from ecoshare.reporting.units import printable
 from ecoshare.reporting.verdicts import sharing, verdicts
 from ecoshare.reporting.windows import search_energy_j
 
@@ -33,7 +34,7 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
         print_sweep(sweep, console)
         console.print()
     if answer := sharing(summary):
-        say(console, Text(answer, style="bold"))
+        say(console, printable(answer, console.encoding), "bold")
     say(console, totals(summary))
     if summary["windows"]:
         say(console, measured(summary))

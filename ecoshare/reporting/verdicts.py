@@ -80,7 +80,7 @@ class _Change:
 
     def words(self, shown: Callable[[float], str]) -> str:
         return (
-            f"{shown(abs(self.saved))} ({percent(abs(self.saved) / self.alone)} +- {percent(self.error / self.alone)})"
+            f"{shown(abs(self.saved))} ({percent(abs(self.saved) / self.alone)} ± {percent(self.error / self.alone)})"
         )
 
 

@@ -33,7 +33,7 @@ def test_a_job_that_is_faster_beside_others_than_alone_shows_that_its_profile_is
     ("profile", "why"),
     [
         (profile_of(0.02), ""),
-        (profile_of(0.231), "the profile of hf is uncertain (+-23 %)"),
+        (profile_of(0.231), "the profile of hf is uncertain (±23 %)"),
         (profile_of(None), "the error of the profile of hf is not known"),
         (profile_of(0.01, "other programs kept 1.9 of 2 processors busy"), "the profile of hf is not relied on ("),
         (None, "hf has no profile"),
@@ -60,23 +60,23 @@ def summary(**changes: Any) -> dict[str, Any]:
 
 def test_the_first_line_says_what_sharing_saved_with_its_error() -> None:
     assert sharing(summary()) == (
-        "sharing saved 15 s (44 % +- 2.1 %) and 18.8 J (24 % +- 2.0 %): "
+        "sharing saved 15 s (44 % ± 2.1 %) and 18.8 J (24 % ± 2.0 %): "
         "one after the other takes 33.8 s and 78.8 J by the profiles (joules modelled)"
     )
 
 
 def test_the_first_line_says_what_sharing_cost() -> None:
     told = sharing(summary(makespan_s=40.0, baseline={"exclusive_energy_j": None}))
-    assert told.startswith("sharing cost 6.2 s (18 % +- 2.1 %): one after the other takes 33.8 s by")
+    assert told.startswith("sharing cost 6.2 s (18 % ± 2.1 %): one after the other takes 33.8 s by")
 
 
 def test_a_difference_within_its_error_is_none() -> None:
     told = sharing(summary(makespan_s=33.5, baseline={"exclusive_energy_j": None}))
-    assert told.startswith("sharing neither saved nor cost more than the error: 300 ms (0.9 % +- 2.1 %)")
+    assert told.startswith("sharing neither saved nor cost more than the error: 300 ms (0.9 % ± 2.1 %)")
 
 
 def test_the_first_line_says_why_nothing_is_known() -> None:
-    reasons = ["the profile of hf is uncertain (+-23 %); `ecoshare profile hf.py` measures it", "b has no profile"]
+    reasons = ["the profile of hf is uncertain (±23 %); `ecoshare profile hf.py` measures it", "b has no profile"]
     told = sharing(summary(baseline={"unknown": reasons}))
     assert told == f"what sharing saved is not known: {reasons[0]}, and 1 more"
     assert sharing(summary(jobs=[{"attempts": 1}])) == "", "one job alone shares nothing"

@@ -153,7 +153,7 @@ def test_what_stands_between_backticks_is_code(data: RunData) -> None:
 def test_joules_are_compared_only_where_nearly_all_are_known(page: Page, whole: Page) -> None:
     assert not any(text.startswith("sharing ") for text in page.text), "7 % of the time is not known: no saving is"
     assert any("too little of the run's energy is known" in text for text in page.text)
-    assert any(text.startswith("Sharing saved ") and "(17 % +- " in text for text in whole.text)
+    assert any(text.startswith("Sharing saved ") and "(17 % ± " in text for text in whole.text)
 
 
 def test_what_a_job_prints_is_text(page: Page) -> None:
