@@ -31,6 +31,9 @@ from ecoshare.hardware.state import StateFolder, described
 _LOOK_S, _WITHIN_S = 0.2, 2.0
 """Time between looks of a run that waits, and time for another one to be let in."""
 
+_ENDS_WITHIN_S = 10.0
+"""Time that processes of a run may take to end when the one that conducted it was killed: they hold its lock, too."""
+
 _LARGEST_BYTES = 1 << 16
 """Of a record, which may be another user's."""
 
@@ -69,6 +72,11 @@ class Occupant:
     pid: int = 0
     run: str = ""
     processors: frozenset[int] = frozenset()
+
+    @property
+    def is_conducted(self) -> bool:
+        """Whether the process that conducts the run is there; also where its number is not known."""
+        return not self.pid or Path(f"/proc/{self.pid}").exists()
 
     def __str__(self) -> str:
         process = ""
@@ -190,9 +198,14 @@ def _first_in_line(
 def _wait_for_the_end(device: DeviceInfo, state: StateFolder, admission: Admission, say: Callable[[str], None]) -> None:
     """Return when no other run uses a device."""
     told: list[Occupant] = []
+    until_s = time.monotonic() + _ENDS_WITHIN_S
     while others := occupants(device, state):
-        if admission is Admission.REFUSE:
+        ending = not any(each.is_conducted for each in others) and time.monotonic() < until_s
+        if admission is Admission.REFUSE and not ending:
             raise _refused(device, state)
+        if ending:
+            time.sleep(_LOOK_S)
+            continue
         if others[0] not in told:
             told.append(others[0])
             say(f"waits for {others[0]}, which uses {device.name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -15,7 +16,7 @@ import pytest
 
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import processors
-from ecoshare.hardware.occupancy import Admission, occupants, occupied
+from ecoshare.hardware.occupancy import Admission, Occupancy, occupants, occupied
 from ecoshare.hardware.state import StateFolder
 from tests.runtime.running import job_file, slow_steps, start
 from tests.warm import wait_for
@@ -105,6 +106,20 @@ def test_a_run_that_was_killed_uses_nothing(first: Holder, state: StateFolder) -
     with occupied("cpu", Admission.REFUSE, silent):
         assert len(list(state.locks.glob("*.run"))) == 1
     assert not list(state.locks.glob("*.run"))
+
+
+def test_a_run_whose_jobs_are_still_ending_is_waited_for(state: StateFolder) -> None:
+    """A process that was forked from a killed one holds the lock until it has ended, too."""
+    device = processors()
+    killed = Occupancy(device, state)
+    (path,) = state.locks.glob("*.run")
+    no_process = 1 << 22  # above the largest number that Linux gives by default
+    path.write_text(json.dumps({"pid": no_process, "run": "/killed", "processors": []}))
+    timer = threading.Timer(0.5, killed.end)
+    timer.start()
+    with occupied("cpu", Admission.REFUSE, silent):
+        assert not timer.is_alive()
+    timer.join()
 
 
 def test_one_that_waits_is_let_in_when_the_first_has_ended(first: Holder) -> None:
