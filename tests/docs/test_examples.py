@@ -26,8 +26,9 @@ def name(block: Block) -> str:
 
 
 def _marks(block: Block) -> list[pytest.MarkDecorator]:
-    """A block that runs jobs takes half a minute."""
-    return [pytest.mark.slow] if any(step.command.startswith("ecoshare run ") for step in steps(block)) else []
+    """A block that runs jobs, simulates or searches takes seconds to half a minute."""
+    long = ("ecoshare run ", "ecoshare simulate ", "ecoshare tune ")
+    return [pytest.mark.slow] if any(step.command.startswith(long) for step in steps(block)) else []
 
 
 @pytest.mark.parametrize("block", [pytest.param(each, id=name(each), marks=_marks(each)) for each in RUN])

@@ -106,7 +106,7 @@ def test_the_same_seeds_give_the_same_trials_to_the_bit(tmp_path: Path) -> None:
     check(done.run)
 
 
-@pytest.mark.parametrize("lanes", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lanes", [1, 2])
 def test_a_study_on_the_disk_goes_on(tmp_path: Path, lanes: int) -> None:
     storage = f"sqlite:///{tmp_path}/study.db"
 

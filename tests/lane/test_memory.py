@@ -135,6 +135,8 @@ def result_of(observe: Callable[[str], Path]) -> Callable[[str], dict[str, Any]]
 
 
 _SLOW = {
+    "cnn",
+    "transformer",
     "mlp_sgd",
     "mlp_momentum",
     "deep_plain",

@@ -72,7 +72,7 @@ def test_our_own_keep_it(policy: str, check: str) -> None:
     getattr(contract(policy, options), check)()
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("policy", EACH)
 def test_our_own_keep_it_as_they_are(policy: str) -> None:
     contract(policy).test_every_job_ends()
 

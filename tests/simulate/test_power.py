@@ -49,6 +49,7 @@ def test_a_recorded_run_under_its_own_policy_takes_about_its_own_joules(ran: run
     assert told["power"]["active_w_by_class"].keys() == {job["class"] for job in ran.summary["jobs"]}
 
 
+@pytest.mark.slow
 def test_the_joules_of_the_jobs_are_those_that_were_attributed(ran: running.Finished) -> None:
     """To rounding: what a class draws is its joules over the very times that the simulation lays out."""
     trace = read(ran.folder)
@@ -60,12 +61,14 @@ def test_the_joules_of_the_jobs_are_those_that_were_attributed(ran: running.Fini
         assert power.gpu.idle_w == model["idle_w"]
 
 
+@pytest.mark.slow
 def test_the_users_choice_wins_over_the_recorded_device(ran: running.Finished) -> None:
     told = simulated(ran.folder, "--gpu-model", "v100")
     assert (told["power"]["origin"], told["power"]["device"]) == ("given", "v100")
     assert told["power"]["idle_w"] == GPUS["v100"].idle_w and not told["power"]["active_w_by_class"]
 
 
+@pytest.mark.slow
 def test_the_table_names_the_device_whose_power_it_takes(ran: running.Finished, tmp_path: Path) -> None:
     shown = ecoshare("simulate", ran.folder, "--policy", "fifo").stdout
     assert "joules: power of the recorded device, " in shown
@@ -78,6 +81,7 @@ def test_the_table_names_the_device_whose_power_it_takes(ran: running.Finished, 
     assert "joules: power of --gpu-model k80 (18 W idle, 112 W at work)." in shown
 
 
+@pytest.mark.slow
 def test_a_run_without_joules_is_priced_by_its_power_model(ran: running.Finished, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
