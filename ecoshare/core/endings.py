@@ -23,9 +23,7 @@ def again(job: Job, outcome: Outcome, largest_bytes: int, packs: bool) -> bool:
     if outcome in (Outcome.LOST, Outcome.MOVED_OUT):
         job.losses += 1
         return job.losses <= MOST_LOSSES
-    # What a job is granted grows with it where memory is watched: that it is all by now says nothing of its cap.
-    had_less = job.demand.peak_bytes < largest_bytes or any(lane.device.memory_is_watched for lane in job.lanes)
-    if outcome is Outcome.OUT_OF_MEMORY and not job.whole_lane and had_less:
+    if outcome is Outcome.OUT_OF_MEMORY and not job.whole_lane and job.cap_bytes < largest_bytes:
         if packs:
             job.least_bytes = max(2 * job.demand.peak_bytes, job.usage.peak_bytes)
         job.whole_lane = not packs or job.least_bytes >= largest_bytes

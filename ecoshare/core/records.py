@@ -20,6 +20,7 @@ class Job:
     Attributes:
         attempt: Number of the present or last attempt; 0 before the first.
         command: Id of the `StartJob` that is not acknowledged yet.
+        cap_bytes: Most memory that the present or last attempt may rise to.
         whole_lane: It ran out of memory once and now gets a lane's whole budget.
         least_bytes: That it needs at least, by what was seen of it.
         again: An end that was asked for is followed by a new attempt (a suspect neighbour, say).
@@ -49,6 +50,7 @@ class Job:
     command: int | None = None
     lanes: tuple[Lane, ...] = ()
     demand: MemoryDemand = field(default_factory=lambda: MemoryDemand(0))
+    cap_bytes: int = 0
     whole_lane: bool = False
     least_bytes: int = 0
     again: bool = False

@@ -568,7 +568,8 @@ class Scheduler:
         fused = self._fit.fuses(job)
         if fused and self._packer is not None:
             self._packer.stays(job)
-        return StartJob(job.command, job.spec.name, job.attempt, numbers, self._fit.cap(job, lanes), fused)
+        job.cap_bytes = self._fit.cap(job, lanes)
+        return StartJob(job.command, job.spec.name, job.attempt, numbers, job.cap_bytes, fused)
 
     def _tuned(self, event: Done | Refused | TrialMeasured | Advised) -> list[Command]:
         """A command of the tuning has been answered."""

@@ -119,7 +119,7 @@ def test_a_trial_that_fails_is_one_failed_trial(tmp_path: Path) -> None:
 def test_a_sweep_without_a_trial_that_is_through_has_failed(tmp_path: Path) -> None:
     done = run(tmp_path, sweep(args=("--nonsense",), grid={"lr": [1, 2]}))
     assert done.code == 1
-    assert "1 of 1 jobs did not complete: s" in done.stderr
+    assert "1 of 1 job did not complete: s" in done.stderr
 
 
 @pytest.mark.slow
