@@ -185,7 +185,8 @@ class Fit:
             return cap_bytes(job.demand, lane.budget_bytes)
         if not lane.device.memory_is_watched:
             return job.demand.peak_bytes
-        return max(job.demand.peak_bytes, self._free_bytes(job, lane))
+        # All of the memory is the cap of a job that has it to itself alone: such a job is not tried again.
+        return max(job.demand.peak_bytes, min(self._free_bytes(job, lane), lane.budget_bytes - 1))
 
     def largest_bytes(self) -> int:
         """Of any lane that can be had."""

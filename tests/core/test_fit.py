@@ -106,12 +106,14 @@ def test_a_job_alone_may_have_all_memory() -> None:
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_a_job_that_took_all_memory_is_not_tried_again(told: bool) -> None:
-    """Its cap was all that there is: another attempt would end in the same way, whatever was told of it before."""
+def test_one_that_took_all_and_failed_is_tried_once_more_alone(told: bool) -> None:
+    """It has shown what it needs: it is not started again and again with a little more."""
     core = Core("energy", lanes=3, threads=4)
     unknown(core, "a")
     if told:
         grow(core, "a", 7.0)
+    end(core, "a", 8.0, Outcome.OUT_OF_MEMORY)
+    assert state(core, "a") is JobState.RUNNING and core.scheduler.jobs["a"].whole_lane
     end(core, "a", 8.0, Outcome.OUT_OF_MEMORY)
     assert state(core, "a") is JobState.FAILED
 
@@ -127,7 +129,7 @@ def test_a_job_that_had_what_others_left_gets_all_in_the_end() -> None:
     end(core, "a", 3.0, Outcome.OUT_OF_MEMORY)
     assert state(core, "a") is JobState.QUEUED, "twice as much does not, beside the other one"
     end(core, "known", 5.0)
-    assert state(core, "a") is JobState.RUNNING and core.scheduler.jobs["a"].cap_bytes == 8 * GIB
+    assert state(core, "a") is JobState.RUNNING and core.scheduler.jobs["a"].cap_bytes == 8 * GIB - 1
 
 
 @pytest.mark.parametrize("threads", [0, 4])

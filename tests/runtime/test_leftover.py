@@ -88,7 +88,7 @@ def test_running_out_of_memory_is_a_failure_only_where_there_is_no_more(
     (folder.job("a") / "exit-1.json").unlink()
     entries = list(log.read(folder.events))
     start = next(entry for entry in entries if isinstance(entry, StartJob))
-    assert start.cap_bytes == 3 << 30, "memory is watched here: the logs below are as of a GPU's run"
+    assert start.cap_bytes < 3 << 30
     kept = [json.dumps({"command": "StartJob", **fields}) for fields in _starts(start, caps, 3 << 30)]
     folder.events.write_text("\n".join([folder.events.read_text().splitlines()[0], *kept]) + "\n")
     for attempt in range(1, len(caps) + 1):
