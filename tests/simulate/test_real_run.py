@@ -33,7 +33,7 @@ for _ in range(steps):
 JOBS = (("a", 2400, 512, 0), ("b", 1600, 1024, 1), ("c", 1200, 512, 2), ("d", 3600, 512, 3))
 """Name, steps, width and arrival in seconds: of clearly different lengths, since srtf decides by few iterations."""
 
-_TRIES = 3
+_TRIES = 5
 """The machine changes its speed while a job runs, by more than the simulation may be wrong; one quiet run will do."""
 
 
