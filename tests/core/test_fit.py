@@ -42,8 +42,9 @@ def test_on_processors_new_jobs_share_from_the_first_second(policy: str) -> None
     unknown(core, "a", "b", "c")
     if policy == "energy":
         core.foresee(**{one + other: 0.97 for one in "abc" for other in "abc"})
-    assert all(state(core, name) is JobState.RUNNING for name in "abc")
-    assert all(granted_gib(core, name) == UNSEEN_BYTES / GIB for name in "abc")
+    beside = "ab" if policy == "energy" else "abc"  # a policy that packs tries two unknown classes at a time
+    assert [name for name in "abc" if state(core, name) is JobState.RUNNING] == list(beside)
+    assert all(granted_gib(core, name) == UNSEEN_BYTES / GIB for name in beside)
 
 
 def test_on_a_gpu_a_new_job_has_all_that_is_free() -> None:
