@@ -43,7 +43,8 @@ def broken(text: Text, width: int) -> list[Text]:
     lines: list[Text] = []
     margin, begin, end = 0, 0, 0  # the line that is being filled
     for word in _WORD.finditer(plain):
-        if end and margin + cell_len(plain[begin : word.end()]) > width and cell_len(plain[begin:end]) + margin > below:
+        begins_at, ends_at = (margin + cell_len(plain[begin:place]) for place in word.span())
+        if ends_at > width and begins_at > below:
             lines.append(Text(" " * margin).append_text(text[begin:end]))
             margin, begin = below, word.start()
         end = word.end()

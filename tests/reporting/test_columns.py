@@ -6,7 +6,7 @@ import io
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
@@ -126,11 +126,14 @@ def test_names_have_their_limit_where_several_share_a_line() -> None:
 @given(
     st.lists(st.text("abc-/", min_size=1, max_size=30), min_size=1, max_size=30), st.integers(10, 80), st.integers(0, 4)
 )
+@example(["a", "aaaaaaaa"], 10, 1)
 def test_sentences_break_between_words_and_lose_none(words: list[str], width: int, indent: int) -> None:
     lines = [line.plain for line in broken(Text(" " * indent + " ".join(words)), width)]
     assert " ".join(lines).split() == words, "a word is broken or lost"
+    below = indent + 2 if indent else 0
     for line in lines:
-        assert len(line) <= width or len(line.split()) == 1, "a line is longer than its one long word"
+        last = line.rindex(line.split()[-1])
+        assert len(line) <= width or last <= below, "a line is too long, and its last word could begin further left"
     assert all(re.match(r" *", line).end() == indent + 2 for line in lines[1:] if indent)  # type: ignore[union-attr]
 
 
