@@ -13,6 +13,7 @@ from ecoshare.cli import completion
 from ecoshare.cli.classes import Command, Group
 from ecoshare.cli.options import JsonOption, ProfilesOption
 from ecoshare.cli.output import note
+from ecoshare.counted import counted
 
 PIPE_WIDTH = 1_000
 """Columns where no terminal limits them: programs and files get lines that are whole."""
@@ -100,7 +101,7 @@ def rm(names: NamesArgument, profiles: ProfilesOption = None) -> None:
     for each in found.values():
         gone = forget(each, store)
         also = [
-            f"{count} {one if count == 1 else more}"
+            counted(count, one, more)
             for count, one, more in (
                 (gone.beside, "measurement beside others", "measurements beside others"),
                 (gone.tuned, "tuned setting", "tuned settings"),

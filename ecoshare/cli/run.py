@@ -157,7 +157,7 @@ def run(
             return
         with occupied(device, admission, note) as occupancy:
             plan = planned(occupancy.device)
-            if words := watch.disturbance():
+            if words := watch.words():
                 note(f"{words}: times and joules of this run are those of a busy machine")
             result = session.start(plan, loaded.text, runs, progress(errors), occupancy=occupancy)
 

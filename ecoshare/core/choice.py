@@ -13,7 +13,7 @@ from ecoshare.core.inside import Inside
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.outlook import Forecast
 from ecoshare.core.packer import WINDOW, Packer
-from ecoshare.core.packing import Candidate, Group
+from ecoshare.core.packing import MOST_NEW, Candidate, Group
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
 
@@ -38,6 +38,8 @@ class Why(Enum):
     """Others are before it by the policy."""
     LIMIT = "limit"
     """Somebody would be slower than its owner allows."""
+    NEW = "new"
+    """As many jobs of unknown classes as are tried at a time run there."""
     WORSE = "worse"
     """The work would cost more, or not clearly less."""
     CHOSEN = "chosen"
@@ -134,6 +136,9 @@ class Choice:
         if not self._fits(forced.members):
             others = [each for each in base if each is not job]
             return replace(self._short_of(base), jobs=names(others))
+        new = [each for each in self.members if self._of(each).is_new]
+        if self._of(job).is_new and job not in new and len(new) >= MOST_NEW:
+            return Because(Why.NEW, names(new))
         wanted = [replace(self._of(each), must=each in base) for each in self._ordered]
         best = self._packer.grouping.best(wanted, self._fits) or forced
         return self._worse(Why.WORSE, job, best)

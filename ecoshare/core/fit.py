@@ -85,8 +85,7 @@ class Fit:
         The condition of a lane (`memory.lane_fits`) summed over its lanes, with the largest T that could meet.
         """
         lane = self._room.devices[device][0]
-        demands = [job.demand for there in self._room.devices[device] for job in there.jobs.values()]
-        demands += [self.demand(job, lane) for job in newcomers]
+        demands = [*(job.demand for job in self._beside(lane)), *(self.demand(job, lane) for job in newcomers)]
         return self._sum_bytes(lane, demands) <= lane.device.memory_bytes
 
     def _beside(self, lane: Lane) -> Iterator[Job]:

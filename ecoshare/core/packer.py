@@ -57,9 +57,6 @@ URGENT = 0.1
 MEMBER, _BEHIND = 0, 1
 """Levels: of the group of its device, and behind it."""
 
-MOST_NEW = 2
-"""Jobs of unknown classes beside each other: more of them, all busy, would be slow until each was measured."""
-
 _HERE = frozenset({JobState.STARTING, JobState.RUNNING})
 
 
@@ -367,8 +364,6 @@ class Packer:
         by_number = {job.number: job for job in ordered}
 
         def fits(members: Sequence[Candidate]) -> bool:
-            if sum(each.hope == EXPLORE for each in members) > MOST_NEW:
-                return False
             newcomers = [by_number[each.number] for each in members if by_number[each.number].state not in _HERE]
             return self._fit.joins(device, newcomers)
 

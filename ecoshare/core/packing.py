@@ -26,6 +26,9 @@ and one that does not is parted as soon as it was measured."""
 EXPLORE = 1.5
 """The same for a job that will be measured as soon as it is warm: it is beside others for seconds, and known then."""
 
+MOST_NEW = 2
+"""Jobs of unknown classes beside each other: more of them, all busy, would be slow until each was measured."""
+
 _MATES = 2
 """That are looked at together: with three, thirty candidates would have thousands of groups."""
 
@@ -51,6 +54,11 @@ class Candidate:
     urgency: float = 0.0
     hope: float = HOPE
 
+    @property
+    def is_new(self) -> bool:
+        """Whether its class is unknown, and measured as soon as the job is warm."""
+        return self.hope == EXPLORE
+
 
 Fits = Callable[[Sequence[Candidate]], bool]
 """Whether these can be on the device at once."""
@@ -73,6 +81,11 @@ class Group:
         """Whether every job is expected to be as fast as it must be, with a standard deviation to spare."""
         speeds = zip(self.members, self.forecast.speeds, self.forecast.errors, strict=True)
         return all(not each.least or speed - error >= each.least for each, speed, error in speeds)
+
+    @property
+    def tries_few(self) -> bool:
+        """Whether no more unknown classes are beside each other than can be tried at a time."""
+        return sum(each.is_new for each in self.members) <= MOST_NEW
 
 
 class Grouping:
@@ -147,7 +160,7 @@ def _better_in_turn(group: Group) -> bool:
 
 def _better(best: Group, groups: Iterable[Group], fits: Fits) -> Group:
     """The best of some larger groups, if it is clearly better than a smaller one."""
-    better = [each for each in groups if each.cost < best.cost * (1.0 - GAIN) and each.keeps_limits]
+    better = [each for each in groups if each.cost < best.cost * (1.0 - GAIN) and each.keeps_limits and each.tries_few]
     return next((each for each in sorted(better, key=attrgetter("cost")) if fits(each.members)), best)
 
 

@@ -18,7 +18,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -146,9 +146,9 @@ def occupied(wanted: str | None, admission: Admission, say: Callable[[str], None
     with contextlib.ExitStack() as line:
         if admission is not Admission.SHARE:
             line.enter_context(_first_in_line(device, state, admission, say))
-            _wait_for_the_end(device, state, admission, say)
+            if _wait_for_the_end(device, state, admission, say):
+                device = find(device.name)  # its memory is what is free by now
         beside = occupants(device, state)
-        device = find(device.name)  # its memory is what is free by now
         try:
             occupancy = Occupancy(device, state)
         except OSError as error:
@@ -185,7 +185,7 @@ def _first_in_line(
                 break
             except BlockingIOError:
                 if admission is Admission.REFUSE and time.monotonic() > until_s:
-                    raise _refused(device, state) from None
+                    raise _refused(device, occupants(device, state)) from None
             if admission is Admission.WAIT and not told:
                 told = True
                 say(f"another run waits for {device.name} already: this one is behind it")
@@ -195,25 +195,23 @@ def _first_in_line(
         os.close(file)
 
 
-def _wait_for_the_end(device: DeviceInfo, state: StateFolder, admission: Admission, say: Callable[[str], None]) -> None:
-    """Return when no other run uses a device."""
-    told: list[Occupant] = []
+def _wait_for_the_end(device: DeviceInfo, state: StateFolder, admission: Admission, say: Callable[[str], None]) -> bool:
+    """Return when no other run uses a device; whether one did."""
+    has_waited, told = False, list[Occupant]()
     until_s = time.monotonic() + _ENDS_WITHIN_S
     while others := occupants(device, state):
-        ending = not any(each.is_conducted for each in others) and time.monotonic() < until_s
-        if admission is Admission.REFUSE and not ending:
-            raise _refused(device, state)
-        if ending:
-            time.sleep(_LOOK_S)
-            continue
-        if others[0] not in told:
+        has_waited = True
+        is_ending = not any(each.is_conducted for each in others) and time.monotonic() < until_s
+        if admission is Admission.REFUSE and not is_ending:
+            raise _refused(device, others)
+        if not is_ending and others[0] not in told:
             told.append(others[0])
             say(f"waits for {others[0]}, which uses {device.name}")
         time.sleep(_LOOK_S)
+    return has_waited
 
 
-def _refused(device: DeviceInfo, state: StateFolder) -> UnfitEnvironment:
-    others = occupants(device, state)
+def _refused(device: DeviceInfo, others: Sequence[Occupant]) -> UnfitEnvironment:
     user = str(others[0]) if others else "another run"
     return UnfitEnvironment(f"{device.name} is used by {user}", _HINT)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,23 +93,32 @@ class LoadWatch:
 
     Attributes:
         times: Totals at that moment; None where they cannot be read.
-        own_s: Processor time of this process by then.
+        own_s: Processor time that is not theirs, by then.
+        own: Tells that time.
     """
 
     times: ProcessorTimes | None
     own_s: float
+    own: Callable[[], float]
 
     @classmethod
-    def begin(cls) -> LoadWatch:
-        """A watch that begins now."""
-        return cls(ProcessorTimes.now(), time.process_time())
+    def begin(cls, own: Callable[[], float] = time.process_time) -> LoadWatch:
+        """A watch that begins now.
 
-    def disturbance(self) -> str:
-        """What other programs keep busy since then, with the machine's load, in words; empty where they leave room."""
+        Args:
+            own: Tells the processor time that is not of other programs; by default that of this process.
+        """
+        return cls(ProcessorTimes.now(), own(), own)
+
+    def disturbance(self) -> OtherLoad | None:
+        """What other programs keep busy since then; None where they leave room, or it cannot be told."""
         now = ProcessorTimes.now()
         if self.times is None or now is None:
-            return ""
-        load = now.others_since(self.times, time.process_time() - self.own_s)
-        if load is None or not load.disturbs:
-            return ""
-        return f"other programs keep {load} busy (load {os.getloadavg()[0]:.1f})"
+            return None
+        load = now.others_since(self.times, self.own() - self.own_s)
+        return load if load is not None and load.disturbs else None
+
+    def words(self) -> str:
+        """The same in words, with the machine's load; empty for None."""
+        load = self.disturbance()
+        return f"other programs keep {load} busy (load {os.getloadavg()[0]:.1f})" if load is not None else ""

@@ -70,7 +70,7 @@ class ProfileStore:
 
     def find(self, job_class: str) -> Profile | None:
         """The profile of a class, always from the disk; None where there is none that this version can use."""
-        return self._read(self._path(job_class)) if _CLASS.fullmatch(job_class) else None
+        return self._read(self.file(job_class)) if _CLASS.fullmatch(job_class) else None
 
     def make(self) -> None:
         """Make the folder, so that a measurement is not begun whose result cannot be kept.
@@ -96,7 +96,7 @@ class ProfileStore:
         """
         if not _CLASS.fullmatch(profile.job_class):
             raise ValueError(f"not the name of a class: {profile.job_class!r}")
-        path = self._path(profile.job_class)
+        path = self.file(profile.job_class)
         self._kept.write(path, _readable(profile))
         self._folder_stamp = None  # two changes may fall into one tick of the file system's clock
         return path
@@ -113,7 +113,7 @@ class ProfileStore:
 
     def file(self, job_class: str) -> Path:
         """The file of a class, which need not exist."""
-        return self._path(job_class)
+        return self.folder / f"{job_class}.json"
 
     def forget(self, job_class: str) -> bool:
         """Remove the profile of a class and its drawing; whether there was one.
@@ -123,9 +123,9 @@ class ProfileStore:
         """
         if not _CLASS.fullmatch(job_class):
             return False
-        self._kept.remove(self._path(job_class).with_name(f"{job_class}.svg"))
+        self._kept.remove(self.file(job_class).with_name(f"{job_class}.svg"))
         self._folder_stamp = None
-        return self._kept.remove(self._path(job_class))
+        return self._kept.remove(self.file(job_class))
 
     def nearest(self, origin: Origin) -> Profile | None:
         """The profile whose class is most like `origin`, to begin a new class with.
@@ -154,9 +154,6 @@ class ProfileStore:
                 return profile
             candidates = [each for each in candidates if each is not best]  # went away since
         return None
-
-    def _path(self, job_class: str) -> Path:
-        return self.folder / f"{job_class}.json"
 
     def _refresh(self) -> None:
         """Read the origins of the files that are new or other than they were; mostly one look at the folder's time."""

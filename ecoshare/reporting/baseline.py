@@ -64,11 +64,8 @@ def baseline(
     worked = [job for job in jobs if job["attempts"]]
     unknown = _unknown(worked, profiles, planned)
     starts_s = [_start_s(job, planned.get(job["name"], {}), load_s) for job in worked]
-    alone = [
-        _alone(job, profiles.get(job["class"]), account, start_s)
-        for job, start_s in zip(worked, starts_s, strict=True)
-        if not unknown
-    ]
+    pairs = [] if unknown else zip(worked, starts_s, strict=True)
+    alone = [_alone(job, profiles.get(job["class"]), account, start_s) for job, start_s in pairs]
     makespan_s = _one_after_the_other_s(worked, [each.time_s for each in alone]) if alone else None
     energy_j = _sum([each.energy_j for each in alone]) if alone else None
     classes = [job["class"] for job in worked]

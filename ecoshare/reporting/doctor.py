@@ -145,7 +145,7 @@ def _processors() -> Finding:
 def _load() -> Finding:
     watch = LoadWatch.begin()
     time.sleep(_WATCHED_S)
-    if words := watch.disturbance():
+    if words := watch.words():
         return Finding("other programs", "warn", words, "profiles that are made now are measured again later")
     return Finding("other programs", "ok", "leave the processors to jobs")
 

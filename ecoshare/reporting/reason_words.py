@@ -82,6 +82,8 @@ def because_words(job: str, because: Because, policy: str) -> str:
             return f"{listed(jobs)} had to go on, and there were no more lanes"
         case Why.MEMORY:
             return _memory(job, because)
+        case Why.NEW:
+            return f"{listed(jobs)} were not known yet either, and so many are tried beside each other at a time"
         case Why.LIMIT:
             return _limit(job, because)
         case Why.WORSE:

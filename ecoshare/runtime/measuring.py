@@ -187,9 +187,9 @@ class Measuring:
             usage=partial(self._usage_of, command.job, own),
             on_gpu=self.plan.device.kind != "cpu",
         )
-        before = await asyncio.to_thread(self.bystanders.look)
+        watch = await asyncio.to_thread(self.bystanders.watch)
         measured = await window.measure()
-        measured.disturbed = await asyncio.to_thread(self.bystanders.since, before)
+        measured.disturbed = await asyncio.to_thread(self.bystanders.disturbed, watch)
         return measured
 
     def _usage_of(self, job: str, own: Attempt) -> Usage | None:

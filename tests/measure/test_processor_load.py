@@ -44,7 +44,7 @@ def test_totals_grow_with_time_and_count_the_processors_that_may_be_used() -> No
 def test_programs_that_leave_no_processor_idle_are_noticed() -> None:
     watch = LoadWatch.begin()
     time.sleep(0.5)
-    words = watch.disturbance()
+    words = watch.words()
     assert words.startswith("other programs keep ") and f"of {len(os.sched_getaffinity(0))} processors busy" in words
 
 
@@ -75,4 +75,4 @@ def test_a_load_matters_where_it_is_more_than_a_little_and_little_is_left(load: 
 def test_a_user_may_say_that_the_machine_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a container the totals may be those of a larger host."""
     monkeypatch.setenv(QUIET, "1")
-    assert ProcessorTimes.now() is None and LoadWatch.begin().disturbance() == ""
+    assert ProcessorTimes.now() is None and LoadWatch.begin().words() == ""
