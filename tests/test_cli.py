@@ -132,6 +132,7 @@ def test_a_run_goes_on_when_nobody_reads_its_progress(tmp_path: Path) -> None:
     assert done.returncode == 0 and (tmp_path / "runs/latest/summary.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.cold
 def test_the_real_command_runs_jobs(tmp_path: Path) -> None:
     """What a user's shell starts: all else here is forked from a process that has loaded it."""

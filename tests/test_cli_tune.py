@@ -32,6 +32,7 @@ def test_a_replay_shows_its_trials_and_what_came_of_them(folder: Path) -> None:
     assert (folder / "f.svg").read_text().startswith("<?xml")
 
 
+@pytest.mark.slow
 def test_json_is_alone_on_stdout_and_equal_seeds_give_it_equal(folder: Path) -> None:
     one, other = (ecoshare(*GOOD, "--json", "--budget", "4", "--seed", "1", cwd=folder) for _ in range(2))
     result = json.loads(one.stdout)
@@ -44,6 +45,7 @@ def test_json_is_alone_on_stdout_and_equal_seeds_give_it_equal(folder: Path) -> 
     assert result == again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["png", "html"])
 def test_pictures(folder: Path, form: str) -> None:
     done = ecoshare(*GOOD, "--objective", "edp", "--plot", f"f.{form}", cwd=folder)
@@ -51,6 +53,7 @@ def test_pictures(folder: Path, form: str) -> None:
     assert (folder / f"f.{form}").read_bytes().startswith(b"\x89PNG" if form == "png" else b"<!DOCTYPE html>")
 
 
+@pytest.mark.slow
 def test_a_picture_that_cannot_be_written_is_said_after_the_result(folder: Path) -> None:
     (folder / "f.svg").mkdir()
     done = ecoshare(*GOOD, "--budget", "2", "--plot", "f.svg", cwd=folder)

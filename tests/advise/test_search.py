@@ -57,6 +57,7 @@ def times(searching: Search, setting: Setting) -> list[float]:
     return [trial.times_s["b"] for trial in told if trial.status is Status.MEASURED]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(statuses, positive, positive, positive), min_size=1, max_size=14), st.integers(1, 14))
 def test_whatever_comes_the_rules_are_kept(told: list[tuple[Status, float, float, float]], budget: int) -> None:
     searching = search(TWO, budget=budget)

@@ -66,6 +66,7 @@ def test_searches_of_one_class_are_what_is_known_alone() -> None:
     assert dict(setting) == DEFAULT and (power_w, time_s) == pytest.approx((120.0, 0.1)) and not stopped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [1.0, 0.5], ids=["beside each other", "in one lane"])
 def test_each_job_of_a_packing_is_believed_to_respond_as_its_class(share: float) -> None:
     jobs = [Job("first", 120.0, share=share), Job("second", 120.0, share=share)]
@@ -78,6 +79,7 @@ def test_each_job_of_a_packing_is_believed_to_respond_as_its_class(share: float)
         assert found == pytest.approx(math.log(truth[job] / 0.1), abs=0.04)
 
 
+@pytest.mark.slow
 def test_how_much_neighbours_slow_a_job_down_is_its_time_over_that_alone() -> None:
     """Whoever is slowed to a crawl adds nothing to what the other draws, so that power falls as for that one alone."""
     jobs, classes, known = [Job("a", 120.0), Job("b", 120.0)], {"a": "a", "b": "b"}, earlier()
@@ -96,6 +98,7 @@ def test_a_class_alone_that_was_never_searched_may_be_like_any() -> None:
     assert float(spread[0]) > 3.0 * float(spread[1])
 
 
+@pytest.mark.slow
 def test_a_search_that_knows_its_classes_asks_for_less() -> None:
     """The first setting that is tried after the default is within 5 % of the best that keeps the limit."""
     packing: Packing = (("a",), ("b",))

@@ -17,7 +17,7 @@ from tests.hardware.claims import FOUND_W, limited
 from tests.rounds import rounds
 from tests.warm import ROOT, Started, ecoshare, wait_for
 
-QUICK, ALL = 3, rounds(40, nightly=200)
+QUICK, ALL = 3, rounds(25, nightly=200)
 BEFORE = Settings(FOUND_W, None, None, False)
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the fake driver is written in C, and there is no compiler")

@@ -128,6 +128,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_the_dead_lose_turn_memory_and_their_place_in_the_queue(tmp_path: Path) -> None:
     """A worker that was killed must keep nobody from the device."""
     folder = tmp_path / "ledger"

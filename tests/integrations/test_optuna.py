@@ -82,6 +82,7 @@ def seeded_training() -> Callable[[optuna.Trial], float]:
     return objective
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
 def test_the_same_seeds_give_the_same_trials_to_the_bit(tmp_path: Path) -> None:
     objective = seeded_training()
@@ -106,7 +107,7 @@ def test_the_same_seeds_give_the_same_trials_to_the_bit(tmp_path: Path) -> None:
     check(done.run)
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("lanes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_study_on_the_disk_goes_on(tmp_path: Path, lanes: int) -> None:
     storage = f"sqlite:///{tmp_path}/study.db"
 
@@ -224,6 +225,7 @@ def test_a_study_in_another_thread(tmp_path: Path) -> None:
     assert states(study) == ["COMPLETE"] * 2 and seen == ["other"] * 2
 
 
+@pytest.mark.slow
 def test_an_exception_ends_the_trials_beside_it(tmp_path: Path) -> None:
     class Own(Exception):  # which this process cannot make again: it is not to be found by its name
         pass
@@ -263,7 +265,9 @@ def test_what_is_caught_fails_one_trial(tmp_path: Path) -> None:
     assert study.trials[1].user_attrs[ERROR].endswith("Own: not this one")
 
 
-@pytest.mark.parametrize("death", ["killed", "exits", "hangs"])
+@pytest.mark.parametrize(
+    "death", ["killed", *(pytest.param(each, marks=pytest.mark.slow) for each in ("exits", "hangs"))]
+)
 def test_a_process_that_dies_is_one_failed_trial(tmp_path: Path, death: str) -> None:
     def objective(trial: optuna.Trial) -> float:
         if trial.number == 1:
@@ -320,6 +324,7 @@ def test_an_objective_may_stop_the_study(tmp_path: Path, way: str) -> None:
     assert states(study) == ["COMPLETE"] * 2
 
 
+@pytest.mark.slow
 def test_several_objectives(tmp_path: Path) -> None:
     def objective(trial: optuna.Trial) -> tuple[float, float]:
         x = trial.suggest_float("x", 0, 1)
@@ -450,6 +455,7 @@ def test_a_trial_without_enough_memory_is_tried_again_with_more(tmp_path: Path) 
     assert study.trials[0].user_attrs["seen"] == [study.best_value] * 2, "it is one trial, whose values stay"
 
 
+@pytest.mark.slow
 def test_trials_beside_each_other_of_all_shapes(tmp_path: Path) -> None:
     """Values that depend on others, unseeded draws, workers of a `DataLoader`, and an event loop that runs here."""
     dataset = torch.utils.data.TensorDataset(torch.arange(12.0))

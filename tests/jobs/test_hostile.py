@@ -154,6 +154,7 @@ def test_escapes_that_name_no_character(
         load(Path("jobs.yaml"))
 
 
+@pytest.mark.slow
 def test_ten_thousand_jobs(folder: Path) -> None:
     """If it failed, a large sweep would be refused, or a larger one accepted and then be too much for a run."""
     text = JOBS + "".join(f"- {{name: job-{n}, script: train.py, args: [--seed, {n}]}}\n" for n in range(10_000))

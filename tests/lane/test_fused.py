@@ -19,6 +19,7 @@ from ecoshare.lane.fused.seeds import Seeds
 from ecoshare.lane.messages import Ended
 from ecoshare.lane.table import Seat
 from tests.lane.serving import ServedLane
+from tests.rounds import nightly
 from tests.runtime.running import EXAMPLES, alone, copy_of_scripts, settled
 from tests.runtime.test_examples import ARGS
 from tests.scripts.cases import CASES, QUICK, Case
@@ -100,7 +101,9 @@ def test_so_are_the_others(case: Case, lane: ServedLane, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(ARGS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("cnn", "transformer") else nightly()) for name in sorted(ARGS)]
+)
 def test_so_is_every_example(name: str, lane: ServedLane, tmp_path: Path) -> None:
     jobs = [f"example-{name}-{number}" for number in range(2)]
     script = EXAMPLES / f"{name}.py"
@@ -385,6 +388,7 @@ print(len(kept))
 """
 
 
+@pytest.mark.slow
 def test_who_grows_past_its_profile_is_moved_out(lane: ServedLane, tmp_path: Path) -> None:
     script = written(tmp_path, KEEPS)
     with lane.together():
@@ -406,6 +410,7 @@ def test_the_largest_of_a_lane_that_is_full_is_moved_out(lane: ServedLane, tmp_p
     assert lane.ended("smaller").outcome == "completed"
 
 
+@pytest.mark.slow
 def test_a_process_that_keeps_what_jobs_leave_behind_gets_no_more_of_them(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,

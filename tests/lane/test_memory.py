@@ -146,6 +146,10 @@ _SLOW = {
     "views",
     "accumulation",
     "held_list",
+    "forked_workers",
+    "held_graph",
+    "inference",
+    "own_profiler",
 }
 """Scripts that only the slow tests run."""
 

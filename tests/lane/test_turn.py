@@ -81,17 +81,17 @@ def iterate(count: int, marks: Path | None = None, each_s: float = 0.0) -> Calla
 
 def test_one_job_at_a_time_has_the_turn(table: LaneTable, fork: Fork, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
-    succeed(*(fork(slot, iterate(2000, marks)) for slot in range(4)))
+    succeed(*(fork(slot, iterate(800, marks)) for slot in range(4)))
     content = marks.read_bytes()
     for slot in range(4):
         pair = b"<%d></%d>" % (slot, slot)
-        assert content.count(pair) == 2000, "another job's mark stands inside an iteration"
-    assert [table.slots[slot].iterations for slot in range(4)] == [2000] * 4
+        assert content.count(pair) == 800, "another job's mark stands inside an iteration"
+    assert [table.slots[slot].iterations for slot in range(4)] == [800] * 4
     assert table.header.holder == NOBODY
 
 
 def test_turns_alternate_while_others_wait(table: LaneTable, fork: Fork) -> None:
-    succeed(fork(0, iterate(3000)), fork(1, iterate(3000)))
+    succeed(fork(0, iterate(1000)), fork(1, iterate(1000)))
     assert table.header.handovers > 100
 
 
@@ -201,6 +201,7 @@ def test_a_wait_that_a_signal_handler_breaks_off_is_taken_up_again(table: LaneTa
     assert table.header.holder == NOBODY
 
 
+@pytest.mark.slow
 def test_a_newcomer_does_not_catch_up_on_one_that_is_away(table: LaneTable, fork: Fork) -> None:
     def old(turn: Turn, own: LaneTable) -> None:
         own.slots[0].service_s = 3600.0
@@ -262,6 +263,7 @@ def test_a_stopped_job_ends_at_its_boundary(table: LaneTable, fork: Fork) -> Non
     assert os.waitstatus_to_exitcode(os.waitpid(runner, 0)[1]) == -signal.SIGTERM
 
 
+@pytest.mark.slow
 def test_time_is_shared_by_time_and_not_by_turns(table: LaneTable, fork: Fork) -> None:
     """A job of long iterations and one of short ones hold the turn for equally long."""
 
@@ -330,6 +332,7 @@ def test_one_that_was_away_for_a_moment_waits_until_the_other_has_had_as_much(ta
     assert held_s[0] > 0.7 * held_s[1], "it came back before it was its turn"
 
 
+@pytest.mark.slow
 def test_absences_of_a_less_urgent_job_do_not_interrupt_a_more_urgent_one(table: LaneTable, fork: Fork) -> None:
     urgent = fork(0, iterate(150, each_s=0.004), rank=0)
     wait_for(lambda: table.header.holder == 0)

@@ -194,6 +194,7 @@ def writer(tmp_path: Path) -> Iterator[Writer]:
         yield start
 
 
+@pytest.mark.slow
 def test_concurrent_writers_never_show_half_a_profile(tmp_path: Path, writer: Writer) -> None:
     """Else a reader would set a good profile aside as corrupt, or mix two measurements."""
     writers = [writer(60, name) for name in "abcd"]
@@ -318,6 +319,7 @@ def _find(folder: str, barrier: Any, notes: Any) -> None:
     notes.put(store.notes)
 
 
+@pytest.mark.slow
 def test_of_many_who_find_a_corrupt_file_one_sets_it_aside(tmp_path: Path) -> None:
     """Else two would rename over each other and lose the evidence, or the slower would fail."""
     context = multiprocessing.get_context("fork")

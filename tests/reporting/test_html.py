@@ -287,6 +287,7 @@ def test_a_spike_of_joules_told_late_is_not_drawn() -> None:
     assert drawn_j == pytest.approx(sum(each.energy_j or 0.0 for each in book.intervals))
 
 
+@pytest.mark.slow
 def test_the_turns_of_a_huge_trace_are_merged(data: RunData) -> None:
     marks = []
     for turn in range(20_000):

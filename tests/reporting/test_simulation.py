@@ -252,12 +252,14 @@ def test_a_page_that_cannot_be_written_is_an_error_with_its_name(tmp_path: Path,
         report(tmp_path / "missing" / "report.html", results[:1])
 
 
+@pytest.mark.slow
 def test_reports_of_runs_are_drawn_as_ever_beside_it(tmp_path: Path, results: list[Result]) -> None:
     """A module named as a chart of runs would take that chart's place in its package."""
     report(tmp_path / "report.html", results[:1])
     assert Page(html(run())).named("svg")
 
 
+@pytest.mark.slow
 def test_equal_simulations_have_equal_pages(tmp_path: Path) -> None:
     first, second = (report(tmp_path / f"{at}.html", [result_of("srtf")]) for at in range(2))
     assert first == second
@@ -342,6 +344,7 @@ def test_the_axis_of_times_has_ticks_whatever_the_jobs_took(jcts_s: tuple[float,
     assert len(set(shown)) == len(shown), "two ticks read alike"
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_jobs_are_drawn_in_seconds(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     jobs = tuple(finished(float(jct_s), at) for at, jct_s in enumerate(rng.lognormal(7.0, 2.0, 100_000)))

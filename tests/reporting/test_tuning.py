@@ -231,6 +231,7 @@ def test_what_is_far_away_is_named_at_the_edge() -> None:
     assert "at 40.00, 9.00" in read and "7" in read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

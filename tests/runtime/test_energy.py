@@ -16,7 +16,7 @@ from tests.runtime.running import run, slow_steps
 
 
 def test_the_joules_of_a_run_cover_it(tmp_path: Path) -> None:
-    done = run(tmp_path, slow_steps("long", 80), slow_steps("short", 20))
+    done = run(tmp_path, slow_steps("long", 50), slow_steps("short", 20))
     summary = done.summary
     assert summary["energy"]["covered"] == 1.0 and not summary["energy"]["faults"]
     assert summary["energy"]["source"] in ("measured", "modelled")
@@ -31,7 +31,7 @@ def test_the_joules_of_a_run_cover_it(tmp_path: Path) -> None:
     for sample in samples:
         assert isinstance(sample, Sample)
         last.update(sample.jobs)
-    assert {key: each.iterations for key, each in last.items()} == {"long#1": 80, "short#1": 20}
+    assert {key: each.iterations for key, each in last.items()} == {"long#1": 50, "short#1": 20}
     ended_s = done.job("short")["finish_s"]
     told = [sample for sample in samples if isinstance(sample, Sample) and sample.at_s > ended_s]
     assert sum("short#1" in sample.jobs for sample in told) == 1, "what has ended is told once, or lines grow for ever"

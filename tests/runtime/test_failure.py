@@ -53,6 +53,7 @@ def test_a_failure_stays_with_its_job(
     assert done.log("neighbour") == neighbour_alone
 
 
+@pytest.mark.slow
 def test_a_new_job_may_have_what_nobody_else_takes(tmp_path: Path) -> None:
     """A GiB of two: memory is watched on processors, so no share of it is set aside for jobs that never come."""
     (tmp_path / "needs.py").write_text("import torch\nkept = torch.ones(1 << 28)\nprint('done')\n")
@@ -95,6 +96,7 @@ def test_a_run_without_anything_left_says_so_and_gives_its_result_again(tmp_path
     assert again.summary["jobs"] == done.summary["jobs"]
 
 
+@pytest.mark.slow
 def test_retries_and_the_policys_options_are_kept_over_a_resume(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("import sys, time\ntime.sleep(0.2)\nsys.exit(1)\n")
     path = job_file(tmp_path, {"name": "a", "script": "fails.py", "retries": 3})

@@ -19,7 +19,7 @@ from tests.runtime.running import SCRIPTS, job_file, resume, slow_steps
 from tests.runtime.running import start as start_run
 from tests.warm import Started, ecoshare, wait_for
 
-QUICK, ALL, COLD = 1, rounds(8, nightly=50), rounds(2, nightly=8)
+QUICK, ALL, COLD = 1, rounds(6, nightly=50), rounds(2, nightly=8)
 """Rounds of the quick suite, of all with a server that is warm, and with one that loads."""
 
 SLOW = pytest.mark.slow
@@ -146,6 +146,7 @@ def test_a_supervisor_that_is_killed_while_it_loads_is_replaced(tmp_path: Path) 
     kill_and_resume(tmp_path, "supervisor", 0.3, cold=True)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_killed_supervisor_is_replaced_and_its_jobs_run_again(tmp_path: Path) -> None:
     kill_and_resume(tmp_path, "supervisor", 1.2)

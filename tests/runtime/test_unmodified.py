@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,17 @@ from typing import Any
 
 import pytest
 
+from tests.rounds import is_nightly
 from tests.runtime.running import Finished, alone, copy_of_scripts, run
 from tests.scripts.cases import CASES, QUICK, Case
 
 PLAIN = [case for case in CASES if not case.needs_compiler]
 SOME = [case for case in PLAIN if case.name in QUICK]
 COMPILED = [case for case in CASES if case.needs_compiler]
+COLD = {"argv", "atexit_output", "at_the_end", "env_threads", "exec_open", "hash_order", "import_failure", "main_guard"}
+COLD |= {"no_torch", "pickle_main", "set_threads", "signals", "spawned", "stdin_read", "warnings_out"}
+"""Scripts that show how their interpreter began: compared with `python script`. The others are by night, and else with
+an interpreter that was forked when it had loaded torch."""
 
 
 @dataclass
@@ -32,7 +38,7 @@ class Compared:
     shared: Finished
 
     @classmethod
-    def of(cls, cases: list[Case], folder: Path, cold: bool) -> Compared:
+    def of(cls, cases: list[Case], folder: Path, cold: Container[str]) -> Compared:
         jobs = []
         for case in cases:
             scripts = copy_of_scripts(folder / "shared" / case.name)
@@ -41,7 +47,7 @@ class Compared:
 
         def one(case: Case) -> tuple[int, bytes]:
             scripts = copy_of_scripts(folder / "alone" / case.name)
-            return alone(scripts / case.script, case.args, scripts, cold)
+            return alone(scripts / case.script, case.args, scripts, case.name in cold)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             results = dict(zip((case.name for case in cases), pool.map(one, cases), strict=True))
@@ -62,17 +68,18 @@ class Compared:
 
 @pytest.fixture(scope="module")
 def some(tmp_path_factory: pytest.TempPathFactory) -> Compared:
-    return Compared.of(SOME, tmp_path_factory.mktemp("some"), cold=False)
+    return Compared.of(SOME, tmp_path_factory.mktemp("some"), cold=())
 
 
 @pytest.fixture(scope="module")
 def every(tmp_path_factory: pytest.TempPathFactory) -> Compared:
-    return Compared.of(PLAIN, tmp_path_factory.mktemp("every"), cold=True)
+    cold = {case.name for case in PLAIN} if is_nightly() else COLD
+    return Compared.of(PLAIN, tmp_path_factory.mktemp("every"), cold)
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compared:
-    return Compared.of(COMPILED, tmp_path_factory.mktemp("compiled"), cold=True)
+    return Compared.of(COMPILED, tmp_path_factory.mktemp("compiled"), cold={case.name for case in COMPILED})
 
 
 @pytest.mark.timeout(600)

@@ -39,6 +39,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     assert not left, "processes of a way outlived it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", mix_job.KINDS)
 def test_a_job_of_the_mix_gives_the_same_losses_each_time(kind: str) -> None:
     threads = torch.get_num_threads()

@@ -260,6 +260,7 @@ def test_mismatch_that_no_sum_of_delays_has(world: MeasuredWorld) -> None:
     assert max(extra) > 0.02
 
 
+@pytest.mark.slow
 def test_drift_is_slow_and_small(world: MeasuredWorld) -> None:
     """If it failed, it would hide in the noise, or bias every comparison."""
     job = world.classes[0]
@@ -414,6 +415,7 @@ def test_the_bound_is_the_optimum_of_all_columns(world: MeasuredWorld, draw: st.
                 assert (worth_w <= states.watts * (1.0 + 1e-6)).all()
 
 
+@pytest.mark.slow
 @given(draw=st.data(), seed=st.integers(0, 99))
 def test_more_freedom_never_raises_the_bound(world: MeasuredWorld, draw: st.DataObject, seed: int) -> None:
     """If it failed, the program would be wrong; alone, the best setting of each class is the whole answer."""

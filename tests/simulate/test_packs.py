@@ -67,6 +67,7 @@ SIZES = st.fixed_dictionaries({each: st.floats(0.5, 31.0) for each in "abcd"})
 SPEEDS = st.fixed_dictionaries({pair: st.floats(0.2, 1.0) for pair in ("ab", "ac", "ad", "bc", "bd", "cd", "aa")})
 
 
+@pytest.mark.slow
 @given(
     JOBS, SIZES, SPEEDS, st.sampled_from(PACKS), st.integers(1, 3), st.integers(1, 4), st.booleans(), st.integers(2, 3)
 )

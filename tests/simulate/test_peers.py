@@ -19,6 +19,7 @@ from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.traces.reading import read
 from scripts.bench import simulate_peers as peers
 from scripts.bench.simulate_peers import Bench, Case, Outcome, differing, ours, with_gaps
+from tests.rounds import nightly
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,6 +80,7 @@ def test_gavels_fifo_is_ours_with_its_gaps() -> None:
     assert found.figures == pytest.approx(theirs.figures, abs=0.001)
 
 
+@pytest.mark.slow
 def test_our_own_planner_is_within_what_is_wanted_of_one() -> None:
     figures = peers.own_planner(bench("shockwave120"), data())
     assert len(figures) == 4 and all(figure.met for figure in figures), figures
@@ -101,6 +103,7 @@ def in_a_fresh_process(of: str, policy: str, hash_seed: str) -> str:
     return done.stdout.strip()
 
 
+@nightly()
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["tiresias"])
 def test_decisions_on_a_long_trace_do_not_depend_on_the_process(policy: str) -> None:

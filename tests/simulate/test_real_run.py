@@ -40,7 +40,7 @@ _TRIES = 5
 @pytest.mark.slow
 @pytest.mark.serial
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("policy", [pytest.param("pack", marks=nightly()), "fair", "srtf"])
+@pytest.mark.parametrize("policy", ["fair", *(pytest.param(each, marks=nightly()) for each in ("pack", "srtf"))])
 def test_a_simulated_run_takes_as_long_as_the_real_one(tmp_path: Path, policy: str) -> None:
     tried = [_errors(tmp_path / "0", policy)]
     while not _close(tried[-1], policy) and len(tried) < _TRIES:

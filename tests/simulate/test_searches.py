@@ -117,6 +117,7 @@ def test_no_more_trials_are_there_at_once_than_may_be() -> None:
     assert asked == 61, "and one question too many, since only the sampler knows that it has no more"
 
 
+@pytest.mark.slow
 def test_brackets_follow_each_other_or_not() -> None:
     for kind, apart in (("bohb", True), ("bohb-parallel", False)):
         run = Run(generate(kind, 9, 0, gpus=4), "fluid", 2, 1)

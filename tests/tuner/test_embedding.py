@@ -184,6 +184,7 @@ def test_a_default_that_is_no_setting_is_refused() -> None:
         bucketised(KNOBS[2], 2, keep=4.0)
 
 
+@pytest.mark.slow
 def test_twelve_knobs_are_tuned_in_an_embedded_space() -> None:
     """Two knobs matter, in ways that a limit sets against each other: the tuner gets on, and keeps the limit."""
     knobs = [Knob(f"knob{place}", tuple(float(value) for value in range(1, 33))) for place in range(12)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from tuner import Knob, Prior, Role, Space, Status, Trial
@@ -23,6 +24,7 @@ def trial(core: float, power_w: float, time_s: float, status: Status = Status.ME
     return Trial({"core": core}, {"power_w": power_w, "time_s": time_s}, status)
 
 
+@pytest.mark.slow
 def test_the_samples_have_the_moments_of_the_conditioned_process() -> None:
     prior, form = straight(), Hypothesis(True, 0.05, 0.02, 1.0)
     model = ResponseModel(SPACE, prior, [form], seed=1, samples=20_000)

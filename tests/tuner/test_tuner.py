@@ -100,6 +100,7 @@ def test_the_best_keeps_the_limits() -> None:
         assert slow <= math.log(1.1) + 0.04, "more than the noise over the limit"
 
 
+@pytest.mark.slow
 def test_who_must_be_sure_tries_what_is_likeliest_to_keep_the_limits() -> None:
     bold = sure = 0
     for seed in range(6):
