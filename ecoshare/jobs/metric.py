@@ -9,9 +9,15 @@ from functools import cached_property
 from ecoshare.jobs.quoted import quoted
 
 _PLACE = re.compile(r"\{(:[a-z])?\}")
-_NUMBER = r"([-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf(?:inity)?|nan))"
-_ENDS = r"(?![\w.]*\w)(?!,\d{3}(?!\d))"
+_BLANK = r"[^\S\r\n]"
+_NUMBER = r"(?a:([-+]?(?<!\d)(?:\d++(?:\.\d*+)?(?:e[-+]?\d++)?|\.\d++(?:e[-+]?\d++)?|inf(?:inity)?|nan)))"
+"""In ASCII, as `float` wants it: without case, `i` is also U+0131. Digits are taken together or not at all, so that the
+time for a line grows as its length, whatever a script prints."""
+
+_ENDS = r"(?!\.*+\w)(?!,\d{3}(?!\d))"
 """Where nothing more of a number can follow: `1x`, `1.2.3` and `1,234` are none."""
+
+_LINE_ENDS = re.compile(r"[\r\n]")
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
@@ -34,19 +40,24 @@ class Metric:
     def pattern(self) -> re.Pattern[str]:
         """Finds the number, in any notation, in a line; blanks of the pattern stand for any blanks."""
         before, after = (
-            r"\s+".join(re.escape(word) for word in re.split(r"\s+", part))
-            for part in _PLACE.sub("\0", self.text).split("\0")
+            f"{_BLANK}++".join(re.escape(word) for word in re.split(r"\s+", part))
+            for part in _PLACE.sub("\0", self.text.strip()).split("\0")
         )
         begins = r"(?<!\w)" if before[:1].isalnum() else ""
+        blanks = f"{_BLANK}*+" if before else ""
         unit = after[:1].isalnum()
         ends = after + (r"(?!\w)" if after[-1:].isalnum() else "") if unit else _ENDS + after
-        return re.compile(begins + before + r"\s*" + _NUMBER + ends, re.I)
+        return re.compile(begins + before + blanks + _NUMBER + ends, re.I)
 
-    def find(self, line: str) -> float | None:
-        """The last number in a line that stands where the pattern says; None where there is none."""
-        found = None
-        for match in self.pattern.finditer(line):
-            found = float(match[1])
+    def values(self, text: str) -> list[float]:
+        """For each line that has numbers where the pattern says, the last of them."""
+        found: list[float] = []
+        last = -1  # where the last match ended
+        for match in self.pattern.finditer(text):
+            if last >= 0 and not _LINE_ENDS.search(text, last, match.start()):
+                found.pop()
+            found.append(float(match[1]))
+            last = match.end()
         return found
 
 

@@ -128,6 +128,11 @@ class Attempt:
                     self.deadlines = ((now_s, signal.SIGKILL),)  # every moment may cost the neighbours
                 self.watch(now_s)
 
+    def end_hung(self) -> None:
+        """End it at once: its process was stopped from outside at a moment at which all of its lane wait for it."""
+        self.verdict = self.verdict or ("timed out", "its process was stopped (SIGSTOP) while it held its lane's lock")
+        self._send(signal.SIGKILL)
+
     def _send(self, number: signal.Signals) -> None:
         if number is signal.SIGKILL:
             self.killed = True

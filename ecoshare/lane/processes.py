@@ -51,6 +51,14 @@ def mark(name: str, value: str) -> None:
     ctypes.memmove(place, entry.ljust(len(longest), b"\0"), len(longest))
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal or a debugger, and does nothing until it is told to go on."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
+
+
 def family(pid: int) -> list[int]:
     """A process and all its descendants that still hang together, itself first."""
     found = [pid]

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from ecoshare.lane.files import of_attempt
+from ecoshare.lane.own_file import OwnFile
 
 
 class Reporter:
@@ -19,7 +20,7 @@ class Reporter:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._pid = os.getpid()
-        self._file: int | None = None
+        self._file: OwnFile | None = None
 
     def report(self, values: dict[str, float]) -> None:
         """Write one line; nothing in a child that the script has forked."""
@@ -28,14 +29,13 @@ class Reporter:
         line = json.dumps(values).encode() + b"\n"
         with contextlib.suppress(OSError):
             if self._file is None:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-                self._file = os.open(self._path, flags, 0o600)
-            os.write(self._file, line)
+                self._file = OwnFile(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.write(self._file.number(), line)
 
     def close(self) -> None:
         """Report no more."""
         if self._file is not None:
-            os.close(self._file)
+            self._file.close()
             self._file = None
 
 

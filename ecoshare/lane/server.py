@@ -99,6 +99,7 @@ class Supervisor:
     hosts: list[Host] = field(default_factory=list)
     unfit: dict[str, str] = field(default_factory=dict)
     tables: dict[str, LaneTable] = field(default_factory=dict)
+    _hung: set[int] = field(default_factory=set)
 
     def serve(self) -> Launch | socket.socket | None:
         """Work until the controller closes the channel, once warm.
@@ -131,6 +132,7 @@ class Supervisor:
                 attempt.watch(now_s)
             for host in self.hosts:
                 host.dismiss_if_idle(now_s)
+            self._look_for_hung()
 
     def _receive(self) -> bytes:
         """More of the controller's messages; nothing where it is gone."""
@@ -278,7 +280,21 @@ class Supervisor:
     def _table(self, path: str) -> LaneTable:
         if path not in self.tables:
             self.tables[path] = LaneTable(path)
+            self.tables[path].tell_of_hung(self._end_hung)
         return self.tables[path]
+
+    def _look_for_hung(self) -> None:
+        """Other jobs of a lane may wait for its lock while this process has nothing to do there."""
+        hung = {owner for table in self.tables.values() if (owner := table.stopped_owner()) is not None}
+        for pid in hung & self._hung:  # it was so at the last look, too
+            self._end_hung(pid)
+        self._hung = hung
+
+    def _end_hung(self, pid: int) -> None:
+        """End the jobs of a process that was stopped while it held a lane's lock: nobody goes on there before."""
+        for attempt in self.attempts:
+            if attempt.pid == pid:
+                attempt.end_hung()
 
     def _become_other(self) -> None:
         """In a child: drop what is the supervisor's, and be a session of its own."""

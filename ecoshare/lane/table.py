@@ -19,14 +19,16 @@ one word again:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import math
 import mmap
 import os
+import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from pathlib import Path
 
@@ -39,7 +41,8 @@ from ecoshare.core.turns import (
     service_on_return_s,
     successor,
 )
-from ecoshare.lane import futex
+from ecoshare.lane import futex, processes
+from ecoshare.lane.own_file import OwnFile
 
 SLOTS = 64
 """Most jobs in one lane."""
@@ -60,6 +63,14 @@ UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: it stays."""
 
 _MAGIC = 0x45434F36  # changes with the layout
+
+_FLOCK = struct.Struct("hhqqi4x")
+"""struct flock of Linux with 64 bits: type, whence, start, length and process."""
+
+_HUNG_S = 1.0
+"""The lock is held for microseconds: a process that was stopped with it for so long stops the whole lane."""
+
+_TRY_AGAIN_S = 0.0005
 
 _KEPT = (
     "pid",
@@ -193,21 +204,45 @@ class _Lock:
     the process dies.
     """
 
-    def __init__(self, file: int) -> None:
+    def __init__(self, file: OwnFile) -> None:
         self._file = file
         self._threads = threading.RLock()
+        self.on_hung: Callable[[int], None] | None = None
 
     def __enter__(self) -> None:
         self._threads.acquire()
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            if self.on_hung is None:
+                fcntl.lockf(self._file.number(), fcntl.LOCK_EX)
+            else:
+                self._enter_in_time(self.on_hung)
         except BaseException:  # a signal handler of the script's, say
             self._threads.release()
             raise
 
     def __exit__(self, *_: object) -> None:
-        fcntl.lockf(self._file, fcntl.LOCK_UN)
+        with contextlib.suppress(OSError):  # closed meanwhile, which has dropped the lock
+            fcntl.lockf(self._file.number(), fcntl.LOCK_UN)
         self._threads.release()
+
+    def _enter_in_time(self, on_hung: Callable[[int], None]) -> None:
+        tell_s = time.monotonic() + _HUNG_S
+        while True:
+            try:
+                fcntl.lockf(self._file.number(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                time.sleep(_TRY_AGAIN_S)
+            if time.monotonic() > tell_s:
+                tell_s = time.monotonic() + _HUNG_S
+                if owner := self.stopped_owner():
+                    on_hung(owner)
+
+    def stopped_owner(self) -> int | None:
+        """The process that has the lock, where it was stopped (SIGSTOP, a debugger); None else."""
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(self._file.number(), fcntl.F_GETLK, asked))
+        return pid if kind != fcntl.F_UNLCK and pid > 0 and processes.is_stopped(pid) else None
 
 
 def lane_path(folder: Path, lane: int) -> Path:
@@ -229,8 +264,8 @@ class LaneTable:
             ValueError: It is not a table of this version.
         """
         self.path = os.fspath(path)
-        self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        self._map = mmap.mmap(self._file, ctypes.sizeof(_Layout))
+        self._file = OwnFile(self.path, os.O_RDWR)
+        self._map = mmap.mmap(self._file.number(), ctypes.sizeof(_Layout))
         layout = _Layout.from_buffer(self._map)
         self.header, self.slots = layout.header, list(layout.slots)  # made once: 0.3 us for each look otherwise
         if self.header.magic != _MAGIC:
@@ -262,7 +297,15 @@ class LaneTable:
 
     def close(self) -> None:
         """Close the file; the mapping stays until this object goes."""
-        os.close(self._file)
+        self._file.close()
+
+    def tell_of_hung(self, on_hung: Callable[[int], None]) -> None:
+        """From now on wait for the lock a second at a time, and tell which process was stopped while it had it."""
+        self._lock.on_hung = on_hung
+
+    def stopped_owner(self) -> int | None:
+        """The process that has the lock, where it was stopped (SIGSTOP, a debugger); None else."""
+        return self._lock.stopped_owner()
 
     def locked(self) -> _Lock:
         """Exclude the other threads and processes, as long as the context that is returned lasts."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ecoshare.lane.files import of_attempt
+from ecoshare.lane.own_file import OwnFile
 
 _MARK = struct.Struct("<Bd")
 MARK_BYTES = _MARK.size
@@ -59,9 +60,9 @@ class Tracer:
         self._pid = os.getpid()
         self._iterations = 0
         self._marks = bytearray()
-        self._file: int | None = None
+        self._file: OwnFile | None = None
         with contextlib.suppress(OSError):
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._file = OwnFile(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def iteration(self, kind: Kind, at_s: float) -> None:
         """An iteration has ended."""
@@ -81,14 +82,14 @@ class Tracer:
         """Write what is marked, and mark no more."""
         self.flush()
         if self._file is not None:
-            os.close(self._file)
+            self._file.close()
             self._file = None
 
     def flush(self) -> None:
         """Write what is marked."""
         if self._file is not None and self._pid == os.getpid():  # not in a child that the script has forked
             try:
-                os.write(self._file, self._marks)
+                os.write(self._file.number(), self._marks)
             except OSError:
                 self._file = None
         self._marks.clear()

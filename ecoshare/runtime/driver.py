@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -70,7 +72,7 @@ from ecoshare.runtime import reaping
 from ecoshare.runtime.bystanders import Bystanders
 from ecoshare.runtime.folder import RunFolder, unwritable
 from ecoshare.runtime.footprint import Footprints
-from ecoshare.runtime.guard import Guard
+from ecoshare.runtime.guarding import Guard
 from ecoshare.runtime.host import Host
 from ecoshare.runtime.log import EventLog
 from ecoshare.runtime.measuring import Measuring
@@ -501,7 +503,9 @@ class Driver:
                 self._send(Stop(command.job, command.attempt, command.at_once, command.reason, GRACE_S, command.pruned))
 
     def _open_lane(self, command: OpenLane) -> None:
-        self.tables[command.lane] = LaneTable.create(lane_path(self.shared, command.lane))
+        table = LaneTable.create(lane_path(self.shared, command.lane))
+        table.tell_of_hung(self._look_at_server)
+        self.tables[command.lane] = table
         self._tell(partial(Done, command=command.id))
 
     def _start_job(self, command: StartJob) -> None:
@@ -518,6 +522,11 @@ class Driver:
         self._send(
             job.launch(command, tables, folder, self.plan.device, self.plan.environment, self.began_s, lane_bytes)
         )
+
+    def _look_at_server(self, _hung: int) -> None:
+        """A process was stopped that holds a lane's lock: the server ends it, unless that was stopped itself."""
+        if self.ready is not None and processes.is_stopped(self.ready.pid):
+            os.kill(self.ready.pid, signal.SIGKILL)  # its jobs die with it, and a new one takes its place
 
     def _startable(self, lane: int) -> int:
         """How many jobs more the core may start in a lane."""

@@ -7,24 +7,21 @@
         dies:      end of file   puts the device's settings back, ends every process of the run,
                                  removes its shared memory
 
-The pipe's other end is held by the controller alone, so the kernel itself tells of its death. The controller starts a
-new guard when this one dies; each needs the other only while nothing goes wrong.
+The pipe's other end is held by the controller alone, so the kernel itself tells of its death. The controller
+(`runtime/guarding.py`) starts a new guard when this one dies; each needs the other only while nothing goes wrong.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib
 import shutil
 import signal
 import sys
-from pathlib import Path
 
-from ecoshare.lane import boot
 from ecoshare.runtime import reaping
 
-_DONE = b"done"
+DONE = b"done"
 _LOCK_S = 5.0
 """The device's lock ends with the controller, whose last thread may still be in the driver."""
 
@@ -39,7 +36,7 @@ def main(args: list[str]) -> None:
         signal.signal(number, signal.SIG_IGN)
     if device:
         _be_ready()
-    if sys.stdin.buffer.read() == _DONE:
+    if sys.stdin.buffer.read() == DONE:
         return
     if device:
         _put_back(device)
@@ -61,53 +58,3 @@ def _put_back(device: str) -> None:
     state = StateFolder.of_this_user()
     with contextlib.suppress(Exception):  # processes are still to be ended
         restore.mend(state.journal(device), state, wait_s=_LOCK_S, foreign=restore.Foreign.ASK)
-
-
-_BEFORE_AGAIN_S = 0.05
-
-
-class Guard:
-    """The controller's side: keeps one guard alive."""
-
-    def __init__(self, token: str, shared: Path, device: str = "") -> None:
-        """A guard for the run with this token, and for the settings of this device."""
-        self._command = boot.command("ecoshare.runtime.guard", token, str(shared), device)
-        self._process: asyncio.subprocess.Process | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The present guard's process."""
-        return self._process.pid if self._process is not None else None
-
-    async def start(self) -> None:
-        """Start the guard; it is ready as soon as it exists, since the pipe remembers the controller's death.
-
-        Raises:
-            OSError: No process can be made.
-        """
-        self._process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    async def keep(self) -> None:
-        """Replace the guard whenever it dies, until cancelled."""
-        while True:
-            assert self._process is not None
-            await self._process.wait()
-            await asyncio.sleep(_BEFORE_AGAIN_S)
-            await self.start()
-
-    async def dismiss(self) -> None:
-        """All is well: let it go."""
-        if self._process is None or self._process.stdin is None:
-            return
-        try:
-            self._process.stdin.write(_DONE)
-            self._process.stdin.close()
-            await self._process.wait()
-        except (BrokenPipeError, ConnectionResetError):
-            await self._process.wait()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ecoshare.jobs.metric import Metric
 from ecoshare.lane.reports import reports_path
 
-_MOST_LINE_BYTES = 1 << 16
-"""A longer line is cut: a progress bar may never end its line."""
+_MOST_LINE_BYTES = 1 << 12
+"""Of a longer line that has not ended the last part is kept: a progress bar may never end its line."""
+
+_MOST_BYTES = 1 << 20
+"""Read in a look: what a script prints faster than that is read later, and not all in memory at once."""
 
 
 def values_of(metric: Metric, folder: Path, attempt: int) -> list[float]:
@@ -32,27 +36,26 @@ class MetricReader:
         self._files = [_Growing(path) for path in (printed if metric.is_printed else [reports_path(folder, attempt)])]
 
     def read(self, over: bool = False) -> list[float]:
-        """The values that are new since the last call.
+        """The values that are new since the last call, of as much as is read in a look.
 
         Args:
-            over: Nothing more will be written, so a last line needs no end.
+            over: Nothing more will be written, so all is read, and a last line needs no end.
         """
-        values = []
-        for file in self._files:
-            for line in file.lines(over):
-                if (value := self._value(line)) is not None:
-                    values.append(value)
-        return values
+        return [value for file in self._files for text in file.texts(over) for value in self._values(text)]
 
-    def _value(self, line: str) -> float | None:
+    def _values(self, text: str) -> list[float]:
         if self._metric.is_printed:
-            return self._metric.find(line)
-        try:
-            reported = json.loads(line)
-        except ValueError:
-            return None  # cut off with its job
-        value = reported.get(self._metric.text)
-        return float(value) if value is not None else None
+            return self._metric.values(text)
+        found = (_reported(line, self._metric.text) for line in text.splitlines())
+        return [value for value in found if value is not None]
+
+
+def _reported(line: str, name: str) -> float | None:
+    """The value under a name in a line of reports; None where it has none, was cut off, or is damaged."""
+    try:
+        return float(json.loads(line)[name])
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return None
 
 
 @dataclass(slots=True)
@@ -63,19 +66,24 @@ class _Growing:
     _offset: int = 0
     _rest: bytes = field(default=b"")
 
-    def lines(self, over: bool) -> list[str]:
-        """Whole lines that have been added since the last call; a return of the carriage ends a line, too."""
+    def texts(self, over: bool) -> Iterator[str]:
+        """Whole lines that have been added since the last call, some at a time; a carriage return ends one, too."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
-                added = file.read()
+                while added := file.read(_MOST_BYTES):
+                    self._offset += len(added)
+                    yield self._whole(added)
+                    if not over:
+                        return
         except OSError:  # nothing was written yet
-            added = b""
-        self._offset += len(added)
-        if not added and not (over and self._rest):
-            return []
-        *whole, rest = (self._rest + added).replace(b"\r", b"\n").split(b"\n")
+            pass
         if over:
-            whole, rest = [*whole, rest], b""
-        self._rest = rest[-_MOST_LINE_BYTES:]
-        return [line.decode(errors="replace") for line in whole if line]
+            yield self._whole(b"\n")
+
+    def _whole(self, added: bytes) -> str:
+        """The lines that end by what was added; the rest is kept for the next time."""
+        known = self._rest + added
+        end = max(known.rfind(b"\n"), known.rfind(b"\r")) + 1
+        self._rest = known[end:][-_MOST_LINE_BYTES:]
+        return known[:end].decode(errors="replace")

@@ -132,7 +132,12 @@ class Sweeping:
         if trial.reader is None or trial.attempt != attempt:
             trial.reader, trial.attempt = MetricReader(metric, self.folder.job(name), attempt), attempt
             trial.values.clear()
-        for value in trial.reader.read(over):
+        try:
+            values = trial.reader.read(over)
+        except Exception as error:  # what one trial prints must end neither the run nor each that goes on with it
+            self._failed(trial.sweep, error)
+            return
+        for value in values:
             trial.values.append(value)
             step = len(trial.values)
             halt = self._halted(trial, step, value)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ecoshare.hardware.control import Control
 from ecoshare.hardware.state import StateFolder
-from ecoshare.runtime.guard import Guard
+from ecoshare.runtime.guarding import Guard
 
 LONGEST_S = 60.0
 

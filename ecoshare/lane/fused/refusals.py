@@ -29,6 +29,7 @@ _REFUSED: tuple[tuple[Any, str, str], ...] = (
     (torch, "set_num_interop_threads", "sets the threads between operators"),
     (torch.distributed, "init_process_group", "trains together with other processes"),
     (os, "umask", "sets the umask"),
+    (os, "closerange", "closes files that it has not opened"),
     (numpy.random, "set_bit_generator", "gives numpy another generator"),
     (os, "_exit", "ends its process at once"),
     *((os, name, "becomes another program") for name in ("execv", "execve")),
