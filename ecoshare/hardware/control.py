@@ -24,7 +24,7 @@ from ecoshare.hardware import restore as restoring
 from ecoshare.hardware.journal import Journal, UntrustedJournal
 from ecoshare.hardware.knob import Access, Cause, Clocks, Knob, KnobFault, Knobs, KnobSpec, Reading
 from ecoshare.hardware.restore import Outcome, Restored, in_words, same
-from ecoshare.hardware.state import DeviceLock, StateFolder, holder
+from ecoshare.hardware.state import STATE_HINT, DeviceLock, StateFolder, holder
 
 Value = float | str
 Setting = Mapping[str, Value]
@@ -311,7 +311,7 @@ class Control:
             raise KnobFault(
                 Cause.FAILED,
                 f"cannot write {self._path} ({error.strerror}), and nothing is set without it",
-                "ECOSHARE_STATE names another folder",
+                STATE_HINT,
             ) from error
         self._journal = noted
 
@@ -346,6 +346,4 @@ def _claim(state: StateFolder, device: str, model: str) -> DeviceLock:
             "wait for it; `ecoshare run --control off` sets nothing",
         ) from None
     except OSError as error:
-        raise UnfitEnvironment(
-            f"cannot write {path}: {error.strerror}", "ECOSHARE_STATE names another folder"
-        ) from error
+        raise UnfitEnvironment(f"cannot lock {path}: {error.strerror}", STATE_HINT) from error

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo, find
-from ecoshare.hardware.state import StateFolder, described
+from ecoshare.hardware.state import STATE_HINT, StateFolder, described, open_lock
 
 _LOOK_S, _WITHIN_S = 0.2, 2.0
 """Time between looks of a run that waits, and time for another one to be let in."""
@@ -175,8 +175,11 @@ def _first_in_line(
 ) -> Iterator[None]:
     """The right to be let in next: runs that wait do so in the order in which they came."""
     until_s = time.monotonic() + _WITHIN_S
-    state.locks.mkdir(parents=True, exist_ok=True)
-    file = os.open(state.queue(_key(device)), os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    path = state.queue(_key(device))
+    try:
+        file = open_lock(path)
+    except OSError as error:
+        raise UnfitEnvironment(f"cannot lock {path}: {error.strerror}", STATE_HINT) from error
     try:
         told = False
         while True:

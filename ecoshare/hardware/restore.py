@@ -76,7 +76,7 @@ def mend(path: Path, state: StateFolder, wait_s: float = 0.0, foreign: Foreign =
         wait_s: How long to wait for the device's lock, which a process that has just died may still hold.
 
     Raises:
-        UntrustedJournal: The journal is not one of ours.
+        UntrustedJournal: The journal, or the device's lock, is not one of ours.
         Busy: Somebody else holds the device.
     """
     known = journal.read(path)
@@ -214,6 +214,8 @@ def _take(path: Path, wait_s: float) -> DeviceLock:
             if time.monotonic() >= until_s:
                 raise Busy(holder(path)) from None
             time.sleep(_LOOK_S)
+        except OSError as error:  # another user has put something else there
+            raise UntrustedJournal(f"{path} cannot be locked: {error.strerror}") from error
 
 
 __all__ = ["Busy", "Outcome", "Restored", "UntrustedJournal", "mend", "put_back"]

@@ -12,6 +12,7 @@ folder for both.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import pwd
@@ -24,6 +25,8 @@ from pathlib import Path
 import platformdirs
 
 from ecoshare.memory_folder import SHARED_MEMORY
+
+STATE_HINT = "ECOSHARE_STATE names another folder"
 
 _LOCKS = (Path("/run/lock"), SHARED_MEMORY)
 """Where every user may make a file, and nobody may remove another one's; the first that is so."""
@@ -73,6 +76,28 @@ class StateFolder:
         return self.locks / f"ecoshare-{_plain(device)}.{token}.run"
 
 
+def open_lock(path: Path) -> int:
+    """A descriptor of a file that processes of all users lock; it is made where there is none.
+
+    Anybody can put something else there. A FIFO would keep who opens it waiting for ever, and a link lead elsewhere.
+
+    Raises:
+        OSError: It cannot be made, or what is there is no regular file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:  # another user's lock file can be read and locked, not written
+        file = os.open(path, flags)
+    except FileNotFoundError:
+        file = os.open(path, flags | os.O_CREAT, 0o644)
+        if os.fstat(file).st_uid == os.geteuid():  # else another user has made it in between
+            os.fchmod(file, 0o644)  # whatever the umask: others must be able to lock it, too
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "it is no regular file, and none of ecoshare's: remove it", str(path))
+    return file
+
+
 class DeviceLock:
     """The right to set one device. It ends with the process that holds it, however that ends."""
 
@@ -83,12 +108,7 @@ class DeviceLock:
             BlockingIOError: Somebody else has it; `holder` tells who.
             OSError: It cannot be made.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:  # another user's lock file can be read and locked, not written
-            self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            self._file = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-            os.fchmod(self._file, 0o644)  # whatever the umask: others must be able to lock it, too
+        self._file = open_lock(path)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BaseException:

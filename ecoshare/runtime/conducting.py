@@ -68,6 +68,7 @@ def conduct(
     limits: Limits | None = None,
     only_profile: bool = False,
     searching: Searching | None = None,
+    reached_s: float = 0.0,
 ) -> Result:
     """Run a plan to its end.
 
@@ -79,6 +80,7 @@ def conduct(
         limits: Of the windows in which jobs are measured; None for the usual ones.
         only_profile: Stop the run when a window is over.
         searching: For the best setting of the packing, where the plan is for that alone.
+        reached_s: The last moment of the session before, from where time goes on if the clock was set back since.
 
     Raises:
         UnfitEnvironment: This machine ceased to be able to.
@@ -114,7 +116,7 @@ def conduct(
             log=events,
             shared=shared,
             token=environment["token"],
-            began_s=time.monotonic() - (time.time() - environment["opened_unix_s"]),
+            began_s=time.monotonic() - max(time.time() - environment["opened_unix_s"], reached_s),
             progress=progress,
             after_jobs=sharing.end,
             profiler=profiler,

@@ -6,10 +6,11 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from ecoshare.core.commands import StartJob
-from ecoshare.core.events import Before, JobArrived, JobExited, JobSpec, Outcome, Past
+from ecoshare.core.events import Before, Event, JobArrived, JobExited, JobSpec, Outcome, Past
 from ecoshare.core.states import JobState
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane import records
+from ecoshare.measure import samples
 from ecoshare.policy_names import packs
 from ecoshare.reporting.sweeps import reported
 from ecoshare.runtime import log
@@ -56,6 +57,13 @@ def leftover(plan: Plan, folder: RunFolder) -> Plan | None:
             sweeps.append(_going_on(sweep, 1 + max(map(trial_number, drawn), default=-1), ended))
     unfinished = tuple(job for job in jobs if job is not None)
     return replace(plan, jobs=unfinished, sweeps=tuple(sweeps)) if unfinished or sweeps else None
+
+
+def reached_s(folder: RunFolder) -> float:
+    """The last moment that a run has told of, seconds since it was first opened."""
+    told = (entry.at_s for entry in log.read(folder.events) if isinstance(entry, Event))
+    sampled = (line.at_s for line in samples.read(folder.samples))
+    return max([0.0, *told, *sampled])
 
 
 def _going_on(sweep: PlannedSweep, drawn: int, ended: list[tuple[JobState, Past]]) -> PlannedSweep:

@@ -115,7 +115,7 @@ class Plan:
         """Plain data for JSON."""
         return {
             "schema_version": 1,
-            "job_file": str(self.job_file),
+            "job_file": str(self.job_file.absolute()),  # a run is gone on with from any folder
             "made_file": self.made_file,
             "digest": self.digest,
             "objective": self.objective,
@@ -127,7 +127,7 @@ class Plan:
             "lanes_share_memory": packs(self.policy),
             "places_per_lane": self.places,
             "mps": self.mps,
-            "profiles": str(self.profiles) if self.profiles is not None else None,
+            "profiles": str(self.profiles.absolute()) if self.profiles is not None else None,
             "known_classes": sorted(self.known),
             "control": self.control,
             "goal": asdict(self.goal) if self.goal is not None else None,

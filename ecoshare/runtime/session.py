@@ -157,7 +157,7 @@ def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs
 def _go_on(plan: Plan, folder: RunFolder, events: log.EventLog, progress: Progress) -> Result:
     """End what the dead session has left, and run the jobs whose end it did not record."""
     from ecoshare.runtime.conducting import SHARED_PREFIX, conclude, conduct
-    from ecoshare.runtime.leftover import leftover
+    from ecoshare.runtime.leftover import leftover, reached_s
 
     environment = read_json(folder.environment)
     if alive := reaping.end_all(environment["token"]):
@@ -174,7 +174,8 @@ def _go_on(plan: Plan, folder: RunFolder, events: log.EventLog, progress: Progre
     # A token of its own: what may still be sweeping up after the dead session must not find this one's processes.
     environment["token"] = secrets.token_hex(8)
     with _served(None, environment["token"], folder) as host:
-        return conduct(left, folder, events, environment, progress, host)
+        reached = reached_s(folder)
+        return conduct(left, folder, events, environment, progress, host, reached_s=reached)
 
 
 @contextlib.contextmanager

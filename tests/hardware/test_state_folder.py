@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.hardware.state import DeviceLock, in_use
+from tests.warm import ecoshare
+
 USER = 65534
 """A user that is not root and needs no entry in the password database."""
 
@@ -62,3 +65,46 @@ def test_roots_journals_are_the_machines_whatever_the_home_is() -> None:
     """Else `sudo ecoshare restore` would look in the home of the user that called it."""
     ours = [environment.get("ECOSHARE_STATE") for environment, _ in EXPECTED.values()]
     assert journals(0) == [own or "/var/lib/ecoshare" for own in ours]
+
+
+def put(kind: str, path: Path) -> None:
+    """What another user may leave where everybody's locks are."""
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "link":
+            path.symlink_to(path.parent / "elsewhere")
+        case "link to a fifo":
+            os.mkfifo(path.parent / "fifo")
+            path.symlink_to("fifo")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["fifo", "folder", "link", "link to a fifo"])
+def test_what_another_user_has_put_there_is_no_lock_and_keeps_nobody_waiting(tmp_path: Path, kind: str) -> None:
+    """Any local user could hang everybody's runs with a FIFO."""
+    path = tmp_path / "ecoshare-cpu.lock"
+    put(kind, path)
+    with pytest.raises(OSError, match=r"no regular file|Too many levels|symbolic"):
+        DeviceLock(path)
+    assert in_use(path) is None
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("name", ["ecoshare-cpu.lock", "ecoshare-cpu.queue", "ecoshare-cpu.0123.run"])
+def test_a_run_says_what_is_in_its_way_or_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    monkeypatch.setenv("ECOSHARE_STATE", str(state))
+    put("fifo", state / name)
+    (tmp_path / "train.py").write_text("print('done')\n")
+    done = ecoshare("run", "train.py", "--device", "cpu", "--no-report", cwd=tmp_path)
+    assert "Traceback" not in done.stderr
+    if name.endswith(".queue"):
+        assert done.returncode == 4
+        assert f"error: cannot lock {state / name}: it is no regular file" in done.stderr
+        assert "ECOSHARE_STATE" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from ecoshare.core.commands import StartJob
-from ecoshare.core.events import JobExited, Outcome, Reported
+from ecoshare.core.events import Event, JobExited, Outcome, Reported
 from ecoshare.lane import records
 from ecoshare.lane.messages import Ended
 from ecoshare.runtime import log
 from ecoshare.runtime.folder import RunFolder
-from tests.runtime.running import resume, run, slow_steps
+from ecoshare.runtime.leftover import reached_s
+from tests.runtime.running import job_file, resume, run, slow_steps
 from tests.runtime.test_sweep import PRINTED, sweep
+from tests.warm import ecoshare
 
 
 def cut(folder: Path, before: Any) -> None:
@@ -104,3 +106,36 @@ def _starts(start: StartJob, caps: tuple[int | None, ...], largest: int) -> list
         {"id": number, "job": "a", "attempt": number, "lanes": [0], "cap_bytes": largest if cap is None else cap}
         for number, cap in enumerate(caps, start=1)
     ]
+
+
+@pytest.mark.timeout(60)
+def test_time_goes_on_where_the_clock_was_set_back(tmp_path: Path) -> None:
+    """The run waited, without a word, until the clock had come to where it was."""
+    done = run(tmp_path, slow_steps("a", 2, 1), slow_steps("b", 2, 1, arrival="0.5 s"))
+    cut(done.folder, lambda entry: isinstance(entry, JobExited) and entry.job == "b")
+    (done.folder / "jobs" / "b" / "exit-1.json").unlink()
+    environment = json.loads((done.folder / "environment.json").read_text())
+    environment["opened_unix_s"] += 3600.0  # an hour back is as if the run had begun an hour later
+    (done.folder / "environment.json").write_text(json.dumps(environment))
+    before_s = reached_s(RunFolder(done.folder))
+    again = resume(done.folder)
+    assert again.code == 0, again.stderr
+    assert again.job("b")["attempts"] == 2
+    times_s = [each.at_s for each in log.read(done.folder / "events.jsonl") if isinstance(each, Event)]
+    assert times_s == sorted(times_s)
+    assert before_s < times_s[-1] < before_s + 60.0
+
+
+def test_a_run_goes_on_from_any_folder(tmp_path: Path) -> None:
+    """What was named from the folder in which it began was looked for in the present one."""
+    path = job_file(tmp_path, slow_steps("a", 2, 1), slow_steps("b", 2, 1))
+    line = ("run", path.name, "--device", "cpu", "--profiles", "known", "--no-report")
+    assert ecoshare(*line, cwd=tmp_path).returncode == 0
+    (folder,) = (tmp_path / "runs").glob("2*")
+    cut(folder, lambda entry: isinstance(entry, JobExited) and entry.job == "b")
+    (folder / "jobs" / "b" / "exit-1.json").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    again = ecoshare("run", "--resume", folder, "--no-report", cwd=tmp_path / "elsewhere")
+    assert again.returncode == 0, again.stderr
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert json.loads((folder / "summary.json").read_text())["state"] == "completed"
