@@ -29,7 +29,10 @@ def export(
     exporting.check(form)
     if form in exporting.BINARY and output is None and sys.stdout.isatty():
         raise UsageError(f"--format {form} is nothing for a terminal", "name a file with --output, or pipe it")
-    content = exporting.export(RunFolder.open(run), form)
+    folder = RunFolder.open(run)
+    if output is not None and folder.keeps(output):
+        raise UsageError(f"{output} belongs to the run itself", "name another file with --output")
+    content = exporting.export(folder, form)
     if output is None:
         sys.stdout.buffer.write(content)
         return

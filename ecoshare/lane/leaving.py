@@ -19,6 +19,9 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from types import ModuleType
 from typing import NoReturn
 
+_C_LONG = 1 << 63
+"""Larger numbers do not fit into what the interpreter takes them as."""
+
 
 def leave(status: object, before: frozenset[str]) -> None:
     """End this process with what a `SystemExit` carried; return where the interpreter must end it.
@@ -34,7 +37,7 @@ def leave(status: object, before: frozenset[str]) -> None:
         return
     try:
         sys.stdout.flush()
-        code = _exit_code(status)
+        code = exit_code(status)
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):  # a full disk; closed, or set to None, by the script
         return
@@ -46,7 +49,7 @@ def leave_at_once(status: object) -> NoReturn:
     """As `leave`, whatever would be destroyed: for a process that is a part of another, as those of multiprocessing."""
     try:
         wind_up()
-        code = _exit_code(status)
+        code = exit_code(status)
         sys.stdout.flush()
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
@@ -86,10 +89,11 @@ def _has_finaliser(kind: type) -> bool:
     return any("__del__" in vars(base) for base in kind.__mro__)
 
 
-def _exit_code(status: object) -> int:
+def exit_code(status: object) -> int:
+    """What the interpreter makes of what a `SystemExit` carries; what is no number is printed."""
     if status is None:
         return 0
     if isinstance(status, int):
-        return status & 0xFF
+        return status & 0xFF if -_C_LONG <= status < _C_LONG else 255
     print(status, file=sys.stderr)
     return 1

@@ -130,6 +130,12 @@ class RunFolder:
         """Turns and iterations over time, for ui.perfetto.dev."""
         return self.path / "trace.pftrace"
 
+    def keeps(self, path: Path) -> bool:
+        """Whether a path is a file that the run is known by, and that cannot be made again."""
+        own = (self.job_file, self.plan, self.environment, self.events, self.samples, self.supervisor_log)
+        whole = path.resolve()
+        return any(whole.is_relative_to(each.resolve()) for each in (*own, self.jobs, self.profiles))
+
     @property
     def supervisor_log(self) -> Path:
         """What the warm server said on stderr; empty unless something is wrong."""

@@ -212,3 +212,15 @@ def test_what_draws_is_loaded_only_to_draw() -> None:
     program = "import sys, ecoshare.cli, ecoshare.runtime.conducting, ecoshare.reporting.ending; print(*sys.modules)"
     seen = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"matplotlib", "jinja2", "perfetto", "google.protobuf", "pyarrow"} & set(seen)
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", "plan.json", "jobs/bad.one/stderr.log", "../run/samples.jsonl"])
+def test_an_export_does_not_replace_what_the_run_is_known_by(done: Done, tmp_path: Path, name: str) -> None:
+    shutil.copytree(done.folder.path, tmp_path / "run")
+    own = (tmp_path / "run" / name).resolve()
+    before = own.read_bytes()
+    refused = ecoshare("export", "run", "--output", f"run/{name}", cwd=tmp_path)
+    assert refused.returncode == 2 and "belongs to the run itself" in refused.stderr
+    assert own.read_bytes() == before
+    for _ in range(2):
+        assert ecoshare("export", "run", "-o", "run/mine.json", cwd=tmp_path).returncode == 0

@@ -180,3 +180,15 @@ def test_ctrl_c_twice_ends_a_job_that_hangs(tmp_path: Path) -> None:
     assert code == 130
     assert summary["jobs"][0]["state"] == "cancelled"
     assert time.monotonic() - began_s < 30
+
+
+def test_any_number_may_be_an_exit_code_and_means_what_python_makes_of_it(tmp_path: Path) -> None:
+    """`sys.exit(10**30)` was told as completed."""
+    script = tmp_path / "ends.py"
+    script.write_text("import sys\nsys.exit(eval(sys.argv[1]))\n")
+    numbers = ["10**30", "-(10**30)", "2**63", "2**31", "-1", "256", "257"]
+    jobs = [{"name": f"j{place}", "script": str(script), "args": [word]} for place, word in enumerate(numbers)]
+    done = run(tmp_path, *jobs)
+    for place, word in enumerate(numbers):
+        code, _ = alone(script, (word,), tmp_path)
+        assert (done.job(f"j{place}")["exit_code"], word) == (code, word)

@@ -25,7 +25,6 @@ import traceback
 from collections.abc import Mapping
 from os import _exit, sched_setaffinity
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -35,6 +34,7 @@ from ecoshare.lane.fused.exits import Exits
 from ecoshare.lane.fused.memory import Growth
 from ecoshare.lane.fused.refusals import refuse
 from ecoshare.lane.fused.state import Process, ProcessState
+from ecoshare.lane.leaving import exit_code
 from ecoshare.lane.messages import Launch, Left, NotLaunched
 from ecoshare.lane.table import LaneTable
 from ecoshare.lane.turn import Leaving
@@ -169,7 +169,10 @@ class Trial:
             self._job.watch_torch()
             runner.execute(self._launch, self._job)
         except SystemExit as end:
-            return _exit_code(end.code)
+            try:
+                return exit_code(end.code)
+            except Exception:  # its own stderr, or what it wants printed
+                return 1
         except Leaving:
             raise
         except BaseException:  # of its own `sys.excepthook`, say
@@ -270,14 +273,3 @@ def serve(channel: socket.socket) -> None:
     """In a forked child: be the process of a fused lane, to its end."""
     gc.freeze()
     Host(channel).serve()
-
-
-def _exit_code(status: Any) -> int:
-    """As the interpreter makes it of what a `SystemExit` carries."""
-    if status is None:
-        return 0
-    if isinstance(status, int):
-        return status & 0xFF
-    with contextlib.suppress(Exception):
-        print(status, file=sys.stderr)
-    return 1
