@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -75,6 +76,7 @@ class Sampler:
         self._done: dict[str, Progress] = {}
         self._gone_s = 0.0  # busy time of attempts that are no longer told
         self._origin_j = self._period_s = self._taken_s = 0.0
+        self._opened_s = 0.0  # of the run, on the monotonic clock
         self._one_at_a_time = asyncio.Lock()
         self._began = asyncio.Event()
 
@@ -100,6 +102,7 @@ class Sampler:
         self._meter = await asyncio.to_thread(self._open)
         if self._meter is None:
             return False
+        self._opened_s = max(time.monotonic() - now_s() for _ in range(3))  # the least late of them
         info, self._period_s = self._meter.info, self._meter.info.period_s
         self.idle_w = self._idle_w(info)
         if self._path.exists():  # of a session that was killed
@@ -151,7 +154,10 @@ class Sampler:
 
     def _sample(self, meter: Meter, jobs: dict[str, Progress], now_s: Callable[[], float]) -> Sample:
         try:
-            sample = Sample(now_s(), meter.read().energy_j - self._origin_j)
+            reading = meter.read()
+            # When it was read, to the microsecond: a busy machine may stop this thread between two looks at the clock,
+            # and idle joules of that time would be taken from the jobs.
+            sample = Sample(reading.at_s - self._opened_s, reading.energy_j - self._origin_j)
         except MeterFault as fault:
             sample = Sample(now_s(), None, str(fault))
         state = self._gpu.state() if self._gpu is not None else None

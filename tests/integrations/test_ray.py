@@ -171,10 +171,10 @@ def test_devices_go_to_those_who_need_them_still(ledger: Path, tmp_path: Path) -
     """Four processors, a long trial and two short ones: the long one gets all of them once it is alone."""
     space = [
         {"seed": seed, "each_s": each_s, "results": results}
-        for seed, each_s, results in ((0, 0.4, 14), (1, 0.1, 6), (2, 0.1, 6))
+        for seed, each_s, results in ((0, 0.3, 24), (1, 0.1, 6), (2, 0.1, 6))
     ]
     scheduler = ResourceChangingScheduler(
-        resources_allocation_function=water_filling(14, most=4, per_device=2, resource="CPU")
+        resources_allocation_function=water_filling(24, most=4, per_device=2, resource="CPU")
     )
     results = run(
         tune.with_resources(of(trials.resumes), {"cpu": 1}),
@@ -184,7 +184,8 @@ def test_devices_go_to_those_who_need_them_still(ledger: Path, tmp_path: Path) -
     )
     widths = {seed: list(result.metrics_dataframe["width"]) for seed, result in results.items()}
     assert widths[0][0] == 1.0
-    assert widths[0][-1] == 4.0, "nobody else is left"
+    last = max(results, key=lambda seed: results[seed].metrics["timestamp"])  # a busy machine may hold the long one up
+    assert widths[last][-1] == 4.0, "nobody else is left"
     assert 0.5 in widths[1] + widths[2], "a short one shares a processor while the long one is there"
     done = {seed: result.metrics["done_so_far"] for seed, result in results.items()}
     assert done == {each["seed"]: each["results"] for each in space}, "whoever was paused went on where it was"

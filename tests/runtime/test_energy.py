@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import random
+import time
 from pathlib import Path
 
 import pytest
@@ -53,3 +56,28 @@ def test_a_job_that_does_nothing_spends_next_to_nothing(tmp_path: Path) -> None:
     (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(0.8)\n")
     done = run(tmp_path, {"name": "sleeps", "script": "sleeps.py"}, slow_steps("works", 40))
     assert done.job("sleeps")["energy"]["value_j"] < 0.2 * done.job("works")["energy"]["value_j"]
+
+
+def test_a_sample_is_of_the_moment_at_which_the_meter_was_read(tmp_path: Path) -> None:
+    """A run whose thread was stopped between clock and meter took idle joules from its jobs: one had none at all."""
+    began_s = time.monotonic()
+
+    def late() -> float:
+        at_s = time.monotonic() - began_s
+        time.sleep(random.uniform(0.0, 0.05))
+        return at_s
+
+    sampler = Sampler(tmp_path / "samples.jsonl", devices.processors(), model.processors(1), lambda _on_device: {})
+
+    async def sample() -> None:
+        await sampler.begin(late)
+        for _ in range(5):
+            await sampler.take(late)
+
+    asyncio.run(sample())
+    samples = [each for each in read(tmp_path / "samples.jsonl") if isinstance(each, Sample)]
+    assert len(samples) == 6
+    for one, other in itertools.pairwise(samples):
+        assert one.energy_j is not None and other.energy_j is not None
+        idle_j = model.processors(1).idle_w * (other.at_s - one.at_s)
+        assert other.energy_j - one.energy_j == pytest.approx(idle_j, rel=1e-6)
