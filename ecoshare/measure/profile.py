@@ -179,6 +179,10 @@ class Window(_Part):
     paused_jobs: NonNegativeInt
 
 
+_FEW = 0.02
+"""Part of a job's iterations up to which those that were not measured do not keep the rest from being compared."""
+
+
 class Profile(_Part):
     """The profile of a job class.
 
@@ -214,6 +218,20 @@ class Profile(_Part):
     def is_whole(self) -> bool:
         """Whether another window would tell no more. A profile that lacks something serves until then."""
         return not self.meter_failed and not self.doubt and (self.train is not None or self.eval is not None)
+
+    def not_measured(self, iterations: int, eval_iterations: int) -> str:
+        """Of so many iterations a kind that was not measured, `training` or `inference`; empty for none that counts."""
+        if iterations and self.train is None:
+            return "training"
+        return "inference" if self.eval is None and self.guessed(iterations, eval_iterations) < eval_iterations else ""
+
+    def guessed(self, iterations: int, eval_iterations: int) -> int:
+        """Inference iterations that are taken to cost what a training one does, give or take as much.
+
+        A script that tests its model once, at its end, does so after the window in which it was measured.
+        """
+        few = self.eval is None and self.train is not None and eval_iterations <= _FEW * iterations
+        return eval_iterations if few else 0
 
     @property
     def relative_error(self) -> float | None:

@@ -119,9 +119,13 @@ def _start_s(job: Mapping[str, Any], planned: Mapping[str, Any], load_s: float) 
 def _alone(job: Mapping[str, Any], profile: Profile | None, account: Account, start_s: float) -> _Alone:
     if profile is None:
         return _Alone(None, None, None, None)
+    guessed = profile.guessed(job["iterations"], job["eval_iterations"])
+    job = {**job, "iterations": job["iterations"] + guessed, "eval_iterations": job["eval_iterations"] - guessed}
     times = (profile.train, profile.eval)
     time_s = _of_both(job, *(None if each is None else each.mean_s for each in times))
     time_error_s = _of_both(job, *(None if each is None else each.standard_error_s for each in times))
+    if guessed and profile.train is not None and time_error_s is not None:
+        time_error_s += guessed * profile.train.mean_s
     energy_j = _alone_j(job, profile, account)
     energy_error_j = None
     if energy_j is not None and profile.energy is not None and time_s and time_error_s is not None:

@@ -234,7 +234,8 @@ def _alone_s(usage: Usage, profile: Profile | None) -> float | None:
     done = usage.done
     if profile is None or done < 2:
         return None
-    kinds = ((usage.iterations, profile.train), (usage.eval_iterations, profile.eval))
+    guessed = profile.guessed(usage.iterations, usage.eval_iterations)
+    kinds = ((usage.iterations + guessed, profile.train), (usage.eval_iterations - guessed, profile.eval))
     if any(count and times is None for count, times in kinds):
         return None
     alone_s = sum(count * times.mean_s for count, times in kinds if times is not None)

@@ -207,6 +207,14 @@ def test_alone_one_after_the_other_is_iterations_times_what_one_takes() -> None:
     assert alone({**done("never", 0), "attempts": 0}, done("a", 10))[0] == pytest.approx(42.5)
 
 
+def test_a_few_inference_iterations_that_were_not_measured_are_taken_for_training_ones() -> None:
+    found = baseline([done("a", 99, evals=1)], KNOWN, course([]), metered(10.0), 10.0)
+    assert found["exclusive_makespan_s"] == pytest.approx(100 * 0.5)
+    assert found["exclusive_makespan_error_s"] == pytest.approx(100 * 0.005 + 0.5), "give or take as much"
+    assert found["exclusive_energy_j"] == pytest.approx(100 * 4.25)
+    assert found["unknown"] == []
+
+
 def test_each_job_alone_loads_torch_and_prepares_its_data() -> None:
     """Else sharing would seem to cost what an interpreter takes to start: the run's own makespan has its start."""
     jobs = [{**done(name, 10), "preparation_s": 1.5} for name in ("forked", "fresh")]

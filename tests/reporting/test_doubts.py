@@ -40,7 +40,27 @@ def test_a_job_that_is_faster_beside_others_than_alone_shows_that_its_profile_is
     ],
 )
 def test_why_no_saving_is_claimed(profile: Profile | None, why: str) -> None:
-    told = uncertain({"name": "hf", "profile_doubt": None}, profile)
+    told = uncertain({"name": "hf", "profile_doubt": None, "iterations": 100, "eval_iterations": 0}, profile)
+    assert told.startswith(why) and bool(told) == bool(why)
+
+
+@pytest.mark.parametrize(
+    ("iterations", "evals", "why"),
+    [
+        (300, 0, ""),
+        (300, 1, ""),
+        (300, 6, ""),
+        (300, 7, "the profile of hf has no inference iterations"),
+        (0, 1, "the"),
+    ],
+)
+def test_a_few_inference_iterations_at_the_end_keep_nothing_from_being_said(
+    iterations: int, evals: int, why: str
+) -> None:
+    """Two of the six examples test their model once, after they were measured: nothing was told of any first run."""
+    told = uncertain(
+        {"name": "hf", "profile_doubt": None, "iterations": iterations, "eval_iterations": evals}, profile_of(0.02)
+    )
     assert told.startswith(why) and bool(told) == bool(why)
 
 
