@@ -13,7 +13,7 @@ WARM_UP_ITERATIONS, WARM_UP_S = 10, 1.0
 """Done and held by a job before it is measured: its first iterations allocate, choose kernels and fill caches."""
 
 SHORTEST_REST_S = 5.0
-"""A job that will be over sooner is not worth a window: it would end inside it. On processors a window takes 2 to 4 s."""
+"""A job that will be over sooner is not worth a window: it would end inside it, which takes 2 to 4 s on processors."""
 
 MOST_WINDOWS, PAUSE_S = 3, 30.0
 """Tries for a class in one run, and how long a failed one is left behind before the next, times the tries so far: what
