@@ -19,14 +19,10 @@ one word again:
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import fcntl
 import math
 import mmap
 import os
-import struct
-import threading
 import time
 from collections.abc import Callable, Iterator
 from enum import IntEnum
@@ -41,8 +37,9 @@ from ecoshare.core.turns import (
     service_on_return_s,
     successor,
 )
-from ecoshare.lane import futex, processes
+from ecoshare.lane import futex
 from ecoshare.lane.own_file import OwnFile
+from ecoshare.lane.table_lock import TableLock
 
 SLOTS = 64
 """Most jobs in one lane."""
@@ -63,14 +60,6 @@ UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: it stays."""
 
 _MAGIC = 0x45434F36  # changes with the layout
-
-_FLOCK = struct.Struct("hhqqi4x")
-"""struct flock of Linux with 64 bits: type, whence, start, length and process."""
-
-_HUNG_S = 1.0
-"""The lock is held for microseconds: a process that was stopped with it for so long stops the whole lane."""
-
-_TRY_AGAIN_S = 0.0005
 
 _KEPT = (
     "pid",
@@ -197,54 +186,6 @@ class _Layout(ctypes.Structure):
     _fields_ = (("header", Header), ("slots", Slot * SLOTS))
 
 
-class _Lock:
-    """A POSIX record lock on a table, and one among the threads of this process.
-
-    The former belongs to the process, so a child forked while it is held does not keep it, and the kernel drops it when
-    the process dies.
-    """
-
-    def __init__(self, file: OwnFile) -> None:
-        self._file = file
-        self._threads = threading.RLock()
-        self.on_hung: Callable[[int], None] | None = None
-
-    def __enter__(self) -> None:
-        self._threads.acquire()
-        try:
-            if self.on_hung is None:
-                fcntl.lockf(self._file.number(), fcntl.LOCK_EX)
-            else:
-                self._enter_in_time(self.on_hung)
-        except BaseException:  # a signal handler of the script's, say
-            self._threads.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):  # closed meanwhile, which has dropped the lock
-            fcntl.lockf(self._file.number(), fcntl.LOCK_UN)
-        self._threads.release()
-
-    def _enter_in_time(self, on_hung: Callable[[int], None]) -> None:
-        tell_s = time.monotonic() + _HUNG_S
-        while True:
-            try:
-                fcntl.lockf(self._file.number(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                time.sleep(_TRY_AGAIN_S)
-            if time.monotonic() > tell_s:
-                tell_s = time.monotonic() + _HUNG_S
-                if owner := self.stopped_owner():
-                    on_hung(owner)
-
-    def stopped_owner(self) -> int | None:
-        """The process that has the lock, where it was stopped (SIGSTOP, a debugger); None else."""
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(self._file.number(), fcntl.F_GETLK, asked))
-        return pid if kind != fcntl.F_UNLCK and pid > 0 and processes.is_stopped(pid) else None
-
-
 def lane_path(folder: Path, lane: int) -> Path:
     """The table of a lane, in the folder of those of its run."""
     return folder / f"lane{lane}"
@@ -271,7 +212,7 @@ class LaneTable:
         if self.header.magic != _MAGIC:
             raise ValueError(f"{self.path} is not a lane table of this version of ecoshare")
         self._grants = [ctypes.addressof(slot) + Slot.grant.offset for slot in self.slots]
-        self._lock = _Lock(self._file)
+        self._lock = TableLock(self._file)
 
     @classmethod
     def create(cls, path: Path, wait_per_job_s: float = WAIT_PER_JOB_S) -> LaneTable:
@@ -307,7 +248,7 @@ class LaneTable:
         """The process that has the lock, where it was stopped (SIGSTOP, a debugger); None else."""
         return self._lock.stopped_owner()
 
-    def locked(self) -> _Lock:
+    def locked(self) -> TableLock:
         """Exclude the other threads and processes, as long as the context that is returned lasts."""
         return self._lock
 
