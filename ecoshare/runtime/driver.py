@@ -99,6 +99,12 @@ its memory has grown. That is enough for any policy, and gives a log of a few me
 _GROWTH = 1.1
 """Over the memory that was told of a job, from which on it is told at once."""
 
+_ANSWERS_WITHIN_S = 5.0
+"""For the server to carry out a stop, and to tell it."""
+
+_OTHERS_WITHIN_S = 30.0
+"""For jobs of one process, each of which ends with its turn."""
+
 _METER_WITHIN_S = 5.0
 _SHOW_S = 0.25
 _MOST_SUPERVISORS = 6
@@ -473,7 +479,16 @@ class Driver:
         if self._stops > 2 and self._on_end is not None:
             self._on_end.give_up()
         if self._stops <= 2:
-            self._tell(partial(StopRequested, at_once=self._stops == 2))
+            at_once = self._stops == 2
+            self._tell(partial(StopRequested, at_once=at_once))
+            within_s = _ANSWERS_WITHIN_S if at_once else 2 * GRACE_S + _OTHERS_WITHIN_S
+            asyncio.get_running_loop().call_later(within_s, self._end_silent_server)
+
+    def _end_silent_server(self) -> None:
+        """All jobs were to have ended by now: a server that does not answer is ended, and they end with it."""
+        if self.processes and self._supervisor is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._supervisor.pid, signal.SIGKILL)
 
     # What is to be done
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 from ecoshare.lane import boot
 from ecoshare.runtime.guard import DONE
 
 _BEFORE_AGAIN_S = 0.05
+_GOES_WITHIN_S = 5.0
 
 
 class Guard:
@@ -50,9 +52,11 @@ class Guard:
         """All is well: let it go."""
         if self._process is None or self._process.stdin is None:
             return
-        try:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is dead
             self._process.stdin.write(DONE)
             self._process.stdin.close()
-            await self._process.wait()
-        except (BrokenPipeError, ConnectionResetError):
+        try:
+            await asyncio.wait_for(self._process.wait(), _GOES_WITHIN_S)
+        except TimeoutError:  # it was stopped, say
+            self._process.kill()
             await self._process.wait()

@@ -182,6 +182,23 @@ def test_a_signal_before_the_first_job_ends_the_server(tmp_path: Path, number: s
     assert not reaping.members(token_of(tmp_path)), "the server outlives its controller"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_ctrl_c_twice_ends_a_run_whose_server_and_guard_do_not_answer(tmp_path: Path) -> None:
+    """Both were stopped (SIGSTOP), and no number of Ctrl-C ended the run."""
+    process = start(tmp_path)
+    wait_for_jobs(tmp_path)
+    for role in ("supervisor", "guard"):
+        os.kill(roles(process.pid, tmp_path)[role], signal.SIGSTOP)
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    _, stderr = process.communicate(timeout=40)
+    assert process.returncode == 130 and "Traceback" not in stderr, stderr
+    assert not reaping.members(token_of(tmp_path))
+    assert resume(tmp_path / "runs/latest").code == 0
+
+
 def test_guard_and_controller_both(tmp_path: Path) -> None:
     """The supervisor itself ends the jobs when both are gone."""
     process = start(tmp_path)
