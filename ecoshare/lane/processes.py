@@ -17,6 +17,8 @@ from pathlib import Path
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PR_SET_PDEATHSIG = 1
+_LOOKS = 3
+"""At a group of which some are spared: a process that is to be killed may fork between the look and its end."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -108,8 +110,42 @@ def proportional_bytes(pids: list[int]) -> int:
     return total
 
 
-def kill_group(leader: int, mps: str | None = None, reaped: bool = False) -> None:
-    """SIGKILL every process of a group.
+CLEANERS_WITHIN_S = 1.0
+"""For them to end by themselves when the processes are gone that they clean up after."""
+
+_CLEANERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
+"""In their command lines. They remove the shared memory of processes that have died, if they outlive these."""
+
+
+def cleans_up(pid: int) -> bool:
+    """Whether a process cleans up after others: the resource tracker of `multiprocessing`, or torch's manager."""
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return any(name in line for name in _CLEANERS)
+
+
+def group(leader: int) -> list[int]:
+    """The processes of a group; those that were not waited for are among them."""
+    try:
+        os.killpg(leader, 0)
+    except ProcessLookupError:
+        return []  # as nearly always, for one system call
+    except PermissionError:
+        pass
+    found = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError):
+                fields = Path(entry.path, "stat").read_bytes().rpartition(b")")[2].split()
+                if int(fields[2]) == leader:
+                    found.append(int(entry.name))
+    return found
+
+
+def kill_group(leader: int, mps: str | None = None, reaped: bool = False) -> list[int]:
+    """SIGKILL every process of a group but those that clean up after the others, which are returned.
 
     Args:
         leader: Its leader; the group may outlive it.
@@ -123,8 +159,25 @@ def kill_group(leader: int, mps: str | None = None, reaped: bool = False) -> Non
     with contextlib.suppress(ProcessLookupError):
         if not reaped:
             os.kill(leader, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # no group; a set-user-id member
-        os.killpg(leader, signal.SIGKILL)
+    for _ in range(_LOOKS):
+        members = group(leader)
+        cleaners = [pid for pid in members if cleans_up(pid)]
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # no group; a set-user-id member
+            if not cleaners:
+                os.killpg(leader, signal.SIGKILL)  # whatever one of them forks meanwhile
+                return []
+        for pid in set(members) - set(cleaners):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+    return cleaners
+
+
+def kill_cleaners(leader: int) -> None:
+    """SIGKILL those of a group that clean up, and have not ended by themselves."""
+    for pid in group(leader):
+        if cleans_up(pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _terminate_mps_client(pid: int, mps: str) -> None:

@@ -100,6 +100,7 @@ class Supervisor:
     unfit: dict[str, str] = field(default_factory=dict)
     tables: dict[str, LaneTable] = field(default_factory=dict)
     _hung: set[int] = field(default_factory=set)
+    _cleaned_by_s: dict[int, float] = field(default_factory=dict)
 
     def serve(self) -> Launch | socket.socket | None:
         """Work until the controller closes the channel, once warm.
@@ -133,6 +134,9 @@ class Supervisor:
             for host in self.hosts:
                 host.dismiss_if_idle(now_s)
             self._look_for_hung()
+            for leader in [each for each, by_s in self._cleaned_by_s.items() if by_s < now_s]:
+                del self._cleaned_by_s[leader]
+                processes.kill_cleaners(leader)
 
     def _receive(self) -> bytes:
         """More of the controller's messages; nothing where it is gone."""
@@ -313,7 +317,8 @@ class Supervisor:
         _, status, used = os.wait4(attempt.pid, 0)
         if os.WIFSIGNALED(status) and self._abandoned():
             return  # killed with the run by the guard: not an end of the job's own
-        processes.kill_group(attempt.pid, reaped=True)  # DataLoader workers outlive their parent by seconds
+        if processes.kill_group(attempt.pid, reaped=True):  # DataLoader workers outlive their parent by seconds
+            self._cleaned_by_s[attempt.pid] = time.monotonic() + processes.CLEANERS_WITHIN_S
         ended = attempt.ended(status, used)
         self._selector.unregister(attempt.pidfd)
         os.close(attempt.pidfd)

@@ -48,7 +48,7 @@ def uncertain(job: Mapping[str, Any], profile: Profile | None) -> str:
     if profile.doubt:
         return f"the profile of {name} is not relied on ({profile.doubt})"
     if kind := profile.not_measured(job["iterations"], job["eval_iterations"]):
-        return f"the profile of {name} has no {kind} iterations"
+        return f"no {kind} iteration of {name} is in its profile"
     error = profile.relative_error
     if error is None:
         return f"the error of the profile of {name} is not known"

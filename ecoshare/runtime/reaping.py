@@ -10,10 +10,13 @@ that have left their session or lost their parent. Only a program that empties i
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
 from pathlib import Path
+
+from ecoshare.lane import processes
 
 TOKEN = "ECOSHARE_RUN"
 """Name of the environment variable that marks the processes of a run."""
@@ -44,16 +47,21 @@ def members(token: str, spare: bool = False) -> list[int]:
 def end_all(token: str, limit_s: float = 5.0, spare: bool = False) -> list[int]:
     """SIGKILL the run's processes until none is found twice in a row; those left after `limit_s`, normally none.
 
-    A process may fork between the look and the kill, hence the second look.
+    A process may fork between the look and the kill, hence the second look. Those that remove the shared memory of the
+    others have a second to do so, and end by themselves.
     """
     until_s = time.monotonic() + limit_s
-    clean_looks = 0
+    clean_looks, cleaned_by_s = 0, math.inf
     while True:
         found = members(token, spare)
         clean_looks = 0 if found else clean_looks + 1
-        if clean_looks == 2 or time.monotonic() > until_s:
+        now_s = time.monotonic()
+        if clean_looks == 2 or now_s > until_s:
             return found
-        for pid in found:
+        to_end = [pid for pid in found if now_s > cleaned_by_s or not processes.cleans_up(pid)]
+        if not to_end:
+            cleaned_by_s = min(cleaned_by_s, now_s + processes.CLEANERS_WITHIN_S)
+        for pid in to_end:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
