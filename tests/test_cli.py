@@ -190,3 +190,13 @@ def test_who_profiles_the_command_gets_the_figures(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "cProfile", "-o", str(figures), "-m", "ecoshare", "--version"]
     assert subprocess.run(line, capture_output=True, check=False).returncode == 0
     assert figures.stat().st_size
+
+
+def test_what_a_user_has_named_latest_stays_and_the_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(GOOD)
+    (tmp_path / "runs" / "latest").mkdir(parents=True)
+    (tmp_path / "runs" / "latest" / "mine").touch()
+    done = ecoshare("run", "jobs.yaml", "--device", "cpu", "--no-report", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [each.name for each in (tmp_path / "runs" / "latest").iterdir()] == ["mine"]
+    assert len(list((tmp_path / "runs").glob("2*"))) == 1

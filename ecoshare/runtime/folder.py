@@ -187,6 +187,9 @@ def unwritable(path: Path, error: OSError) -> UnfitEnvironment:
 
 
 def _point(link: Path, target: str) -> None:
+    """Have `latest` name a run, unless something else of the user's has that name."""
+    if link.exists() and not link.is_symlink():
+        return
     # `atomic_write` replaces content. A symbolic link has none, so it is made under another name and renamed here.
     beside = link.with_name(f".latest-{os.getpid()}")
     beside.unlink(missing_ok=True)
