@@ -170,6 +170,8 @@ def described(pid: int) -> str:
     short = [Path(word).name if place < 2 else word for place, word in enumerate(words)]
     if len(short) > 1 and re.fullmatch(r"python[\d.]*", short[0]):
         short = short[1:]
+    if short[:1] == ["-c"]:  # a program in one word; of ours, the module that it runs is named behind it
+        short = [next((word for word in short[2:] if word.startswith("ecoshare.")), "python -c ...")]
     return f"{user}'s process {pid} ({' '.join(short)[:120]})"
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.hardware.state import DeviceLock, in_use
-from tests.warm import ecoshare
+from ecoshare.hardware.state import DeviceLock, described, in_use
+from ecoshare.lane import boot
+from tests.warm import ecoshare, wait_for
 
 USER = 65534
 """A user that is not root and needs no entry in the password database."""
@@ -108,3 +109,18 @@ def test_a_run_says_what_is_in_its_way_or_goes_on(tmp_path: Path, monkeypatch: p
         assert "ECOSHARE_STATE" in done.stderr
     else:
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["-c", "import time; time.sleep(60)"], "(python -c ...)"),
+        (boot.command("ecoshare.runtime.guard", "token", "/nowhere", "")[1:], "(ecoshare.runtime.guard)"),
+    ],
+)
+def test_who_has_a_lock_is_told_without_its_program(line: list[str], said: str) -> None:
+    process = subprocess.Popen([sys.executable, *line], stdin=subprocess.PIPE)
+    wait_for(lambda: b"-c" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
+    assert described(process.pid).endswith(f"process {process.pid} {said}")
+    process.kill()
+    process.communicate()
