@@ -74,6 +74,6 @@ def _kind(name: str) -> _Kind:
     """Of `('A3C', 1)`, or of a bare type, which has one GPU."""
     try:
         job_type, gpus = literal_eval(name)
-    except (SyntaxError, ValueError):
+        return str(job_type), int(gpus)
+    except (SyntaxError, ValueError, TypeError, OverflowError, MemoryError, RecursionError):  # of whatever stands there
         return name, 1
-    return str(job_type), int(gpus)

@@ -93,6 +93,21 @@ def test_what_is_no_pair_is_told(tmp_path: Path, pair: object) -> None:
         read(path, "v100")
 
 
+@pytest.mark.parametrize(
+    "key", ["(1, 2, 3)", "7", "('x', 1e999)", "('x', [])", "(" * 300, "('x', '" + "9" * 5000 + "')", ""]
+)
+def test_any_key_is_a_type_of_job(tmp_path: Path, key: str) -> None:
+    path = table(tmp_path, **{key: {"null": 1.0, ONE: [0.5, 0.5]}})
+    assert read(path, "v100").known
+
+
+@pytest.mark.parametrize("speed", [10**400, -(10**400), 1e999, float("nan"), True, "7", None, []])
+def test_what_is_no_speed_is_told(tmp_path: Path, speed: object) -> None:
+    path = table(tmp_path, **{"('three', 1)": {"null": 1.0, ONE: [speed, 1.0]}})
+    with pytest.raises(UsageError, match="beside"):
+        read(path, "v100")
+
+
 def test_a_table_without_pairs_is_told(tmp_path: Path) -> None:
     path = tmp_path / "alone.json"
     path.write_text(json.dumps({"v100": {ONE: {"null": 1.0}}}))

@@ -12,7 +12,7 @@ are the bare types.
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -54,7 +54,7 @@ class Speeds:
 
 def speed_of(value: Any) -> float | None:
     """A cell of such a table, iterations a second; None where it holds no speed."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= sys.float_info.max:
         return None
     return float(value)
 
