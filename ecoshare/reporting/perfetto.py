@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
@@ -32,6 +33,7 @@ from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from ecoshare.lane.trace import Kind
 from ecoshare.measure.coarser import coarser
+from ecoshare.measure.energy import Interval
 from ecoshare.measure.meter import ATTRIBUTED, MEASURED, MODELLED
 from ecoshare.measure.samples import Sample, job_of
 from ecoshare.reporting.rundata import Attempt, RunData, Turn
@@ -54,10 +56,12 @@ def perfetto(data: RunData) -> bytes:
         _lane(trace, track, [attempt for attempt in attempts if number in attempt.lanes], turns)
     home = next(iter(devices.values()), None)
     if home is not None:
-        group = trace.track("jobs", home)
+        group, end_s = trace.track("jobs", home), data.end_s()
+        own: dict[str, list[Attempt]] = defaultdict(list)
+        for attempt in attempts:
+            own[attempt.job].append(attempt)
         for job in data.summary["jobs"]:
-            own = [attempt for attempt in attempts if attempt.job == job["name"]]
-            _life(trace, trace.track(job["name"], group), job, own, turns, data.end_s())
+            _life(trace, trace.track(job["name"], group), job, own[job["name"]], turns, end_s)
         session = data.account.session
         _counters(trace, data, home if session is None else devices.get(session.device, home))
     return trace.content()
@@ -227,8 +231,11 @@ def _counters(trace: _Trace, data: RunData, device: int) -> None:
     _counter(trace, device, "memory clock", "MHz", ((each.at_s, each.memory_clock_mhz) for each in samples))
     _counter(trace, device, "temperature", "°C", ((each.at_s, each.temperature_c) for each in samples))
     _counter(trace, device, "memory in use", "B", ((each.at_s, each.memory_bytes) for each in samples))
-    for key in dict.fromkeys(key for each in samples for key in each.jobs):
-        known = [(each.at_s, each.jobs[key].memory_bytes) for each in samples if key in each.jobs]
+    seen: dict[str, list[tuple[float, int | None]]] = defaultdict(list)
+    for sample in samples:
+        for key, progress in sample.jobs.items():
+            seen[key].append((sample.at_s, progress.memory_bytes))
+    for key, known in seen.items():
         _counter(trace, device, f"memory of {job_of(key)}, attempt {key.rpartition('#')[2]}", "B", known)
 
 
@@ -243,9 +250,28 @@ def _watts(trace: _Trace, data: RunData, device: int, source: str, part: str, le
     whole = ((each.from_s, (each.energy_j or 0.0) / wall_s) for each, wall_s in known)
     _counter(trace, device, f"power, {source}", "W", whole)
     _counter(trace, device, f"idle power, {part}", "W", ((each.from_s, each.idle_j / wall_s) for each, wall_s in known))
-    for job in dict.fromkeys(job for each, _ in known for job in each.jobs_j):
-        active = ((each.from_s, each.jobs_j.get(job, 0.0) / wall_s) for each, wall_s in known)
+    for job, active in _active_w(known).items():
         _counter(trace, device, f"power of {job}, {part}", "W", active)
+
+
+def _active_w(known: Sequence[tuple[Interval, float]]) -> dict[str, list[tuple[float, float]]]:
+    """By job, when its watts changed, and to what: a run of many jobs has few of them in each interval.
+
+    Args:
+        known: Intervals whose joules are known, each with its length, seconds.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    before: Iterable[str] = ()
+    for each, wall_s in known:
+        for job in before:
+            if job not in each.jobs_j:
+                found[job].append((each.from_s, 0.0))
+        for job, value_j in each.jobs_j.items():
+            if job not in found:
+                found[job] = [(known[0][0].from_s, 0.0)] if each is not known[0][0] else []
+            found[job].append((each.from_s, value_j / wall_s))
+        before = each.jobs_j
+    return found
 
 
 def _counter(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from ecoshare.core.events import JobExited
 from ecoshare.lane.trace import Kind, Mark
+from ecoshare.measure.energy import Interval
 from ecoshare.reporting.perfetto import perfetto
 from ecoshare.reporting.rundata import RunData
 from tests.reporting.rundata import HOSTILE, run
@@ -111,6 +115,24 @@ def test_watts_of_jobs_and_idle_add_up_to_the_device() -> None:
     for at_ns, watts in found["power, measured"]:
         at = [next(v for t, v in reversed(found[name]) if t <= at_ns) for name in parts if found[name][0][0] <= at_ns]
         assert sum(at) == pytest.approx(watts), f"watts at {at_ns} ns do not add up"
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)), min_size=1, max_size=9))
+def test_watts_of_jobs_that_come_and_go(jobs_j: list[dict[str, int]]) -> None:
+    """A run of 10,000 trials has few of them in each interval, and one counter for each."""
+    intervals = [
+        Interval(at, at + 10.0, 30.0, 3.0, {job: float(value) for job, value in each.items()}, {})
+        for at, each in zip(itertools.count(0.0, 10.0), jobs_j, strict=False)
+    ]
+    data = run()
+    counters = read(perfetto(without(data, account=dataclasses.replace(data.account, intervals=intervals)))).counters
+    for job in "abc":
+        values = counters.get(f"cuda:0 NVIDIA H200/power of {job}, attributed", [])
+        assert bool(values) == any(job in each for each in jobs_j)
+        assert all(one != other for (_, one), (_, other) in itertools.pairwise(values)), "a value that is no news"
+        for interval in intervals if values else ():
+            shown = next(value for at_ns, value in reversed(values) if at_ns <= interval.from_s * 1e9)
+            assert shown == interval.jobs_j.get(job, 0.0) / 10.0
 
 
 def test_modelled_watts_are_called_modelled() -> None:
