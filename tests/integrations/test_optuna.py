@@ -82,7 +82,6 @@ def seeded_training() -> Callable[[optuna.Trial], float]:
     return objective
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
 def test_the_same_seeds_give_the_same_trials_to_the_bit(tmp_path: Path) -> None:
     objective = seeded_training()
