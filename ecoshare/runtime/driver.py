@@ -486,7 +486,12 @@ class Driver:
 
     def _end_silent_server(self) -> None:
         """All jobs were to have ended by now: a server that does not answer is ended, and they end with it."""
-        if self.processes and self._supervisor is not None:
+        if self.processes:
+            self._kill_server()
+
+    def _kill_server(self) -> None:
+        """End the present server, whether it answers or not: its jobs die with it, and a new one takes its place."""
+        if self._supervisor is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._supervisor.pid, signal.SIGKILL)
 
@@ -540,8 +545,8 @@ class Driver:
 
     def _look_at_server(self, _hung: int) -> None:
         """A process was stopped that holds a lane's lock: the server ends it, unless that was stopped itself."""
-        if self.ready is not None and processes.is_stopped(self.ready.pid):
-            os.kill(self.ready.pid, signal.SIGKILL)  # its jobs die with it, and a new one takes its place
+        if self._supervisor is not None and processes.is_stopped(self._supervisor.pid):
+            self._kill_server()
 
     def _startable(self, lane: int) -> int:
         """How many jobs more the core may start in a lane."""

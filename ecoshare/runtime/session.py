@@ -174,8 +174,7 @@ def _go_on(plan: Plan, folder: RunFolder, events: log.EventLog, progress: Progre
     # A token of its own: what may still be sweeping up after the dead session must not find this one's processes.
     environment["token"] = secrets.token_hex(8)
     with _served(None, environment["token"], folder) as host:
-        reached = reached_s(folder)
-        return conduct(left, folder, events, environment, progress, host, reached_s=reached)
+        return conduct(left, folder, events, environment, progress, host, reached_s=reached_s(folder))
 
 
 @contextlib.contextmanager
