@@ -47,7 +47,7 @@ def test_mistakes_are_told_all_at_once_with_their_places(tmp_path: Path) -> None
     places = [line.split(": ")[0] for line in done.stderr.splitlines()]
     assert places == ["jobs.yaml:3:5", "jobs.yaml:3:11", "jobs.yaml:4:5", "jobs.yaml:5:14"]
     assert "did you mean 'script'?" in done.stderr
-    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "ecoshare-runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_mistakes_are_told_all_at_once_with_their_places(tmp_path: Path) -> None
         (("run", "good.yaml", "--memory", "much"), 2, "--memory much"),
         (("run", "good.yaml", "--device", "tpu"), 2, "expected cpu, cuda"),
         (("run", "good.yaml", "--device", "cuda:7"), 4, "--device cpu"),
-        (("run", "good.yaml", "--resume", "runs/x"), 2, "one or the other"),
+        (("run", "good.yaml", "--resume", "ecoshare-runs/x"), 2, "one or the other"),
         (("run", "good.yaml", "--memory", "9 MiB"), 2, "torch alone takes"),
         (("run", "--resume", "nowhere"), 2, "not a run folder"),
         (("run", "--resume", "nowhere", "--lanes", "2"), 2, "takes its options from the run"),
@@ -99,22 +99,22 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     assert plan["goal"] == {"objective": "energy", "tuning_limit": 1.1, "budget": 12, "seed": 0}
     words = ecoshare("run", "jobs.yaml", "--device", "cpu", "--memory", "3 GiB", "--dry-run", cwd=tmp_path).stdout
     assert "6 that share 3 GiB" in words, words
-    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "ecoshare-runs").exists()
 
 
 def test_a_run_then_its_exports(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD)
     done = ecoshare("run", "jobs.yaml", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0
-    assert "modelled" in done.stdout and "runs/" in done.stdout
+    assert "modelled" in done.stdout and "ecoshare-runs/" in done.stdout
     assert "a: starts in lane 0" in done.stderr
-    summary = json.loads(ecoshare("export", "runs/latest", cwd=tmp_path).stdout)
-    assert summary == json.loads((tmp_path / "runs/latest/summary.json").read_text())
-    table = ecoshare("export", "runs/latest", "--format", "csv", cwd=tmp_path).stdout.splitlines()
+    summary = json.loads(ecoshare("export", "ecoshare-runs/latest", cwd=tmp_path).stdout)
+    assert summary == json.loads((tmp_path / "ecoshare-runs/latest/summary.json").read_text())
+    table = ecoshare("export", "ecoshare-runs/latest", "--format", "csv", cwd=tmp_path).stdout.splitlines()
     assert table[1].startswith("a,no_torch-")
-    ecoshare("export", "runs/latest", "-o", "out.json", cwd=tmp_path)
+    ecoshare("export", "ecoshare-runs/latest", "-o", "out.json", cwd=tmp_path)
     assert json.loads((tmp_path / "out.json").read_text()) == summary
-    again = ecoshare("run", "--resume", "runs/latest", "--json", cwd=tmp_path)
+    again = ecoshare("run", "--resume", "ecoshare-runs/latest", "--json", cwd=tmp_path)
     assert again.returncode == 0 and json.loads(again.stdout)["jobs"][0]["attempts"] == 1
 
 
@@ -129,7 +129,7 @@ def test_a_run_goes_on_when_nobody_reads_its_progress(tmp_path: Path) -> None:
     os.close(reader)
     done = warm.Started(*line, cwd=tmp_path, stderr=writer).done()
     os.close(writer)
-    assert done.returncode == 0 and (tmp_path / "runs/latest/summary.json").exists()
+    assert done.returncode == 0 and (tmp_path / "ecoshare-runs/latest/summary.json").exists()
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ def test_the_real_command_runs_jobs(tmp_path: Path) -> None:
     line = [*COLD, "run", "jobs.yaml", "--device", "cpu", "--json"]
     done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0 and json.loads(done.stdout)["state"] == "completed", done.stderr
-    assert (tmp_path / "runs/latest/report.html").stat().st_size
+    assert (tmp_path / "ecoshare-runs/latest/report.html").stat().st_size
 
 
 @pytest.mark.cold
@@ -172,7 +172,7 @@ def test_a_changed_job_file_is_another_run(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD)
     assert ecoshare("run", "jobs.yaml", "--device", "cpu", "--no-report", cwd=tmp_path).returncode == 0
     (tmp_path / "jobs.yaml").write_text(GOOD + "    priority: 2\n")
-    done = ecoshare("run", "--resume", "runs/latest", cwd=tmp_path)
+    done = ecoshare("run", "--resume", "ecoshare-runs/latest", cwd=tmp_path)
     assert done.returncode == 2 and "has changed" in done.stderr
 
 
@@ -194,9 +194,9 @@ def test_who_profiles_the_command_gets_the_figures(tmp_path: Path) -> None:
 
 def test_what_a_user_has_named_latest_stays_and_the_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD)
-    (tmp_path / "runs" / "latest").mkdir(parents=True)
-    (tmp_path / "runs" / "latest" / "mine").touch()
+    (tmp_path / "ecoshare-runs" / "latest").mkdir(parents=True)
+    (tmp_path / "ecoshare-runs" / "latest" / "mine").touch()
     done = ecoshare("run", "jobs.yaml", "--device", "cpu", "--no-report", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [each.name for each in (tmp_path / "runs" / "latest").iterdir()] == ["mine"]
-    assert len(list((tmp_path / "runs").glob("2*"))) == 1
+    assert [each.name for each in (tmp_path / "ecoshare-runs" / "latest").iterdir()] == ["mine"]
+    assert len(list((tmp_path / "ecoshare-runs").glob("2*"))) == 1

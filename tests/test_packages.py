@@ -65,4 +65,4 @@ def test_it_installs_into_an_empty_environment_and_runs(built: Path, tmp_path: P
     ecoshare("init", "--example")
     ecoshare("run", "jobs.yaml", "--dry-run")
     ecoshare("run", "classify_images.py", "--device", "cpu", "--no-profiles", "--", "--epochs", "1")
-    assert (tmp_path / "runs" / "latest" / "report.html").stat().st_size
+    assert (tmp_path / "ecoshare-runs" / "latest" / "report.html").stat().st_size

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.errors import EcoshareError
+from ecoshare.folders import RUNS
 
 
 def policies(incomplete: str) -> list[str]:
@@ -51,10 +52,10 @@ def formats(incomplete: str) -> list[str]:
 
 
 def runs(incomplete: str) -> list[str]:
-    """Run folders in the folder that is typed, or in `runs`; the newest first."""
+    """Run folders in the folder that is typed, or in the usual one; the newest first."""
     folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     if folder == Path() and not incomplete.startswith("./"):
-        folder = Path("runs")
+        folder = RUNS
     with suppress(OSError):
         found = [each for each in folder.iterdir() if (each / "plan.json").is_file()]
         names = [str(each) for each in sorted(found, key=lambda each: each.name, reverse=True)]

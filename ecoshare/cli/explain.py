@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ecoshare.cli import completion
-from ecoshare.cli.options import JsonOption
+from ecoshare.cli.options import JsonOption, RunArgument
 
 
 def explain(
-    run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", help="A run folder; runs/latest is the newest.", autocompletion=completion.runs),
-    ],
+    run: RunArgument,
     job: Annotated[
         str | None,
         typer.Argument(metavar="JOB", help="One job in full; else all in short.", autocompletion=completion.jobs),

@@ -9,14 +9,12 @@ from typing import Annotated
 import typer
 
 from ecoshare.cli import completion
+from ecoshare.cli.options import RunArgument
 from ecoshare.errors import UsageError
 
 
 def export(
-    run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", help="A run folder; runs/latest is the newest.", autocompletion=completion.runs),
-    ],
+    run: RunArgument,
     form: Annotated[
         str, typer.Option("--format", help="csv, json, parquet, html or perfetto.", autocompletion=completion.formats)
     ] = "json",

@@ -11,6 +11,7 @@ import typer
 from ecoshare.advise.advice import Goal
 from ecoshare.cli import completion
 from ecoshare.errors import UsageError
+from ecoshare.folders import RUNS
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 DeviceOption = Annotated[
@@ -23,6 +24,10 @@ ProfilesOption = Annotated[
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end of a run that uses the device.")]
 ShareOption = Annotated[
     bool, typer.Option("--share-device", help="Run beside a run that uses the device, with the memory that is free.")
+]
+RunArgument = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help=f"A run folder; {RUNS}/latest is the newest.", autocompletion=completion.runs),
 ]
 RunsOption = Annotated[Path, typer.Option("--runs", help="Folder that holds run folders.")]
 

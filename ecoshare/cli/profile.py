@@ -12,6 +12,7 @@ from ecoshare.cli import completion
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption
 from ecoshare.cli.output import note
 from ecoshare.errors import UsageError
+from ecoshare.folders import RUNS
 
 
 def profile(
@@ -28,7 +29,7 @@ def profile(
     device: DeviceOption = None,
     wait: WaitOption = False,
     profiles: ProfilesOption = None,
-    runs: RunsOption = Path("runs"),
+    runs: RunsOption = RUNS,
     as_json: JsonOption = False,
 ) -> None:
     """Measure what a script needs: memory phases, time and joules an iteration."""

@@ -17,6 +17,7 @@ from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsO
 from ecoshare.cli.output import note, progress
 from ecoshare.counted import counted
 from ecoshare.errors import Interrupted, JobFailed, LimitNotMet, UsageError, did_you_mean
+from ecoshare.folders import RUNS
 
 JobsArgument = Annotated[
     list[Path] | None,
@@ -77,7 +78,7 @@ def run(
     ] = TUNING_LIMIT,
     wait: WaitOption = False,
     share_device: ShareOption = False,
-    runs: RunsOption = Path("runs"),
+    runs: RunsOption = RUNS,
     profiles: ProfilesOption = None,
     no_profiles: Annotated[
         bool, typer.Option("--no-profiles", help="Neither use profiles of job classes nor measure new ones.")

@@ -16,6 +16,7 @@ from ecoshare.cli import completion
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption, goal
 from ecoshare.cli.output import note
 from ecoshare.errors import Interrupted, JobFailed, UsageError, did_you_mean
+from ecoshare.folders import RUNS
 
 if TYPE_CHECKING:
     from ecoshare.measure.tuned import KnobRange, TrialRecord
@@ -40,7 +41,7 @@ def tune(
         bool, typer.Option("--assume-unlocked", help="Lock clocks also where it cannot be seen that nobody else has.")
     ] = False,
     profiles: ProfilesOption = None,
-    runs: RunsOption = Path("runs"),
+    runs: RunsOption = RUNS,
     replay: Annotated[
         Path | None, typer.Option(metavar="TABLE.CSV", help="Search in a measured table instead of on a device.")
     ] = None,

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import platformdirs
 
-from ecoshare.memory_folder import SHARED_MEMORY
+from ecoshare.folders import SHARED_MEMORY
 
 STATE_HINT = "ECOSHARE_STATE names another folder"
 

@@ -14,12 +14,24 @@ def of_attempt(folder: Path, name: str, attempt: int) -> Path:
     return folder / f"{stem}.attempt-{attempt}.{suffix}"
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder that is its owner's alone, and those that it is in, where they are not there.
+
+    Raises:
+        OSError: No room, no permission, or something else has its name.
+    """
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def open_outputs(folder: Path, attempt: int) -> tuple[int, int]:
     """File descriptors that a job prints to, its output and its errors; those of an earlier attempt get its number.
 
     Raises:
         OSError: No room, or no permission.
     """
+    make_folder(folder)
     handles = []
     for name in ("stdout", "stderr"):
         path = folder / f"{name}.log"

@@ -164,17 +164,10 @@ class Left:
     retires: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """The supervisor cannot do its work: the disk is full, say."""
-
-    error: str
-
-
-Message = Launch | Stop | Move | Ready | Launched | NotLaunched | NotMoved | Ended | Left | Trouble
+Message = Launch | Stop | Move | Ready | Launched | NotLaunched | NotMoved | Ended | Left
 
 _TYPES: dict[str, type[Any]] = {
-    each.__name__: each for each in (Launch, Stop, Move, Ready, Launched, NotLaunched, NotMoved, Ended, Left, Trouble)
+    each.__name__: each for each in (Launch, Stop, Move, Ready, Launched, NotLaunched, NotMoved, Ended, Left)
 }
 
 

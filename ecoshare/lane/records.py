@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 
 from ecoshare.atomic_write import atomic_write
+from ecoshare.lane.files import make_folder
 from ecoshare.lane.messages import Ended, fields_of
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -25,6 +26,7 @@ def write(folder: Path, ended: Ended) -> None:
     Raises:
         OSError: No room, or no permission.
     """
+    make_folder(folder)  # again, if the job has removed it
     atomic_write(folder / f"exit-{ended.attempt}.json", json.dumps(fields_of(ended)))
 
 

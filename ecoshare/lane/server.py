@@ -45,7 +45,6 @@ from ecoshare.lane.messages import (
     NotMoved,
     Ready,
     Stop,
-    Trouble,
 )
 from ecoshare.lane.table import LaneTable, lane_path
 
@@ -328,11 +327,8 @@ class Supervisor:
         """An attempt is over: free what it had, record its end, and tell it."""
         attempt.free()
         self.attempts.remove(attempt)
-        try:
+        with contextlib.suppress(OSError):  # where the controller cannot write it into its log either, the run ends
             records.write(Path(attempt.launch.folder), ended)
-        except OSError as error:
-            self._send(Trouble(f"the end of {ended.job} cannot be recorded: {error}"))
-            return
         self._send(ended)
 
     def _abandoned(self) -> bool:

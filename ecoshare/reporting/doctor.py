@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ecoshare.counted import counted
 from ecoshare.errors import EcoshareError
+from ecoshare.folders import SHARED_MEMORY, memory_folder
 from ecoshare.hardware import devices, mps, nvml
 from ecoshare.hardware.state import StateFolder
 from ecoshare.hardware.survey import survey
@@ -23,7 +24,6 @@ from ecoshare.lane import futex
 from ecoshare.measure.nvml_meter import NvmlMeter
 from ecoshare.measure.processor_load import LoadWatch
 from ecoshare.measure.rapl import RaplMeter
-from ecoshare.memory_folder import SHARED_MEMORY, memory_folder
 from ecoshare.reporting.columns import Column, print_columns
 
 _WATCHED_S = 0.5

@@ -8,16 +8,17 @@ import shutil
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ecoshare.errors import EcoshareError, UnfitEnvironment
+from ecoshare.folders import memory_folder
 from ecoshare.hardware.restore import Restored
 from ecoshare.measure import model
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.tuned import TunedStore
-from ecoshare.memory_folder import memory_folder
 from ecoshare.reporting.progress import Progress
 from ecoshare.reporting.reading import read
 from ecoshare.reporting.rundata import RunData
@@ -36,6 +37,11 @@ from ecoshare.runtime.window import DEFAULT_LIMITS, Limits
 
 SHARED_PREFIX = "ecoshare-"
 """Of the folder in memory that holds a run's lane tables and sockets."""
+
+_MADE_AGAIN = (
+    "the folder of the run was removed or renamed while the run went on: it was made again, without what jobs had "
+    "printed until then"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,7 @@ def conduct(
             only_profile,
             set(plan.seen),
         )
+        events.when_gone(partial(_make_again, folder, folder.documents(), profiler.notes))
         if searching is None:
             plan = _as_found(plan, profiler.notes)
             plan, settings, searching = _claimed(plan, profiler.notes)
@@ -152,6 +159,13 @@ def conduct(
         notes=notes,
         unrestored=tuple(settings.unrestored) if settings is not None else (),
     )
+
+
+def _make_again(folder: RunFolder, documents: dict[Path, bytes], notes: list[str]) -> None:
+    """The run's folder was removed or renamed, perhaps by a script that cleans up: the run goes on where it was."""
+    folder.make_again(documents)
+    if _MADE_AGAIN not in notes:
+        notes.append(_MADE_AGAIN)
 
 
 def _as_found(plan: Plan, notes: list[str]) -> Plan:

@@ -62,7 +62,7 @@ from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import attempt, processes, records
-from ecoshare.lane.messages import GRACE_S, Ended, Launched, Message, NotLaunched, NotMoved, Ready, Stop, Trouble
+from ecoshare.lane.messages import GRACE_S, Ended, Launched, Message, NotLaunched, NotMoved, Ready, Stop
 from ecoshare.lane.table import LaneTable, Seat, Slot, lane_path
 from ecoshare.measure import samples
 from ecoshare.measure.model import PowerModel
@@ -312,8 +312,6 @@ class Driver:
                         self.moving.refused(message.command, message.error)
                     case Ended():
                         self._end(message)
-                    case Trouble():
-                        raise UnfitEnvironment(message.error, "make room, then `ecoshare run --resume`")
             await self._replace_supervisor()
         raise UnfitEnvironment(
             f"the jobs' supervisor died {_MOST_SUPERVISORS} times", f"see {self.folder.supervisor_log}"
@@ -533,14 +531,20 @@ class Driver:
         places = tuple((lane, self.moving.free_slots(lane)[0]) for lane in command.lanes)
         for lane, slot in places:
             self.tables[lane].seat(slot, command.id)
-        folder = self.folder.job(command.job)
-        folder.mkdir(mode=0o700, exist_ok=True)
         self.processes[command.job] = _Process(job, command.attempt, places, command.id)
         self._commands[command.id] = command.job
         tables = [(self.tables[lane].path, slot) for lane, slot in places]
         lane_bytes = self.core.lanes[command.lanes[0]].budget_bytes
         self._send(
-            job.launch(command, tables, folder, self.plan.device, self.plan.environment, self.began_s, lane_bytes)
+            job.launch(
+                command,
+                tables,
+                self.folder.job(command.job),
+                self.plan.device,
+                self.plan.environment,
+                self.began_s,
+                lane_bytes,
+            )
         )
 
     def _look_at_server(self, _hung: int) -> None:
@@ -581,6 +585,8 @@ class Driver:
                 steps.push_async_callback(self._guard.dismiss)
             if self._on_end is not None:
                 steps.push_async_callback(self._on_end.end)
+            if self._sampler is not None:
+                steps.callback(self._sampler.close)
             steps.push_async_callback(asyncio.to_thread, reaping.end_all, self.token)
             steps.push_async_callback(asyncio.to_thread, self.after_jobs)
             if self._supervisor is not None:

@@ -2,7 +2,7 @@
 
 ::
 
-    runs/20261121-053012-jobs/     mode 0700
+    ecoshare-runs/20261121-053012-jobs/     mode 0700
         jobs.yaml                  as given, values of env: masked
         plan.json                  what was decided before it began
         environment.json           machine and versions
@@ -11,7 +11,7 @@
         summary.json               the result, for other programs
         report.html, trace.pftrace the result, to look at
         jobs/<name>/               stdout.log, stderr.log, exit-<attempt>.json, trace.bin
-    runs/latest                    -> the newest
+    ecoshare-runs/latest                    -> the newest
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from typing import Any
 
 from ecoshare.atomic_write import atomic_write
 from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.folders import RUNS
+from ecoshare.lane.files import make_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,9 @@ class RunFolder:
         """
         folder = cls(path.resolve())
         if not folder.plan.is_file():
-            raise UsageError(f"{path} is not a run folder", "a run folder has a plan.json; `runs/latest` is the newest")
+            raise UsageError(
+                f"{path} is not a run folder", f"a run folder has a plan.json; `{RUNS}/latest` is the newest"
+            )
         return folder
 
     @property
@@ -129,6 +133,24 @@ class RunFolder:
     def trace(self) -> Path:
         """Turns and iterations over time, for ui.perfetto.dev."""
         return self.path / "trace.pftrace"
+
+    def documents(self) -> dict[Path, bytes]:
+        """What was written before the run began, by its place: with the log, all that the run can be known by."""
+        places = (self.job_file, self.plan, self.environment, *self.profiles.rglob("*"))
+        return {place: place.read_bytes() for place in places if place.is_file()}
+
+    def make_again(self, documents: dict[Path, bytes]) -> None:
+        """Write those that are not there any more.
+
+        Raises:
+            UnfitEnvironment: No room, or no permission.
+        """
+        for place, content in documents.items():
+            if not place.exists():
+                make_folder(place.parent)
+                write_bytes(place, content)
+        if not os.path.lexists(latest := self.path.with_name("latest")):
+            _point(latest, self.path.name)
 
     def keeps(self, path: Path) -> bool:
         """Whether a path is a file that the run is known by, and that cannot be made again."""

@@ -11,8 +11,7 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import json
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -24,6 +23,7 @@ from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, JobExited, RunOpened
 from ecoshare.errors import UsageError
 from ecoshare.lane.messages import fields_of
+from ecoshare.runtime.kept_file import KeptFile
 
 _EVENTS: dict[str, Any] = {each.__name__: each for each in get_args(Event)}
 _COMMANDS: dict[str, Any] = {each.__name__: each for each in get_args(Command)}
@@ -41,9 +41,11 @@ class EventLog:
             BlockingIOError: Another controller writes it.
             OSError: It cannot be written.
         """
-        self._file = path.open("ab")
-        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        drop_torn_line(path)
+        self._file = KeptFile(path, lambda file: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
+
+    def when_gone(self, call: Callable[[], None]) -> None:
+        """Have `call` called whenever the log was written again, since its folder was removed or renamed."""
+        self._file.on_gone = call
 
     def write(self, event: Event, commands: list[Command]) -> None:
         """Append an event and what followed from it; on the disk when this returns, if anything did, or a job ended.
@@ -52,10 +54,9 @@ class EventLog:
             OSError: No room.
         """
         lines = [_line("event", event), *(_line("command", command) for command in commands)]
-        self._file.write(b"".join(lines))
-        self._file.flush()
+        self._file.append(b"".join(lines))
         if commands or isinstance(event, JobExited):
-            os.fsync(self._file.fileno())
+            self._file.sync()
 
     def close(self) -> None:
         """No more is to come."""
@@ -124,10 +125,3 @@ def _plain(value: Any) -> Any:
 @cache
 def _adapter(entry: type[Entry]) -> TypeAdapter[Entry]:
     return TypeAdapter(entry)
-
-
-def drop_torn_line(path: Path) -> None:
-    """Cut what a kill left of a last line, so that the next line begins at its own."""
-    with path.open("rb+") as file:
-        content = file.read()
-        file.truncate(content.rfind(b"\n") + 1)

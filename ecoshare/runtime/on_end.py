@@ -22,6 +22,7 @@ from ecoshare.core.events import Event, JobArrived, JobExited, Refused, StopRequ
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
 from ecoshare.jobs.on_end import on_end_words
+from ecoshare.lane.files import make_folder
 from ecoshare.runtime.folder import RunFolder
 from ecoshare.runtime.planned import PlannedJob
 
@@ -110,7 +111,7 @@ class OnEnd:
         problem = "stopped before its end"
         try:
             async with self._turns:
-                folder.mkdir(mode=0o700, exist_ok=True)  # a job that never started has none
+                make_folder(folder)  # a job that never started has none
                 problem = await run_command(words, cwd, environment, folder / "on_end.log", self.limit_s)
         except OSError as error:
             problem = str(error.strerror or error)

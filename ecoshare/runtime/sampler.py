@@ -27,7 +27,7 @@ from ecoshare.measure.modelled import ModelMeter
 from ecoshare.measure.nvml_meter import NvmlMeter
 from ecoshare.measure.rapl import RaplMeter
 from ecoshare.measure.samples import Idle, Line, Progress, Sample, Session
-from ecoshare.runtime.log import drop_torn_line
+from ecoshare.runtime.kept_file import KeptFile
 
 SHORTEST_S = 1.0
 _SHARE = 0.001
@@ -73,6 +73,7 @@ class Sampler:
         self._path, self._device, self._model, self._jobs = path, device, model, jobs
         self._gpu: nvml.OpenGpu | None = None
         self._meter: Meter | None = None
+        self._file: KeptFile | None = None
         self._done: dict[str, Progress] = {}
         self._gone_s = 0.0  # busy time of attempts that are no longer told
         self._origin_j = self._period_s = self._taken_s = 0.0
@@ -105,8 +106,7 @@ class Sampler:
         self._opened_s = max(time.monotonic() - now_s() for _ in range(3))  # the least late of them
         info, self._period_s = self._meter.info, self._meter.info.period_s
         self.idle_w = self._idle_w(info)
-        if self._path.exists():  # of a session that was killed
-            drop_torn_line(self._path)
+        self._file = KeptFile(self._path)
         self.session = Session(
             now_s(), self._device.name, info.name, info.source, info.scope, info.about, info.period_s, self.idle_w
         )
@@ -121,6 +121,11 @@ class Sampler:
         if (early_s := self._taken_s + self._period_s - now_s()) > 0.0:
             await asyncio.sleep(early_s + 0.01)
         await self.take(now_s)
+
+    def close(self) -> None:
+        """No more samples are to come."""
+        if self._file is not None:
+            self._file.close()
 
     async def take(self, now_s: Callable[[], float]) -> Sample | None:
         """One sample; None where there is no meter. Who is cancelled here cuts off no sample: it is finished."""
@@ -209,5 +214,5 @@ class Sampler:
         return progress.cpu_s if self._device.kind == "cpu" else progress.held_s
 
     def _write(self, line: Line) -> None:
-        with self._path.open("a") as file:
-            file.write(samples.encode(line))
+        assert self._file is not None, "there is a meter"
+        self._file.append(samples.encode(line).encode())

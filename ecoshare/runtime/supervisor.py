@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from ecoshare.lane import boot, messages
+from ecoshare.lane.files import make_folder
 from ecoshare.lane.messages import Message
 from ecoshare.runtime.reaping import TOKEN
 
@@ -79,6 +80,7 @@ class Spawned:
         Raises:
             OSError: No process can be made.
         """
+        make_folder(log.parent)
         self._channel, theirs = socket.socketpair()
         with theirs, log.open("ab") as errors:
             process = subprocess.Popen(

@@ -12,7 +12,7 @@ from typing import Final
 from ecoshare.lane.sources import local_sources
 
 _FRAMEWORKS: Final = frozenset({"torch", "lightning", "pytorch_lightning", "transformers", "accelerate"})
-_SKIPPED: Final = frozenset({"__pycache__", "env", "node_modules", "runs", "site-packages", "venv"})
+_SKIPPED: Final = frozenset({"__pycache__", "env", "ecoshare-runs", "node_modules", "runs", "site-packages", "venv"})
 _LARGEST_BYTES: Final = 1_000_000
 _MOST_FILES: Final = 1_000
 

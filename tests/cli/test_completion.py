@@ -22,9 +22,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two runs and a profile, as far as their names go."""
     folder = tmp_path_factory.mktemp("complete")
     for run in ("20260101-000000-jobs", "20260102-000000-jobs", "no-run"):
-        (folder / "runs" / run).mkdir(parents=True)
+        (folder / "ecoshare-runs" / run).mkdir(parents=True)
         if run != "no-run":
-            (folder / "runs" / run / "plan.json").write_text('{"jobs": [{"name": "first"}, {"name": "second"}]}')
+            (folder / "ecoshare-runs" / run / "plan.json").write_text(
+                '{"jobs": [{"name": "first"}, {"name": "second"}]}'
+            )
     (folder / "profiles").mkdir()
     (folder / "profiles" / f"{NAME}.json").touch()
     (folder / "a.py").touch()
@@ -62,10 +64,10 @@ def test_shells_get_names(shell: str, folder: Path) -> None:
         ("ecoshare run --control k", ["known"]),
         ("ecoshare run --device cu", ["cuda", "cuda:0"]),
         ("ecoshare simulate --generate bohb", ["bohb", "bohb-parallel"]),
-        ("ecoshare export ", ["runs/20260102-000000-jobs", "runs/20260101-000000-jobs"]),
-        ("ecoshare run --resume runs/20260101", ["runs/20260101-000000-jobs"]),
-        ("ecoshare explain runs/20260101-000000-jobs ", ["first", "second"]),
-        ("ecoshare export runs/latest --format p", ["parquet", "perfetto"]),
+        ("ecoshare export ", ["ecoshare-runs/20260102-000000-jobs", "ecoshare-runs/20260101-000000-jobs"]),
+        ("ecoshare run --resume ecoshare-runs/20260101", ["ecoshare-runs/20260101-000000-jobs"]),
+        ("ecoshare explain ecoshare-runs/20260101-000000-jobs ", ["first", "second"]),
+        ("ecoshare export ecoshare-runs/latest --format p", ["parquet", "perfetto"]),
         ("ecoshare profiles rm ", [NAME]),
         ("ecoshare profile --compare tr", [NAME]),
         ("ecoshare run a", [""]),  # the shell itself completes files
@@ -110,7 +112,7 @@ def test_bash_completes_a_command(folder: Path, tmp_path: Path) -> None:
         (("run", "jobs.yaml", "--device", "cud"), "cuda"),
         (("simulate", "--generate", "phily"), "philly"),
         (("simulate", "--generate", "philly", "--policy", "fifo,tiresia"), "tiresias"),
-        (("export", "runs/20260101-000000-jobs", "--format", "jsn"), "json"),
+        (("export", "ecoshare-runs/20260101-000000-jobs", "--format", "jsn"), "json"),
     ],
 )
 def test_a_typing_mistake_gets_a_suggestion(words: tuple[str, ...], meant: str, folder: Path) -> None:

@@ -40,7 +40,7 @@ def test_the_example_can_be_run(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert short.returncode == 0, short.stderr
-    assert "epoch 1: loss" in (tmp_path / "runs/latest/jobs/classify_images/stdout.log").read_text()
+    assert "epoch 1: loss" in (tmp_path / "ecoshare-runs/latest/jobs/classify_images/stdout.log").read_text()
 
 
 def test_scripts_that_train_are_named(tmp_path: Path) -> None:

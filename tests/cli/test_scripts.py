@@ -82,18 +82,18 @@ def test_a_run_of_scripts_goes_on_after_it_was_stopped(folder: Path) -> None:
     process = Started(
         "run", "a.py", "b.py", *QUIET, "--policy", "fifo", "--jobs-per-lane", "1", "--", *long, cwd=folder
     )
-    out = folder / "runs/latest/jobs/a/stdout.log"
+    out = folder / "ecoshare-runs/latest/jobs/a/stdout.log"
     wait_for(lambda: out.exists() and out.stat().st_size, otherwise=lambda: process.stderr)
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130, process.stderr
-    run = (folder / "runs/latest").readlink()
-    assert run.name.endswith("-a-b") and f"--resume runs/{run}" in process.stderr
+    run = (folder / "ecoshare-runs/latest").readlink()
+    assert run.name.endswith("-a-b") and f"--resume ecoshare-runs/{run}" in process.stderr
     for name in ("a.py", "b.py"):  # else it would take the time of all steps
         (folder / name).write_text("import sys\nprint('again', sys.argv[1:])\n")
-    done = ecoshare("run", "--resume", "runs/latest", "--json", "--no-report", cwd=folder)
+    done = ecoshare("run", "--resume", "ecoshare-runs/latest", "--json", "--no-report", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert {job["name"]: job["state"] for job in json.loads(done.stdout)["jobs"]} == {
         "a": "completed",
         "b": "completed",
     }
-    assert (folder / "runs/latest/jobs/b/stdout.log").read_text() == f"again {list(long)}\n"
+    assert (folder / "ecoshare-runs/latest/jobs/b/stdout.log").read_text() == f"again {list(long)}\n"

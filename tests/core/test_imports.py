@@ -37,7 +37,7 @@ ALLOWED = {
         "ecoshare.atomic_write",
         "ecoshare.counted",
         "ecoshare.errors",
-        "ecoshare.memory_folder",
+        "ecoshare.folders",
         "httpx",
         "platformdirs",
         "pynvml",
@@ -86,7 +86,7 @@ def test_a_layer_imports_only_what_its_place_allows(layer: str) -> None:
             assert allowed or name in ALLOWED[layer], f"{path.relative_to(ROOT)} imports {name}"
 
 
-@pytest.mark.parametrize("name", ["atomic_write", "counted", "memory_folder"])
+@pytest.mark.parametrize("name", ["atomic_write", "counted", "folders"])
 def test_what_every_layer_may_import_needs_only_the_standard_library(name: str) -> None:
     """Else a layer would get through it what its place forbids, and a job would find more in its process."""
     for each in imports(ROOT / "ecoshare" / f"{name}.py"):

@@ -82,20 +82,20 @@ def run_on_gpu(
     process = Started(*line, environment=environment, loads=True)  # the GPU's draw at rest is watched meanwhile
     try:
         if meanwhile is not None:
-            meanwhile(folder / "runs" / "latest")
+            meanwhile(folder / "ecoshare-runs" / "latest")
         stdout, stderr = process.communicate()
     except BaseException:
         process.send_signal(signal.SIGTERM)
         raise
     driver.mend()
     assert process.returncode == 0, stderr
-    done = Finished(process.returncode, stdout, stderr, folder / "runs" / "latest")
+    done = Finished(process.returncode, stdout, stderr, folder / "ecoshare-runs" / "latest")
     return OnGpu(done, driver, counter_j(driver) - before_j, time.monotonic() - began_s)
 
 
 def profile_on_gpu(folder: Path, driver: FakeDriver, training: Training, *options: str) -> tuple[str, Profile]:
     """What `ecoshare profile` prints of a training on the second GPU, and the profile."""
-    line = ["profile", "trains.py", "--device", "cuda:1", "--runs", "runs", "--profiles", "profiles", *options]
+    line = ["profile", "trains.py", "--device", "cuda:1", "--runs", "ecoshare-runs", "--profiles", "profiles", *options]
     environment = {**os.environ, **driver.environment}
     done = ecoshare(*line, "--", *training.args(100_000), cwd=folder, environment=environment)
     assert done.returncode == 0, done.stderr

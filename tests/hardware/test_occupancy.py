@@ -195,14 +195,16 @@ def test_real_runs_wait_for_each_other_or_are_refused(tmp_path: Path) -> None:
     for folder in folders:
         folder.mkdir()
     one = start(job_file(folders[0], slow_steps("a", 150, 10)))
-    wait_for(lambda: (folders[0] / "runs/latest/events.jsonl").exists())
+    wait_for(lambda: (folders[0] / "ecoshare-runs/latest/events.jsonl").exists())
     two = start(job_file(folders[1], slow_steps("a", 3)))
     assert two.wait(timeout=60) == 4
     assert f"error: cpu is used by the run {(folders[0] / 'runs').resolve()}/" in two.stderr
-    assert not (folders[1] / "runs").exists()
+    assert not (folders[1] / "ecoshare-runs").exists()
     three = start(job_file(folders[2], slow_steps("a", 3)), "--wait")
     wait_for(lambda: "note: waits for the run" in three.stderr)
     assert one.wait(timeout=60) == 0
     assert three.wait(timeout=60) == 0
-    first, last = ((folder / "runs/latest/summary.json").stat().st_mtime for folder in (folders[0], folders[2]))
+    first, last = (
+        (folder / "ecoshare-runs/latest/summary.json").stat().st_mtime for folder in (folders[0], folders[2])
+    )
     assert first < last

@@ -119,7 +119,7 @@ def test_a_study_on_the_disk_goes_on(tmp_path: Path, lanes: int) -> None:
     assert states(again) == ["COMPLETE"] * 3
     optimize(again, objective, n_trials=2, policy="fair", lanes=lanes)
     assert len(study.trials) == 5
-    assert len(list((tmp_path / "runs").glob("2*"))) == 2
+    assert len(list((tmp_path / "ecoshare-runs").glob("2*"))) == 2
 
 
 def test_a_trial_has_the_methods_of_optunas(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
         optimize(study, lambda trial: 1.0, n_trials=1, control="on")
     with pytest.raises(UsageError, match="memory='much'"):
         optimize(study, lambda trial: 1.0, n_trials=1, memory="much")
-    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "ecoshare-runs").exists()
     (tmp_path / "file").touch()
     with pytest.raises(UnfitEnvironment, match=r"cannot write .*/file"):
         optimize(study, lambda trial: 1.0, n_trials=1, runs="file")
@@ -521,7 +521,7 @@ def test_nothing_stays_of_a_program_that_was_killed(tmp_path: Path) -> None:
     """Also not in the study: the next call says what has become of the trials."""
     program = started(tmp_path, "3000")
     study = optuna.load_study(storage=f"sqlite:///{tmp_path}/study.db", study_name="s")
-    environment = json.loads((tmp_path / "runs" / "latest" / "environment.json").read_text())
+    environment = json.loads((tmp_path / "ecoshare-runs" / "latest" / "environment.json").read_text())
     program.kill()
     program.communicate(timeout=60)
     wait_for(lambda: not Path(environment["shared"]).exists() and not of_run(environment["token"]))
@@ -539,5 +539,5 @@ def of_run(token: str) -> list[int]:
 
 def test_a_run_of_a_study_is_not_resumed_but_optimized_again(tmp_path: Path) -> None:
     optimize(optuna.create_study(), lambda trial: 1.0, n_trials=1, lanes=1)
-    done = ecoshare("run", "--resume", "runs/latest")
+    done = ecoshare("run", "--resume", "ecoshare-runs/latest")
     assert done.returncode == 2 and "call optimize() with the same study again" in done.stderr

@@ -164,7 +164,7 @@ def _summary(
     jcts_s = [row["jct_s"] for row in rows if row["state"] == "completed"]
     return {
         "schema_version": 1,
-        "run": "runs/20261121-053012-jobs",
+        "run": "ecoshare-runs/20261121-053012-jobs",
         "objective": "energy",
         "policy": "fair",
         "devices": [{"name": device, "kind": "cuda", "model": "NVIDIA H200", "memory_bytes": 80 * GIB}],

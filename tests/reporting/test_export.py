@@ -44,7 +44,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     (where / "bad.py").write_text(f"raise SystemExit({HOSTILE!r})\n")
     job_file(where, slow_steps("good", 20, 10), {"name": "bad.one", "script": str(where / "bad.py")})
     process = ecoshare("run", "jobs.yaml", "--device", "cpu", "--no-profiles", cwd=where)
-    return Done(RunFolder.open(where / "runs" / "latest"), process)
+    return Done(RunFolder.open(where / "ecoshare-runs" / "latest"), process)
 
 
 def exported(run: Path, form: str, stdout: int | None = None) -> Started:

@@ -91,7 +91,7 @@ def test_the_report_has_all_its_parts(page: Page) -> None:
         "settings",
         "machine",
     ]
-    assert "ecoshare: runs/20261121-053012-jobs" in page.text
+    assert "ecoshare: ecoshare-runs/20261121-053012-jobs" in page.text
     assert len(page.named("svg")) == len(KEYS) + 2
 
 
@@ -133,7 +133,7 @@ def test_classes_of_one_script_are_told_apart_by_their_jobs(data: RunData) -> No
 def test_the_top_says_what_ran_how_long_on_what_joules_and_what_sharing_saved(whole: Page) -> None:
     text = whole.text
     top = text[: text.index("All jobs")]
-    assert top[1:3] == ["runs/20261121-053012-jobs", "failed"]
+    assert top[1:3] == ["ecoshare-runs/20261121-053012-jobs", "failed"]
     assert "4 jobs shared cuda:0 (NVIDIA H200) in 1 lane, policy fair, objective energy." in top
     assert any(words.startswith("Sharing saved") for words in top)
     assert {"makespan", "mean JCT", "energy", "Lanes"} <= set(top)

@@ -63,11 +63,11 @@ class Machine:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         done = self.start(*words).done()
         if words[0] == "run" and done.returncode == 0:
-            check(self.folder / "runs/latest")
+            check(self.folder / "ecoshare-runs/latest")
         return done
 
     def entries(self) -> list[Any]:
-        return list(log.read(self.folder / "runs/latest/events.jsonl"))
+        return list(log.read(self.folder / "ecoshare-runs/latest/events.jsonl"))
 
     def set_since(self) -> list[str]:
         return [call.function for call in self.driver.setter_calls()[self.set_before :]]

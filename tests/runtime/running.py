@@ -80,7 +80,7 @@ def words(path: Path, *options: str) -> list[str]:
     In turns in one lane, and with profiles, only where options say otherwise: who shares is decided the same way then,
     however fast this machine is.
     """
-    line = ["run", str(path), "--device", "cpu", "--runs", str(path.parent / "runs"), "--json", *options]
+    line = ["run", str(path), "--device", "cpu", "--runs", str(path.parent / "ecoshare-runs"), "--json", *options]
     line.append("--no-report")
     if not {"--policy", "--objective"} & set(options):
         line += ["--policy", "fair"]
@@ -97,8 +97,8 @@ def run(folder: Path, *jobs: dict[str, Any], options: tuple[str, ...] = (), **en
     path = job_file(folder, *jobs)
     done = ecoshare(*words(path, *options), environment={**os.environ, **environment})
     assert "Traceback" not in done.stderr, done.stderr
-    check(folder / "runs" / "latest")
-    return Finished(done.returncode, done.stdout, done.stderr, folder / "runs" / "latest")
+    check(folder / "ecoshare-runs" / "latest")
+    return Finished(done.returncode, done.stdout, done.stderr, folder / "ecoshare-runs" / "latest")
 
 
 def resume(folder: Path, *options: str, forged: bool = False) -> Finished:

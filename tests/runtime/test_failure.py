@@ -102,19 +102,19 @@ def test_retries_and_the_policys_options_are_kept_over_a_resume(tmp_path: Path) 
     path = job_file(tmp_path, {"name": "a", "script": "fails.py", "retries": 3})
     options = ("--policy", "tiresias", "--option", "limit_1=0.25", "--option", "starvation=3")
     process = start(path, *options)
-    wait_for((tmp_path / "runs/latest/jobs/a/exit-1.json").exists)
+    wait_for((tmp_path / "ecoshare-runs/latest/jobs/a/exit-1.json").exists)
     process.kill()
     process.wait()
-    assert resume(tmp_path / "runs/latest").code == 1
-    ends = [json.loads(each.read_text()) for each in (tmp_path / "runs/latest/jobs/a").glob("exit-*.json")]
+    assert resume(tmp_path / "ecoshare-runs/latest").code == 1
+    ends = [json.loads(each.read_text()) for each in (tmp_path / "ecoshare-runs/latest/jobs/a").glob("exit-*.json")]
     assert sum(end["outcome"] == "failed" for end in ends) == 4
-    opened = [each for each in log.read(tmp_path / "runs/latest/events.jsonl") if isinstance(each, RunOpened)]
+    opened = [each for each in log.read(tmp_path / "ecoshare-runs/latest/events.jsonl") if isinstance(each, RunOpened)]
     assert [each.config.options for each in opened] == 2 * [(("limit_1", 0.25), ("starvation", 3.0))]
 
 
 def test_an_unwritable_run_folder_is_said_before_anything_starts(tmp_path: Path) -> None:
     path = job_file(tmp_path, NEIGHBOUR)
-    (tmp_path / "runs").write_text("a file where the folder should be")
+    (tmp_path / "ecoshare-runs").write_text("a file where the folder should be")
     done = ecoshare(*words(path))
     assert done.returncode == 4
     assert "cannot write" in done.stderr and "--runs" in done.stderr
@@ -132,7 +132,7 @@ def test_a_full_disk_ends_the_run_with_a_clear_error(tmp_path: Path) -> None:
         pytest.skip("cannot mount a small file system here")
     try:
         path = job_file(tmp_path, {"name": "big", "script": str(SCRIPTS / "big_log.py")}, slow_steps("other", 30))
-        done = ecoshare(*words(path), "--runs", disk / "runs")
+        done = ecoshare(*words(path), "--runs", disk / "ecoshare-runs")
         assert "Traceback" not in done.stderr, done.stderr
         assert done.returncode in (1, 4)
         assert "No space left" in done.stderr
@@ -146,7 +146,7 @@ def interrupted(tmp_path: Path, *jobs: dict[str, Any], presses: int, after: str)
     """Run, press Ctrl-C when a job's log has grown, and give exit code, stderr and summary."""
     path = job_file(tmp_path, *jobs)
     process = start(path, new_session=True)
-    log = tmp_path / "runs/latest/jobs" / after / "stdout.log"
+    log = tmp_path / "ecoshare-runs/latest/jobs" / after / "stdout.log"
     wait_for(lambda: log.exists() and log.stat().st_size)
     for _ in range(presses):
         with contextlib.suppress(ProcessLookupError):  # once was enough

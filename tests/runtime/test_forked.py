@@ -54,7 +54,7 @@ def call(function: Callable[[str], None], names: list[str], folder: Path) -> Res
     plan = replace(plan, jobs=tuple(replace(job, called=True) for job in plan.jobs))
     server = ForkedServer(function)
     try:
-        return session.start(plan, "{}", folder / "runs", Silent(), host=Here(server))
+        return session.start(plan, "{}", folder / "ecoshare-runs", Silent(), host=Here(server))
     finally:
         server.end()
 

@@ -73,7 +73,7 @@ def test_kill_minus_nine_of_a_shared_process_repeats_only_those_in_it(tmp_path: 
     job["sweep"]["parallel"] = 2
     path = job_file(tmp_path, job)
     process = start(path)
-    latest = tmp_path / "runs" / "latest"
+    latest = tmp_path / "ecoshare-runs" / "latest"
     pids: set[int] = set()
 
     def both_train_in_one_process() -> bool:
@@ -106,7 +106,7 @@ def test_a_killed_run_of_shared_processes_goes_on(tmp_path: Path) -> None:
     job = sweep("--epochs=4", "--ms=10", random={"lr": {"log": [1e-4, 0.2]}}, trials=12, metric=PRINTED)
     path = job_file(tmp_path, job)
     process = start(path)
-    latest = tmp_path / "runs" / "latest"
+    latest = tmp_path / "ecoshare-runs" / "latest"
     wait_for(lambda: len(list(latest.glob("jobs/*/exit-1.json"))) >= 5)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()

@@ -59,16 +59,16 @@ def _parent(pid: int) -> int:
 
 def wait_for_jobs(folder: Path) -> None:
     """Until the first job has been started."""
-    wait_for(lambda: list((folder / "runs/latest/jobs").glob("*/stdout.log")))
+    wait_for(lambda: list((folder / "ecoshare-runs/latest/jobs").glob("*/stdout.log")))
 
 
 def token_of(folder: Path) -> str:
-    return str(json.loads((folder / "runs/latest/environment.json").read_text())["token"])
+    return str(json.loads((folder / "ecoshare-runs/latest/environment.json").read_text())["token"])
 
 
 def recorded(folder: Path) -> set[str]:
     """Jobs whose success is on the disk."""
-    paths = (folder / "runs/latest/jobs").glob("*/exit-*.json")
+    paths = (folder / "ecoshare-runs/latest/jobs").glob("*/exit-*.json")
     return {path.parent.name for path in paths if json.loads(path.read_text())["outcome"] == "completed"}
 
 
@@ -90,7 +90,7 @@ def _described(pid: int) -> bytes:
 
 def kill_and_resume(folder: Path, victim: str, after_s: float, cold: bool = False) -> None:
     process = start(folder, cold)
-    events = folder / "runs/latest/events.jsonl"
+    events = folder / "ecoshare-runs/latest/events.jsonl"
     wait_for(lambda: events.exists() and {"guard", "supervisor"} <= roles(process.pid, folder).keys())
     if victim == "supervisor" and after_s > 1:
         wait_for_jobs(folder)
@@ -108,10 +108,12 @@ def kill_and_resume(folder: Path, victim: str, after_s: float, cold: bool = Fals
         assert process.returncode == 0, stderr
         assert recorded(folder) == {"j0", "j1", "j2", "workers"}
     before, ended_before = recorded(folder), ends(folder)
-    started = {each.job for each in log.read(folder / "runs/latest/events.jsonl") if isinstance(each, StartJob)}
-    shown = json.loads(ecoshare("export", folder / "runs/latest").stdout)
+    started = {
+        each.job for each in log.read(folder / "ecoshare-runs/latest/events.jsonl") if isinstance(each, StartJob)
+    }
+    shown = json.loads(ecoshare("export", folder / "ecoshare-runs/latest").stdout)
     assert {job["name"] for job in shown["jobs"] if job["state"] == "completed"} <= before
-    resumed = resume(folder / "runs/latest")
+    resumed = resume(folder / "ecoshare-runs/latest")
     assert resumed.code == 0, resumed.stderr
     assert {job["state"] for job in resumed.summary["jobs"]} == {"completed"}
     if victim == "controller":
@@ -196,7 +198,7 @@ def test_ctrl_c_twice_ends_a_run_whose_server_and_guard_do_not_answer(tmp_path: 
     _, stderr = process.communicate(timeout=40)
     assert process.returncode == 130 and "Traceback" not in stderr, stderr
     assert not reaping.members(token_of(tmp_path))
-    assert resume(tmp_path / "runs/latest").code == 0
+    assert resume(tmp_path / "ecoshare-runs/latest").code == 0
 
 
 def test_guard_and_controller_both(tmp_path: Path) -> None:
@@ -207,4 +209,4 @@ def test_guard_and_controller_both(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     gone(token_of(tmp_path), 20.0)
-    assert (tmp_path / "runs/latest/events.jsonl").exists()
+    assert (tmp_path / "ecoshare-runs/latest/events.jsonl").exists()

@@ -131,7 +131,7 @@ def test_a_run_goes_on_from_any_folder(tmp_path: Path) -> None:
     path = job_file(tmp_path, slow_steps("a", 2, 1), slow_steps("b", 2, 1))
     line = ("run", path.name, "--device", "cpu", "--profiles", "known", "--no-report")
     assert ecoshare(*line, cwd=tmp_path).returncode == 0
-    (folder,) = (tmp_path / "runs").glob("2*")
+    (folder,) = (tmp_path / "ecoshare-runs").glob("2*")
     cut(folder, lambda entry: isinstance(entry, JobExited) and entry.job == "b")
     (folder / "jobs" / "b" / "exit-1.json").unlink()
     (tmp_path / "elsewhere").mkdir()

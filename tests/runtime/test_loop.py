@@ -77,7 +77,7 @@ def test_kill_9_in_a_search_puts_everything_back_and_resume_goes_on(machine: Mac
     wait_for(lambda: machine.driver.gpu(0).settings() == BEFORE)
     process.communicate()
     assert not some(machine.entries(), JobExited)
-    done = machine.run("run", "--resume", "runs/latest", "--no-report", "--json")
+    done = machine.run("run", "--resume", "ecoshare-runs/latest", "--no-report", "--json")
     assert done.returncode == 0, done.stderr
     entries = machine.entries()
     assert [each.config.search for each in some(entries, RunOpened)] == [True, True]

@@ -136,7 +136,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
 
         monkeypatch.setattr(conducting, "Driver", make)
         monkeypatch.setattr(host, "Spawned", spawned)
-        result = session.start(plan, loaded.text, tmp_path / "runs", Silent())
+        result = session.start(plan, loaded.text, tmp_path / "ecoshare-runs", Silent())
         tables = core.driver.tables.values()
         left = [sum(slot.seat != Seat.EMPTY for slot in table.slots) for table in tables]
         assert not reaping.members(core.driver.token)

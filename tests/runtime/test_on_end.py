@@ -65,11 +65,11 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
         quick("later", arrival="1 h"),
     )
     process = start(folder / "jobs.yaml", "--policy", "priority", "--jobs-per-lane", "1")
-    out = folder / "runs/latest/jobs/long/stdout.log"
+    out = folder / "ecoshare-runs/latest/jobs/long/stdout.log"
     wait_for(lambda: out.exists() and out.stat().st_size, otherwise=lambda: process.stderr)
     process.send_signal(signal.SIGINT)
     process.wait()
-    yield Finished(process.returncode or 0, process.stdout, process.stderr, folder / "runs/latest")
+    yield Finished(process.returncode or 0, process.stdout, process.stderr, folder / "ecoshare-runs/latest")
 
 
 def test_each_job_tells_once_and_the_run_last(stopped: Finished) -> None:

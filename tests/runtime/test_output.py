@@ -23,7 +23,7 @@ def run_gated(folder: Path, script: str, shown: str, **keys: object) -> str:
     (folder / "prints.py").write_text(script)
     gate = folder / "gate"
     process = start(job_file(folder, {"name": "prints", "script": "prints.py", "args": [str(gate)], **keys}))
-    log = folder / "runs/latest/jobs/prints/stdout.log"
+    log = folder / "ecoshare-runs/latest/jobs/prints/stdout.log"
     try:
         wait_for(lambda: log.exists() and log.read_text() == shown, 60.0)
     finally:

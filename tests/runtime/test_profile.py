@@ -30,7 +30,7 @@ STEPS = 800
 
 
 def profile(folder: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    where = ("--device", "cpu", "--runs", "runs", "--profiles", "profiles")
+    where = ("--device", "cpu", "--runs", "ecoshare-runs", "--profiles", "profiles")
     done = ecoshare("profile", *where, *args, cwd=folder, environment={**os.environ, **environment})
     assert "Traceback" not in done.stderr, done.stderr
     return done

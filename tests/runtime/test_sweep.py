@@ -164,7 +164,7 @@ def test_a_sweep_that_is_killed_repeats_no_finished_trial(tmp_path: Path) -> Non
     )
     path = job_file(tmp_path, job)
     process = start(path)
-    latest = tmp_path / "runs" / "latest"
+    latest = tmp_path / "ecoshare-runs" / "latest"
     wait_for(lambda: len(list(latest.glob("jobs/*/exit-1.json"))) >= 8)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
@@ -214,12 +214,16 @@ def test_the_table_and_the_plan_show_the_sweep(tmp_path: Path) -> None:
 def test_what_ends_a_run_leaves_its_trials_for_later(tmp_path: Path) -> None:
     job = sweep(args=("--epochs", "400", "--ms", "5"), grid={"lr": [0.1, 0.2]}, metric=PRINTED)
     process = start(job_file(tmp_path, job))
-    wait_for(lambda: list((tmp_path / "runs").glob("latest/jobs/*/stdout.log")))
+    wait_for(lambda: list((tmp_path / "ecoshare-runs").glob("latest/jobs/*/stdout.log")))
     time.sleep(1.0)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in err, err
     summary = json.loads(out)
     assert summary["state"] == "interrupted" and summary["sweeps"][0]["states"] == {"cancelled": 2}
-    ends = [entry for entry in log.read(tmp_path / "runs" / "latest" / "events.jsonl") if isinstance(entry, JobExited)]
+    ends = [
+        entry
+        for entry in log.read(tmp_path / "ecoshare-runs" / "latest" / "events.jsonl")
+        if isinstance(entry, JobExited)
+    ]
     assert {end.outcome for end in ends} == {Outcome.STOPPED}

@@ -29,6 +29,7 @@ import ecoshare
 from ecoshare.advise.advice import TUNING_LIMIT, Goal
 from ecoshare.core.events import JobExited, Outcome, SweepSpec
 from ecoshare.errors import EcoshareError, JobFailed, UsageError
+from ecoshare.folders import RUNS, memory_folder
 from ecoshare.hardware.occupancy import Admission, occupied
 from ecoshare.integrations.optuna.forkable import check_forkable
 from ecoshare.integrations.optuna.interrupts import Interrupts
@@ -43,7 +44,6 @@ from ecoshare.jobs.schema import Job
 from ecoshare.jobs.sweep import LONGEST_NUMBER, MAX_TRIALS, Sweep, trial_name
 from ecoshare.jobs.sweep import Optuna as OptunaOptions
 from ecoshare.measure.profiles import ProfileStore, default_folder
-from ecoshare.memory_folder import memory_folder
 from ecoshare.reporting.progress import Expendable, PlainProgress
 from ecoshare.reporting.reading import is_live
 from ecoshare.runtime import plan as planning
@@ -96,7 +96,7 @@ def optimize(
     control: str = "off",
     profiles: str | os.PathLike[str] | None = None,
     hang_timeout: float | None = None,
-    runs: str | os.PathLike[str] = "runs",
+    runs: str | os.PathLike[str] = RUNS,
     wait: bool = False,
     share_device: bool = False,
 ) -> Optimized:

@@ -28,9 +28,9 @@ from pathlib import Path
 from ecoshare.atomic_write import atomic_write
 from ecoshare.core.memory import MemoryDemand, lane_fits
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.folders import memory_folder
 from ecoshare.jobs.quantities import format_size
 from ecoshare.lane.table import NOBODY, SLOTS, LaneTable
-from ecoshare.memory_folder import memory_folder
 
 _VERSION = 1
 """Of the book: another version keeps another one, in a folder of its own."""

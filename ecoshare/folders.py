@@ -1,10 +1,14 @@
-"""The folder whose files are memory. Shared tables and sockets live there, so that they cause no writes to a disk."""
+"""Where folders are made: those of runs, and those whose files are memory, so that they cause no writes to a disk."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from pathlib import Path
+from typing import Final
+
+RUNS: Final = Path("ecoshare-runs")
+"""Run folders are made there unless another place is named: in the working folder, under a name of no other tool."""
 
 SHARED_MEMORY = Path("/dev/shm")
 """Linux's file system in memory, which every user may write to. Some containers lack it, or mount it read-only."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare import memory_folder as module
-from ecoshare.memory_folder import memory_folder
+from ecoshare import folders as module
+from ecoshare.folders import memory_folder
 
 
 def test_a_folder_in_memory_is_taken_where_it_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
