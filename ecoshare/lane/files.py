@@ -25,6 +25,16 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
+def open_to_append(path: Path, read: bool = False) -> int:
+    """A file descriptor to append to, and to read from if asked; the file is made where there is none.
+
+    Raises:
+        OSError: No room, no permission, or a symbolic link has its name: what that leads to is not ours.
+    """
+    access = os.O_RDWR if read else os.O_WRONLY
+    return os.open(path, access | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
 def open_outputs(folder: Path, attempt: int) -> tuple[int, int]:
     """File descriptors that a job prints to, its output and its errors; those of an earlier attempt get its number.
 
@@ -37,5 +47,5 @@ def open_outputs(folder: Path, attempt: int) -> tuple[int, int]:
         path = folder / f"{name}.log"
         if attempt > 1 and path.exists():
             path.replace(folder / f"{name}.attempt-{attempt - 1}.log")
-        handles.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
+        handles.append(open_to_append(path))
     return handles[0], handles[1]

@@ -31,7 +31,7 @@ from typing import NoReturn
 
 import ecoshare
 from ecoshare.lane import leaving, processes, runner
-from ecoshare.lane.files import make_folder
+from ecoshare.lane.files import make_folder, open_to_append
 from ecoshare.lane.messages import Launch
 from ecoshare.lane.server import Supervisor
 
@@ -104,7 +104,7 @@ def _redirect(log: Path) -> None:
     """Streams of its own on the standard descriptors, whatever the parent has put in place of its."""
     nothing = os.open(os.devnull, os.O_RDWR)
     make_folder(log.parent)
-    said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    said = open_to_append(log)
     for target, handle in ((0, nothing), (1, nothing), (2, said)):
         os.dup2(handle, target)
     os.close(nothing)

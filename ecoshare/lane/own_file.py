@@ -30,7 +30,7 @@ class OwnFile:
             OSError: It cannot be opened.
         """
         self._path = Path(path).absolute()  # the script may go to another folder
-        self._flags = flags | os.O_CLOEXEC
+        self._flags = flags | os.O_CLOEXEC | os.O_NOFOLLOW
         self._number = self._open()
         self._file = _identity(self._number)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
-import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.errors import EcoshareError, UnfitEnvironment
-from ecoshare.folders import memory_folder
 from ecoshare.hardware.restore import Restored
 from ecoshare.measure import model
 from ecoshare.measure.profile import Profile
@@ -22,9 +19,11 @@ from ecoshare.measure.tuned import TunedStore
 from ecoshare.reporting.progress import Progress
 from ecoshare.reporting.reading import read
 from ecoshare.reporting.rundata import RunData
+from ecoshare.runtime import shared_folder
 from ecoshare.runtime.contexts import context_sharing
 from ecoshare.runtime.driver import Driver
 from ecoshare.runtime.folder import RunFolder, write_json
+from ecoshare.runtime.guarding import Guard
 from ecoshare.runtime.host import Host
 from ecoshare.runtime.log import EventLog
 from ecoshare.runtime.on_end import run_at_end_of_run
@@ -34,9 +33,6 @@ from ecoshare.runtime.searching import Searching, check_meter
 from ecoshare.runtime.settings import Settings, claim, leftovers, not_restored
 from ecoshare.runtime.told_once import is_news
 from ecoshare.runtime.window import DEFAULT_LIMITS, Limits
-
-SHARED_PREFIX = "ecoshare-"
-"""Of the folder in memory that holds a run's lane tables and sockets."""
 
 _MADE_AGAIN = (
     "the folder of the run was removed or renamed while the run went on: it was made again, without what jobs had "
@@ -94,13 +90,9 @@ def conduct(
     with contextlib.ExitStack() as undo:
         undo.callback(events.close)  # before it is read: an open log is a run that goes on
         undo.callback(progress.close)
-        shared = Path(tempfile.mkdtemp(prefix=SHARED_PREFIX, dir=memory_folder()))
-        undo.callback(shutil.rmtree, shared, ignore_errors=True)
-        sharing = context_sharing(plan, shared, environment["token"])
-        undo.callback(sharing.end)
-        environment = {**environment, "mps": sharing.evidence, "shared": str(shared)}
+        last = undo.enter_context(contextlib.ExitStack())  # when the settings have been put back
+        environment = {**environment, "shared": str(shared_folder.path_of(environment["token"]))}
         write_json(folder.environment, environment)
-        plan = replace(plan, mps=sharing.daemon is not None, environment={**plan.environment, **sharing.environment})
         profiler = Profiler(
             plan.device,
             folder,
@@ -109,7 +101,6 @@ def conduct(
             only_profile,
             set(plan.seen),
         )
-        events.when_gone(partial(_make_again, folder, folder.documents(), profiler.notes))
         if searching is None:
             plan = _as_found(plan, profiler.notes)
             plan, settings, searching = _claimed(plan, profiler.notes)
@@ -117,6 +108,16 @@ def conduct(
             settings = searching.settings
         if settings is not None:
             undo.callback(settings.restore)  # where the run does not come to do it
+        guard = _guard(environment, settings)
+        last.callback(guard.dismiss)
+        shared_folder.clear_dead()
+        shared = undo.enter_context(shared_folder.made(environment["token"]))
+        sharing = context_sharing(plan, shared, environment["token"])
+        undo.callback(sharing.end)
+        environment = {**environment, "mps": sharing.evidence}
+        write_json(folder.environment, environment)
+        events.when_gone(partial(_make_again, folder, folder.documents(), profiler.notes))
+        plan = replace(plan, mps=sharing.daemon is not None, environment={**plan.environment, **sharing.environment})
         driver = Driver(
             plan=plan,
             folder=folder,
@@ -127,6 +128,7 @@ def conduct(
             progress=progress,
             after_jobs=sharing.end,
             profiler=profiler,
+            guard=guard,
             power=_power(environment),
             settings=settings,
             adviser=searching.adviser(profiler) if searching is not None else None,
@@ -159,6 +161,14 @@ def conduct(
         notes=notes,
         unrestored=tuple(settings.unrestored) if settings is not None else (),
     )
+
+
+def _guard(environment: dict[str, Any], settings: Settings | None) -> Guard:
+    try:
+        device = settings.control.device if settings is not None else ""
+        return Guard(environment["token"], Path(environment["shared"]), device)
+    except OSError as error:
+        raise UnfitEnvironment(f"the guard of the run cannot be started: {error.strerror or error}") from error
 
 
 def _make_again(folder: RunFolder, documents: dict[Path, bytes], notes: list[str]) -> None:

@@ -143,6 +143,7 @@ class Driver:
         progress: Is told what happens.
         after_jobs: Called when no job is left.
         profiler: Makes profiles of what windows measure, and keeps them.
+        guard: Clears up after the controller, and is kept alive.
         host: The process that this runs in.
         power: Model of the device's power, for want of a meter.
         settings: Of the device, which was claimed; None where nothing may be set.
@@ -160,6 +161,7 @@ class Driver:
     progress: Progress
     after_jobs: Callable[[], None]
     profiler: Profiler
+    guard: Guard
     host: Host
     power: PowerModel | None = None
     settings: Settings | None = None
@@ -181,7 +183,6 @@ class Driver:
     _sweeping: Sweeping | None = None
     _on_end: OnEnd | None = None
     _supervisor: Supervisor | None = None
-    _guard: Guard | None = None
     _tasks: asyncio.TaskGroup | None = None
 
     def now_s(self) -> float:
@@ -198,10 +199,8 @@ class Driver:
         self._sweeping = self._sweeper()
         if not (self.plan.only_tune or self.profiler.stops_the_run):  # those jobs are stopped when enough is known
             self._on_end = OnEnd(self.folder, self._jobs, self.profiler.notes)
-        self._guard = Guard(self.token, self.shared, self.settings.control.device if self.settings is not None else "")
         with self.host.heard(self._asked_to_stop):  # until all is put back: a Ctrl-C then must not cost the result
             try:
-                await self._guard.start()
                 self._supervisor = await self.host.server(self.token, self.folder.supervisor_log)
                 self._sampler = Sampler(
                     self.folder.samples, self.plan.device, self.power, self._progress_of_jobs, self.plan.idle_w
@@ -212,7 +211,7 @@ class Driver:
                     self._tasks = tasks
                     beside = (
                         self._sampler.keep(self.now_s),
-                        self._guard.keep(),
+                        self.guard.keep(),
                         self._listen(),
                         self._tell_progress(),
                         self._show_progress(),
@@ -579,10 +578,8 @@ class Driver:
         self._supervisor.send(message)
 
     async def _clear_up(self) -> None:
-        """Put the device back, end what is left, and tell the guard; each step whatever came of the others."""
+        """Put the device back, and end what is left; each step whatever came of the others."""
         async with contextlib.AsyncExitStack() as steps:  # the last is done first
-            if self._guard is not None:
-                steps.push_async_callback(self._guard.dismiss)
             if self._on_end is not None:
                 steps.push_async_callback(self._on_end.end)
             if self._sampler is not None:

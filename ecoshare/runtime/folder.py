@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,30 @@ class RunFolder:
                 f"{path} is not a run folder", f"a run folder has a plan.json; `{RUNS}/latest` is the newest"
             )
         return folder
+
+    def check_own(self) -> None:
+        """Whether a run may go on here: it executes what the folder names, and writes there.
+
+        Raises:
+            UsageError: Another user owns the folder or something in it, or may write there; or a link is in it.
+        """
+        documents = (self.job_file, self.plan, self.environment, self.events, self.samples, self.supervisor_log)
+        folders = (self.path, self.jobs, self.profiles, *self.jobs.glob("*"))
+        others_enter = self.path.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)
+        for place in (*folders, *documents):
+            try:
+                status = place.lstat()
+            except FileNotFoundError:
+                continue
+            if stat.S_ISLNK(status.st_mode):
+                raise UsageError(f"{place} is a symbolic link", "a resumed run writes no file that a link leads to")
+            if status.st_uid != os.geteuid():
+                raise UsageError(
+                    f"{place} belongs to user {status.st_uid}, and this process to user {os.geteuid()}",
+                    "if you trust what it runs: copy the folder with `cp -r`, and resume the copy",
+                )
+            if others_enter and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise UsageError(f"other users may write to {place}", f"if you trust it: `chmod -R go-w {self.path}`")
 
     @property
     def jobs(self) -> Path:

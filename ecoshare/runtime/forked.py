@@ -17,8 +17,9 @@ from pathlib import Path
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import forked
 from ecoshare.lane.boot import ADDED_ENVIRONMENT
+from ecoshare.runtime.child import Child
 from ecoshare.runtime.reaping import TOKEN
-from ecoshare.runtime.supervisor import Child, Supervisor, environment
+from ecoshare.runtime.supervisor import Supervisor, environment
 
 
 class ForkedServer:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from ecoshare.lane.files import make_folder
+from ecoshare.lane.files import make_folder, open_to_append
 
 
 class KeptFile:
@@ -31,7 +31,7 @@ class KeptFile:
         self._path = path.absolute()
         self._on_open = on_open
         self.on_gone: Callable[[], None] = lambda: None
-        self._file: BinaryIO = path.open("ab+")
+        self._file: BinaryIO = os.fdopen(open_to_append(path, read=True), "ab+")
         try:
             on_open(self._file)
         except OSError:

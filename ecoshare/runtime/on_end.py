@@ -22,7 +22,7 @@ from ecoshare.core.events import Event, JobArrived, JobExited, Refused, StopRequ
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
 from ecoshare.jobs.on_end import on_end_words
-from ecoshare.lane.files import make_folder
+from ecoshare.lane.files import make_folder, open_to_append
 from ecoshare.runtime.folder import RunFolder
 from ecoshare.runtime.planned import PlannedJob
 
@@ -148,7 +148,7 @@ async def run_command(
     Raises:
         OSError: The log cannot be written.
     """
-    with log.open("ab") as output:
+    with os.fdopen(open_to_append(log), "ab") as output:
         try:
             process = await _start(words, cwd, environment, output)
         except OSError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import platform
 import secrets
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -104,6 +103,7 @@ def resume(
     """
     _check_machine()
     folder = RunFolder.open(run)
+    folder.check_own()
     before, loaded = _resumable(run, folder)
     events = _open_log(folder)
     if events is None:
@@ -156,14 +156,12 @@ def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs
 
 def _go_on(plan: Plan, folder: RunFolder, events: log.EventLog, progress: Progress) -> Result:
     """End what the dead session has left, and run the jobs whose end it did not record."""
-    from ecoshare.runtime.conducting import SHARED_PREFIX, conclude, conduct
+    from ecoshare.runtime.conducting import conclude, conduct
     from ecoshare.runtime.leftover import leftover, reached_s
 
     environment = read_json(folder.environment)
     if alive := reaping.end_all(environment["token"]):
         raise UnfitEnvironment(f"processes of the dead run cannot be ended: {alive}")
-    if Path(shared := environment.get("shared", "")).name.startswith(SHARED_PREFIX):
-        shutil.rmtree(shared, ignore_errors=True)
     left = leftover(plan, folder)
     if left is None:
         events.close()  # before it is read: an open log is a run that goes on

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from ecoshare.lane import boot, messages
-from ecoshare.lane.files import make_folder
+from ecoshare.lane.files import make_folder, open_to_append
 from ecoshare.lane.messages import Message
+from ecoshare.runtime.child import Child
 from ecoshare.runtime.reaping import TOKEN
 
 SPIN_COUNT = "5000"
@@ -22,49 +22,6 @@ With the default, threads of the job that has just handed over its turn spin for
 holder needs; not at all (`OMP_WAIT_POLICY=passive`) doubles the time of short iterations. It does not change what is
 computed. Tried on 2 cores; see docs/decisions/0004.
 """
-
-
-class Child:
-    """A child of this process that nobody else waits for."""
-
-    def __init__(self, pid: int, reap: Callable[[], int]) -> None:
-        """A child that exists.
-
-        Args:
-            reap: Waits for its end; its exit code, negative for a signal.
-        """
-        self.pid = pid
-        self._reap_it = reap
-        self._handle = os.pidfd_open(pid)
-        self._code: int | None = None
-
-    async def wait(self) -> int:
-        """Its exit code, negative for a signal, when it is over."""
-        loop = asyncio.get_running_loop()
-        over = asyncio.Event()
-        if self._code is None:
-            loop.add_reader(self._handle, over.set)
-            try:
-                await over.wait()
-            finally:
-                loop.remove_reader(self._handle)
-        return self._reap()
-
-    def kill(self) -> None:
-        """Have it end at once."""
-        if self._code is None:
-            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-
-    def end(self) -> None:
-        """End it, and wait for that."""
-        self.kill()
-        self._reap()
-
-    def _reap(self) -> int:
-        if self._code is None:
-            self._code = self._reap_it()
-            os.close(self._handle)
-        return self._code
 
 
 class Spawned:
@@ -82,7 +39,7 @@ class Spawned:
         """
         make_folder(log.parent)
         self._channel, theirs = socket.socketpair()
-        with theirs, log.open("ab") as errors:
+        with theirs, os.fdopen(open_to_append(log), "ab") as errors:
             process = subprocess.Popen(
                 boot.command("ecoshare.lane.server", str(theirs.fileno()), str(os.getpid())),
                 stdin=subprocess.DEVNULL,

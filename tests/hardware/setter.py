@@ -32,7 +32,6 @@ async def main(uuid: str, seed: int) -> None:
 
     threading.Thread(target=wait_for_the_end, daemon=True).start()
     guard = Guard(f"setter-{seed}", Path(tempfile.mkdtemp(dir=sys.argv[3])), uuid)
-    await guard.start()
     keeping = asyncio.create_task(guard.keep())
     showing = asyncio.create_task(show(guard))
     while not told.is_set():
@@ -50,7 +49,7 @@ async def main(uuid: str, seed: int) -> None:
         assert all(each.outcome.value != "not put back" for each in restored), restored
     keeping.cancel()
     showing.cancel()
-    await guard.dismiss()
+    guard.dismiss()
 
 
 async def show(guard: Guard) -> None:

@@ -8,14 +8,15 @@ import os
 import random
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ecoshare.core.commands import StartJob
-from ecoshare.runtime import log, reaping
+from ecoshare.runtime import log, reaping, shared_folder
 from tests.rounds import rounds
-from tests.runtime.running import SCRIPTS, job_file, resume, slow_steps
+from tests.runtime.running import SCRIPTS, job_file, resume, run, slow_steps
 from tests.runtime.running import start as start_run
 from tests.warm import Started, ecoshare, wait_for
 
@@ -210,3 +211,23 @@ def test_guard_and_controller_both(tmp_path: Path) -> None:
     process.wait()
     gone(token_of(tmp_path), 20.0)
     assert (tmp_path / "ecoshare-runs/latest/events.jsonl").exists()
+    shared = shared_folder.path_of(token_of(tmp_path))
+    (tmp_path / "other").mkdir()
+    assert run(tmp_path / "other", slow_steps("a", 2)).code == 0
+    assert not shared.exists(), "the next run removes what was left"
+
+
+def test_a_controller_that_is_killed_before_its_jobs_start_leaves_no_folder(tmp_path: Path) -> None:
+    for moment in range(rounds(3, nightly=50)):
+        (folder := tmp_path / str(moment)).mkdir()
+        process = start(folder)
+        wait_for((folder / "ecoshare-runs/latest/environment.json").exists)
+        shared = shared_folder.path_of(token_of(folder))
+        wait_for(shared.exists)
+        process.kill()
+        process.wait()
+        wait_for(partial(_is_gone, shared))
+
+
+def _is_gone(path: Path) -> bool:
+    return not path.exists()

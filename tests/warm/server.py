@@ -6,8 +6,9 @@ import os
 import socket
 from pathlib import Path
 
+from ecoshare.runtime.child import Child
 from ecoshare.runtime.reaping import TOKEN
-from ecoshare.runtime.supervisor import Child, Supervisor, environment
+from ecoshare.runtime.supervisor import Supervisor, environment
 from tests.warm.client import ZygoteChild
 
 

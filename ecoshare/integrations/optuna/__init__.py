@@ -10,9 +10,8 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import shutil
+import secrets
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,7 @@ import ecoshare
 from ecoshare.advise.advice import TUNING_LIMIT, Goal
 from ecoshare.core.events import JobExited, Outcome, SweepSpec
 from ecoshare.errors import EcoshareError, JobFailed, UsageError
-from ecoshare.folders import RUNS, memory_folder
+from ecoshare.folders import RUNS
 from ecoshare.hardware.occupancy import Admission, occupied
 from ecoshare.integrations.optuna.forkable import check_forkable
 from ecoshare.integrations.optuna.interrupts import Interrupts
@@ -153,12 +152,11 @@ def optimize(
         for note in plan.notes:
             _note(note)
         _fail_left(study)
-        sockets = Path(tempfile.mkdtemp(prefix="ecoshare-", dir=memory_folder()))
-        undo.callback(shutil.rmtree, sockets, ignore_errors=True)
-        forked = ForkedServer(Objective(objective, study, caught, sockets))
+        socket_of = f"ecoshare-{secrets.token_hex(16)}-{{}}".format
+        forked = ForkedServer(Objective(objective, study, caught, socket_of))
         undo.callback(forked.end)
         run = StudyRun(forked, Expendable(PlainProgress(Console(stderr=True, highlight=False))))
-        standing_in = _StandIn(run, loaded.jobs[0].name, sockets, caught)
+        standing_in = _StandIn(run, loaded.jobs[0].name, socket_of, caught)
         interrupts = undo.enter_context(Interrupts(run.stop))
         try:
             run.start(_planned(plan, study, n_trials, run), loaded.text, Path(runs).absolute(), occupancy)
@@ -196,10 +194,12 @@ class _StandIn:
         failure: What ended the whole: the first exception that nobody catches.
     """
 
-    def __init__(self, run: StudyRun, name: str, sockets: Path, catch: tuple[type[Exception], ...]) -> None:
+    def __init__(
+        self, run: StudyRun, name: str, socket_of: Callable[[int], str], catch: tuple[type[Exception], ...]
+    ) -> None:
         self._run = run
         self._name = name
-        self._sockets = sockets
+        self._socket_of = socket_of
         self._catch = catch
         self.failure: BaseException | None = None
 
@@ -214,7 +214,7 @@ class _StandIn:
         name = trial_name(self._name, trial.number, MAX_TRIALS)
         folder = self._run.folder / "jobs" / name
         trial.set_user_attr(JOB, str(folder))
-        listener = Listener(trial, self._sockets)
+        listener = Listener(trial, self._socket_of(trial.number))
         try:
             with self._run.submit(name, trial.number) as ticket:
                 outcome = listener.serve(ticket.over)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import selectors
-import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.distributions import distribution_to_json
 
-from ecoshare.integrations.optuna.wire import Channel, described
+from ecoshare.integrations.optuna.wire import Channel, accept, described, listen
 
 Outcome = dict[str, Any]
 """The last word of a trial's process: its `value`, that it was `pruned`, or that it has `failed`."""
@@ -46,18 +44,14 @@ _STUDY_PROPERTIES = frozenset({"user_attrs", "best_value", "best_params"})
 class Listener:
     """Where the process of a trial finds the trial."""
 
-    def __init__(self, trial: optuna.Trial, folder: Path) -> None:
-        """Listen at a socket in `folder`, named by the trial's number."""
+    def __init__(self, trial: optuna.Trial, name: str) -> None:
+        """Listen under a name, as `wire.listen`."""
         self._trial = trial
-        self._path = folder / str(trial.number)
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.bind(str(self._path))
-        self._socket.listen()
+        self._socket = listen(name)
 
     def close(self) -> None:
         """Hear no more."""
         self._socket.close()
-        self._path.unlink(missing_ok=True)
 
     def serve(self, over: int) -> Outcome | None:
         """Answer the trial's process until `over`, a file descriptor, can be read: its last word, None without one.
@@ -82,10 +76,12 @@ class Listener:
                         channel.close()
                         channel = None
                 elif self._socket in ready:
+                    if (connection := accept(self._socket)) is None:
+                        continue
                     if channel is not None:
                         selector.unregister(channel.connection)
                         channel.close()
-                    channel, outcome = Channel(self._socket.accept()[0]), None
+                    channel, outcome = Channel(connection), None
                     selector.register(channel.connection, selectors.EVENT_READ)
                 elif over in ready:
                     if channel is not None:

@@ -11,9 +11,7 @@
 from __future__ import annotations
 
 import datetime
-import socket
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import optuna
@@ -21,7 +19,7 @@ from optuna.distributions import BaseDistribution, json_to_distribution
 from optuna.trial import BaseTrial
 
 import ecoshare
-from ecoshare.integrations.optuna.wire import Channel, Elsewhere, described, rebuilt
+from ecoshare.integrations.optuna.wire import Channel, Elsewhere, connect, described, rebuilt
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane.messages import PRUNED
 
@@ -188,13 +186,13 @@ class Objective:
         function: Callable[[Any], Any],
         study: optuna.Study,
         catch: tuple[type[Exception], ...],
-        sockets: Path,
+        socket_of: Callable[[int], str],
     ) -> None:
-        """An objective whose trials find their sockets in a folder, under their numbers."""
+        """An objective whose trials find their sockets under the names for their numbers."""
         self._function = function
         self._study = study
         self._catch = catch
-        self._sockets = sockets
+        self._socket_of = socket_of
 
     def __call__(self, name: str) -> None:
         """Run the objective, and tell its end to the study's process.
@@ -204,9 +202,7 @@ class Objective:
             BaseException: What it has raised.
         """
         number = trial_number(name)
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(str(self._sockets / str(number)))
-        channel = Channel(connection)
+        channel = Channel(connect(self._socket_of(number)))
         trial = RemoteTrial(channel, number, self._study)
         RemoteStudy.become(self._study, trial)
         try:

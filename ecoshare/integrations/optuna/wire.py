@@ -1,12 +1,60 @@
-"""What a trial's process and the study's process say to each other: one JSON value a line, over a Unix socket."""
+"""What a trial's process and the study's process say to each other: one JSON value a line, over a Unix socket.
+
+The sockets are abstract ones of Linux (unix(7)), which are no files: none is left, however a process ends. Every user
+of the machine may connect to them, or take their name when they are closed. So each end looks whose process the other
+is.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import socket
+import struct
 import sys
 import traceback
 from typing import Any
+
+_CREDENTIALS = struct.Struct("3i")
+"""struct ucred of Linux: process, user and group."""
+
+
+def listen(name: str) -> socket.socket:
+    """A socket that listens under a name, which is to be of one word and hard to guess."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"\0{name}")
+    listener.listen()
+    return listener
+
+
+def accept(listener: socket.socket) -> socket.socket | None:
+    """The next connection; None where it is another user's."""
+    return _if_own(listener.accept()[0])
+
+
+def connect(name: str) -> socket.socket:
+    """A connection to the socket that listens under a name.
+
+    Raises:
+        ConnectionError: There is none of this user's.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(f"\0{name}")
+    except OSError:
+        connection.close()
+        raise
+    if _if_own(connection) is None:
+        raise ConnectionRefusedError(f"{name} is another user's")
+    return connection
+
+
+def _if_own(connection: socket.socket) -> socket.socket | None:
+    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if user in (os.geteuid(), 0):
+        return connection
+    connection.close()
+    return None
 
 
 class Channel:

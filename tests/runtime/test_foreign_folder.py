@@ -1,0 +1,63 @@
+"""`run --resume` of a folder that somebody else has made, or could have changed: nothing there is run or written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.running import Finished, run, slow_steps
+from tests.warm import ecoshare
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    return run(tmp_path_factory.mktemp("run"), slow_steps("a", 2))
+
+
+def chown(folder: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(folder / "plan.json", 12345, -1)
+
+
+def link_log(folder: Path) -> None:
+    (folder / "events.jsonl").rename(folder.parent / "other")
+    (folder / "events.jsonl").symlink_to(folder.parent / "other")
+
+
+def link_job(folder: Path) -> None:
+    (folder / "jobs/a").rename(folder.parent / "other")
+    (folder / "jobs/a").symlink_to(folder.parent / "other")
+
+
+def open_to_others(folder: Path) -> None:
+    folder.chmod(0o777)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (chown, "plan.json belongs to user 12345"),
+        (link_log, "events.jsonl is a symbolic link"),
+        (link_job, "jobs/a is a symbolic link"),
+        (open_to_others, "other users may write"),
+    ],
+)
+def test_it_is_refused(done: Finished, tmp_path: Path, change: Callable[[Path], None], words: str) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(done.folder, folder)
+    before = (folder / "events.jsonl").read_bytes()
+    change(folder)
+    resumed = ecoshare("run", "--resume", folder)
+    assert resumed.returncode == 2 and words in resumed.stderr, resumed.stderr
+    assert (folder / "events.jsonl").read_bytes() == before
+    assert ecoshare("export", folder).returncode == 0, "it may be read all the same"
+
+
+def test_a_copy_of_ones_own_is_resumed(done: Finished, tmp_path: Path) -> None:
+    shutil.copytree(done.folder, tmp_path / "run")
+    assert ecoshare("run", "--resume", tmp_path / "run").returncode == 0
