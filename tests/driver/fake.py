@@ -99,7 +99,7 @@ class FakeGpu:
 
 
 class FakeDriver:
-    """A driver with its GPUs; entered, it is the driver of this process."""
+    """A driver with its GPUs; entered, once or several times over, it is the driver of this process."""
 
     def __init__(
         self,
@@ -127,6 +127,7 @@ class FakeDriver:
         self.state_path = folder / "nvml.state"
         self._state = State.create(self.state_path, page, self.library)
         self._gpus = [FakeGpu(self._state, index) for index in range(len(gpus))]
+        self._before: list[tuple[ctypes.CDLL | None, str | None]] = []  # one for each time that it was entered
 
     @property
     def environment(self) -> dict[str, str]:
@@ -179,7 +180,7 @@ class FakeDriver:
     def __enter__(self) -> FakeDriver:
         import pynvml
 
-        self._before = pynvml.nvmlLib, os.environ.get("FAKE_NVML_STATE")
+        self._before.append((pynvml.nvmlLib, os.environ.get("FAKE_NVML_STATE")))
         _leave(pynvml, ctypes.CDLL(str(self.library)))
         os.environ["FAKE_NVML_STATE"] = str(self.state_path)
         return self
@@ -189,7 +190,7 @@ class FakeDriver:
     ) -> None:
         import pynvml
 
-        library, path = self._before
+        library, path = self._before.pop()
         _leave(pynvml, library)
         os.environ.pop("FAKE_NVML_STATE")
         if path is not None:

@@ -498,3 +498,12 @@ def test_a_script_needs_only_the_standard_library_to_pretend(driver: FakeDriver,
 def test_a_load_of_a_process_that_does_not_exist_is_refused(driver: FakeDriver) -> None:
     with pytest.raises(ProcessLookupError):
         Pretend(driver.state_path).load(2**22 + 1, compute=0.5)
+
+
+def test_a_process_has_its_own_driver_again_when_all_who_entered_have_left(tmp_path: Path) -> None:
+    before = pynvml.nvmlLib, os.environ.get("FAKE_NVML_STATE")
+    with FakeDriver(tmp_path) as driver:
+        with driver:
+            pynvml.nvmlInit()
+        pynvml.nvmlInit()
+    assert (pynvml.nvmlLib, os.environ.get("FAKE_NVML_STATE")) == before
