@@ -7,7 +7,6 @@ told to nobody, and the job runs again.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -28,15 +27,6 @@ def write(folder: Path, ended: Ended) -> None:
     """
     make_folder(folder)  # again, if the job has removed it
     atomic_write(folder / f"exit-{ended.attempt}.json", json.dumps(fields_of(ended)))
-
-
-def read(folder: Path) -> list[Ended]:
-    """The records of a job's attempts, in the order of the attempts; without what a power cut has left of one."""
-    records = []
-    for path in folder.glob("exit-*.json"):
-        with contextlib.suppress(ValueError):
-            records.append(Ended(**json.loads(path.read_bytes())))
-    return sorted(records, key=lambda ended: ended.attempt)
 
 
 def last_line(path: Path, most: int = 300) -> str:

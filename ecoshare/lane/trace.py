@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from ecoshare import documents
 from ecoshare.lane.files import of_attempt
 from ecoshare.lane.own_file import OwnFile
 
@@ -110,19 +111,26 @@ def whole_bytes(path: Path) -> int:
 
 
 def read(path: Path, skip_bytes: int = 0) -> list[Mark]:
-    """The marks of a trace, in order; none where there is no trace. A mark that was cut off is left out.
+    """The marks of a trace, in order; none where there is no trace. One that is cut off or damaged ends them.
 
     Args:
         skip_bytes: Size of the part that is known already: whole marks.
     """
     try:
-        with path.open("rb") as file:
+        with documents.open_regular(path) as file:
             file.seek(skip_bytes)
             data = file.read()
     except OSError:
         return []
     whole = len(data) - len(data) % _MARK.size
-    return [Mark(Kind(kind), at_s) for kind, at_s in _MARK.iter_unpack(data[:whole]) if kind <= max(Kind)]
+    marks = []
+    last_s = 0.0
+    for kind, at_s in _MARK.iter_unpack(data[:whole]):
+        if kind > max(Kind) or not last_s <= at_s <= documents.LONGEST_S:
+            break
+        marks.append(Mark(Kind(kind), at_s))
+        last_s = at_s
+    return marks
 
 
 def iterations(marks: Iterable[Mark]) -> Iterator[Iteration]:

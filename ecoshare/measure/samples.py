@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pydantic import TypeAdapter
+
+from ecoshare import documents
 from ecoshare.errors import UsageError
 
 SCHEMA_VERSION = 1
@@ -141,38 +144,59 @@ def encode(line: Line) -> str:
 def read(path: Path) -> Iterator[Line]:
     """The lines of a file; nothing where there is none. A last line that was cut off is left out.
 
+    The joules around another line that is not one of ours are not known: the sample after it has none.
+
     Raises:
-        UsageError: Another line is not one of ours.
+        UsageError: It cannot be read.
     """
     try:
-        with path.open() as file:
+        with documents.open_regular(path) as file:
             yield from decode(file)
     except FileNotFoundError:
         return
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}", "the run folder is damaged") from error
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", "the run folder is damaged") from error
 
 
-def decode(lines: Iterable[str]) -> Iterator[Line]:
-    """Sessions and samples of text lines.
-
-    Raises:
-        ValueError: A line other than the last is not one of ours.
-    """
-    broken: ValueError | None = None
-    for line in lines:
-        if broken is not None:
-            raise broken
+def decode(lines: Iterable[str | bytes]) -> Iterator[Line]:
+    """Sessions and samples of text lines; see `read`."""
+    broken = ""
+    began = False
+    at_s = 0.0
+    for number, text in enumerate(lines, start=1):
         try:
-            yield _decode(json.loads(line))
-        except (ValueError, TypeError, AttributeError) as error:
-            broken = ValueError(f"not a sample: {line[:200]!r}: {error}")
+            line = _decode(text)
+            if line.at_s < at_s:
+                raise ValueError("its time is before that of the line above it")
+            if not began and not isinstance(line, Session):
+                raise ValueError("no session stands above it")
+        except ValueError:
+            broken = f"line {number} of samples.jsonl is damaged"
+            continue
+        began, at_s = True, line.at_s
+        if broken and isinstance(line, Sample):
+            line, broken = replace(line, energy_j=None, fault=broken), ""
+        yield line
 
 
-def _decode(fields: dict[str, Any]) -> Line:
+def _decode(text: str | bytes) -> Line:
+    fields = documents.parse(text)
+    if not isinstance(fields, dict):
+        raise ValueError("it is no object")
+    line: Line
     if "session" in fields:
-        return Session(**fields["session"])
-    if "idle" in fields:
-        return Idle(**fields["idle"])
-    jobs = {key: Progress(*values) for key, values in fields.pop("jobs", {}).items()}
-    return Sample(**fields, jobs=jobs)
+        line = _SESSION.validate_python(fields["session"])
+    elif "idle" in fields:
+        line = _IDLE.validate_python(fields["idle"])
+    else:
+        line = _SAMPLE.validate_python(fields)
+        if any(number < 0 for each in line.jobs.values() for number in each if number is not None):
+            raise ValueError("a job has done less than nothing")
+    if not 0.0 <= line.at_s <= documents.LONGEST_S:
+        raise ValueError("its time cannot be")
+    return line
+
+
+_SESSION = TypeAdapter(Session)
+_IDLE = TypeAdapter(Idle)
+_SAMPLE = TypeAdapter(Sample)

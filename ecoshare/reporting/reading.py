@@ -11,7 +11,7 @@ from typing import Any
 from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Event, JobExited, Outcome, Reported, Usage
 from ecoshare.jobs import metric
-from ecoshare.lane import records, trace
+from ecoshare.lane import trace
 from ecoshare.measure import samples
 from ecoshare.measure.energy import Rate, account
 from ecoshare.measure.meter import MEASURED
@@ -21,8 +21,9 @@ from ecoshare.reporting.rundata import RunData
 from ecoshare.reporting.summary import summarise
 from ecoshare.reporting.sweeps import reported, with_trials
 from ecoshare.runtime import log
-from ecoshare.runtime.folder import RunFolder, read_json
+from ecoshare.runtime.folder import RunFolder
 from ecoshare.runtime.metrics import values_of
+from ecoshare.runtime.written import read_environment, read_json, read_plan, read_records
 
 
 def read(folder: RunFolder) -> RunData:
@@ -31,7 +32,7 @@ def read(folder: RunFolder) -> RunData:
     Raises:
         UsageError: The folder is damaged.
     """
-    plan = read_json(folder.plan)
+    plan = read_plan(folder.plan)
     live = is_live(folder)  # asked first: a run that ends meanwhile must not look cut off
     entries = list(log.read(folder.events)) if folder.events.exists() else []
     plan = with_trials(plan, entries)
@@ -42,7 +43,7 @@ def read(folder: RunFolder) -> RunData:
     lines = list(samples.read(folder.samples))
     profiles = _profiles(plan, folder)
     energy = account(lines, rates=_rates(plan, profiles))
-    environment = read_json(folder.environment) if folder.environment.exists() else {}
+    environment = read_environment(folder.environment) if folder.environment.exists() else {}
     load_s = environment.get("torch_load_s") or 0.0
     return RunData(
         summary=summarise(plan, entries, energy, _shown(folder), live, profiles, load_s),
@@ -100,7 +101,7 @@ def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Event
     found: list[Event] = []
     for job in plan["jobs"]:
         own = folder.job(job["name"])
-        for end in records.read(own):
+        for end in read_records(own):
             if (end.job, end.attempt) in logged or end.attempt < begun.get(end.job, 0):
                 continue
             if job.get("metric") is not None:

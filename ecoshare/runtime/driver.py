@@ -60,7 +60,7 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
-from ecoshare.errors import UnfitEnvironment
+from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.lane import attempt, processes, records
 from ecoshare.lane.messages import GRACE_S, Ended, Launched, Message, NotLaunched, NotMoved, Ready, Stop
 from ecoshare.lane.table import LaneTable, Seat, Slot, lane_path
@@ -86,6 +86,7 @@ from ecoshare.runtime.settings import Settings
 from ecoshare.runtime.supervisor import Supervisor
 from ecoshare.runtime.sweeping import LISTEN_S, Sweeping
 from ecoshare.runtime.viewing import Viewing
+from ecoshare.runtime.written import read_records
 
 if TYPE_CHECKING:
     from ecoshare.advise.adviser import TunerAdviser
@@ -326,11 +327,10 @@ class Driver:
         # From here on without a pause: what is launched goes to the new one, what was launched before is lost.
         self._supervisor = await self.host.server(self.token, self.folder.supervisor_log)
         for process in list(self.processes.values()):
-            recorded = [
-                ended
-                for ended in records.read(self.folder.job(process.job.spec.name))
-                if ended.attempt == process.attempt
-            ]
+            recorded = []
+            with contextlib.suppress(UsageError):  # whoever has damaged its record has not ended it
+                ended = read_records(self.folder.job(process.job.spec.name))
+                recorded = [each for each in ended if each.attempt == process.attempt]
             self._free(process)
             lost = Ended(
                 process.job.spec.name,

@@ -189,19 +189,6 @@ class RunFolder:
         return self.path / "supervisor.log"
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """What `write_json` wrote.
-
-    Raises:
-        UsageError: It cannot be read.
-    """
-    try:
-        data: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", "the run folder is damaged") from error
-    return data
-
-
 def write_json(path: Path, data: Any) -> None:
     """Write `data` with `write_bytes`: readers see all of it or nothing.
 

@@ -9,7 +9,6 @@ from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Before, Event, JobArrived, JobExited, JobSpec, Outcome, Past
 from ecoshare.core.states import JobState
 from ecoshare.jobs.sweep import trial_number
-from ecoshare.lane import records
 from ecoshare.measure import samples
 from ecoshare.policy_names import packs
 from ecoshare.reporting.sweeps import reported
@@ -19,6 +18,7 @@ from ecoshare.runtime.metrics import values_of
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned import PlannedJob
 from ecoshare.runtime.sweeps import EndedTrial, PlannedSweep
+from ecoshare.runtime.written import read_records
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ def _told(folder: RunFolder) -> _Told:
 
 def _ends(name: str, told: _Told, folder: RunFolder) -> dict[int, Outcome]:
     """How the attempts of a job have ended, by the log or a record: the one or the other may be missing."""
-    recorded = {end.attempt: Outcome(end.outcome) for end in records.read(folder.job(name))}
+    recorded = {end.attempt: Outcome(end.outcome) for end in read_records(folder.job(name))}
     return {**told.ended.get(name, {}), **recorded}
 
 

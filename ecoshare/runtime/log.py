@@ -17,13 +17,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from ecoshare import documents
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, JobExited, RunOpened
 from ecoshare.errors import UsageError
 from ecoshare.lane.messages import fields_of
 from ecoshare.runtime.kept_file import KeptFile
+from ecoshare.runtime.order import Order
 
 _EVENTS: dict[str, Any] = {each.__name__: each for each in get_args(Event)}
 _COMMANDS: dict[str, Any] = {each.__name__: each for each in get_args(Command)}
@@ -67,18 +69,38 @@ def read(path: Path) -> Iterator[Event | Command]:
     """The entries of a log, in order.
 
     Raises:
-        UsageError: A line other than a cut last one is not an entry; it is named.
+        UsageError: A line other than a cut last one is not an entry, or cannot follow those before it; it is named.
     """
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                fields = json.loads(line)
-                known, key = (_EVENTS, "event") if "event" in fields else (_COMMANDS, "command")
-                yield _adapter(known[fields.pop(key)]).validate_python(fields)
-            except (ValueError, KeyError, TypeError) as error:
-                raise UsageError(f"{path}:{number}: not an entry of an event log: {error}") from error
+    order = Order()
+    try:
+        with documents.open_regular(path) as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    entry = _entry(line)
+                    order.check(entry)
+                except ValueError as error:
+                    raise UsageError(f"{path}:{number}: not an entry of an event log: {error}") from error
+                yield entry
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", "the run folder is damaged") from error
+
+
+def _entry(line: bytes) -> Event | Command:
+    fields = documents.parse(line)
+    if not isinstance(fields, dict):
+        raise ValueError("it is no object")
+    known, key = (_EVENTS, "event") if "event" in fields else (_COMMANDS, "command")
+    name = fields.pop(key, None)
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"there is no {key} {name!r}")
+    try:
+        entry: Event | Command = _adapter(known[name]).validate_python(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ValueError(f"{name}.{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
+    return entry
 
 
 def replay(entries: Iterator[Event | Command]) -> Iterator[tuple[Event, list[Command], list[Command]]]:

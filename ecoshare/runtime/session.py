@@ -28,9 +28,10 @@ from ecoshare.measure import model
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.runtime import log, reaping, signals
 from ecoshare.runtime import plan as planning
-from ecoshare.runtime.folder import RunFolder, read_json, unwritable, write_json, write_text
+from ecoshare.runtime.folder import RunFolder, unwritable, write_json, write_text
 from ecoshare.runtime.host import CommandLine, Host
 from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.written import read_environment, read_plan
 
 if TYPE_CHECKING:
     from ecoshare.reporting.progress import Progress
@@ -138,7 +139,7 @@ def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs
     Raises:
         UsageError: It was no run of a job file, or the file is not what it was.
     """
-    before = read_json(folder.plan)
+    before = read_plan(folder.plan)
     if before.get("only_tune", before.get("goal") is not None):
         raise UsageError(f"{run} was a search, which is not gone on with", "start it again with `ecoshare tune`")
     if any(sweep.get("called") for sweep in before.get("sweeps", ())):
@@ -159,7 +160,7 @@ def _go_on(plan: Plan, folder: RunFolder, events: log.EventLog, progress: Progre
     from ecoshare.runtime.conducting import conclude, conduct
     from ecoshare.runtime.leftover import leftover, reached_s
 
-    environment = read_json(folder.environment)
+    environment = read_environment(folder.environment)
     if alive := reaping.end_all(environment["token"]):
         raise UnfitEnvironment(f"processes of the dead run cannot be ended: {alive}")
     left = leftover(plan, folder)

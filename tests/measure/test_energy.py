@@ -73,8 +73,34 @@ def test_lines_survive_the_file(lines: list[Session | Sample]) -> None:
 def test_a_file_that_was_cut_off_in_its_last_line_is_read_up_to_it() -> None:
     text = encode(SESSION) + encode(Sample(1.0, 5.0)) + '{"at_s": 2.0, "ener'
     assert list(decode(text.splitlines())) == [SESSION, Sample(1.0, 5.0)]
-    with pytest.raises(ValueError, match="not a sample"):
-        list(decode([*text.splitlines(), encode(Sample(3.0, 6.0))]))
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        '{"at_s": 2.0, "ener',
+        "[]",
+        '{"at_s": NaN, "energy_j": 6.0}',
+        '{"at_s": 0.5, "energy_j": 6.0}',
+        '{"at_s": 1e11, "energy_j": 6.0}',
+        '{"at_s": 2.0, "energy_j": 6.0, "jobs": {"a#1": [0, -1.0, 1, 0, 0.0]}}',
+        '{"at_s": 2.0, "energy_j": 6.0, "jobs": {"a#1": [0]}}',
+        '{"session": {"at_s": 2.0}}',
+    ],
+)
+def test_joules_around_a_damaged_line_are_not_known(damaged: str) -> None:
+    good = [encode(Sample(float(second), 5.0 * second)) for second in (1, 3, 4, 5)]
+    lines = [encode(SESSION), good[0], damaged, *good[1:]]
+    assert [line.fault for line in decode(lines) if isinstance(line, Sample) and line.fault] == [
+        "line 3 of samples.jsonl is damaged"
+    ]
+    found = account(decode(lines), lambda _job: None)
+    assert [interval.energy_j for interval in found.intervals] == [None, None, 5.0]
+    assert found.faults == ["line 3 of samples.jsonl is damaged"] and found.covered == 0.25
+
+
+def test_samples_without_a_session_say_nothing() -> None:
+    assert list(decode([encode(Sample(1.0, 5.0)), encode(Sample(2.0, 6.0))])) == []
 
 
 def test_an_interval_shorter_than_the_counters_period_is_joined_to_the_next() -> None:

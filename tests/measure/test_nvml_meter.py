@@ -100,6 +100,7 @@ def test_a_sampler_writes_what_the_gpu_tells(driver: FakeDriver, tmp_path: Path)
     device = dataclasses.replace(devices.processors(), name="cuda:0", kind="cuda", uuid=gpu.uuid)
     sampler = Sampler(tmp_path / "samples.jsonl", device, None, lambda _on_device: {})
     assert asyncio.run(sampler.begin(lambda: 0.0))
+    sampler.close()
     session, sample = read(tmp_path / "samples.jsonl")
     assert isinstance(session, Session) and (session.meter, session.source) == ("nvml", "measured")
     assert isinstance(sample, Sample) and sample.memory_bytes is not None and sample.memory_bytes >= 1 << 30

@@ -78,10 +78,14 @@ def entries_of(
 
 def plan(jobs: list[TraceJob], config: Config) -> dict[str, Any]:
     """What was decided before."""
-    rows = [{"name": each.name, "class": each.job_class, "slowdown": each.slowdown} for each in jobs]
-    device = {"name": DEVICE, "kind": "cuda"}
+    rows = [
+        {"name": each.name, "class": each.job_class, "slowdown": each.slowdown, "arrival_s": each.arrival_s}
+        for each in jobs
+    ]
+    device = {"name": DEVICE, "kind": "cuda", "model": "a GPU", "uuid": "GPU-1", "memory_bytes": 1 << 30, "cores": 2}
     fixed = {"objective": "energy", "policy": config.policy, "lanes": config.lanes_per_device, "notes": []}
-    return {**fixed, "device": device, "jobs": rows}
+    before = {"job_file": "/jobs.yaml", "digest": "", "memory_bytes": 1 << 30, "places_per_lane": 4, "profiles": None}
+    return {**fixed, **before, "device": device, "jobs": rows}
 
 
 def metered(end_s: float) -> Account:

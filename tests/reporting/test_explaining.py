@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.core.commands import Command, SetShares, StartJob
+from ecoshare.core.commands import Command, SetShares
 from ecoshare.core.events import Config, RunOpened, Setting
 from ecoshare.core.reasons import Doing
 from ecoshare.errors import UsageError
@@ -193,7 +193,7 @@ def _later(entries: Entries, by_s: float) -> Entries:
 def test_a_log_of_another_version_is_explained_up_to_where_it_differs(
     folder: Path, entries: Entries, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = [place for place, entry in enumerate(entries) if isinstance(entry, StartJob | SetShares)][4]
+    place = [place for place, entry in enumerate(entries) if isinstance(entry, SetShares)][4]
     other = write(tmp_path / "other", plan(JOBS, ENERGY), [*entries[:place], *entries[place + 1 :]])
     words = told(capsys, other)
     assert "this version of ecoshare would have decided otherwise than the one that ran" in words

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.core.events import Config, Device, RunOpened, StopRequested
 from ecoshare.errors import UsageError
 from ecoshare.runtime import log
 from tests.runtime.running import SCRIPTS, run, slow_steps
@@ -37,10 +38,16 @@ def test_a_recorded_run_replays_without_torch(tmp_path: Path) -> None:
 
 def test_a_cut_last_line_is_ignored_and_a_broken_one_named(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    path.write_text('{"event": "StopRequested", "at_s": 1.0, "at_once": false}\n{"event": "Stop')
-    assert len(list(log.read(path))) == 1
+    written = log.EventLog(path)
+    written.write(RunOpened(0.0, 1, Config("fifo"), (Device("cpu", "here", 1),)), [])
+    written.write(StopRequested(1.0, False), [])
+    written.close()
+    with path.open("a") as file:
+        file.write('{"event": "Stop')
+    assert len(list(log.read(path))) == 2
     log.EventLog(path).close()
     assert path.read_text().endswith("false}\n")
-    path.write_text('{"event": "StopRequested", "at_s": 1.0, "at_once": false}\n{"event": "Nothing"}\n')
-    with pytest.raises(UsageError, match=r"events.jsonl:2: not an entry"):
+    with path.open("a") as file:
+        file.write('{"event": "Nothing"}\n')
+    with pytest.raises(UsageError, match=r"events.jsonl:3: not an entry"):
         list(log.read(path))

@@ -108,10 +108,8 @@ def _stories(folder: RunFolder) -> tuple[list[_Story], dict[str, MemoryDemand], 
     profiled: dict[int, str] = {}
     on_cpu = False
     at_s = 0.0
-    for entry in _entries(folder):
+    for entry in log.read(folder.events):
         at_s = getattr(entry, "at_s", at_s)
-        if isinstance(entry, StartJob | ProfileJob | JobExited) and entry.job not in stories:
-            raise UsageError(f"{folder.events} tells of the job {entry.job!r}, which never arrived")
         match entry:
             case RunOpened():
                 on_cpu = all(device.name == "cpu" for device in entry.devices)
@@ -139,17 +137,9 @@ def _stories(folder: RunFolder) -> tuple[list[_Story], dict[str, MemoryDemand], 
 
 
 def _marks(path: Path) -> list[Mark]:
-    """The marks of a job's trace; none where they do not follow one another in time, since then they are damaged."""
+    """The marks of a job's trace; none where one is damaged, since times between the others say too little then."""
     marks = marks_file.read(path)
-    in_time = all(earlier.at_s <= later.at_s < inf for earlier, later in pairwise(marks))
-    return marks if in_time else []
-
-
-def _entries(folder: RunFolder) -> Iterator[object]:
-    try:
-        yield from log.read(folder.events)
-    except OSError as error:
-        raise UsageError(f"cannot read {folder.events}: {error.strerror or error}") from error
+    return marks if len(marks) * marks_file.MARK_BYTES == marks_file.whole_bytes(path) else []
 
 
 def _job(story: _Story, others: Sequence[_Story], memory: MemoryDemand | None) -> TraceJob:

@@ -1,0 +1,58 @@
+"""Reads back the documents that ecoshare has written: a kill, a full disk or another program may have changed them.
+
+Every layer may import this module. It uses the standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+LONGEST_S = 1e10
+"""A time in a document that is longer, 300 years, is none that ecoshare has written."""
+
+_MOST_DIGITS = 19
+"""Of an integer: counts of bytes and of nanoseconds have no more, and a float can hold it."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A file to read from.
+
+    Raises:
+        OSError: There is none, no permission, or it is no regular file: to open a pipe would wait for its other end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def parse(text: str | bytes) -> Any:
+    """The value of a JSON text, whose numbers are finite and of a sensible size.
+
+    Raises:
+        ValueError: It has another form.
+    """
+    try:
+        return json.loads(text, parse_float=_finite, parse_int=_integer, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text)
+
+
+def _integer(text: str) -> int:
+    return int(text) if len(text.lstrip("-")) <= _MOST_DIGITS else _refuse(text[:30])
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(f"{text} is no number that ecoshare writes")
