@@ -22,6 +22,8 @@ class Why(Enum):
     """What keeps a job from running, or others from running beside it; the later, the nearer it was to that."""
 
     OPENING = "opening"
+    SUSPECT = "suspect"
+    """It, or one that runs, has died with the others' process twice: such a job runs alone."""
     DEVICES = "devices"
     """It needs more empty devices than there are."""
     GANG = "gang"

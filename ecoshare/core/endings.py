@@ -22,6 +22,7 @@ def again(job: Job, outcome: Outcome, largest_bytes: int, packs: bool) -> bool:
         return job.again
     if outcome in (Outcome.LOST, Outcome.MOVED_OUT):
         job.losses += 1
+        job.deaths += outcome is Outcome.LOST
         return job.losses <= MOST_LOSSES
     if outcome is Outcome.OUT_OF_MEMORY and not job.whole_lane and job.cap_bytes < largest_bytes:
         if packs:

@@ -37,6 +37,7 @@ class Fit:
         self._room, self._profiling, self._elastic = room, profiling, elastic
         self._shown_bytes: dict[str, int] = {}  # by class
         self._family_bytes: dict[str, int] = {}  # by script
+        self._suspects: set[str] = set()
 
     def took(self, job: Job, peak_bytes: int) -> None:
         """A job has run to its end with this peak: others of its class and script are granted more than that."""
@@ -52,6 +53,21 @@ class Fit:
         before = job.demand
         job.demand = self.demand(job, job.lanes[0])
         return job.demand.peak_bytes > before.peak_bytes
+
+    def suspects(self, job: Job) -> None:
+        """From now on until its end a job runs when no other one does."""
+        self._suspects.add(job.spec.name)
+
+    def ended(self, job: Job) -> None:
+        """A job is over."""
+        self._suspects.discard(job.spec.name)
+
+    def apart(self, job: Job) -> list[Job]:
+        """Jobs that have a place, and beside which this one may not run: a suspect, or all where it is one itself."""
+        if not self._suspects:
+            return []
+        others = [each for lane in self._room.lanes.values() for each in lane.jobs.values() if each is not job]
+        return others if job.is_suspect else [each for each in others if each.is_suspect]
 
     def _saw(self, job: Job, peak_bytes: int) -> None:
         if (family := _family(job)) and peak_bytes > self._family_bytes.get(family, 0):
@@ -73,8 +89,10 @@ class Fit:
         """Whether the job may be started there now.
 
         A gang holds its lanes whole: its members must have their turns together, or their collectives would wait for
-        each other.
+        each other. A suspect runs when no other job does, so that it is known whether it is the one.
         """
+        if self.apart(job):
+            return False
         if self._profiling.occupies(lane) or any(len(other.lanes) > 1 for other in lane.jobs.values()):
             return False
         return lane.takes(self.demand(job, lane)) and (not self._elastic or self.joins(lane.device.name, [job]))

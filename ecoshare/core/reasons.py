@@ -96,6 +96,8 @@ class Reasons:
     def _waits(self, job: Job) -> Reason:
         if self._inside.opening:
             return Reason(Doing.WAITS, because=Because(Why.OPENING))
+        if apart := self._inside.fit.apart(job):
+            return Reason(Doing.WAITS, because=Because(Why.SUSPECT, names(apart)))
         if job.spec.gpus > 1:
             free = Because(Why.DEVICES, needs=job.spec.gpus, free=self._inside.room.free)
             enough = job.spec.gpus <= self._inside.room.free

@@ -26,6 +26,7 @@ class Job:
         again: An end that was asked for is followed by a new attempt (a suspect neighbour, say).
         passed: How often a job behind it in the queue was started before it.
         losses: Attempts that ended through no fault of the job's own.
+        deaths: Those of them that ended with the process that they came from or shared. Two make the job suspect.
         earlier_s: Time that earlier attempts held the turn; `earlier_iterations`: what they did, where it goes on
             from there.
         leg: Iterations after which it pauses, as a trial at its next rung; None where it goes on to its end.
@@ -56,6 +57,7 @@ class Job:
     again: bool = False
     failures: int = 0
     losses: int = 0
+    deaths: int = 0
     passed: int = 0
     usage: Usage = field(default_factory=Usage)
     earlier_s: float = 0.0
@@ -74,6 +76,11 @@ class Job:
     level_s: float = 0.0
     forgiven_s: float = 0.0
     history: list[Step] = field(default_factory=list)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it may be what killed the process that others depend on: it runs when no other job does."""
+        return self.deaths >= 2
 
     def move(self, to: JobState, at_s: float, cause: str) -> None:
         """Change the state.

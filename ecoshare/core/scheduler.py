@@ -455,7 +455,10 @@ class Scheduler:
         """Whether another attempt follows; keeps the job's counts."""
         if outcome is Outcome.STOPPED and self._sweeps.pauses(job):
             return True
-        return again(job, outcome, self._fit.largest_bytes(), self._packer is not None)
+        goes_on = again(job, outcome, self._fit.largest_bytes(), self._packer is not None)
+        if job.is_suspect:
+            self._fit.suspects(job)
+        return goes_on
 
     def _restart_neighbours(self, culprit: Job, event: JobExited) -> list[Command]:
         """Jobs whose context the culprit's unclean death may have corrupted begin again."""
@@ -657,6 +660,7 @@ class Scheduler:
         if self._packer is not None:
             self._packer.ended(job)
         job.move(state, at_s, cause)
+        self._fit.ended(job)
         self._live -= 1
         self._sweeps.ended(job)
 

@@ -16,7 +16,7 @@ _place = attrgetter("place")
 def demand(job: Job) -> tuple[object, ...]:
     """What a job asks for: jobs of one demand fit alike."""
     spec = job.spec
-    return (spec.gpus, spec.nodes, spec.memory, job.whole_lane)
+    return (spec.gpus, spec.nodes, spec.memory, job.whole_lane, job.is_suspect)
 
 
 class WaitingJobs:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ecoshare import documents
 from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Event, JobExited, Outcome, Reported, Usage
 from ecoshare.jobs import metric
@@ -72,7 +73,7 @@ def _rates(plan: dict[str, Any], profiles: dict[str, Profile]) -> Callable[[str]
     """What the jobs' classes take alone."""
     rates = {name: _rate(profile) for name, profile in profiles.items()}
     classes = {job["name"]: job["class"] for job in plan["jobs"]}
-    return lambda job: rates.get(classes[job])
+    return lambda job: rates.get(classes.get(job, ""))
 
 
 def _rate(profile: Profile) -> Rate | None:
@@ -119,12 +120,12 @@ def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Event
 def is_live(folder: RunFolder) -> bool:
     """Whether a controller writes the run's log; asked in a way that also a folder that may only be read allows."""
     try:
-        with folder.events.open("rb") as file:
+        with documents.open_regular(folder.events) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
     except BlockingIOError:
         return True
+    except OSError:  # there is none, or whoever reads it will tell what is wrong with it
+        return False
     return False
 
 

@@ -60,6 +60,11 @@ def because_words(job: str, because: Because, policy: str) -> str:
     match because.why:
         case Why.OPENING:
             return "the lanes were being opened"
+        case Why.SUSPECT:
+            return (
+                f"it or {listed(jobs)} has died twice with the process that others depend on, and runs when no other "
+                "job does"
+            )
         case Why.DEVICES:
             return f"it takes {counted(because.needs or 0, 'empty device')}, and there were {because.free}"
         case Why.GANG:

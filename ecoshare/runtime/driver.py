@@ -60,6 +60,7 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
+from ecoshare.counted import counted
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.lane import attempt, processes, records
 from ecoshare.lane.messages import GRACE_S, Ended, Launched, Message, NotLaunched, NotMoved, Ready, Stop
@@ -108,7 +109,8 @@ _OTHERS_WITHIN_S = 30.0
 
 _METER_WITHIN_S = 5.0
 _SHOW_S = 0.25
-_MOST_SUPERVISORS = 6
+_MOST_DEATHS = 6
+"""Of the jobs' supervisor, while no job comes to its end."""
 
 
 @dataclass(slots=True)
@@ -297,7 +299,8 @@ class Driver:
 
     async def _listen(self) -> None:
         """Tell the core what the supervisor says; where the supervisor dies, its jobs are lost and it is replaced."""
-        for _ in range(_MOST_SUPERVISORS):
+        deaths, live = 0, self.core.live_jobs
+        while deaths < _MOST_DEATHS:
             assert self._supervisor is not None
             async for message in self._supervisor.messages():
                 match message:
@@ -312,9 +315,12 @@ class Driver:
                         self.moving.refused(message.command, message.error)
                     case Ended():
                         self._end(message)
+            deaths = 1 if self.core.live_jobs < live else deaths + 1
+            live = self.core.live_jobs
             await self._replace_supervisor()
         raise UnfitEnvironment(
-            f"the jobs' supervisor died {_MOST_SUPERVISORS} times", f"see {self.folder.supervisor_log}"
+            f"the jobs' supervisor died {counted(deaths, 'time')}, and no job ended meanwhile",
+            f"see {self.folder.supervisor_log}",
         )
 
     async def _replace_supervisor(self) -> None:

@@ -48,7 +48,7 @@ class _Job(_Written):
     priority: int = 0
     iterations: Count | None = None
     gpus: Whole = 1
-    slowdown: Amount | None = None
+    slowdown: Amount | None
     metric: str | None = None
     called: bool = False
 

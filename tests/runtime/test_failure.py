@@ -53,6 +53,22 @@ def test_a_failure_stays_with_its_job(
     assert done.log("neighbour") == neighbour_alone
 
 
+@pytest.mark.parametrize("bad", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_job_that_kills_its_parent_fails_and_its_neighbours_do_not(tmp_path: Path, bad: int) -> None:
+    """If it failed, one job could end all others of a run: they are lost with the process that forked them."""
+    (tmp_path / "kills.py").write_text("import os, time\ntime.sleep(0.2)\nos.kill(os.getppid(), 9)\ntime.sleep(600)\n")
+    (tmp_path / "works.py").write_text("import time\ntime.sleep(0.5)\nprint('done')\n")
+    jobs = [{"name": f"bad{number}", "script": "kills.py"} for number in range(bad)]
+    jobs += [{"name": f"good{number}", "script": "works.py"} for number in range(3)]
+    done = run(tmp_path, *jobs, options=("--lanes", "2", "--jobs-per-lane", "3"))
+    assert done.code == 1
+    assert {job["name"]: job["state"] for job in done.summary["jobs"]} == {
+        job["name"]: "failed" if job["name"].startswith("bad") else "completed" for job in jobs
+    }
+    assert all(done.log(job["name"]) == b"done\n" for job in jobs if job["name"].startswith("good"))
+    assert "supervisor" in done.job("bad0")["error"]
+
+
 @pytest.mark.slow
 def test_a_new_job_may_have_what_nobody_else_takes(tmp_path: Path) -> None:
     """A GiB of two: memory is watched on processors, so no share of it is set aside for jobs that never come."""
