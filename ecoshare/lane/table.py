@@ -20,6 +20,7 @@ one word again:
 from __future__ import annotations
 
 import ctypes
+import errno
 import math
 import mmap
 import os
@@ -231,7 +232,8 @@ class LaneTable:
         layout.header.refill_s = REFILL_AT_FIRST_S
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.write(handle, bytes(layout))
+            if os.write(handle, bytes(layout)) < ctypes.sizeof(layout):  # to look beyond the end of the file would kill
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         finally:
             os.close(handle)
         return cls(path)

@@ -526,7 +526,13 @@ class Driver:
                 self._send(Stop(command.job, command.attempt, command.at_once, command.reason, GRACE_S, command.pruned))
 
     def _open_lane(self, command: OpenLane) -> None:
-        table = LaneTable.create(lane_path(self.shared, command.lane))
+        try:
+            table = LaneTable.create(lane_path(self.shared, command.lane))
+        except OSError as error:
+            raise UnfitEnvironment(
+                f"cannot write the table of a lane in {self.shared}: {error.strerror or error}",
+                f"make room in {self.shared.parent}, or lift the limit on the size of files (`ulimit -f`)",
+            ) from error
         table.tell_of_hung(self._look_at_server)
         self.tables[command.lane] = table
         self._tell(partial(Done, command=command.id))

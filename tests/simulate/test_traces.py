@@ -110,6 +110,16 @@ def test_a_file_that_is_no_trace_says_what_was_expected(tmp_path: Path, text: st
     assert "Tiresias" in caught.value.hint and "Gavel" in caught.value.hint and "\n" not in caught.value.hint
 
 
+@pytest.mark.parametrize(("submit_s", "duration_s"), [("0", "1e15"), ("1e15", "100")])
+def test_a_job_without_end_is_told_with_its_line(tmp_path: Path, submit_s: str, duration_s: str) -> None:
+    """If it were simulated, a policy that looks at each job once a quantum would never come to an end."""
+    header = "job_id,num_gpu,submit_time,iterations,model_name,duration\n"
+    path = written(tmp_path, f"{header}1,1,0,10,resnet50,100\n2,1,{submit_s},10,resnet50,{duration_s}\n")
+    with pytest.raises(UsageError, match=r":3: the job '2' takes .* s and comes after") as told:
+        read(path)
+    assert "three years" in told.value.hint
+
+
 def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     cases: list[tuple[Callable[[], Path], str]] = [
         (lambda: tmp_path / "none.csv", "cannot read"),

@@ -13,6 +13,9 @@ from ecoshare.simulate.traces.trace import Trace
 
 DEFAULT_GPU_MODEL = "v100"
 
+LONGEST_S = 1e8
+"""Some policies look at every job once a quantum or round: a job without end would take a simulation without end."""
+
 _HEADED = {own.COLUMNS: own.read, tiresias.COLUMNS: tiresias.read, philly.COLUMNS: philly.read}
 """Readers of forms with a line of names, by the columns that they need."""
 
@@ -48,6 +51,13 @@ def read(
         trace = _read_file(path, speeds, schedules, gpu_model)
     if not trace.jobs:
         raise UsageError(f"{path} has no jobs to simulate", trace.note)
+    for job in trace.jobs:
+        if max(job.service_s, job.arrival_s) > LONGEST_S:
+            raise UsageError(
+                f"{path}{f':{job.line}' if job.line else ''}: the job {job.name!r} takes {job.service_s:.3g} s and comes "
+                f"after {job.arrival_s:.3g} s",
+                f"times beyond {LONGEST_S:.0e} s, three years, are not simulated: are they in seconds?",
+            )
     return trace
 
 
