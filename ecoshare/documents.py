@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import stat
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any, BinaryIO
 LONGEST_S = 1e10
 """A time in a document that is longer, 300 years, is none that ecoshare has written."""
 
-_MOST_DIGITS = 19
-"""Of an integer: counts of bytes and of nanoseconds have no more, and a float can hold it."""
+_MOST = 10**19
+"""Counts of bytes and of nanoseconds are less, and so is whatever is added up or squared of them in a float."""
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -47,11 +46,11 @@ def parse(text: str | bytes) -> Any:
 
 def _finite(text: str) -> float:
     value = float(text)
-    return value if math.isfinite(value) else _refuse(text)
+    return value if abs(value) < _MOST else _refuse(text)
 
 
 def _integer(text: str) -> int:
-    return int(text) if len(text.lstrip("-")) <= _MOST_DIGITS else _refuse(text[:30])
+    return value if len(text) < 25 and abs(value := int(text)) < _MOST else _refuse(text[:30])
 
 
 def _refuse(text: str) -> Any:

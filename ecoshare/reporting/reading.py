@@ -10,7 +10,8 @@ from typing import Any
 
 from ecoshare import documents
 from ecoshare.core.commands import Command, StartJob
-from ecoshare.core.events import Event, JobExited, Outcome, Reported, Usage
+from ecoshare.core.events import Event, JobArrived, JobExited, Outcome, Reported, Usage
+from ecoshare.errors import UsageError
 from ecoshare.jobs import metric
 from ecoshare.lane import trace
 from ecoshare.measure import samples
@@ -24,7 +25,7 @@ from ecoshare.reporting.sweeps import reported, with_trials
 from ecoshare.runtime import log
 from ecoshare.runtime.folder import RunFolder
 from ecoshare.runtime.metrics import values_of
-from ecoshare.runtime.written import read_environment, read_json, read_plan, read_records
+from ecoshare.runtime.written import DAMAGED, read_environment, read_json, read_plan, read_records
 
 
 def read(folder: RunFolder) -> RunData:
@@ -37,6 +38,7 @@ def read(folder: RunFolder) -> RunData:
     live = is_live(folder)  # asked first: a run that ends meanwhile must not look cut off
     entries = list(log.read(folder.events)) if folder.events.exists() else []
     plan = with_trials(plan, entries)
+    _check_names(folder, plan, entries)
     for job in plan["jobs"]:
         if job.get("called") and (told := folder.values(job["name"])).exists():
             job["values"] = read_json(told)
@@ -53,6 +55,13 @@ def read(folder: RunFolder) -> RunData:
         account=energy,
         environment=environment,
     )
+
+
+def _check_names(folder: RunFolder, plan: dict[str, Any], entries: list[Event | Command]) -> None:
+    planned = {job["name"] for job in plan["jobs"]}
+    for entry in entries:
+        if isinstance(entry, JobArrived) and entry.job.name not in planned:
+            raise UsageError(f"{folder.plan}: {folder.events} has a job {entry.job.name!r} more", DAMAGED)
 
 
 def with_traces(data: RunData, folder: RunFolder) -> RunData:

@@ -16,6 +16,8 @@ from ecoshare.errors import UsageError
 from ecoshare.jobs.fields import Name
 from ecoshare.lane.messages import Ended
 
+DAMAGED = "the run folder is damaged"
+
 Count = Annotated[int, Field(ge=0)]
 Whole = Annotated[int, Field(ge=1)]
 Amount = Annotated[float, Field(ge=0)]
@@ -59,6 +61,7 @@ class _Sweep(_Job):
     by: str
     space: dict[str, Any]
     trials: Count | None
+    metric: str | None
     goal: str
     target: float | None
 
@@ -192,4 +195,4 @@ def _checked(path: Path, form: TypeAdapter[Fields], value: Any) -> Fields:
 
 
 def _damaged(path: Path, why: str) -> UsageError:
-    return UsageError(f"{path}: {why}", "the run folder is damaged")
+    return UsageError(f"{path}: {why}", DAMAGED)

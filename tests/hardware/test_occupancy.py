@@ -198,7 +198,7 @@ def test_real_runs_wait_for_each_other_or_are_refused(tmp_path: Path) -> None:
     wait_for(lambda: (folders[0] / "ecoshare-runs/latest/events.jsonl").exists())
     two = start(job_file(folders[1], slow_steps("a", 3)))
     assert two.wait(timeout=60) == 4
-    assert f"error: cpu is used by the run {(folders[0] / 'runs').resolve()}/" in two.stderr
+    assert f"error: cpu is used by the run {(folders[0] / 'ecoshare-runs').resolve()}/" in two.stderr
     assert not (folders[1] / "ecoshare-runs").exists()
     three = start(job_file(folders[2], slow_steps("a", 3)), "--wait")
     wait_for(lambda: "note: waits for the run" in three.stderr)

@@ -53,9 +53,9 @@ def read(
         raise UsageError(f"{path} has no jobs to simulate", trace.note)
     for job in trace.jobs:
         if max(job.service_s, job.arrival_s) > LONGEST_S:
+            where = f"{path}:{job.line}" if job.line else str(path)
             raise UsageError(
-                f"{path}{f':{job.line}' if job.line else ''}: the job {job.name!r} takes {job.service_s:.3g} s and comes "
-                f"after {job.arrival_s:.3g} s",
+                f"{where}: the job {job.name!r} takes {job.service_s:.3g} s and comes after {job.arrival_s:.3g} s",
                 f"times beyond {LONGEST_S:.0e} s, three years, are not simulated: are they in seconds?",
             )
     return trace
