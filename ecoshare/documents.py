@@ -32,13 +32,18 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def parse(text: str | bytes) -> Any:
+def parse(text: str | bytes, any_number: bool = False) -> Any:
     """The value of a JSON text, whose numbers are finite and of a sensible size.
+
+    Args:
+        any_number: Whether it may have others, NaN and infinity among them.
 
     Raises:
         ValueError: It has another form.
     """
     try:
+        if any_number:
+            return json.loads(text, parse_int=_integer)
         return json.loads(text, parse_float=_finite, parse_int=_integer, parse_constant=_refuse)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

@@ -30,6 +30,9 @@ from ecoshare.runtime.order import Order
 _EVENTS: dict[str, Any] = {each.__name__: each for each in get_args(Event)}
 _COMMANDS: dict[str, Any] = {each.__name__: each for each in get_args(Command)}
 
+_TOLD_BY_JOBS = (b'{"event": "Reported"', b'{"event": "SweepOpened"')
+"""Beginnings of lines with numbers that trials have reported: a loss may be anything, NaN too."""
+
 Entry = TypeVar("Entry")
 
 
@@ -88,7 +91,7 @@ def read(path: Path) -> Iterator[Event | Command]:
 
 
 def _entry(line: bytes) -> Event | Command:
-    fields = documents.parse(line)
+    fields = documents.parse(line, any_number=line.startswith(_TOLD_BY_JOBS))
     if not isinstance(fields, dict):
         raise ValueError("it is no object")
     known, key = (_EVENTS, "event") if "event" in fields else (_COMMANDS, "command")
