@@ -47,6 +47,7 @@ def test_a_line_that_a_killed_session_cut_off_does_not_spoil_the_next(tmp_path: 
     path.write_text(json.dumps(session) + '\n{"at_s": 1.0, "ener')
     sampler = Sampler(path, devices.processors(), model.processors(1), lambda _on_device: {})
     assert asyncio.run(sampler.begin(lambda: 2.0))
+    sampler.close()
     first, second, sample = read(path)
     assert isinstance(first, Session) and isinstance(second, Session) and isinstance(sample, Sample)
 
@@ -75,6 +76,7 @@ def test_a_sample_is_of_the_moment_at_which_the_meter_was_read(tmp_path: Path) -
             await sampler.take(late)
 
     asyncio.run(sample())
+    sampler.close()
     samples = [each for each in read(tmp_path / "samples.jsonl") if isinstance(each, Sample)]
     assert len(samples) == 6
     for one, other in itertools.pairwise(samples):
