@@ -304,7 +304,7 @@ def _wrap_compile() -> None:
         return _around(module, call_module, (module, *args), arguments)
 
     torch.compile = compile_and_watch  # `Module.compile` goes through it too
-    OptimizedModule.__call__ = call_module_watched  # type: ignore[method-assign, assignment]
+    OptimizedModule.__call__ = call_module_watched
 
 
 def _around(
