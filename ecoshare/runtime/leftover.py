@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ecoshare.core.commands import StartJob
+from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Before, Event, JobArrived, JobExited, JobSpec, Outcome, Past
 from ecoshare.core.states import JobState
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.measure import samples
 from ecoshare.policy_names import packs
 from ecoshare.reporting.sweeps import reported
-from ecoshare.runtime import log
 from ecoshare.runtime.folder import RunFolder
 from ecoshare.runtime.metrics import values_of
 from ecoshare.runtime.plan import Plan
@@ -38,12 +38,15 @@ class _Told:
     ended: dict[str, dict[int, Outcome]] = field(default_factory=dict)
 
 
-def leftover(plan: Plan, folder: RunFolder) -> Plan | None:
+def leftover(plan: Plan, folder: RunFolder, entries: Sequence[Event | Command]) -> Plan | None:
     """The plan of what is left of a run: jobs and trials that have not finished, and sweeps that have more.
 
     None where nothing is. A stop that was asked for is no finish; neither is a failure that is to be tried again.
+
+    Args:
+        entries: Of the run's log.
     """
-    told = _told(folder)
+    told = _told(entries)
     largest_bytes = plan.memory_bytes // (1 if packs(plan.policy) else plan.lanes)
     jobs = [_again(job, told, folder, largest_bytes) for job in plan.jobs]
     sweeps = []
@@ -59,9 +62,9 @@ def leftover(plan: Plan, folder: RunFolder) -> Plan | None:
     return replace(plan, jobs=unfinished, sweeps=tuple(sweeps)) if unfinished or sweeps else None
 
 
-def reached_s(folder: RunFolder) -> float:
+def reached_s(folder: RunFolder, entries: Sequence[Event | Command]) -> float:
     """The last moment that a run has told of, seconds since it was first opened."""
-    told = (entry.at_s for entry in log.read(folder.events) if isinstance(entry, Event))
+    told = (entry.at_s for entry in entries if isinstance(entry, Event))
     sampled = (line.at_s for line in samples.read(folder.samples))
     return max([0.0, *told, *sampled])
 
@@ -88,8 +91,7 @@ def _ended(trial: PlannedJob, told: _Told, folder: RunFolder) -> tuple[JobState,
     return state, Past(name, state is JobState.COMPLETED, tuple(values))
 
 
-def _told(folder: RunFolder) -> _Told:
-    entries = list(log.read(folder.events))
+def _told(entries: Sequence[Event | Command]) -> _Told:
     told = _Told(values=reported(entries))
     for entry in entries:
         match entry:

@@ -163,7 +163,8 @@ def _go_on(plan: Plan, folder: RunFolder, events: log.EventLog, progress: Progre
     environment = read_environment(folder.environment)
     if alive := reaping.end_all(environment["token"]):
         raise UnfitEnvironment(f"processes of the dead run cannot be ended: {alive}")
-    left = leftover(plan, folder)
+    entries = list(log.read(folder.events))
+    left = leftover(plan, folder, entries)
     if left is None:
         events.close()  # before it is read: an open log is a run that goes on
         return conclude(folder, ran=False)
@@ -173,7 +174,7 @@ def _go_on(plan: Plan, folder: RunFolder, events: log.EventLog, progress: Progre
     # A token of its own: what may still be sweeping up after the dead session must not find this one's processes.
     environment["token"] = secrets.token_hex(8)
     with _served(None, environment["token"], folder) as host:
-        return conduct(left, folder, events, environment, progress, host, reached_s=reached_s(folder))
+        return conduct(left, folder, events, environment, progress, host, reached_s=reached_s(folder, entries))
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +92,10 @@ def test_running_out_of_memory_is_a_failure_only_where_there_is_no_more(
     entries = list(log.read(folder.events))
     start = next(entry for entry in entries if isinstance(entry, StartJob))
     assert start.cap_bytes < 3 << 30
-    kept = [json.dumps({"command": "StartJob", **fields}) for fields in _starts(start, caps, 3 << 30)]
-    folder.events.write_text("\n".join([folder.events.read_text().splitlines()[0], *kept]) + "\n")
+    lines = folder.events.read_text().splitlines()
+    before = lines[: next(place for place, line in enumerate(lines) if '"StartJob"' in line)]
+    kept = [json.dumps(fields) for fields in _attempts(caps, 3 << 30)]
+    folder.events.write_text("\n".join([*before, *kept]) + "\n")
     for attempt in range(1, len(caps) + 1):
         records.write(folder.job("a"), Ended("a", attempt, Outcome.OUT_OF_MEMORY.value, 1, "too much"))
     again = resume(done.folder, forged=True)
@@ -101,11 +104,15 @@ def test_running_out_of_memory_is_a_failure_only_where_there_is_no_more(
         assert again.job("a")["attempts"] == len(caps) + 1
 
 
-def _starts(start: StartJob, caps: tuple[int | None, ...], largest: int) -> list[dict[str, Any]]:
-    return [
-        {"id": number, "job": "a", "attempt": number, "lanes": [0], "cap_bytes": largest if cap is None else cap}
-        for number, cap in enumerate(caps, start=1)
-    ]
+def _attempts(caps: tuple[int | None, ...], largest: int) -> Iterator[dict[str, Any]]:
+    """Their starts, and the ends of all but the last, which was recorded and not logged any more."""
+    for number, cap in enumerate(caps, start=1):
+        cap_bytes = largest if cap is None else cap
+        own = {"job": "a", "attempt": number}
+        yield {"command": "StartJob", "id": 100 + number, **own, "lanes": [0], "cap_bytes": cap_bytes}
+        if number < len(caps):
+            end = {"outcome": Outcome.OUT_OF_MEMORY.value, "exit_code": 1, "reason": "too much", "usage": {}}
+            yield {"event": "JobExited", "at_s": 100.0 + number, **own, **end}
 
 
 @pytest.mark.timeout(60)
@@ -117,7 +124,7 @@ def test_time_goes_on_where_the_clock_was_set_back(tmp_path: Path) -> None:
     environment = json.loads((done.folder / "environment.json").read_text())
     environment["opened_unix_s"] += 3600.0  # an hour back is as if the run had begun an hour later
     (done.folder / "environment.json").write_text(json.dumps(environment))
-    before_s = reached_s(RunFolder(done.folder))
+    before_s = reached_s(RunFolder(done.folder), list(log.read(done.folder / "events.jsonl")))
     again = resume(done.folder)
     assert again.code == 0, again.stderr
     assert again.job("b")["attempts"] == 2
