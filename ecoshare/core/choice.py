@@ -91,7 +91,7 @@ class Choice:
         self._inside, self._packer, self._device, self._at_s = inside, packer, device, at_s
         self.window = [job for job in islice(inside.seating.waiting, WINDOW) if job.spec.gpus == 1]
         here = packer.here(device)
-        self.candidates = [*here, *(job for job in self.window if inside.fit.joins(device, [job]))]
+        self.candidates = [*here, *inside.fit.joining(device, self.window)]
         found = packer.choose(self.candidates, device, at_s) if self.candidates else None
         self._found: dict[tuple[object, ...], Because] = {}
         self.group: Group | None = None
@@ -120,7 +120,7 @@ class Choice:
 
         Of those that wait and are alike, only one needs to be asked.
         """
-        key = (*self._packer.line(job), replace(self._of(job), number=0))
+        key = (*self._packer.line(job), *self._of(job).alike)
         found = self._found.get(key)
         if found is None or job.state is not JobState.QUEUED or job.spec.name in (*found.jobs, *found.instead):
             found = self._found[key] = self._against(job)

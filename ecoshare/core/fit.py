@@ -106,6 +106,20 @@ class Fit:
         demands = [*(job.demand for job in self._beside(lane)), *(self.demand(job, lane) for job in newcomers)]
         return self._sum_bytes(lane, demands) <= lane.device.memory_bytes
 
+    def joining(self, device: str, newcomers: Iterable[Job]) -> list[Job]:
+        """Those of some newcomers for each of which alone `joins` holds; jobs of equal demand are looked at once."""
+        lane = self._room.devices[device][0]
+        here = [job.demand for job in self._beside(lane)]
+        joins: dict[MemoryDemand, bool] = {}
+        found = []
+        for job in newcomers:
+            demand = self.demand(job, lane)
+            if demand not in joins:
+                joins[demand] = self._sum_bytes(lane, [*here, demand]) <= lane.device.memory_bytes
+            if joins[demand]:
+                found.append(job)
+        return found
+
     def _beside(self, lane: Lane) -> Iterator[Job]:
         """Jobs that share the memory of a lane: those in it, or on its device where lanes are elastic."""
         for each in self._sharing(lane):
@@ -143,8 +157,9 @@ class Fit:
 
         Where one has run to its end without that, others are too short for it, too.
         """
-        soon = self._profiling.will(job) and not self._profiling.too_short(job, job.told_s)
-        return soon and job.spec.job_class not in self._shown_bytes
+        if job.spec.job_class in self._shown_bytes or not self._profiling.will(job):
+            return False
+        return not self._profiling.too_short(job, job.told_s)
 
     def never(self, job: Job) -> str | None:
         """Why the job could not start even in an empty cluster, or None where it could."""
@@ -178,6 +193,12 @@ class Fit:
         if demand.peak_bytes < job.least_bytes:
             demand = MemoryDemand(job.least_bytes)
         return demand if demand.peak_bytes <= lane.budget_bytes else MemoryDemand(lane.budget_bytes)
+
+    def known(self, job: Job) -> tuple[object, ...]:
+        """All that its demand depends on, beside the lane: jobs that wait and have this in common fit alike."""
+        shown_bytes = self._shown_bytes.get(job.spec.job_class)
+        needs = (job.spec.gpus, job.whole_lane, job.least_bytes, job.usage.peak_bytes)
+        return (*needs, self._measured(job), shown_bytes, _family(job))
 
     def _seen_bytes(self, job: Job) -> int:
         """The largest peak of its class, else of its script; 0 where none was seen."""

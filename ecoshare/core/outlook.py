@@ -45,16 +45,19 @@ class Outlook:
         solos: By class, alone.
         pairs: By class and neighbour.
         prices: By class, the joules that a second of its work alone is worth.
+        version: Changes whenever more is known.
     """
 
     solos: dict[str, Solo] = field(default_factory=dict)
     pairs: dict[tuple[str, str], PairSpeed] = field(default_factory=dict)
     prices: dict[str, float] = field(default_factory=dict)
+    version: int = 0
     _delays: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     _watts: tuple[float, float] = (UNKNOWN_W, IDLE_SHARE * UNKNOWN_W)
 
     def learn(self, job_class: str, solo: Solo) -> None:
         """A class was measured alone."""
+        self.version += 1
         self.solos[job_class] = solo
         powers = [each.power_w for each in self.solos.values() if each.power_w is not None]
         idles = [each.idle_w for each in self.solos.values() if each.idle_w is not None]
@@ -63,6 +66,7 @@ class Outlook:
 
     def foreseen(self, pairs: Iterable[PairSpeed], prices: dict[str, float]) -> None:
         """An adviser has answered."""
+        self.version += 1
         self.pairs = {(each.one, each.other): each for each in pairs}
         self._delays = {pair: _delay(each.speed, each.error) for pair, each in self.pairs.items()}
         self.prices = prices

@@ -235,7 +235,7 @@ class Packer:
             return frozenset()
         here = self.here(device)
         waiting = [job for job in islice(self._waiting(), WINDOW) if job.spec.gpus == 1]
-        could = [job for job in waiting if self._fit.joins(device, [job])]
+        could = self._fit.joining(device, waiting)
         group = self.choose([*here, *could], device, at_s)
         return frozenset(group[1]) if group is not None else frozenset()
 
@@ -395,6 +395,8 @@ class Packer:
 
     def _least(self, job: Job, lost_s: float = 0.0) -> float:
         """Speed that it must keep; one that is behind stands still, as far as anybody knows."""
+        if job.spec.slowdown is None:
+            return 0.0
         solo = self.outlook.solos.get(job.spec.job_class)
         lost_s += job.stood_s
         if job.behind_since_s is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from operator import attrgetter
 
@@ -28,6 +29,9 @@ EXPLORE = 1.5
 
 MOST_NEW = 2
 """Jobs of unknown classes beside each other: more of them, all busy, would be slow until each was measured."""
+
+_MOST_KEPT = 16_384
+"""Forecasts that are kept, of the groups that were asked about last: some ten megabytes."""
 
 _MATES = 2
 """That are looked at together: with three, thirty candidates would have thousands of groups."""
@@ -53,6 +57,11 @@ class Candidate:
     must: bool = False
     urgency: float = 0.0
     hope: float = HOPE
+
+    @property
+    def alike(self) -> tuple[object, ...]:
+        """All but its number: candidates that have this in common are worth the same in every group."""
+        return self.job_class, self.worth, self.least, self.must, self.urgency, self.hope
 
     @property
     def is_new(self) -> bool:
@@ -99,15 +108,21 @@ class Grouping:
             largest: Most jobs in a group.
         """
         self._outlook, self._spent, self._largest = outlook, spent, largest
+        self._expected = lru_cache(_MOST_KEPT)(self._expect)
 
     def of(self, members: Sequence[Candidate]) -> Group:
         """What these would be worth beside each other."""
-        classes = [each.job_class for each in members]
-        expected = self._outlook.forecast(classes)
-        hoped = self._outlook.hoped(classes, expected, max((each.hope for each in members), default=HOPE))
-        worth = sum(speed * each.worth for speed, each in zip(hoped.speeds, members, strict=True))
+        classes = tuple([each.job_class for each in members])
+        hope = max([each.hope for each in members], default=HOPE)
+        expected, hoped = self._expected(self._outlook.version, classes, hope)
+        worth = sum([speed * each.worth for speed, each in zip(hoped.speeds, members, strict=True)])
         cost = self._spent(hoped) / worth if worth > 0.0 else float("inf")
         return Group(tuple(members), expected, cost)
+
+    def _expect(self, _version: int, classes: tuple[str, ...], hope: float) -> tuple[Forecast, Forecast]:
+        """What is expected and what is hoped of these classes, by a version of the outlook."""
+        expected = self._outlook.forecast(classes)
+        return expected, self._outlook.hoped(classes, expected, hope)
 
     def best(self, candidates: Sequence[Candidate], fits: Fits) -> Group | None:
         """The best group with the first candidate and all that must run; None where there is nobody.
