@@ -14,10 +14,12 @@ The answers are those that the scheduler's own parts give, so they say what a de
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from itertools import islice
+from typing import Protocol
 
 from ecoshare.core.choice import Because, Choice, Why, demands, names, short
 from ecoshare.core.inside import Inside
@@ -27,6 +29,9 @@ from ecoshare.core.states import JobState
 
 MOST_NAMED = 3
 """Jobs that are named of those that are before another one."""
+
+
+_NEARNESS = {why: place for place, why in enumerate(Why)}
 
 
 class Doing(Enum):
@@ -63,13 +68,31 @@ class Reason:
     because: Because | None = None
 
 
+class Queue(Protocol):
+    """The jobs that wait, in the policy's order."""
+
+    def first(self, count: int) -> list[Job]:
+        """The first of them, at most so many."""
+        ...
+
+    def place(self, job: Job) -> int:
+        """Number of jobs before a job."""
+        ...
+
+
 class Reasons:
     """Answers about one moment; to be made anew for the next."""
 
-    def __init__(self, inside: Inside, at_s: float) -> None:
-        """The moment after an event at this time."""
+    def __init__(self, inside: Inside, at_s: float, queue: Queue | None = None) -> None:
+        """The moment after an event at this time.
+
+        Args:
+            queue: The jobs that wait, where somebody keeps up their order; else it is made when it is needed.
+        """
         self._inside, self._at_s = inside, at_s
+        self._queue = queue or _Listed(inside.seating.waiting)
         self._choices: dict[str, Choice] = {}
+        self._closed: dict[str, Because | None] = {}
 
     def of(self, job: Job) -> Reason | None:
         """What a job does and why; None for one that has ended."""
@@ -103,12 +126,24 @@ class Reasons:
             enough = job.spec.gpus <= self._inside.room.free
             return Reason(Doing.WAITS, because=self._behind_others(job) if enough else free)
         found = [(device, self._why_not(job, device)) for device in self._inside.room.devices]
-        order = list(Why)
-        device, because = max(found, key=lambda each: order.index(each[1].why))
+        device, because = max(found, key=lambda each: _NEARNESS[each[1].why])
         return Reason(Doing.WAITS, device, because=because)
 
     def _why_not(self, job: Job, device: str) -> Because:
         """Why a job of one device does not start there now."""
+        if device not in self._closed:
+            self._closed[device] = self._why_closed(device)
+        if (closed := self._closed[device]) is not None:
+            return closed
+        packer, lanes = self._inside.packer, self._inside.room.devices[device]
+        if packer is not None:
+            return self._no_member(job, device, packer)
+        if not any(self._inside.fit.fits(job, lane) for lane in lanes):
+            return self._memory(job, lanes)
+        return self._behind_others(job)
+
+    def _why_closed(self, device: str) -> Because | None:
+        """Why no job of one device starts there now; None where one may."""
         lanes = self._inside.room.devices[device]
         here = [each for lane in lanes for each in lane.jobs.values()]
         if (window := self.measured(device)) is not None:
@@ -120,24 +155,12 @@ class Reasons:
             return Because(Why.TRIAL, names(packer.present(lanes)))
         if all(len(lane.jobs) >= lane.places for lane in lanes):
             return Because(Why.PLACES, names(here))
-        if packer is not None:
-            return self._no_member(job, device, packer)
-        if not any(self._inside.fit.fits(job, lane) for lane in lanes):
-            return self._memory(job, lanes)
-        return self._behind_others(job)
+        return None
 
     def _behind_others(self, job: Job) -> Because:
         """Who is before it in the queue."""
-        place = self._places[job]
-        return Because(Why.ORDER, names(self._queue[: min(place, MOST_NAMED)]), ahead=place)
-
-    @cached_property
-    def _queue(self) -> list[Job]:
-        return list(self._inside.seating.waiting)
-
-    @cached_property
-    def _places(self) -> dict[Job, int]:
-        return {job: place for place, job in enumerate(self._queue)}
+        place = self._queue.place(job)
+        return Because(Why.ORDER, names(self._queue.first(min(place, MOST_NAMED))), ahead=place)
 
     def _no_member(self, job: Job, device: str, packer: Packer) -> Because:
         """Why a job that waits does not belong to the group that should run on a device."""
@@ -197,6 +220,23 @@ class Reasons:
         if device not in self._choices:
             self._choices[device] = Choice(self._inside, packer, device, self._at_s)
         return self._choices[device]
+
+
+class _Listed:
+    """A queue at one moment."""
+
+    def __init__(self, waiting: Iterable[Job]) -> None:
+        self._waiting = waiting
+
+    @cached_property
+    def _places(self) -> dict[Job, int]:
+        return {job: place for place, job in enumerate(self._waiting)}
+
+    def first(self, count: int) -> list[Job]:
+        return list(islice(self._places, count))
+
+    def place(self, job: Job) -> int:
+        return self._places[job]
 
 
 def _in_turn(job: Job, device: str, lanes: Sequence[Lane]) -> Reason:

@@ -19,11 +19,18 @@ def demand(job: Job) -> tuple[object, ...]:
     return (spec.gpus, spec.nodes, spec.memory, job.whole_lane, job.is_suspect)
 
 
+def _ignored(_job: Job) -> None:
+    """No reader is there."""
+
+
 class WaitingJobs:
     """A queue with one line for each distinct demand, by the `place` of each job, which must not change meanwhile.
 
     If the head of a line does not fit, nobody behind it does, so finding the first job that fits looks at one job a
     line however many wait. Jobs of one class and size share a line: a sweep of a thousand trials is one.
+
+    Attributes:
+        heard: Called with each job after it was added or removed, by which a reader keeps up an order of its own.
     """
 
     def __init__(self, demand_of: Callable[[Job], tuple[object, ...]] = demand) -> None:
@@ -35,6 +42,7 @@ class WaitingJobs:
         self._demand = demand_of
         self._lines: dict[tuple[object, ...], SortedKeyList] = {}
         self._count = 0
+        self.heard: Callable[[Job], None] = _ignored
 
     def add(self, job: Job) -> None:
         """Put a job at its place in the order."""
@@ -44,6 +52,7 @@ class WaitingJobs:
             line = self._lines[wanted] = SortedKeyList(key=_place)
         line.add(job)
         self._count += 1
+        self.heard(job)
 
     def remove(self, job: Job) -> None:
         """Take a job out.
@@ -57,6 +66,7 @@ class WaitingJobs:
         self._count -= 1
         if not line:
             del self._lines[wanted]
+        self.heard(job)
 
     def walk(self) -> Walk:
         """Go through the queue in order, leaving out what cannot fit either."""

@@ -1,7 +1,8 @@
 """Why a job waited, shared its device or ran alone: the decisions of a run, read again out of its log.
 
-The log's events are fed to a fresh core. After each the core is asked for the reason of what every job does; equal
-neighbours make an interval.
+The log's events are fed to a fresh core. After each the core is asked for the reason of what jobs do; equal neighbours
+make an interval. Jobs that run or may run next are asked about one by one, all others of the queue in groups
+(`queued.py`), so that the time grows with the events and not with events times jobs.
 """
 
 from __future__ import annotations
@@ -9,72 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ecoshare.core.choice import Because, Why
-from ecoshare.core.commands import Command, KillJob, ProfileJob
+from ecoshare.core.commands import Command, KillJob, ProfileJob, StartJob
 from ecoshare.core.events import Event, IterationsDone, JobArrived, JobExited, Outcome, Profiled, Refused, RunOpened
-from ecoshare.core.reasons import Doing, Reason, Reasons
+from ecoshare.core.reasons import Reason, Reasons
+from ecoshare.core.records import Job
+from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
+from ecoshare.reporting.intervals import Interval, Story, alike, joined
+from ecoshare.reporting.queued import Queued
 from ecoshare.reporting.replaying import Moment, Replay
 from ecoshare.reporting.stretches import Course, Watch
-
-_NEAR = 0.05
-"""Speeds and costs that differ by less are the same reason."""
-
-_SHORTEST_S = 0.5
-"""The scheduler decides step by step: what lasts for less than this is no reason, but on the way to one."""
-
-_MOVING = frozenset({Why.ORDER, Why.MEMORY, Why.PLACES, Why.CHOSEN})
-"""Reasons whose names and numbers change as others come and go, and that stay the same all the while."""
-
-
-@dataclass(slots=True)
-class Interval:
-    """A time in which a job did the same for the same reason.
-
-    Attributes:
-        reason: As it was when it began.
-        to_s: None while it goes on.
-    """
-
-    from_s: float
-    reason: Reason
-    to_s: float | None = None
-
-    def length_s(self, end_s: float) -> float:
-        """How long it lasted.
-
-        Args:
-            end_s: Of the run, where it has no end.
-        """
-        return (end_s if self.to_s is None else self.to_s) - self.from_s
-
-
-@dataclass(slots=True)
-class Story:
-    """What happened to one job.
-
-    Attributes:
-        remarks: When, and what else there is to say, in words.
-    """
-
-    name: str
-    job_class: str
-    intervals: list[Interval] = field(default_factory=list)
-    remarks: list[tuple[float, str]] = field(default_factory=list)
-
-    def total_s(self, doing: Doing, end_s: float) -> float:
-        """How long it did this."""
-        return sum(each.length_s(end_s) for each in self.intervals if each.reason.doing is doing)
-
-    def longest(self, doing: Doing, end_s: float) -> Interval | None:
-        """The longest time that it did this for one reason; None where it never did."""
-        own = [each for each in self.intervals if each.reason.doing is doing]
-        return max(own, key=lambda each: each.length_s(end_s), default=None)
-
-    def mates(self) -> list[str]:
-        """With whom it has shared its device."""
-        own = [each.reason for each in self.intervals if each.reason.doing is Doing.SHARES]
-        return list(dict.fromkeys(name for reason in own for name in (*reason.beside, *reason.mates)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +65,7 @@ def explain(entries: Iterable[Event | Command], only: str | None = None) -> Expl
         listener.hear(moment)
     explained = listener.finished(replay)
     for story in explained.stories.values():
-        story.intervals = _joined(story.intervals)
+        story.intervals = joined(story.intervals)
     return explained
 
 
@@ -130,25 +75,41 @@ class _Listener:
     def __init__(self, only: str | None) -> None:
         self.explained, self.watch = Explained(), Watch()
         self._only = only
-        self._live: dict[str, None] = {}  # in the order of arrival
+        self._queued: Queued | None = None
         self._windows: dict[str, Window] = {}
         self._asked: dict[int, str] = {}
+        self._starting: dict[int, str] = {}
 
     def hear(self, moment: Moment) -> None:
         event, at_s = moment.event, moment.event.at_s
         if isinstance(event, RunOpened):
-            self._open(event)
+            self._open(event, moment.core)
         self.explained.end_s = max(self.explained.end_s, at_s)
         self.watch.see(moment)
         if isinstance(event, JobArrived):
             self.explained.stories.setdefault(event.job.name, Story(event.job.name, event.job.job_class))
-            self._live[event.job.name] = None
-        self._remark(moment)
+        touched = self._touched(moment)
+        self._remark(moment, touched)
         if not isinstance(event, IterationsDone) or moment.commands:  # else nothing was decided
             self._note(moment)
 
+    def _touched(self, moment: Moment) -> list[Job]:
+        """The jobs that an event is about, and those that it has moved into the queue or out of it."""
+        assert self._queued is not None, "a session begins with RunOpened"
+        event = moment.event
+        name = event.job.name if isinstance(event, JobArrived) else getattr(event, "job", None)
+        if isinstance(event, Profiled):
+            name = self._asked.get(event.command)
+        elif isinstance(event, Refused):
+            name = self._starting.get(event.command)
+        if name in moment.core.jobs:
+            self._queued.touch(moment.core.jobs[name])
+        return self._queued.changed
+
     def finished(self, replay: Replay) -> Explained:
         """What was heard, with the windows that go on."""
+        if self._queued is not None:
+            self._queued.close()
         self.explained.course = self.watch.finished(replay)
         self.explained.windows += self._windows.values()
         if replay.is_lost:
@@ -162,26 +123,34 @@ class _Listener:
             story.intervals[-1].to_s = self.explained.end_s
         return going
 
-    def _open(self, event: RunOpened) -> None:
+    def _open(self, event: RunOpened, core: Scheduler) -> None:
         """A session begins; of one that was cut off nobody told the end."""
+        if self._queued is not None:
+            self._queued.close()
+        self._queued = Queued(core.inside, self.explained.stories)
         self.explained.policy = event.config.policy
         for story in self._cut_off():
             story.remarks.append((self.explained.end_s, "cut off with the run, which was resumed later"))
         self.explained.windows += self._windows.values()
         self._windows.clear()
         self._asked.clear()
-        self._live.clear()
+        self._starting.clear()
 
     def _note(self, moment: Moment) -> None:
-        reasons = Reasons(moment.core.inside, moment.event.at_s)
+        assert self._queued is not None, "a session begins with RunOpened"
+        inside = moment.core.inside
+        reasons = Reasons(inside, moment.event.at_s, self._queued.line)
         devices: dict[str, str] = {}
-        for name in list(self._live):
-            job = moment.core.jobs[name]
-            if job.state.ended:
-                del self._live[name]
-            if name == self._only or self._only is None:
-                self._add(self.explained.stories[name], moment.event.at_s, reasons.of(job))
-        for device in moment.core.inside.room.devices:
+        self._queued.update()
+        if self._only is None:
+            for job in self._queued.single(inside, reasons, moment.event.at_s):
+                reason = reasons.of(job)
+                self._add(self.explained.stories[job.spec.name], moment.event.at_s, reason)
+                if reason is not None:
+                    self._queued.join(job, reason, inside)
+        elif (only := moment.core.jobs.get(self._only)) is not None:
+            self._add(self.explained.stories[self._only], moment.event.at_s, reasons.of(only))
+        for device in inside.room.devices:
             if (measured := reasons.measured(device)) is not None:
                 devices[device] = measured.spec.name
         self._follow_windows(devices, moment.event.at_s)
@@ -205,12 +174,18 @@ class _Listener:
             if device not in self._windows:
                 self._windows[device] = Window(device, job, at_s, None)
 
-    def _remark(self, moment: Moment) -> None:
-        """What happened to a job beyond what it does."""
+    def _remark(self, moment: Moment, touched: Iterable[Job]) -> None:
+        """What happened to a job beyond what it does.
+
+        Args:
+            touched: Jobs that the event may have moved.
+        """
         event, at_s = moment.event, moment.event.at_s
         for command in moment.commands:
             if isinstance(command, ProfileJob):
                 self._asked[command.id] = command.job
+            elif isinstance(command, StartJob):
+                self._starting[command.id] = command.job
             elif isinstance(command, KillJob) and command.reason:
                 self._say(command.job, at_s, f"was stopped: {command.reason}")
         match event:
@@ -219,9 +194,9 @@ class _Listener:
             case Profiled() if event.error and event.command in self._asked:
                 self._say(self._asked[event.command], at_s, f"its measurement came to nothing: {event.error}")
             case Refused():
-                for name, job in moment.core.jobs.items():
+                for job in touched:
                     if job.history and job.history[-1].at_s == at_s and job.history[-1].cause == event.error:
-                        self._say(name, at_s, f"could not be started: {event.error}")
+                        self._say(job.spec.name, at_s, f"could not be started: {event.error}")
 
     def _exited(self, moment: Moment, event: JobExited) -> None:
         again = moment.core.jobs[event.job].state is JobState.QUEUED
@@ -234,40 +209,3 @@ class _Listener:
 
     def _say(self, job: str, at_s: float, words: str) -> None:
         self.explained.stories[job].remarks.append((at_s, words))
-
-
-def alike(one: Reason, other: Reason) -> bool:
-    """Whether two reasons, one after the other, are told as one."""
-    if replace(one, speeds=(), because=None) != replace(other, speeds=(), because=None):
-        return False
-    return _near(one.speeds, other.speeds) and _alike(one.because, other.because)
-
-
-def _alike(one: Because | None, other: Because | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    if one.why is not other.why:
-        return False
-    if one.why in _MOVING:
-        return True
-    excesses = (one.excess or 0.0,), (other.excess or 0.0,)
-    same = (one.jobs, one.instead, one.needs) == (other.jobs, other.instead, other.needs)
-    return same and _near(one.speeds, other.speeds) and _near(*excesses)
-
-
-def _near(some: tuple[float, ...], others: tuple[float, ...]) -> bool:
-    return len(some) == len(others) and all(abs(one - other) < _NEAR for one, other in zip(some, others, strict=True))
-
-
-def _joined(intervals: list[Interval]) -> list[Interval]:
-    """Without those that were only on the way to the next, and what is alike on both sides of them as one."""
-    kept: list[Interval] = []
-    for each in intervals:
-        is_last = each is intervals[-1]
-        if not is_last and each.to_s is not None and each.to_s - each.from_s < _SHORTEST_S:
-            continue
-        if kept and alike(kept[-1].reason, each.reason) and each.from_s - (kept[-1].to_s or 0.0) < _SHORTEST_S:
-            kept[-1].to_s = each.to_s
-        else:
-            kept.append(each)
-    return kept

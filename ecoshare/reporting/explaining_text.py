@@ -16,14 +16,14 @@ from ecoshare.core.tuning import DEFAULT
 from ecoshare.counted import counted
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.reporting.explaining import Explained, Interval, Story, explain
+from ecoshare.reporting.explaining import Explained, explain
+from ecoshare.reporting.intervals import Interval, Story
 from ecoshare.reporting.reading import read
 from ecoshare.reporting.reason_words import listed, percent, reason_words, speeds
 from ecoshare.reporting.savings import ratios
 from ecoshare.reporting.settings import values_words
 from ecoshare.reporting.stretches import Finding, Stretch
 from ecoshare.reporting.units import Writer, number, short_class
-from ecoshare.runtime import log
 from ecoshare.runtime.folder import RunFolder
 
 _TOLD = (
@@ -48,15 +48,15 @@ def show(run: Path, job: str | None, as_json: bool) -> None:
         UsageError: There is no such run or job, or its log is damaged.
     """
     folder = RunFolder.open(run)
-    summary = read(folder).summary
+    data = read(folder, replays=False)
+    summary = data.summary
     known = [each["name"] for each in summary["jobs"]]
     if job in {sweep["name"] for sweep in summary["sweeps"]}:
         trials = [each["name"] for each in summary["jobs"] if each["sweep"] == job]
         raise UsageError(f"{job} is a sweep; name one of its trials", listed(trials))
     if job is not None and job not in known:
         raise UsageError(f"{run} has no job {job!r}", _remedy(job, known))
-    # As it was logged: what `read` adds to the log of a run that was cut off was never decided on.
-    explained = explain(log.read(folder.events) if folder.events.exists() else (), job)
+    explained = explain(data.logged(), job)
     if as_json:
         print(json.dumps(as_dict(explained, summary, job), indent=2))
         return

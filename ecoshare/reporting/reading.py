@@ -20,6 +20,7 @@ from ecoshare.measure.meter import MEASURED
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.reporting.rundata import RunData
+from ecoshare.reporting.stretches import Course
 from ecoshare.reporting.summary import summarise
 from ecoshare.reporting.sweeps import reported, with_trials
 from ecoshare.runtime import log
@@ -28,8 +29,12 @@ from ecoshare.runtime.metrics import values_of
 from ecoshare.runtime.written import DAMAGED, read_environment, read_json, read_plan, read_records
 
 
-def read(folder: RunFolder) -> RunData:
+def read(folder: RunFolder, replays: bool = True) -> RunData:
     """All that is known of a run, but for its traces, which may be large.
+
+    Args:
+        replays: Whether the log is replayed, which takes the time of all decisions. If not, the summary has no packings
+            and no baseline.
 
     Raises:
         UsageError: The folder is damaged.
@@ -42,18 +47,21 @@ def read(folder: RunFolder) -> RunData:
     for job in plan["jobs"]:
         if job.get("called") and (told := folder.values(job["name"])).exists():
             job["values"] = read_json(told)
-    entries += _unlogged_exits(plan, folder, entries)
+    unlogged = _unlogged_exits(plan, folder, entries)
+    entries += unlogged
     lines = list(samples.read(folder.samples))
     profiles = _profiles(plan, folder)
     energy = account(lines, rates=_rates(plan, profiles))
     environment = read_environment(folder.environment) if folder.environment.exists() else {}
     load_s = environment.get("torch_load_s") or 0.0
+    went = None if replays else Course()
     return RunData(
-        summary=summarise(plan, entries, energy, _shown(folder), live, profiles, load_s),
+        summary=summarise(plan, entries, energy, _shown(folder), live, profiles, load_s, went),
         entries=entries,
         samples=lines,
         account=energy,
         environment=environment,
+        unlogged=len(unlogged),
     )
 
 

@@ -89,6 +89,7 @@ class RunData:
         account: Its joules over time.
         traces: Marks by job and attempt; an attempt without a trace is left out, or has no marks.
         environment: Content of environment.json; only named fields of it are ever shown.
+        unlogged: Number of the last entries that are not in its log: ends that were found in the jobs' folders.
     """
 
     summary: dict[str, Any]
@@ -97,6 +98,11 @@ class RunData:
     account: Account = field(default_factory=Account)
     traces: dict[tuple[str, int], list[Mark]] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
+    unlogged: int = 0
+
+    def logged(self) -> list[Event | Command]:
+        """The entries as they were logged: those that were decided on."""
+        return self.entries[: len(self.entries) - self.unlogged]
 
     def lanes(self) -> dict[int, Lane]:
         """The lanes by number; of a run that was resumed, as its last session opened them."""

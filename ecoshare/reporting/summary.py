@@ -31,7 +31,7 @@ from ecoshare.reporting.baseline import baseline, search_cost_j
 from ecoshare.reporting.decisions import packings
 from ecoshare.reporting.doubts import too_fast
 from ecoshare.reporting.settings import settings
-from ecoshare.reporting.stretches import course
+from ecoshare.reporting.stretches import Course, course
 from ecoshare.reporting.sweeps import reported, sweeps
 from ecoshare.reporting.windows import search_energy_j, windows
 
@@ -61,6 +61,7 @@ def summarise(
     live: bool = False,
     profiles: Mapping[str, Profile] = MappingProxyType({}),
     load_s: float = 0.0,
+    went: Course | None = None,
 ) -> dict[str, Any]:
     """The summary of a run.
 
@@ -72,12 +73,13 @@ def summarise(
         live: Whether the run still goes on.
         profiles: Of the jobs' classes, as far as there are any.
         load_s: Time to load torch, as the run's server took it.
+        went: Course of the run, if the caller has it; else the entries are replayed.
 
     Returns:
         The object described in docs/summary.md.
     """
     applied = settings(entries)
-    went = course(entries)
+    went = course(entries) if went is None else went
     end_s = max((entry.at_s for entry in entries if not isinstance(entry, Command)), default=0.0)
     stories = {job["name"]: _JobStory() for job in plan["jobs"]}
     stopped = _read(entries, stories)
