@@ -195,9 +195,9 @@ class Fit:
         return demand if demand.peak_bytes <= lane.budget_bytes else MemoryDemand(lane.budget_bytes)
 
     def known(self, job: Job) -> tuple[object, ...]:
-        """All that its demand depends on, beside the lane: jobs that wait and have this in common fit alike."""
+        """All that its place depends on, beside the lane: jobs that wait and have this in common fit alike."""
         shown_bytes = self._shown_bytes.get(job.spec.job_class)
-        needs = (job.spec.gpus, job.whole_lane, job.least_bytes, job.usage.peak_bytes)
+        needs = (job.spec.gpus, job.is_suspect, job.whole_lane, job.least_bytes, job.usage.peak_bytes)
         return (*needs, self._measured(job), shown_bytes, _family(job))
 
     def _seen_bytes(self, job: Job) -> int:

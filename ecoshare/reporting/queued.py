@@ -212,7 +212,7 @@ class Queued:
     @staticmethod
     def _key(job: Job, inside: Inside) -> tuple[object, ...]:
         """All that the reason of a job behind the first ones depends on, beside its place."""
-        return (job.spec.gpus,) if inside.packer is not None else inside.fit.known(job)
+        return (job.spec.gpus, job.is_suspect) if inside.packer is not None else inside.fit.known(job)
 
     def _reknown(self, job_class: str, inside: Inside) -> dict[Job, None]:
         """The members of a class, if another group is theirs by what is known of it now."""
