@@ -74,8 +74,8 @@ class Machine:
 
     def trial_begins(self, number: int) -> bool:
         """Whether a setting other than the default was applied so often in this run."""
-        try:
-            done = {each.command for each in self.entries() if isinstance(each, Done)}
-            return sum(isinstance(each, ApplySetting) and each.id in done for each in self.entries()) >= number
-        except FileNotFoundError:
+        if not (self.folder / "ecoshare-runs/latest/events.jsonl").exists():
             return False
+        entries = self.entries()
+        done = {each.command for each in entries if isinstance(each, Done)}
+        return sum(isinstance(each, ApplySetting) and each.id in done for each in entries) >= number

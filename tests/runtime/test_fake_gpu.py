@@ -167,8 +167,9 @@ def test_each_job_gets_the_joules_of_its_own_work(
 ) -> None:
     """With the idle power of a GPU without contexts, or with work that goes on after a hand-over, it would not."""
     run: OnGpu = request.getfixturevalue(which)
-    # The second in which the contexts come up counts as idle with them on the GPU.
-    beginning_j = watts(0.0) - watts(None)
+    # The time in which the contexts come up, a second or more, counts as idle with them on the GPU.
+    first, *_ = (sample for sample in run.samples if any(each.memory_bytes for each in sample.jobs.values()))
+    beginning_j = (watts(0.0) - watts(None)) * max(first.at_s - run.samples[0].at_s, 1.0)
     for training in (COMPUTES, STREAMS):
         energy = run.done.job(training.name)["energy"]
         assert energy["source"] == "attributed"
