@@ -141,7 +141,7 @@ class Choice:
         new = [each for each in self.members if self._of(each).is_new]
         if self._of(job).is_new and job not in new and len(new) >= MOST_NEW:
             return Because(Why.NEW, names(new))
-        wanted = [replace(self._of(each), must=each in base) for each in self._ordered]
+        wanted = [_with_must(self._of(each), each in base) for each in self._ordered]
         best = self._packer.grouping.best(wanted, self._fits) or forced
         return self._worse(Why.WORSE, job, best)
 
@@ -190,6 +190,11 @@ class Choice:
 
     def _job(self, candidate: Candidate) -> Job:
         return self._by_number[candidate.number]
+
+
+def _with_must(candidate: Candidate, must: bool) -> Candidate:
+    """The same one, if it needs no other `must`: to make a copy takes longer than all else here."""
+    return candidate if candidate.must == must else replace(candidate, must=must)
 
 
 def short(demand: MemoryDemand, others: Sequence[MemoryDemand], most: int, memory_bytes: int) -> Because:

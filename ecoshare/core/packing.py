@@ -114,15 +114,18 @@ class Grouping:
         """What these would be worth beside each other."""
         classes = tuple([each.job_class for each in members])
         hope = max([each.hope for each in members], default=HOPE)
-        expected, hoped = self._expected(self._outlook.version, classes, hope)
-        worth = sum([speed * each.worth for speed, each in zip(hoped.speeds, members, strict=True)])
-        cost = self._spent(hoped) / worth if worth > 0.0 else float("inf")
+        expected, speeds, spent = self._expected(self._outlook.version, classes, hope)
+        worth = sum([speed * each.worth for speed, each in zip(speeds, members, strict=True)])
+        cost = spent / worth if worth > 0.0 else float("inf")
         return Group(tuple(members), expected, cost)
 
-    def _expect(self, _version: int, classes: tuple[str, ...], hope: float) -> tuple[Forecast, Forecast]:
-        """What is expected and what is hoped of these classes, by a version of the outlook."""
+    def _expect(
+        self, _version: int, classes: tuple[str, ...], hope: float
+    ) -> tuple[Forecast, tuple[float, ...], float]:
+        """By a version of the outlook: what is expected of these classes, speeds hoped for, and what they spend."""
         expected = self._outlook.forecast(classes)
-        return expected, self._outlook.hoped(classes, expected, hope)
+        hoped = self._outlook.hoped(classes, expected, hope)
+        return expected, hoped.speeds, self._spent(hoped)
 
     def best(self, candidates: Sequence[Candidate], fits: Fits) -> Group | None:
         """The best group with the first candidate and all that must run; None where there is nobody.

@@ -1,8 +1,8 @@
 """Why a job waited, shared its device or ran alone: the decisions of a run, read again out of its log.
 
-The log's events are fed to a fresh core. After each the core is asked for the reason of what jobs do; equal neighbours
-make an interval. Jobs that run or may run next are asked about one by one, all others of the queue in groups
-(`queued.py`), so that the time grows with the events and not with events times jobs.
+The log's events are fed to a fresh core. After one that none follows at once, the core is asked for the reason of what
+jobs do; equal neighbours make an interval. Jobs that run or may run next are asked about one by one, all others of the
+queue in groups (`queued.py`), so that the time grows with the events and not with events times jobs.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from ecoshare.core.reasons import Reason, Reasons
 from ecoshare.core.records import Job
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
-from ecoshare.reporting.intervals import Interval, Story, alike, joined
+from ecoshare.reporting.intervals import SHORTEST_S, Interval, Story, alike, joined
 from ecoshare.reporting.queued import Queued
 from ecoshare.reporting.replaying import Moment, Replay
 from ecoshare.reporting.stretches import Course, Watch
+
+_AT_ONCE_S = 0.05
+"""The scheduler decides step by step: of events that follow each other sooner, the last one shows what came of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class _Listener:
         self._windows: dict[str, Window] = {}
         self._asked: dict[int, str] = {}
         self._starting: dict[int, str] = {}
+        self._since_s: float | None = None
 
     def hear(self, moment: Moment) -> None:
         event, at_s = moment.event, moment.event.at_s
@@ -91,7 +95,16 @@ class _Listener:
         touched = self._touched(moment)
         self._remark(moment, touched)
         if not isinstance(event, IterationsDone) or moment.commands:  # else nothing was decided
+            self._since_s = at_s if self._since_s is None else self._since_s
+        if self._since_s is not None and not self._goes_on(moment, self._since_s):
+            self._since_s = None
             self._note(moment)
+
+    @staticmethod
+    def _goes_on(moment: Moment, since_s: float) -> bool:
+        """Whether the next event is one of those that follow each other at once."""
+        at_s, next_s = moment.event.at_s, moment.next_s
+        return next_s is not None and next_s - at_s < _AT_ONCE_S and at_s - since_s < SHORTEST_S
 
     def _touched(self, moment: Moment) -> list[Job]:
         """The jobs that an event is about, and those that it has moved into the queue or out of it."""
@@ -104,7 +117,7 @@ class _Listener:
             name = self._starting.get(event.command)
         if name in moment.core.jobs:
             self._queued.touch(moment.core.jobs[name])
-        return self._queued.changed
+        return self._queued.changed()
 
     def finished(self, replay: Replay) -> Explained:
         """What was heard, with the windows that go on."""

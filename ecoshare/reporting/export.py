@@ -19,6 +19,9 @@ FORMS = ("csv", "json", "parquet", "html", "perfetto")
 BINARY = ("parquet", "perfetto")
 """What no terminal can show."""
 
+_REPLAYED = ("html", "json")
+"""What shows packings and savings."""
+
 COLUMNS: dict[str, type] = {
     "name": str,
     "class": str,
@@ -64,7 +67,7 @@ def export(folder: RunFolder, form: str) -> bytes:
         UnfitEnvironment: What parquet needs is not installed.
     """
     check(form)
-    data = read(folder)
+    data = read(folder, replays=form in _REPLAYED)
     if form == "parquet":
         return parquet(data.summary)
     if form == "html":

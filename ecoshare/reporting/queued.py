@@ -150,6 +150,7 @@ class Queued:
         self.line = Line()
         self._stories = stories
         self._heard: dict[Job, None] = {}
+        self._changed: dict[Job, None] = {}
         self._again: dict[Job, None] = {}
         self._near: dict[Job, None] = {}
         self._groups: dict[tuple[object, ...], _Group] = {}
@@ -159,12 +160,12 @@ class Queued:
 
     def touch(self, job: Job) -> None:
         """A job has come or gone, or something was told of it."""
-        self._heard[job] = None
+        self._heard[job] = self._changed[job] = None
 
-    @property
     def changed(self) -> list[Job]:
-        """The jobs that were touched since `update`."""
-        return list(self._heard)
+        """The jobs that were touched since this was asked last."""
+        changed, self._changed = self._changed, {}
+        return list(changed)
 
     def update(self) -> None:
         """Bring the line up to date."""

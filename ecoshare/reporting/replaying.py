@@ -23,11 +23,13 @@ class Moment:
 
     Attributes:
         core: As it is after that; the same object at every moment of a session.
+        next_s: When the next event of the session came; None after the last.
     """
 
     event: Event
     commands: tuple[Command, ...]
     core: Scheduler
+    next_s: float | None
 
 
 class Replay:
@@ -68,7 +70,7 @@ class Replay:
                 self.is_lost = True
                 self.differs_s = event.at_s if self.differs_s is None else self.differs_s
                 continue
-            yield Moment(event, tuple(logged), core)
+            yield Moment(event, tuple(logged), core, None if after is None or is_last else after[0].at_s)
 
 
 def _handled(core: Scheduler, event: Event) -> list[Command] | None:

@@ -150,7 +150,8 @@ def _attempts(entries: Iterable[Event | Command]) -> list[Attempt]:
                 found[key] = replace(found[key], ended_s=entry.at_s, outcome=Outcome.FAILED, reason=entry.error)
             case IterationsDone() if entry.job in going:
                 key = going[entry.job]
-                found[key] = replace(found[key], peak_bytes=entry.usage.peak_bytes or found[key].peak_bytes)
+                if (peak_bytes := entry.usage.peak_bytes or found[key].peak_bytes) != found[key].peak_bytes:
+                    found[key] = replace(found[key], peak_bytes=peak_bytes)
             case JobExited() if (entry.job, entry.attempt) in found:
                 going.pop(entry.job, None)
                 key = (entry.job, entry.attempt)

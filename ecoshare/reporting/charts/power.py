@@ -75,7 +75,8 @@ def power(data: RunData, looks: list[Look]) -> Chart:
     handles = [Patch(facecolor=GRID, alpha=0.55, label="idle part")]
     part = MODELLED if session.source == MODELLED else ATTRIBUTED
     for look in looks:
-        own = [math.fsum(each.jobs_j.get(job, 0.0) for job in look.jobs) for each in known]
+        jobs = frozenset(look.jobs)  # few of many jobs are in an interval
+        own = [math.fsum(value_j for job, value_j in each.jobs_j.items() if job in jobs) for each in known]
         if any(own):
             top = base + watts(own)
             fill_area(axes, edges, base, top, **look.fill)

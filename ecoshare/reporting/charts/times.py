@@ -56,7 +56,12 @@ def timeline(data: RunData, looks: list[Look]) -> Chart:
     """A row for each job: when it lived, and when it held the turn."""
     title = "Turns"
     attempts, end_s = data.attempts(), data.end_s()
-    rows = [(look, own) for look in looks if (own := [each for each in attempts if each.job in look.jobs])]
+    place = {job: number for number, look in enumerate(looks) for job in look.jobs}
+    of_looks: list[list[Attempt]] = [[] for _ in looks]
+    for each in attempts:
+        if each.job in place:
+            of_looks[place[each.job]].append(each)
+    rows = [(look, own) for look, own in zip(looks, of_looks, strict=True) if own]
     if not rows or not end_s:
         return Chart("timeline", title, "Not known: no job has been started.")
     figure, axes = figure_of(len(rows) * ROW_IN + 0.6)
