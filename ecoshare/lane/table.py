@@ -22,7 +22,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import math
-import mmap
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +38,7 @@ from ecoshare.core.turns import (
     successor,
 )
 from ecoshare.lane import futex
+from ecoshare.lane.mapping import mapped
 from ecoshare.lane.own_file import OwnFile
 from ecoshare.lane.table_lock import TableLock
 
@@ -207,8 +207,7 @@ class LaneTable:
         """
         self.path = os.fspath(path)
         self._file = OwnFile(self.path, os.O_RDWR)
-        self._map = mmap.mmap(self._file.number(), ctypes.sizeof(_Layout))
-        layout = _Layout.from_buffer(self._map)
+        layout = _Layout.from_buffer(mapped(self._file.number(), ctypes.sizeof(_Layout)))
         self.header, self.slots = layout.header, list(layout.slots)  # made once: 0.3 us for each look otherwise
         if self.header.magic != _MAGIC:
             raise ValueError(f"{self.path} is not a lane table of this version of ecoshare")

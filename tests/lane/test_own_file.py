@@ -124,6 +124,25 @@ def test_a_script_that_closes_everything_has_its_files_for_itself(tmp_path: Path
         assert {file.stat().st_size for file in files} <= {0, len(expected)}
 
 
+def test_a_script_finds_no_descriptor_of_ours_where_it_would_get_its_own(tmp_path: Path) -> None:
+    """What it writes to the numbers that it expects would be in its lane's table."""
+    script = written(
+        tmp_path,
+        "looks",
+        """
+        import os
+        import torch
+        for each in os.listdir("/proc/self/fd"):
+            if os.path.exists(f"/proc/self/fd/{each}"):
+                print(each, os.readlink(f"/proc/self/fd/{each}"))
+        """,
+    )
+    done = run(tmp_path, {"name": "a", "script": str(script)})
+    files = dict(line.split(maxsplit=1) for line in done.log("a").decode().splitlines())
+    ours = [int(number) for number, path in files.items() if path.endswith(("/lane0", "/trace.bin"))]
+    assert len(ours) == 2 and min(ours) >= 768, files
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_job_that_is_stopped_with_the_lanes_lock_ends_and_its_neighbour_goes_on(
     lane: ServedLane, tmp_path: Path, fused: bool
