@@ -1,4 +1,4 @@
-"""Reads back the documents that ecoshare has written: a kill, a full disk or another program may have changed them.
+"""Reads documents that a kill, a full disk or another program may have changed, or of which nothing is known yet.
 
 Every layer may import this module. It uses the standard library only.
 """
@@ -30,6 +30,21 @@ def open_regular(path: Path) -> BinaryIO:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return os.fdopen(descriptor, "rb")
+
+
+def read_begin(path: Path, most_bytes: int) -> bytes:
+    """The bytes of a file that a user has named, which may be a pipe or have no end; one beyond the limit at most.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: This cannot be the name of a file.
+    """
+    data = bytearray()
+    with path.open("rb") as file:
+        # Not all at once: `read` takes the memory for what it is asked first.
+        while len(data) <= most_bytes and (chunk := file.read(min(1 << 16, most_bytes + 1 - len(data)))):
+            data += chunk
+    return bytes(data)
 
 
 def parse(text: str | bytes, any_number: bool = False) -> Any:

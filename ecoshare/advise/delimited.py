@@ -10,13 +10,17 @@ import io
 from collections.abc import Iterable
 from pathlib import Path
 
+from ecoshare import documents
 from ecoshare.errors import UsageError
+
+_LONGEST = 1 << 30, "is it the right file?"
+"""Bytes of a file; the largest that we know has four million."""
 
 MOST_MISTAKES = 20
 """That are told of one file: more of them are of one kind."""
 
 
-def lines_of(path: Path, form: str, limit: tuple[int, str] | None = None) -> list[str]:
+def lines_of(path: Path, form: str, limit: tuple[int, str] = _LONGEST) -> list[str]:
     """The lines of a text file, with their ends.
 
     Args:
@@ -26,10 +30,12 @@ def lines_of(path: Path, form: str, limit: tuple[int, str] | None = None) -> lis
     Raises:
         UsageError: It cannot be read, is too long, or is no text.
     """
+    most_bytes, hint = limit
     try:
-        if limit is not None and path.stat().st_size > limit[0]:
-            raise UsageError(f"{path} has more than {limit[0] >> 20} MiB", limit[1])
-        text = path.read_text(encoding="utf-8-sig")
+        data = documents.read_begin(path, most_bytes)
+        if len(data) > most_bytes:
+            raise UsageError(f"{path} has more than {most_bytes >> 20} MiB", hint)
+        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is no text (UTF-8): byte {error.start + 1}", form) from error
     except OSError as error:

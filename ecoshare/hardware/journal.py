@@ -117,13 +117,16 @@ def read(path: Path) -> Journal | None:
         UntrustedJournal: It is not ours: damaged, newer, or of another user, who could make us set anything.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise UntrustedJournal(f"{path}: {error.strerror}") from error
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode):
+        os.close(descriptor)
+        raise UntrustedJournal(f"{path} is no regular file")
     with os.fdopen(descriptor) as file:
-        about = os.fstat(file.fileno())
         if about.st_uid != os.geteuid():
             raise UntrustedJournal(f"{path} belongs to another user, and could make us set anything")
         if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -24,6 +24,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from pydantic import BaseModel, Field, NonNegativeInt
+
+from ecoshare import documents
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo, find
 from ecoshare.hardware.state import STATE_HINT, StateFolder, described, open_lock
@@ -85,6 +88,14 @@ class Occupant:
         if self.run and process:
             return f"the run {self.run} ({process})"
         return f"the run {self.run}" if self.run else process or "another run"
+
+
+class _Record(BaseModel):
+    """What the file of a run says; see `Occupant`."""
+
+    pid: NonNegativeInt
+    run: str = Field(max_length=4096)
+    processors: list[NonNegativeInt]
 
 
 class Occupancy:
@@ -248,13 +259,13 @@ def _occupant(path: Path) -> Occupant | None:
 
 
 def _read(content: bytes) -> Occupant:
-    """A record; one without content where it is being written, or is none of ours."""
+    """A record; one without content where it is being written, or is none of ours: any user may have made it."""
     try:
-        fields = json.loads(content)
-        processors = frozenset(int(number) for number in fields["processors"])
-        return Occupant(int(fields["pid"]), str(fields["run"]), processors)
-    except (ValueError, TypeError, KeyError):
+        record = _Record.model_validate(documents.parse(content))
+    except ValueError:
         return Occupant()
+    run = record.run if record.run.isprintable() else ascii(record.run)[1:-1]
+    return Occupant(record.pid, run, frozenset(record.processors))
 
 
 def _key(device: DeviceInfo) -> str:

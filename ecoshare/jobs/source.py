@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from ecoshare import documents
 from ecoshare.errors import Mistake, UsageError
 
 MAX_FILE_BYTES: Final = 32 * 2**20  # ten thousand jobs with every key set take 4 MB
@@ -58,12 +59,7 @@ def read_bytes(path: Path) -> bytes:
         UsageError: The file is missing, is a folder, or cannot be read.
     """
     try:
-        # Not all at once: `/dev/zero` has no end, and `read` takes the memory for what it is asked first.
-        data = bytearray()
-        with path.open("rb") as file:
-            while len(data) <= MAX_FILE_BYTES and (chunk := file.read(2**16)):
-                data += chunk
-        return bytes(data)
+        return documents.read_begin(path, MAX_FILE_BYTES)
     except FileNotFoundError:
         raise UsageError(f"no job file at {path}", "`ecoshare init` writes one to start from") from None
     except IsADirectoryError:

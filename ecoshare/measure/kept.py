@@ -15,6 +15,7 @@ from typing import BinaryIO, TypeVar
 
 from pydantic import BaseModel, StrictInt, ValidationError
 
+from ecoshare import documents
 from ecoshare.atomic_write import atomic_write
 from ecoshare.errors import UnfitEnvironment
 
@@ -54,7 +55,7 @@ class KeptFiles:
             parse: Raises a `ValidationError`, or a `ValueError` that says what is wrong.
         """
         try:
-            with path.open("rb") as file:
+            with documents.open_regular(path) as file:
                 data = file.read()
                 try:
                     return parse(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -84,5 +85,5 @@ def _other_names(profile: Profile) -> set[str]:
 
 def _is_path(name: str, script: str) -> bool:
     with contextlib.suppress(OSError, ValueError, RuntimeError):
-        return Path(name).absolute() == Path(script) or Path(name).resolve() == Path(script).resolve()
+        return Path(name).absolute() == Path(script) or os.path.realpath(name) == os.path.realpath(script)
     return False

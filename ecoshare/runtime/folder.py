@@ -70,7 +70,7 @@ class RunFolder:
         Raises:
             UsageError: It is not one.
         """
-        folder = cls(path.resolve())
+        folder = cls(Path(os.path.realpath(path)))  # `resolve` fails at a link to itself
         if not folder.plan.is_file():
             raise UsageError(
                 f"{path} is not a run folder", f"a run folder has a plan.json; `{RUNS}/latest` is the newest"
@@ -180,8 +180,8 @@ class RunFolder:
     def keeps(self, path: Path) -> bool:
         """Whether a path is a file that the run is known by, and that cannot be made again."""
         own = (self.job_file, self.plan, self.environment, self.events, self.samples, self.supervisor_log)
-        whole = path.resolve()
-        return any(whole.is_relative_to(each.resolve()) for each in (*own, self.jobs, self.profiles))
+        whole = Path(os.path.realpath(path))
+        return any(whole.is_relative_to(os.path.realpath(each)) for each in (*own, self.jobs, self.profiles))
 
     @property
     def supervisor_log(self) -> Path:

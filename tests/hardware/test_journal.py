@@ -54,6 +54,9 @@ def test_a_journal_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
     path.symlink_to(elsewhere)
     with pytest.raises(UntrustedJournal, match=r"device\.json"):
         journal.read(path)
+    os.mkfifo(pipe := tmp_path / "pipe.json")
+    with pytest.raises(UntrustedJournal, match=r"pipe\.json is no regular file"):
+        journal.read(pipe)
     if os.geteuid() == 0:
         os.chown(elsewhere, 12345, -1)
         with pytest.raises(UntrustedJournal, match="belongs to another user"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.hardware.devices import processors
+from ecoshare.hardware.devices import find, processors
 from ecoshare.hardware.occupancy import Admission, Occupancy, occupants, occupied
 from ecoshare.hardware.state import StateFolder
 from tests.runtime.running import job_file, slow_steps, start
@@ -181,6 +182,28 @@ def test_a_file_of_another_kind_keeps_nobody_out(state: StateFolder) -> None:
     state.place("cpu", "link").symlink_to("/etc/passwd")
     with occupied("cpu", Admission.REFUSE, silent):
         pass
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "another run"),
+        (b"[" * 60_000, "another run"),
+        (b'{"pid": 1e999, "run": "x", "processors": []}', "another run"),
+        (b'{"pid": -1, "run": "x", "processors": []}', "another run"),
+        (b'{"pid": 1, "run": "x", "processors": [1e999]}', "another run"),
+        (b'{"pid": 0, "run": "' + b"x" * 5_000 + b'", "processors": []}', "another run"),
+        (b'{"pid": 0, "run": "\\u001b[2J\\n", "processors": []}', r"the run \x1b[2J\n"),
+    ],
+)
+def test_a_record_of_another_user_is_not_believed(state: StateFolder, content: bytes, told: str) -> None:
+    path = state.place("cpu", "0123")
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        (occupant,) = occupants(find("cpu"), state)
+    assert str(occupant) == told
 
 
 def test_to_wait_and_to_share_exclude_each_other() -> None:
