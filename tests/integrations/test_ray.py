@@ -169,8 +169,9 @@ def test_a_class_has_the_turn_in_its_steps(ledger: Path, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_devices_go_to_those_who_need_them_still(ledger: Path, tmp_path: Path) -> None:
     """Four processors, a long trial and two short ones: the long one gets all of them once it is alone."""
+    (meets := tmp_path / "meets").mkdir()
     space = [
-        {"seed": seed, "each_s": each_s, "results": results}
+        {"seed": seed, "each_s": each_s, "results": results, "together": 3, "meets": str(meets)}
         for seed, each_s, results in ((0, 0.3, 24), (1, 0.1, 6), (2, 0.1, 6))
     ]
     scheduler = ResourceChangingScheduler(

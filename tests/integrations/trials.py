@@ -80,7 +80,10 @@ class Stepwise(tune.Trainable):  # type: ignore[misc]
 
 
 def resumes(config: dict[str, Any]) -> None:
-    """Goes on where its checkpoint says, and reports how many processors it has; `results` in all."""
+    """Goes on where its checkpoint says, and reports how many processors it has; `results` in all.
+
+    Begins when as many as `together` do, which meet in the folder `meets`.
+    """
     import tempfile
 
     checkpoint = tune.get_checkpoint()
@@ -88,6 +91,9 @@ def resumes(config: dict[str, Any]) -> None:
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:
             done = int(Path(folder, "done").read_text())
+    Path(config["meets"], str(config["seed"])).touch()
+    while len(list(Path(config["meets"]).iterdir())) < config["together"]:
+        time.sleep(0.01)
     context = tune.get_context()
     width = context.get_trial_resources().required_resources["CPU"]
     while done < config["results"]:
