@@ -177,11 +177,19 @@ def test_a_changed_job_file_is_another_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.cold
-@pytest.mark.parametrize("closed", [1, 2])
-def test_a_closed_stream_changes_no_exit_code(closed: int) -> None:
-    line = f"{sys.executable} -m ecoshare schema {closed}>&-"
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+def test_a_closed_stream_changes_no_exit_code_and_its_number_is_nobodys(closed: tuple[int, ...]) -> None:
+    """Else the next file got it, and whatever was printed went there."""
+    streams = "".join(f" {number}>&-" for number in closed)
+    code = (
+        "import os, sys\n"
+        "from ecoshare.cli import entry\n"
+        "entry.app = lambda: (print('said'), sys.exit(7 if os.open('/', os.O_RDONLY) > 2 else 8))\n"
+        "entry.main()\n"
+    )
+    line = f"{sys.executable} -c '{code.replace(chr(39), chr(34))}' {streams}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (7, "")
 
 
 @pytest.mark.cold

@@ -22,11 +22,21 @@ from ecoshare.lane.leaving import wind_up
 def main() -> NoReturn:
     """Run the command line, and end the process; what `ecoshare` calls."""
     status: object = None
+    _open_closed_streams()
     try:
         _main()
     except SystemExit as end:
         status = end.code
     _leave(status if isinstance(status, int) else int(status is not None))
+
+
+def _open_closed_streams() -> None:
+    """A standard stream that was closed (`ecoshare run jobs.yaml >&-`) leads nowhere; no other file gets its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            while (descriptor := os.open(os.devnull, os.O_RDWR)) < number:
+                pass  # a lower number was free, too
+            setattr(sys, name, os.fdopen(descriptor, "w" if number else "r"))
 
 
 def _leave(code: int) -> NoReturn:
@@ -36,7 +46,7 @@ def _leave(code: int) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     wind_up()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, or never there
+        with contextlib.suppress(OSError, ValueError):  # no room, or closed
             stream.flush()
     os._exit(code)
 
@@ -53,25 +63,39 @@ def _main() -> None:
         try:
             app()
         finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()  # here, where it can be told that there is no room
+            sys.stdout.flush()  # here, where it can be told that there is no room
     except EcoshareError as error:
+        # Mistakes of a job file begin with their place, so that editors can jump to it.
+        prefix = "" if isinstance(error, InvalidJobFile) else "error: "
+        _tell([f"{prefix}{line}" for line in str(error).splitlines()], error.hint)
+        sys.exit(error.exit_code)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _tell_plainly([f"error: {place}{error.strerror or error}"])
+        sys.exit(UnfitEnvironment.exit_code)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and str(error) != "can't start new thread":
+            raise
+        _tell_plainly(["error: the system gives ecoshare no more memory or threads", "hint: `ulimit -a` shows limits"])
+        sys.exit(UnfitEnvironment.exit_code)
+
+
+def _tell(lines: list[str], hint: str) -> None:
+    try:
         from ecoshare.reporting.sentences import say
 
         console = Console(stderr=True, highlight=False)
-        # Mistakes of a job file begin with their place, so that editors can jump to it.
-        prefix = "" if isinstance(error, InvalidJobFile) else "error: "
-        for line in str(error).splitlines():
-            say(console, f"{prefix}{line}", "red" if console.is_terminal else "")
-        if error.hint:
-            say(console, f"hint: {error.hint}")
-        sys.exit(error.exit_code)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            place = f"{error.filename}: " if error.filename else ""
-            print(f"error: {place}{error.strerror or error}", file=sys.stderr, flush=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what cannot be written now cannot be written at exit either
-        sys.exit(UnfitEnvironment.exit_code)
+        for line in lines:
+            say(console, line, "red" if console.is_terminal else "")
+        if hint:
+            say(console, f"hint: {hint}")
+    except OSError:  # no more files may be open, or nothing can be written
+        _tell_plainly(lines)
+
+
+def _tell_plainly(lines: list[str]) -> None:
+    with contextlib.suppress(OSError):
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
 def _interrupted(_number: int, _frame: object) -> None:

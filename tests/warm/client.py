@@ -47,7 +47,7 @@ class ZygoteChild:
         return self._code
 
     def __del__(self) -> None:
-        self._connection.close()
-        if self._code is None:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(AttributeError, OSError):  # it was not even begun
+            self._connection.close()
+            if self._code is None:
                 os.close(self._handle)
