@@ -1,0 +1,84 @@
+"""The drivers of scripts/fuzz, with a few rounds each: what they found once is not found again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from scripts.fuzz import environments, faulty_jobs, job_files, run_folders, signals, stores, traces, users
+from scripts.fuzz.commands import Called, judge
+from scripts.fuzz.rounds import Lost, Play, Prepare, Round, fuzz
+from tests.rounds import rounds
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("driver", "prepare", "count"),
+    [
+        ("job_files", job_files.prepare, rounds(60, nightly=2_000)),
+        ("traces", traces.prepare, rounds(40, nightly=2_000)),
+        ("stores", stores.prepare, rounds(30, nightly=1_000)),
+        pytest.param("run_folders", run_folders.prepare, rounds(40, nightly=500), marks=SLOW),
+        pytest.param("users", users.prepare, rounds(12, nightly=300), marks=SLOW),
+        pytest.param("environments", environments.prepare, rounds(8, nightly=200), marks=SLOW),
+        pytest.param("signals", signals.prepare, rounds(5, nightly=100), marks=SLOW),
+        pytest.param("faulty_jobs", faulty_jobs.prepare, rounds(5, nightly=100), marks=SLOW),
+    ],
+)
+def test_nothing_is_lost(driver: str, prepare: Prepare, count: int, tmp_path: Path) -> None:
+    tally = fuzz(driver, prepare, tmp_path, range(count))
+    assert tally.rounds == count and not tally.losses, tally.describe()
+
+
+def test_a_loss_is_told_with_the_round_that_repeats_it(tmp_path: Path) -> None:
+    drawn: dict[str, list[float]] = {}
+
+    def prepare(folder: Path) -> Play:
+        own = drawn[folder.parent.name] = []
+
+        def play(one: Round) -> None:
+            one.kind, number = "half", one.dice.random()
+            own.append(number)
+            one.story.append(f"drew {number}")
+            if one.number == 1:
+                raise Lost("it broke", "in pieces")
+            if one.number == 2:
+                os.stat(one.folder / "gone")  # noqa: PTH116 - raises in this file
+
+        return play
+
+    tallies = []
+    for name, numbers in (("all", range(4)), ("again", range(1, 2))):
+        (tmp_path / name).mkdir()
+        tallies.append(fuzz("example", prepare, tmp_path / name, numbers, seed=5))
+    assert drawn["again"] == drawn["all"][1:2]
+    words = tallies[0].describe()
+    assert "python -m scripts.fuzz.example --seed 5 --only 1" in words and f"did: drew {drawn['all'][1]}" in words
+    assert [loss.finding.split(" in ")[0] for loss in tallies[0].losses] == ["it broke", "FileNotFoundError"]
+    assert tallies[0].as_dict()["kinds"] == {"half": {"tried": 4, "survived": 2, "lost": 2}}
+    assert not list((tmp_path / "all").glob("round-*"))
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "finding"),
+    [
+        (4, "error: no room\nhint: make some\n", ""),
+        (3, "jobs.yaml:1:2: no job\n", ""),
+        (3, "error: no job\n", "exit code 3 without file, line and column"),
+        (1, "", "exit code 1 without an error in words"),
+        (77, "error: x\n", "exit code 77"),
+        (1, "error: \x1b[2J\n", "control characters in the error"),
+        (1, "Traceback (most recent call last):\nValueError: x\n", "traceback: ValueError in elsewhere"),
+    ],
+)
+def test_a_command_is_judged_by_how_it_ends(code: int, stderr: str, finding: str) -> None:
+    done = Called("run", code, "", stderr)
+    if not finding:
+        judge(done)
+        return
+    with pytest.raises(Lost) as lost:
+        judge(done)
+    assert lost.value.finding == finding
