@@ -26,7 +26,7 @@ from tests.runtime.running import SCRIPTS, Finished, alone, job_file, run, slow_
 from tests.warm import Started, ecoshare, wait_for
 
 SLOW = SCRIPTS / "slow_steps.py"
-STEPS = 800
+STEPS = 500
 
 
 def profile(folder: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
