@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import ClassVar
 
+from ecoshare.spelled import legible
+
 
 class EcoshareError(Exception):
     """An error with a message for the user and, where one is known, the remedy.
@@ -34,8 +36,8 @@ class EcoshareError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
+        super().__init__(legible(message))
+        self.hint = legible(hint)
 
 
 class JobFailed(EcoshareError):

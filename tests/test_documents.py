@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from ecoshare import documents
+from ecoshare.core.events import Outcome, Usage
+from ecoshare.errors import EcoshareError
+from ecoshare.runtime.written import goal_of, read_records
 
 
 def test_a_file_without_an_end_is_read_to_the_limit() -> None:
@@ -30,3 +34,21 @@ def test_what_is_no_file_keeps_no_reader_waiting(tmp_path: Path, make: object) -
     make(path := tmp_path / "document")
     with pytest.raises(OSError, match="not a regular file"):
         documents.open_regular(path)
+
+
+def test_fields_of_a_newer_version_are_left_out(tmp_path: Path) -> None:
+    (folder := tmp_path / "a").mkdir()
+    usage = {"iterations": 3, "held_s": 0.5, "new": 1}
+    fields = {"job": "a", "attempt": 1, "outcome": "completed", "exit_code": 0, "reason": "", "usage": usage, "new": 2}
+    (folder / "exit-1.json").write_text(json.dumps(fields))
+    (record,) = read_records(folder)
+    assert Outcome(record.outcome) is Outcome.COMPLETED
+    assert Usage(**record.usage) == Usage(iterations=3, held_s=0.5)
+    goal = goal_of({"goal": {"objective": "energy", "tuning_limit": 1.2, "budget": 9, "new": 3}})
+    assert goal is not None and goal.budget == 9
+
+
+def test_what_an_error_quotes_moves_no_cursor_and_fills_no_screen() -> None:
+    message = str(EcoshareError(f"no sweep is named {'x' * 200_000}\x1b[2J\nand so on"))
+    assert len(message) < 2_500 and message.startswith("no sweep is named xxx")
+    assert message.endswith("xxx\\x1b[2J\nand so on")

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ecoshare import documents
 from ecoshare.atomic_write import atomic_write
 from ecoshare.hardware.knob import Reading
 
@@ -132,8 +133,8 @@ def read(path: Path) -> Journal | None:
         if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise UntrustedJournal(f"{path} can be written by other users")
         try:
-            return _parse(json.load(file))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            return _parse(documents.parse(file.read()))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise UntrustedJournal(f"{path} is damaged or of a newer version: {error}") from error
 
 

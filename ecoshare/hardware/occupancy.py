@@ -264,7 +264,7 @@ def _read(content: bytes) -> Occupant:
         record = _Record.model_validate(documents.parse(content))
     except ValueError:
         return Occupant()
-    run = record.run if record.run.isprintable() else ascii(record.run)[1:-1]
+    run = record.run if record.run.isprintable() else ascii(record.run)[1:-1]  # in one line
     return Occupant(record.pid, run, frozenset(record.processors))
 
 

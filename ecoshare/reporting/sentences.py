@@ -8,6 +8,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from ecoshare.spelled import spelled
+
 _HEAD = re.compile(r" +\S+(?: \S+)*  +(?=\S)")
 """An indented word or a few, and a gap, such as `  3.7 s to 3.8 s  `: lines go on below the word after the gap."""
 
@@ -19,8 +21,11 @@ _MOST_HEAD = 0.4
 
 
 def say(console: Console, words: str | Text, style: str = "") -> None:
-    """Print a sentence, in a terminal broken between words only; a word that is longer than a line stays whole."""
-    text = words if isinstance(words, Text) else Text(words, style=style)
+    """Print a sentence, in a terminal broken between words only; a word that is longer than a line stays whole.
+
+    Control characters of plain words are spelled out: names in them come from other people's files.
+    """
+    text = words if isinstance(words, Text) else Text(spelled(words), style=style)
     for line in broken(text, console.width) if console.is_terminal else [text]:
         console.print(line, soft_wrap=True)
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ecoshare.jobs.quantities import format_energy
 from ecoshare.reporting.sentences import say
+from ecoshare.spelled import spelled
 
 UNKNOWN = "-"
 _HASH = re.compile(r"-[0-9a-f]{12}$")
@@ -23,7 +24,7 @@ def printable(text: str, encoding: str = "utf-8") -> str:
     Names and notes come from scripts and from other people's files: none may move a cursor or end an XML document.
     """
     spaced = "".join(" " if char.isspace() else char for char in text)
-    safe = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in spaced)
+    safe = spelled(spaced)
     if can_show(safe, encoding):
         return safe
     return safe.translate(_PLAINER).encode(encoding, "backslashreplace").decode(encoding)

@@ -202,6 +202,7 @@ class Driver:
         self._sweeping = self._sweeper()
         if not (self.plan.only_tune or self.profiler.stops_the_run):  # those jobs are stopped when enough is known
             self._on_end = OnEnd(self.folder, self._jobs, self.profiler.notes)
+        self._tell(partial(RunOpened, **self.plan.opening()))  # before a Ctrl-C, which may come at once
         with self.host.heard(self._asked_to_stop):  # until all is put back: a Ctrl-C then must not cost the result
             try:
                 self._supervisor = await self.host.server(self.token, self.folder.supervisor_log)
@@ -223,7 +224,6 @@ class Driver:
                     running = [tasks.create_task(each) for each in beside]
                     # The account has no joules from before the first sample. A server that loads takes longer than it.
                     await self._sampler.first_sample(_METER_WITHIN_S)
-                    self._tell(partial(RunOpened, **self.plan.opening()))
                     self._schedule_arrivals()
                     await self._decide()
                     for task in (*running, *self._measuring.tasks):

@@ -30,6 +30,8 @@ from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.folders import RUNS
 from ecoshare.lane.files import make_folder
 
+_ELSEWHERE = "choose another place with --runs"
+
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
@@ -48,6 +50,8 @@ class RunFolder:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         try:
             runs.mkdir(parents=True, exist_ok=True)
+            if (owner := runs.lstat().st_uid) not in (os.geteuid(), 0) and runs.is_symlink():
+                raise UnfitEnvironment(f"{runs} is a link of user {owner}, who could have it lead anywhere", _ELSEWHERE)
             for attempt in range(1000):
                 folder = cls(runs / (f"{stamp}-{name}" + (f"-{attempt + 1}" if attempt else "")))
                 try:
@@ -217,7 +221,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def unwritable(path: Path, error: OSError) -> UnfitEnvironment:
     """The error for a run folder that cannot be written."""
-    return UnfitEnvironment(f"cannot write {path}: {error.strerror or error}", "choose another place with --runs")
+    return UnfitEnvironment(f"cannot write {path}: {error.strerror or error}", _ELSEWHERE)
 
 
 def _point(link: Path, target: str) -> None:

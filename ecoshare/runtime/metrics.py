@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ecoshare import documents
 from ecoshare.jobs.metric import Metric
 from ecoshare.lane.reports import reports_path
 
@@ -69,7 +70,7 @@ class _Growing:
     def texts(self, over: bool) -> Iterator[str]:
         """Whole lines that have been added since the last call, some at a time; a carriage return ends one, too."""
         try:
-            with self.path.open("rb") as file:
+            with documents.open_regular(self.path) as file:
                 file.seek(self._offset)
                 while added := file.read(_MOST_BYTES):
                     self._offset += len(added)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ecoshare
-from ecoshare.advise.advice import Goal
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware import nvml
 from ecoshare.hardware.occupancy import Admission, Occupancy, occupied
@@ -26,12 +25,11 @@ from ecoshare.jobs.mask import masked
 from ecoshare.lane import futex
 from ecoshare.measure import model
 from ecoshare.measure.profiles import ProfileStore
-from ecoshare.runtime import log, reaping, signals
+from ecoshare.runtime import log, reaping, signals, written
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime.folder import RunFolder, unwritable, write_json, write_text
 from ecoshare.runtime.host import CommandLine, Host
 from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.written import read_environment, read_plan
 
 if TYPE_CHECKING:
     from ecoshare.reporting.progress import Progress
@@ -128,7 +126,7 @@ def resume(
             places=before["places_per_lane"],
             memory_bytes=before["memory_bytes"],
             store=ProfileStore(Path(before["profiles"])) if before["profiles"] is not None else None,
-            goal=Goal(**before["goal"]) if search and before.get("goal") is not None else None,
+            goal=written.goal_of(before) if search else None,
         )
         return _go_on(plan, folder, events, progress)
 
@@ -139,7 +137,7 @@ def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs
     Raises:
         UsageError: It was no run of a job file, or the file is not what it was.
     """
-    before = read_plan(folder.plan)
+    before = written.read_plan(folder.plan)
     if before.get("only_tune", before.get("goal") is not None):
         raise UsageError(f"{run} was a search, which is not gone on with", "start it again with `ecoshare tune`")
     if any(sweep.get("called") for sweep in before.get("sweeps", ())):
@@ -160,7 +158,7 @@ def _go_on(plan: Plan, folder: RunFolder, events: log.EventLog, progress: Progre
     from ecoshare.runtime.conducting import conclude, conduct
     from ecoshare.runtime.leftover import leftover, reached_s
 
-    environment = read_environment(folder.environment)
+    environment = written.read_environment(folder.environment)
     if alive := reaping.end_all(environment["token"]):
         raise UnfitEnvironment(f"processes of the dead run cannot be ended: {alive}")
     entries = list(log.read(folder.events))

@@ -5,12 +5,14 @@ A field that a newer version has added is no error, and neither is one that an o
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ecoshare import documents
+from ecoshare.advise.advice import Goal
 from ecoshare.core.events import Outcome, Usage
 from ecoshare.errors import UsageError
 from ecoshare.jobs.fields import Name
@@ -109,6 +111,7 @@ class _Environment(_Written):
 
 _PLAN: TypeAdapter[Any] = TypeAdapter(_Plan)
 _ENVIRONMENT: TypeAdapter[Any] = TypeAdapter(_Environment)
+_GOAL: TypeAdapter[Goal | None] = TypeAdapter(Goal | None)
 _ENDED = TypeAdapter(Ended)
 _USAGE = TypeAdapter(Usage)
 
@@ -123,10 +126,16 @@ def read_plan(path: Path) -> dict[str, Any]:
     """
     plan = read_json(path)
     _checked(path, _PLAN, plan)
+    _checked(path, _GOAL, plan.get("goal"))
     names = [each["name"] for each in (*plan["jobs"], *plan.get("sweeps", ()))]
     if len(set(names)) < len(names):
         raise _damaged(path, "two jobs have one name")
     return plan
+
+
+def goal_of(plan: dict[str, Any]) -> Goal | None:
+    """What the search of a plan that was read is for; None where nothing is searched."""
+    return _GOAL.validate_python(plan.get("goal"))
 
 
 def read_environment(path: Path) -> dict[str, Any]:
@@ -153,12 +162,12 @@ def read_records(folder: Path) -> list[Ended]:
         except ValueError:
             continue
         ended = _checked(path, _ENDED, fields)
-        _checked(path, _USAGE, ended.usage)
+        usage = _checked(path, _USAGE, ended.usage)
         if ended.job != folder.name or path.name != f"exit-{ended.attempt}.json":
             raise _damaged(path, f"it is of attempt {ended.attempt} of {ended.job!r}")
         if ended.outcome not in [each.value for each in Outcome]:
             raise _damaged(path, f"{ended.outcome!r} is no outcome")
-        records.append(ended)
+        records.append(replace(ended, usage=asdict(usage)) if ended.usage else ended)
     return sorted(records, key=lambda ended: ended.attempt)
 
 

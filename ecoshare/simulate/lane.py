@@ -345,7 +345,10 @@ class VirtualLane:
             return
         end_s = self.at_s + max(0.0, holder.left_s) / holder.speed
         shows_s = min(holder.phase_left_s, max(0.0, holder.report_left_s))
-        tell_s = min(self.at_s + shows_s / holder.speed, self._look_s())
+        shown_s = self.at_s + shows_s / holder.speed
+        if shows_s and shown_s == self.at_s:  # too soon to be told apart from now: or the time would stand still
+            shown_s = math.nextafter(self.at_s, math.inf)
+        tell_s = min(shown_s, self._look_s())
         self.ends = end_s <= min(self.turn_ends_s, tell_s)
         self.tells = not self.ends and tell_s <= self.turn_ends_s
         self.next_s = min(end_s, self.turn_ends_s, tell_s)

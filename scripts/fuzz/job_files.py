@@ -94,7 +94,7 @@ def _write(one: Round, path: Path) -> None:
     one.kind = dice.choices(["values", "bytes", "tokens", "place"], [5, 4, 3, 1])[0]
     match one.kind:
         case "values":
-            data = yaml.safe_load(text)
+            data = json.loads(json.dumps(yaml.safe_load(text)))  # what had anchors is there several times
             for _ in range(dice.choice([1, 1, 2, 4])):
                 data, what = _damage(dice, data)
                 one.story.append(what)

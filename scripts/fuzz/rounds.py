@@ -33,6 +33,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ecoshare.spelled import legible, spelled
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -281,7 +283,7 @@ def show(tally: Tally) -> None:
     console = Console(highlight=False)
     console.print(table)
     for loss in tally.losses:
-        print(f"lost: seed {tally.seed} round {loss.round} ({loss.kind}): {loss.finding}")
+        print(spelled(f"lost: seed {tally.seed} round {loss.round} ({loss.kind}): {loss.finding}"))
     if words := tally.describe():
-        print(words)
+        print(legible(words))
     print(f"{tally.rounds} rounds in {tally.wall_s:.1f} s: {tally.wall_s / max(1, tally.rounds):.3f} s each")

@@ -66,11 +66,11 @@ def prepare(_folder: Path) -> Play:
         sent = _send(one, process, run)
         one.kind = "none: the run was over" if not sent else sent[0].role if len(sent) == 1 else f"{len(sent)} signals"
         done = _end(process, sent)
-        if not (run / "environment.json").is_file():
-            _judge(done, sent)
-            return  # it had not begun
-        nothing_left(token_of(run))
+        if (run / "environment.json").is_file():
+            nothing_left(token_of(run))
         _judge(done, sent)
+        if not (run / "plan.json").is_file():
+            return  # it had not begun: the plan is written last
         kept = run.resolve()
         for _ in range(2):  # a run that lost its job to a signal fails; what is left of it is nothing
             if _outputs(kept) == expected:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ecoshare.core.events import Outcome
 from ecoshare.measure.energy import Account
+from ecoshare.reporting.sentences import say
 from ecoshare.reporting.summary import summarise
 from ecoshare.reporting.table import measured, print_summary, totals
 from tests.reporting.test_summary import OPENED, plan, story
@@ -81,3 +82,11 @@ def test_names_of_jobs_are_whole_at_any_width(width: int | None) -> None:
     assert [line.split()[0] for line in table] == ["job", *NAMES]
     assert max(map(len, lines)) <= (width or 1000)
     assert ("queued" in table[0]) == (width not in (60, 80))
+
+
+def test_a_sentence_moves_no_cursor() -> None:
+    """Names in it come from other people's files."""
+    console = Console(file=io.StringIO(), width=80)
+    say(console, "no job is of class \x1b[2J\x07, and there is none")
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == "no job is of class \\x1b[2J\\x07, and there is none\n"

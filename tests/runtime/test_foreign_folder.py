@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.running import Finished, run, slow_steps
+from tests.runtime.running import Finished, job_file, run, slow_steps
 from tests.warm import ecoshare
 
 
@@ -61,3 +61,19 @@ def test_it_is_refused(done: Finished, tmp_path: Path, change: Callable[[Path], 
 def test_a_copy_of_ones_own_is_resumed(done: Finished, tmp_path: Path) -> None:
     shutil.copytree(done.folder, tmp_path / "run")
     assert ecoshare("run", "--resume", tmp_path / "run").returncode == 0
+
+
+def test_a_link_of_another_user_is_not_where_runs_are_written(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a link away")
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (runs := tmp_path / "work" / "ecoshare-runs").parent.mkdir()
+    runs.symlink_to(elsewhere)
+    path = job_file(runs.parent, slow_steps("a", 2))
+    line = ("run", path, "--device", "cpu", "--no-report")
+    assert ecoshare(*line, cwd=runs.parent).returncode == 0, "one's own is followed"
+    before = sorted(elsewhere.iterdir())
+    os.chown(runs, 12345, -1, follow_symlinks=False)
+    refused = ecoshare(*line, cwd=runs.parent)
+    assert refused.returncode == 4 and "is a link of user 12345" in refused.stderr, refused.stderr
+    assert sorted(elsewhere.iterdir()) == before

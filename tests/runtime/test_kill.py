@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.core.commands import StartJob
+from ecoshare.core.events import RunOpened
 from ecoshare.runtime import log, reaping, shared_folder
 from tests.rounds import rounds
 from tests.runtime.running import SCRIPTS, job_file, resume, run, slow_steps
@@ -231,3 +232,21 @@ def test_a_controller_that_is_killed_before_its_jobs_start_leaves_no_folder(tmp_
 
 def _is_gone(path: Path) -> bool:
     return not path.exists()
+
+
+def test_ctrl_c_before_the_run_is_opened_ends_it_and_it_can_be_resumed(tmp_path: Path) -> None:
+    """The run was asked to stop before its first event, and ended with a traceback."""
+    (script := tmp_path / "at_once.py").write_text(
+        "from ecoshare.cli import main\n"
+        "from ecoshare.runtime import host\n"
+        "heard = host.CommandLine.heard\n"
+        "host.CommandLine.heard = lambda self, stop: (stop(), heard(self, stop))[1]\n"
+        "main()\n"
+    )
+    path = job_file(tmp_path, slow_steps("a", 3, 2))
+    process = Started("run", path, "--device", "cpu", "--no-report", cwd=tmp_path, script=script)
+    assert process.wait(60.0) == 130 and "Traceback" not in process.stderr, process.stderr
+    folder = tmp_path / "ecoshare-runs/latest"
+    assert isinstance(next(iter(log.read(folder / "events.jsonl"))), RunOpened)
+    resumed = resume(folder)
+    assert resumed.code == 0 and resumed.job("a")["state"] == "completed", resumed.stderr

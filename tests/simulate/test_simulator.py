@@ -209,3 +209,12 @@ def test_the_last_moment_of_a_preempted_gang() -> None:
     found = {each.name: each for each in run_of_all.result.finished}
     assert found["gang"].start_s == pytest.approx(6.0)
     assert found["late"].start_s > found["a"].finish_s - 200.0
+
+
+@pytest.mark.parametrize("arrival_s", [5.0, 9e7])
+def test_a_phase_that_is_too_short_for_the_clock_ends(arrival_s: float) -> None:
+    """The time stood still before its end, which never came."""
+    phases = (Phase(60, 1e-308), Phase(18, 0.025), Phase(7, 1e-12))
+    each = TraceJob("a", "c", arrival_s, phases)
+    done = run([each, replace(each, name="b")], "srtf")
+    assert done.result.makespan_s == pytest.approx(2 * 18 * 0.025, abs=1e-4)
