@@ -107,16 +107,16 @@ class Fit:
         return self._sum_bytes(lane, demands) <= lane.device.memory_bytes
 
     def joining(self, device: str, newcomers: Iterable[Job]) -> list[Job]:
-        """Those of some newcomers for each of which alone `joins` holds; jobs of equal demand are looked at once."""
+        """Those of some newcomers for each of which alone `joins` holds; jobs of equal needs are looked at once."""
         lane = self._room.devices[device][0]
         here = [job.demand for job in self._beside(lane)]
-        joins: dict[MemoryDemand, bool] = {}
+        joins: dict[tuple[object, ...], bool] = {}
         found = []
         for job in newcomers:
-            demand = self.demand(job, lane)
-            if demand not in joins:
-                joins[demand] = self._sum_bytes(lane, [*here, demand]) <= lane.device.memory_bytes
-            if joins[demand]:
+            if (needs := _needs(job)) not in joins:
+                demands = [*here, self.demand(job, lane)]
+                joins[needs] = self._sum_bytes(lane, demands) <= lane.device.memory_bytes
+            if joins[needs]:
                 found.append(job)
         return found
 
@@ -232,6 +232,13 @@ class Fit:
 
     def _measured(self, job: Job) -> MemoryDemand | None:
         return self._profiling.memory.get(job.spec.job_class) or job.spec.memory
+
+
+def _needs(job: Job) -> tuple[object, ...]:
+    """All of a job that its demand depends on."""
+    spec = job.spec
+    of_class = (spec.job_class, _family(job), spec.memory, spec.gpus)
+    return (*of_class, job.whole_lane, job.least_bytes, job.usage.peak_bytes)
 
 
 def _family(job: Job) -> str:
