@@ -6,6 +6,8 @@ import inspect
 import subprocess
 import sys
 
+import pytest
+
 import ecoshare
 from tests.warm import ROOT
 
@@ -19,6 +21,7 @@ def test_no_module_has_the_name_of_a_function() -> None:
     assert not functions & modules
 
 
+@pytest.mark.slow
 def test_a_study_may_report() -> None:
     """The integration imports what draws reports."""
     program = "import ecoshare.integrations.optuna, ecoshare; ecoshare.report(a=1); ecoshare.iteration()"

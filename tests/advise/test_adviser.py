@@ -154,6 +154,7 @@ def test_without_a_meter_it_is_over_at_once() -> None:
     assert advice.over and advice.setting == () and "joules are not measured" in advice.note
 
 
+@pytest.mark.slow
 def test_a_knob_that_is_gone_is_searched_without() -> None:
     device = Device()
     tuned = adviser(device)

@@ -87,6 +87,7 @@ def test_the_two_of_a_pair_may_be_named_in_any_order(
     assert model.combined(one, other) == pytest.approx(model.combined(other, one), abs=1e-9)
 
 
+@pytest.mark.slow
 @given(all_traits, st.lists(st.builds(Seen, names, names, st.floats(0.3, 1.0)), max_size=20), st.floats(0.1, 0.9))
 def test_what_was_measured_often_is_believed(traits: dict[str, Traits], seen: list[Seen], speed: float) -> None:
     others = [each for each in seen if (each.one, each.other) != ("a", "b")]

@@ -60,6 +60,7 @@ def test_without_noise_a_trial_shows_the_row(table: Table) -> None:
         assert trial.interference == {"epoch_s": pytest.approx(slow)} and trial.feasible == (slow <= 1.1)
 
 
+@pytest.mark.slow
 def test_noise_is_on_the_trials_alone_and_equal_seeds_are_equal(table: Table) -> None:
     one, again, other = (Replay(table, DEFAULT, seed=seed, noise=0.05) for seed in (1, 1, 2))
     assert list(one.trials()) == list(again.trials()) != list(other.trials())

@@ -51,6 +51,7 @@ def earlier() -> list[Earlier]:
     return tuned_alone(tuned.searches)
 
 
+@pytest.mark.slow
 def test_searches_of_one_class_are_what_is_known_alone() -> None:
     tuned = adviser()
     search(tuned, (("b",),))
@@ -90,6 +91,7 @@ def test_how_much_neighbours_slow_a_job_down_is_its_time_over_that_alone() -> No
     assert fall[0] < fall[2] < fall[1] < -0.1, "idle watts are a larger part of what less work draws"
 
 
+@pytest.mark.slow
 def test_a_class_alone_that_was_never_searched_may_be_like_any() -> None:
     jobs = [Job("new", 120.0, alone_s=0.05), Job("old", 120.0)]
     prior = prior_from(SPACE, DEFAULT, jobs, {"new": "c", "old": "a"}, earlier(), default_s={"new": 0.1, "old": 0.1})

@@ -77,6 +77,7 @@ def test_values_are_completed(line: str, names: list[str], folder: Path) -> None
     assert completed("bash", line, folder) == names
 
 
+@pytest.mark.slow
 @pytest.mark.cold
 def test_bash_completes_a_command(folder: Path, tmp_path: Path) -> None:
     """The script that is printed for bash, in a real one, with the real command."""

@@ -467,6 +467,7 @@ def test_real_time_passes_by_itself(tmp_path: Path) -> None:
         opened.close()
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_silently(tmp_path: Path, driver: FakeDriver, gpu: NVIDIAGPU) -> None:
     """In a client's process the driver is made to look at the events; elsewhere the appender hears of it."""
     for _ in range(layout.EVENTS + 1):

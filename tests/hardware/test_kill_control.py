@@ -91,6 +91,7 @@ def test_whoever_is_killed_and_however_often(tmp_path: Path) -> None:
     kill_often(tmp_path, range(1000, 1000 + ALL))
 
 
+@pytest.mark.slow
 def test_both_killed_at_once_leave_the_journal_to_the_next_start(tmp_path: Path) -> None:
     driver = FakeDriver(tmp_path, [presets.H200])
     with driver:

@@ -82,6 +82,7 @@ def seeded_training() -> Callable[[optuna.Trial], float]:
     return objective
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
 def test_the_same_seeds_give_the_same_trials_to_the_bit(tmp_path: Path) -> None:
     objective = seeded_training()
@@ -106,7 +107,8 @@ def test_the_same_seeds_give_the_same_trials_to_the_bit(tmp_path: Path) -> None:
     check(done.run)
 
 
-@pytest.mark.parametrize("lanes", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lanes", [1, 2])
 def test_a_study_on_the_disk_goes_on(tmp_path: Path, lanes: int) -> None:
     storage = f"sqlite:///{tmp_path}/study.db"
 
@@ -488,7 +490,8 @@ def test_an_objective_without_a_file(tmp_path: Path) -> None:
     assert done.summary["jobs"][0]["name"] == "a-name-with-all-sorts.00000"
 
 
-@pytest.mark.parametrize("args", [(), pytest.param(("handler",), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("args", [(), ("handler",)])
 def test_ctrl_c_ends_the_trials_and_is_passed_on(tmp_path: Path, args: tuple[str, ...]) -> None:
     program = started(tmp_path, "3000", *args)
     os.killpg(program.pid, signal.SIGINT)  # as a terminal does
@@ -517,6 +520,7 @@ def test_sigterm_ends_the_program_when_the_trials_have_ended(tmp_path: Path) -> 
     assert states(optuna.load_study(storage=f"sqlite:///{tmp_path}/study.db", study_name="s")) == ["FAIL", "FAIL"]
 
 
+@pytest.mark.slow
 def test_nothing_stays_of_a_program_that_was_killed(tmp_path: Path) -> None:
     """Also not in the study: the next call says what has become of the trials."""
     program = started(tmp_path, "3000")

@@ -261,6 +261,7 @@ def test_a_script_that_profiles_itself_is_left_alone(
     )  # one a forward pass
 
 
+@pytest.mark.slow
 def test_forked_workers_do_not_record(
     observe: Callable[[str], Path], result_of: Callable[[str], dict[str, Any]]
 ) -> None:

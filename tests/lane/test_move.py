@@ -624,7 +624,8 @@ def cut_moves(lanes: Lanes, what: str, steps: Iterator[int], waits: bool) -> int
     return tried
 
 
-@pytest.mark.parametrize("waits", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("waits", [False, True])
 def test_death_at_a_line_of_a_move_leaves_both_lanes_going(lanes: Lanes, waits: bool) -> None:
     assert cut_moves(lanes, "line", count(1, 17), waits) > 5
 
@@ -670,7 +671,8 @@ def test_death_at_any_moment_leaves_both_lanes_going(lanes: Lanes) -> None:
     assert lanes.is_empty
 
 
-@pytest.mark.parametrize("stride", [29, pytest.param(rounds(4, nightly=1), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("stride", [29, rounds(4, nightly=1)])
 def test_a_move_that_a_signal_handler_breaks_off_is_gone_on_with(lanes: Lanes, stride: int) -> None:
     """At every line at which one may run: where no call stands between two lines, none does."""
     source, first = Path(Turn._move.__code__.co_filename).read_text().splitlines(), Turn._move.__code__.co_firstlineno

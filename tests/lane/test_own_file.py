@@ -103,7 +103,7 @@ def test_a_trace_goes_on_where_it_was_deleted(tmp_path: Path) -> None:
     assert [mark.at_s for mark in trace.read(path)] == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("limit", [256, 65_536])
+@pytest.mark.parametrize("limit", [256, pytest.param(65_536, marks=pytest.mark.slow)])
 def test_a_script_that_closes_everything_has_its_files_for_itself(tmp_path: Path, limit: int) -> None:
     """29 bytes of a user's became 17,489, and the run failed with `Bad file descriptor`."""
     if limit > 1000 and resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 2000:
@@ -143,7 +143,7 @@ def test_a_script_finds_no_descriptor_of_ours_where_it_would_get_its_own(tmp_pat
     assert len(ours) == 2 and min(ours) >= 768, files
 
 
-@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("fused", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_job_that_is_stopped_with_the_lanes_lock_ends_and_its_neighbour_goes_on(
     lane: ServedLane, tmp_path: Path, fused: bool
 ) -> None:
@@ -158,6 +158,7 @@ def test_a_job_that_is_stopped_with_the_lanes_lock_ends_and_its_neighbour_goes_o
     assert lane.ended("trains").outcome == "completed"
 
 
+@pytest.mark.slow
 def test_the_lock_is_had_when_the_stopped_one_is_gone(tmp_path: Path, lane: ServedLane) -> None:
     """As the controller has it, which ends nobody itself."""
     told: list[int] = []

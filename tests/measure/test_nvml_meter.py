@@ -69,6 +69,7 @@ def test_a_counter_that_goes_back_is_a_fault_once(driver: FakeDriver) -> None:
     meter.read()
 
 
+@pytest.mark.slow
 def test_a_counter_that_stands_still_is_no_meter(driver: FakeDriver) -> None:
     driver.gpu(0).fault(Fault.COUNTER_STALE)
     with pytest.raises(MeterFault, match="stood still"):

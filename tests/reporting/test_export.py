@@ -183,6 +183,7 @@ def test_a_report_that_cannot_be_drawn_costs_a_line(copy: RunFolder, monkeypatch
     assert copy.trace.exists(), "one that fails took the other with it"
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_drawing_alone(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_data: RunData) -> bytes:
         os.kill(os.getpid(), signal.SIGINT)
@@ -200,6 +201,7 @@ def test_an_interrupt_ends_the_drawing_alone(copy: RunFolder, monkeypatch: pytes
     assert copy.report.exists() and not copy.trace.exists() and not list(copy.path.glob("*.new"))
 
 
+@pytest.mark.slow
 def test_a_huge_trace_is_written_only_where_asked_for(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "_MOST_MARKS", 10)
     told: list[str] = []

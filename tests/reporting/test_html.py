@@ -117,6 +117,7 @@ def test_the_packings_are_told_as_expected_as_measured_and_what_became_of_them(p
     assert "class1 beside class0: expected 0.88, measured 0.64" in (chart["aria-label"] or "")
 
 
+@pytest.mark.slow
 def test_classes_of_one_script_are_told_apart_by_their_jobs(data: RunData) -> None:
     names = {f"class{index}": f"train-{index:012x}" for index in range(3)}
     jobs = [{**job, "class": names[job["class"]]} for job in data.summary["jobs"]]
@@ -140,11 +141,13 @@ def test_the_top_says_what_ran_how_long_on_what_joules_and_what_sharing_saved(wh
     assert any(re.search(r"\d k?J.* measured", words) for words in top)
 
 
+@pytest.mark.slow
 def test_a_comparison_that_is_missing_leaves_no_gap(data: RunData) -> None:
     page = Page(html(without(data, summary={**data.summary, "baseline": None})))
     assert sum(attributes.get("class") == "sharing" for attributes in page.named("p")) <= 1
 
 
+@pytest.mark.slow
 def test_what_stands_between_backticks_is_code(data: RunData) -> None:
     page = Page(html(without(data, summary={**data.summary, "notes": ["`a<b` is not `c`"]})))
     assert page.text[page.text.index("Notes") + 1 :][:3] == ["a<b", "is not", "c"]
@@ -305,6 +308,7 @@ def test_the_part_held_is_kept_when_turns_are_merged() -> None:
     assert held[50] == pytest.approx(0.25, abs=0.01) and held[5] == held[150] == 0.0
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_page_and_leaves_matplotlib_alone(data: RunData, content: str) -> None:
     before = dict(mpl.rcParams)
     assert html(data) == content

@@ -18,6 +18,7 @@ from ecoshare.runtime.sampler import Sampler
 from tests.runtime.running import run, slow_steps
 
 
+@pytest.mark.slow
 def test_the_joules_of_a_run_cover_it(tmp_path: Path) -> None:
     done = run(tmp_path, slow_steps("long", 50), slow_steps("short", 20))
     summary = done.summary

@@ -53,7 +53,8 @@ def test_a_failure_stays_with_its_job(
     assert done.log("neighbour") == neighbour_alone
 
 
-@pytest.mark.parametrize("bad", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [1, 2])
 def test_a_job_that_kills_its_parent_fails_and_its_neighbours_do_not(tmp_path: Path, bad: int) -> None:
     """If it failed, one job could end all others of a run: they are lost with the process that forked them."""
     (tmp_path / "kills.py").write_text("import os, time\ntime.sleep(0.2)\nos.kill(os.getppid(), 9)\ntime.sleep(600)\n")

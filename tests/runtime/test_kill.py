@@ -203,6 +203,7 @@ def test_ctrl_c_twice_ends_a_run_whose_server_and_guard_do_not_answer(tmp_path: 
     assert resume(tmp_path / "ecoshare-runs/latest").code == 0
 
 
+@pytest.mark.slow
 def test_guard_and_controller_both(tmp_path: Path) -> None:
     """The supervisor itself ends the jobs when both are gone."""
     process = start(tmp_path)

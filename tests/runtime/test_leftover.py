@@ -30,6 +30,7 @@ def cut(folder: Path, before: Any) -> None:
     (folder / "events.jsonl").write_bytes(b"".join(lines[:place]))
 
 
+@pytest.mark.slow
 def test_what_a_trial_said_last_is_read_from_its_log_where_no_event_has_it(tmp_path: Path) -> None:
     done = run(tmp_path, sweep(grid={"lr": [0.1, 0.01, 0.05]}, metric=PRINTED, parallel=1))
     before = done.summary

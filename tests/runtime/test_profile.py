@@ -127,6 +127,7 @@ def test_a_script_that_ends_before_its_times_have_settled_is_measured_by_what_wa
     assert made.train is not None and 0.02 < made.train.mean_s < 0.065
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_measurement_at_once_and_keeps_nothing(tmp_path: Path) -> None:
     where = ("--device", "cpu", "--profiles", "profiles")
     process = Started("profile", SLOW, *where, "--", "--steps", "100000", cwd=tmp_path)

@@ -44,7 +44,9 @@ def is_there(end: str) -> bool:
     return Path("/dev/shm", name_of(end)).exists()
 
 
-@pytest.mark.parametrize("end", ["completes", "raises", "killed", "hangs"])
+@pytest.mark.parametrize(
+    "end", ["completes", *(pytest.param(end, marks=pytest.mark.slow) for end in ("raises", "killed", "hangs"))]
+)
 def test_shared_memory_of_a_job_goes_with_it(tmp_path: Path, end: str) -> None:
     """It stayed in 18 of 24 cases: the tracker that removes it was killed with the job's other processes."""
     done = run(tmp_path, leaking(tmp_path, end, timeout="1 s", startup_timeout="1 s"))

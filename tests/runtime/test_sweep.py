@@ -59,6 +59,7 @@ def test_a_grid_runs_every_trial_and_names_the_best(tmp_path: Path) -> None:
     assert found["energy"]["source"] == "modelled" and found["energy"]["value_j"] > 0
 
 
+@pytest.mark.slow
 def test_trials_that_do_badly_end_early(tmp_path: Path) -> None:
     """ASHA on real trials: what reports first sets the bar."""
     job = sweep(

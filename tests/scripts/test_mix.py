@@ -73,6 +73,7 @@ def test_a_way_in_which_a_job_fails_has_its_reason(bench: Bench) -> None:
         at_once(bench, [Job("mlp", 10**9), Job("sorted", 1)], bench.environment, 60.0)
 
 
+@pytest.mark.slow
 def test_a_way_that_takes_too_long_is_ended(bench: Bench) -> None:
     with pytest.raises(WayFailed, match="not done after 1 s"):
         at_once(bench, [Job("mlp", 10**9)], bench.environment, 1.0)

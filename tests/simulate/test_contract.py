@@ -58,8 +58,8 @@ def contract(policy: object, options: tuple[tuple[str, float], ...] = ()) -> Pol
     return made
 
 
-QUICK = {"max-min", "tiresias"}
-"""One that chooses anew in rounds, and one whose jobs sink; the others are among the slow tests."""
+QUICK = {"max-min"}
+"""One that chooses anew in rounds; the others are among the slow tests."""
 
 EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in sorted(POLICIES)]
 

@@ -133,6 +133,7 @@ def test_rows_of_a_given_trace_are_drawn_where_they_fit(data: Path) -> None:
         generate("philly", 5, 0, data, gpus=4)
 
 
+@pytest.mark.slow
 def test_quantiles_are_those_that_the_table_states() -> None:
     trace = generate("philly", 60_000, 0)
     durations_s = np.array([job.service_s for job in trace.jobs if job.gpus == 1])

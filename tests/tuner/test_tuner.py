@@ -65,6 +65,7 @@ def test_the_first_trial_is_the_default() -> None:
     assert best is not None and best.setting == DEFAULT and best.objective == pytest.approx(1.0, rel=0.02)
 
 
+@pytest.mark.slow
 def test_equal_seeds_and_trials_give_equal_answers() -> None:
     asked = []
     for _ in range(2):
