@@ -552,7 +552,12 @@ AS_ALONE = {
 }
 
 
-@pytest.mark.parametrize("what", AS_ALONE)
+QUICKLY = {"how tensors are printed", "a stdin that was closed", "an exit from an exit"}
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=[] if what in QUICKLY else pytest.mark.slow) for what in AS_ALONE]
+)
 def test_one_after_the_other_is_as_alone(what: str, lane: ServedLane, tmp_path: Path) -> None:
     script = written(tmp_path, AS_ALONE[what])
     name = what.replace(" ", "-")

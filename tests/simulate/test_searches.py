@@ -76,7 +76,9 @@ def test_who_goes_on_by_halving_depends_on_no_policy(way: tuple[str, int, int]) 
     assert Counter(each.name for each in run.result.finished) == Counter(trial.job.name for trial in sweep.trials)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[] if way in WAYS[2:4] else pytest.mark.slow) for way in WAYS], ids=str
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_search_is_in_order_in_every_way(kind: str, way: tuple[str, int, int]) -> None:
     assert Run(generate(kind, 9, 1, gpus=4), *way).result.finished
