@@ -136,7 +136,7 @@ def _check(path: Path, device: DeviceInfo) -> None:
     try:
         loaded = load(path)
     except InvalidJobFile as error:
-        _check_places(path, error)
+        check_places(path, error)
         return
     except UsageError as error:
         if str(path) not in str(error):
@@ -157,7 +157,12 @@ def _check(path: Path, device: DeviceInfo) -> None:
         raise Lost("the masked copy has values of env:")
 
 
-def _check_places(path: Path, error: InvalidJobFile) -> None:
+def check_places(path: Path, error: InvalidJobFile) -> None:
+    """Check that every mistake has a place in the file, and words for users.
+
+    Raises:
+        Lost: One has not.
+    """
     # Bytes that are no UTF-8 count one by one; no place is named behind the first of them.
     with path.open("rb") as file:
         text = file.read(1 << 24).decode("utf-8-sig", errors="surrogateescape")
@@ -167,7 +172,7 @@ def _check_places(path: Path, error: InvalidJobFile) -> None:
             raise Lost("a place outside the file", mistake.describe(path.name))
         if not mistake.what.isprintable() or not mistake.where.isprintable():
             raise Lost("control characters in a mistake", repr(mistake.describe(path.name)))
-        if re.search(r"[Ii]nput should|pydantic|type=", mistake.what.split("'")[0]):
+        if re.search(r"[Ii]nput|valid (string|integer|number)|pydantic|type=", mistake.what.split("'")[0]):
             raise Lost("words of a library in a mistake", mistake.describe(path.name))
 
 

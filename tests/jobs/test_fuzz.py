@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,7 @@ from ecoshare.jobs import document
 from ecoshare.jobs.load import load
 from ecoshare.jobs.mask import masked
 from ecoshare.jobs.schema import Job
-from ecoshare.jobs.template import REFERENCE, template
-
-WRITTEN = template([Path("train.py")]) + REFERENCE.replace("\n# ", "\n").split("\n", 1)[1].replace("\n#\n", "\n")
-"""The file of `ecoshare init`, with every key that it explains in use."""
+from scripts.fuzz.job_files import WRITTEN, check_places
 
 RICH = """\
 version: 1
@@ -120,13 +116,7 @@ def _assert_jobs_or_mistakes(path: Path, data: bytes) -> None:
     try:
         loaded = load(path)
     except InvalidJobFile as error:
-        # Bytes that are no UTF-8 count one by one; no place is named behind the first of them.
-        lines = re.split(r"\r\n|\r|\n", data.decode("utf-8-sig", errors="surrogateescape"))
-        for mistake in error.mistakes:
-            assert 1 <= mistake.line <= len(lines)
-            assert 1 <= mistake.column <= len(lines[mistake.line - 1]) + 1
-            assert mistake.what.isprintable()
-            assert not re.search(r"[Ii]nput|valid (string|integer|number)|pydantic|type=", mistake.what.split("'")[0])
+        check_places(path, error)
         return
     assert all(job.cwd.is_absolute() and (job.script is None) != (job.module is None) for job in loaded.jobs)
     path.write_text(masked(loaded.text), newline="")
