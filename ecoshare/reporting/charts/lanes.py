@@ -69,7 +69,7 @@ def lanes(data: RunData, looks: list[Look]) -> Chart:
             wide_s = stay.to_s - stay.from_s
             box = (stay.from_s, row - _HIGH / 2), wide_s, _HIGH
             bar = Rectangle(*box, facecolor=look.colour, edgecolor=GROUND, linewidth=0.6)
-            axes.add_patch(bar)  # `barh` takes as long for a bar as all else here together
+            axes.add_artist(bar)  # `barh` and `add_patch` look for limits, which are known: twice the time
             add_tip(bar, f"stay-{row}-{place}", _words(stay), tips)
             if len(name) * _CHAR_IN <= wide_s / end_s * _AXES_IN:
                 ink = _DARK if look.colour in _DARK_ON else _LIGHT
