@@ -20,26 +20,40 @@ MOST_MISTAKES = 20
 """That are told of one file: more of them are of one kind."""
 
 
+def bytes_of(path: Path, limit: tuple[int, str] = _LONGEST) -> bytes:
+    """The bytes of a file.
+
+    Args:
+        limit: Bytes that it may have at most, and a hint for who names a longer one.
+
+    Raises:
+        UsageError: It cannot be read, or is too long.
+    """
+    most_bytes, hint = limit
+    try:
+        data = documents.read_begin(path, most_bytes)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    if len(data) > most_bytes:
+        raise UsageError(f"{path} has more than {most_bytes >> 20} MiB", hint)
+    return data
+
+
 def lines_of(path: Path, form: str, limit: tuple[int, str] = _LONGEST) -> list[str]:
     """The lines of a text file, with their ends.
 
     Args:
         form: What the file should be, as a hint for who names one that is no text.
-        limit: Bytes that it may have at most, and a hint for who names a longer one.
+        limit: As `bytes_of` takes it.
 
     Raises:
         UsageError: It cannot be read, is too long, or is no text.
     """
-    most_bytes, hint = limit
+    data = io.BytesIO(bytes_of(path, limit))
     try:
-        data = documents.read_begin(path, most_bytes)
-        if len(data) > most_bytes:
-            raise UsageError(f"{path} has more than {most_bytes >> 20} MiB", hint)
-        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()
+        text = io.TextIOWrapper(data, encoding="utf-8-sig").read()
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is no text (UTF-8): byte {error.start + 1}", form) from error
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     return list(io.StringIO(text))
 
 

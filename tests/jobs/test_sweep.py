@@ -123,7 +123,7 @@ def test_each_line_gives_its_last_number() -> None:
 def test_no_line_takes_longer_than_its_length(pattern: str, hostile: str) -> None:
     """12,000 blanks took 8 s and 65,536 took 308 s, in which the controller did nothing else."""
     for many in (" ", "1", ".", "1.", "-", "e1", "a", "loss=1 "):
-        assert len(metric.read(pattern).values(hostile.format(many * 12_000))) <= 1
+        assert len(metric.read(pattern).values(hostile.format(many * 40_000))) <= 1
 
 
 def test_wrong_sweeps(wrong_file: WrongFile, folder: Path) -> None:

@@ -19,10 +19,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ecoshare import documents
+from ecoshare.advise.delimited import bytes_of
 from ecoshare.errors import UsageError
-
-_MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +83,7 @@ def read_json(path: Path) -> Any:
         UsageError: It cannot be read, or is no JSON.
     """
     try:
-        data = documents.read_begin(path, _MOST_BYTES)
-        if len(data) > _MOST_BYTES:
-            raise UsageError(f"{path} has more than {_MOST_BYTES >> 20} MiB", "is it the right file?")
-        return json.loads(data)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+        return json.loads(bytes_of(path))
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}:{error.lineno}:{error.colno}: no JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:
