@@ -194,7 +194,7 @@ class Choice:
 
 def _with_must(candidate: Candidate, must: bool) -> Candidate:
     """The same one, if it needs no other `must`: to make a copy takes longer than all else here."""
-    return candidate if candidate.must == must else replace(candidate, must=must)
+    return candidate if candidate.must == must else candidate._replace(must=must)
 
 
 def short(demand: MemoryDemand, others: Sequence[MemoryDemand], most: int, memory_bytes: int) -> Because:

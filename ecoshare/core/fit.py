@@ -113,10 +113,12 @@ class Fit:
         joins: dict[tuple[object, ...], bool] = {}
         found = []
         for job in newcomers:
-            if (needs := _needs(job)) not in joins:
+            needs = _needs(job)
+            joined = joins.get(needs)
+            if joined is None:
                 demands = [*here, self.demand(job, lane)]
-                joins[needs] = self._sum_bytes(lane, demands) <= lane.device.memory_bytes
-            if joins[needs]:
+                joined = joins[needs] = self._sum_bytes(lane, demands) <= lane.device.memory_bytes
+            if joined:
                 found.append(job)
         return found
 
@@ -236,9 +238,8 @@ class Fit:
 
 def _needs(job: Job) -> tuple[object, ...]:
     """All of a job that its demand depends on."""
-    spec = job.spec
-    of_class = (spec.job_class, _family(job), spec.memory, spec.gpus)
-    return (*of_class, job.whole_lane, job.least_bytes, job.usage.peak_bytes)
+    spec, seen = job.spec, job.usage.peak_bytes
+    return (spec.job_class, _family(job), spec.memory, spec.gpus, job.whole_lane, job.least_bytes, seen)
 
 
 def _family(job: Job) -> str:

@@ -83,7 +83,8 @@ class Outlook:
 
     def price(self, job_class: str) -> float:
         """Joules that a second of its work alone is worth: at most what it costs alone."""
-        return self.prices.get(job_class, self.power_w(job_class))
+        price = self.prices.get(job_class)
+        return self.power_w(job_class) if price is None else price
 
     def forecast(self, classes: Sequence[str]) -> Forecast:
         """What to expect of jobs of these classes beside each other.

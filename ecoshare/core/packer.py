@@ -382,15 +382,17 @@ class Packer:
 
     def candidate(self, job: Job, at_s: float) -> Candidate:
         """A job as groups are chosen by."""
-        price, least = self.outlook.price(job.spec.job_class), self._least(job)
+        spec = job.spec
+        limited = spec.slowdown is not None
+        least = self._least(job) if limited else 0.0
         return Candidate(
-            number=job.number,
-            job_class=job.spec.job_class,
-            worth=self._packs.worth(job, price, at_s),
-            least=least,
-            must=job.spec.slowdown is not None and job.state in _HERE,
-            urgency=least + (URGENT if job.level == MEMBER else 0.0),
-            hope=EXPLORE if self._fit.is_new(job) else HOPE,
+            job.number,
+            spec.job_class,
+            self._packs.worth(job, self.outlook.price(spec.job_class), at_s),
+            least,
+            limited and job.state in _HERE,
+            least + (URGENT if job.level == MEMBER else 0.0),
+            EXPLORE if self._fit.is_new(job) else HOPE,
         )
 
     def _least(self, job: Job, lost_s: float = 0.0) -> float:
@@ -404,6 +406,8 @@ class Packer:
         return least_speed(job, None if solo is None else solo.iteration_s, lost_s)
 
     def _key(self, job: Job, at_s: float) -> Key:
+        if job.state is JobState.QUEUED:
+            return job.place
         return (*self._policy.order(job, at_s), job.arrival_s, job.number)
 
     def here(self, device: str) -> list[Job]:

@@ -10,10 +10,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from operator import attrgetter
+from typing import NamedTuple
 
 from ecoshare.core.outlook import Forecast, Outlook
 
@@ -37,8 +37,7 @@ _MATES = 2
 """That are looked at together: with three, thirty candidates would have thousands of groups."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A job that could run on the device now.
 
     Attributes:
@@ -73,8 +72,7 @@ Fits = Callable[[Sequence[Candidate]], bool]
 """Whether these can be on the device at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """Jobs beside each other, and what is expected of them.
 
     Attributes:
@@ -112,12 +110,15 @@ class Grouping:
 
     def of(self, members: Sequence[Candidate]) -> Group:
         """What these would be worth beside each other."""
+        return Group(tuple(members), *self._worth(members))
+
+    def _worth(self, members: Sequence[Candidate]) -> tuple[Forecast, float]:
+        """Forecast and cost of a group."""
         classes = tuple([each.job_class for each in members])
         hope = max([each.hope for each in members], default=HOPE)
         expected, speeds, spent = self._expected(self._outlook.version, classes, hope)
         worth = sum([speed * each.worth for speed, each in zip(speeds, members, strict=True)])
-        cost = spent / worth if worth > 0.0 else float("inf")
-        return Group(tuple(members), expected, cost)
+        return expected, spent / worth if worth > 0.0 else float("inf")
 
     def _expect(
         self, _version: int, classes: tuple[str, ...], hope: float
@@ -149,14 +150,23 @@ class Grouping:
         base = best.members
         others = _distinct([each for each in candidates if each not in base])
         for count in range(1, min(_MATES, self._largest - len(base)) + 1):
-            groups = (self.of((*base, *mates)) for mates in combinations(others, count))
-            best = _better(best, groups, fits)
+            larger = ((*base, *mates) for mates in combinations(others, count))
+            best = self._better(best, larger, fits)
         while len(best.members) < self._largest:
-            groups = (self.of((*best.members, each)) for each in others if each not in best.members)
-            if (grown := _better(best, groups, fits)) is best:
+            larger = ((*best.members, each) for each in others if each not in best.members)
+            if (grown := self._better(best, larger, fits)) is best:
                 break
             best = grown
         return best
+
+    def _better(self, best: Group, larger: Iterable[tuple[Candidate, ...]], fits: Fits) -> Group:
+        """The best of some larger groups, if it is clearly better than a smaller one."""
+        better, most = [], best.cost * (1.0 - GAIN)
+        for members in larger:
+            forecast, cost = self._worth(members)  # most groups cost too much, and need not be made
+            if cost < most and (group := Group(members, forecast, cost)).keeps_limits and group.tries_few:
+                better.append(group)
+        return next((each for each in sorted(better, key=attrgetter("cost")) if fits(each.members)), best)
 
     def _may(self, group: Group) -> bool:
         return len(group.members) <= self._largest and group.keeps_limits
@@ -174,12 +184,6 @@ def _better_in_turn(group: Group) -> bool:
     """Whether these come nearer to what each must keep if they run one at a time, each for its part."""
     beside = min(speed / each.least for each, speed in zip(group.members, group.forecast.speeds, strict=True))
     return beside * sum(each.least for each in group.members) < 1.0
-
-
-def _better(best: Group, groups: Iterable[Group], fits: Fits) -> Group:
-    """The best of some larger groups, if it is clearly better than a smaller one."""
-    better = [each for each in groups if each.cost < best.cost * (1.0 - GAIN) and each.keeps_limits and each.tries_few]
-    return next((each for each in sorted(better, key=attrgetter("cost")) if fits(each.members)), best)
 
 
 def _distinct(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -16,6 +16,7 @@ from ecoshare.core.reasons import Reason, Reasons
 from ecoshare.core.records import Job
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
+from ecoshare.jobs.collector import collector_paused
 from ecoshare.reporting.intervals import SHORTEST_S, Interval, Story, alike, joined
 from ecoshare.reporting.queued import Queued
 from ecoshare.reporting.replaying import Moment, Replay
@@ -56,6 +57,7 @@ class Explained:
     end_s: float = 0.0
 
 
+@collector_paused()
 def explain(entries: Iterable[Event | Command], only: str | None = None) -> Explained:
     """The decisions of a log, as far as it goes.
 

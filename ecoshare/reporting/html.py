@@ -32,7 +32,9 @@ from ecoshare.reporting.verdicts import sharing, verdicts
 
 _STATES = ("completed", "pruned", "failed", "cancelled", "running", "queued", "arriving")
 _MOST_TRIALS = 100
-"""Of all sweeps, in the table of all jobs: the best, then those that failed."""
+"""Trials of all sweeps in the tables of jobs: the best, then those that failed."""
+_MOST_JOBS = 500
+"""Jobs in these tables: those that did not complete, then those with the longest JCT."""
 _MACHINE = {
     "ecoshare": "ecoshare",
     "torch": "torch",
@@ -69,7 +71,7 @@ def html(data: RunData) -> str:
         not_drawn=not_drawn,
         jobs=job_table(shown_jobs),
         lesser=LESSER,
-        left_out=len(summary["jobs"]) - len(shown_jobs),
+        left_out=_left_out(summary, shown_jobs),
         errors=[(job["name"], job["error"]) for job in shown_jobs if job["error"] and job["state"] != "pruned"],
         sweeps=_sweeps(data),
         settings=[setting_words(each) for each in summary["settings"]],
@@ -163,7 +165,17 @@ def _figures(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _shown(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """All jobs, and of the trials as many as anybody reads."""
+    """Jobs that the tables show, in the order of the summary."""
+    jobs = _without_most_trials(summary)
+    if len(jobs) <= _MOST_JOBS:
+        return jobs
+    ranked = sorted(jobs, key=lambda job: (job["state"] == "completed", -(job["jct_s"] or 0.0)))
+    kept = {job["name"] for job in ranked[:_MOST_JOBS]}
+    return [job for job in jobs if job["name"] in kept]
+
+
+def _without_most_trials(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """All jobs, and the trials that a reader looks for."""
     trials = [job for job in summary["jobs"] if job["sweep"] is not None]
     if len(trials) <= _MOST_TRIALS:
         return list(summary["jobs"])
@@ -176,6 +188,23 @@ def _shown(summary: dict[str, Any]) -> list[dict[str, Any]]:
     failed = [job for job in trials if job["state"] == "failed"]
     kept = {job["name"] for job in [*best, *failed][:_MOST_TRIALS]}
     return [job for job in summary["jobs"] if job["sweep"] is None or job["name"] in kept]
+
+
+def _left_out(summary: dict[str, Any], shown: list[dict[str, Any]]) -> str:
+    """Sentences about the jobs that the tables do not show; empty where they show all."""
+    names = {job["name"] for job in shown}
+    missing = [job for job in summary["jobs"] if job["name"] not in names]
+    jobs = sum(job["sweep"] is None for job in missing)
+    trials = len(missing) - jobs
+    words = []
+    if trials:
+        are = "is" if trials == 1 else "are"
+        words.append(f"{counted(trials, 'trial')} {are} left out: neither the best nor failed.")
+    if jobs:
+        are = "is" if jobs == 1 else "are"
+        short = f"{counted(jobs, 'job')} with a shorter JCT {are} left out"
+        words.append(f"{short}; `ecoshare export --format csv` has all.")
+    return " ".join(words)
 
 
 def _sweeps(data: RunData) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Event, JobArrived, JobExited, Outcome, Reported, Usage
 from ecoshare.errors import UsageError
 from ecoshare.jobs import metric
+from ecoshare.jobs.collector import collector_paused
 from ecoshare.lane import trace
 from ecoshare.measure import samples
 from ecoshare.measure.energy import Rate, account
@@ -29,6 +30,7 @@ from ecoshare.runtime.metrics import values_of
 from ecoshare.runtime.written import DAMAGED, read_environment, read_json, read_plan, read_records
 
 
+@collector_paused()
 def read(folder: RunFolder, replays: bool = True) -> RunData:
     """All that is known of a run, but for its traces, which may be large.
 

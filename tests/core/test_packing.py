@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import given
@@ -73,7 +72,7 @@ def test_who_must_run_does_as_far_as_all_keep_their_limits(
     outlook: Outlook, them: list[Candidate], must: set[int], urgency: list[int]
 ) -> None:
     them = [
-        replace(each, must=each.least > 0.0 and each.number in must, urgency=float(urgency[each.number]))
+        each._replace(must=each.least > 0.0 and each.number in must, urgency=float(urgency[each.number]))
         for each in them
     ]
     grouping = Grouping(outlook, watts, 3)
@@ -119,7 +118,7 @@ def test_a_job_that_will_be_measured_is_given_more_of_a_chance_than_one_that_was
     outlook.foreseen([PairSpeed(one, other, 0.4, 0.15) for one in "ab" for other in "ab"], {})
     grouping = Grouping(outlook, lambda forecast: 1.0, 2)
     known = [Candidate(0, "a", 1.0), Candidate(1, "b", 1.0)]
-    new = [known[0], replace(known[1], hope=EXPLORE)]
+    new = [known[0], known[1]._replace(hope=EXPLORE)]
     chosen = [grouping.best(each, lambda _members: True) for each in (known, new)]
     assert [len(group.members) for group in chosen if group is not None] == [1, 2]
 

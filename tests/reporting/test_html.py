@@ -313,3 +313,14 @@ def test_the_same_run_gives_the_same_page_and_leaves_matplotlib_alone(data: RunD
     before = dict(mpl.rcParams)
     assert html(data) == content
     assert dict(mpl.rcParams) == before
+
+
+def test_a_page_of_very_many_jobs_shows_the_failed_and_the_longest_and_says_how_many_are_missing() -> None:
+    data = run(jobs=4)
+    jobs = data.summary["jobs"]
+    short = [{**jobs[0], "name": f"short-{number}", "jct_s": 1.0} for number in range(600)]
+    data.summary["jobs"] = [*short, *jobs]
+    page = html(data)
+    assert "104 jobs with a shorter JCT are left out" in page
+    assert all(f">{job['name']}<" in page for job in jobs), "the failed job and the longest ones are shown"
+    assert page.count('<th scope="row">short-') == 2 * 496, "a row in the table, and one in the details"

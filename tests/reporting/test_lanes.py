@@ -12,7 +12,7 @@ from ecoshare.core.events import Config, Device, Done, Event, RunOpened
 from ecoshare.measure.samples import Sample
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.columns import edges_of
-from ecoshare.reporting.charts.lanes import _rows, stays
+from ecoshare.reporting.charts.lanes import Stay, _bars, _rows, stays
 from ecoshare.reporting.charts.look import looks_of
 from ecoshare.reporting.charts.memory import _largest
 from ecoshare.reporting.rundata import RunData
@@ -70,6 +70,19 @@ def test_names_stand_in_bars_or_in_the_legend_or_under_the_pointer(jobs: int, mo
     assert len(chart.tips) == jobs, "a bar has no words of its own"
     assert len(listed) <= most_in_legend
     assert jobs > 40 or len(named | set(listed)) == jobs
+
+
+def test_stays_that_are_too_short_to_be_seen_are_drawn_together() -> None:
+    (attempt, *_) = run(jobs=1, lanes=1, failing=False).attempts()
+    short = [Stay(attempt, 0, 0.5 * place, 0.5 * place + 0.4, True) for place in range(800)]
+    row = [*short[:400], Stay(attempt, 0, 200.0, 300.0, True), *short[600:]]
+    bars = _bars(row, 400.0)
+    assert [stay for bar in bars for stay in bar] == row, "a stay is drawn twice or not at all"
+    assert [row[400]] in bars, "a long stay has a bar of its own"
+    assert len(bars) == 600 / 4 + 1, "four of them are half a hundredth of the axis"
+    assert max(bar[-1].to_s - bar[0].from_s for bar in bars if len(bar) > 1) <= 2.0
+    assert _bars(row, 40_000.0) != bars, "what is short depends on the time axis"
+    assert all(len(bar) == 1 for bar in _bars(short[:100], 50.0)), "all of them are wide enough"
 
 
 def test_lanes_that_share_memory_share_a_chart() -> None:

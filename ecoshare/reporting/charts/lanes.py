@@ -20,7 +20,7 @@ from ecoshare.core.events import Done, Outcome
 from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.reporting.charts.axes import add_legend, add_tip, figure_of, time_axis
-from ecoshare.reporting.charts.look import GRID, GROUND, INK, Chart, Look
+from ecoshare.reporting.charts.look import GREY, GRID, GROUND, INK, Chart, Look
 from ecoshare.reporting.rundata import Attempt, RunData
 
 _BAR_IN = 0.23
@@ -30,6 +30,10 @@ _CHAR_IN = 0.085
 """Width of a letter and its share of the margins: a name stands in its bar where there is room for it."""
 _AXES_IN = 8.2
 _MOST_IN_LEGEND = 24
+_TOO_SHORT = 1 / 800
+"""Part of the time axis, about a pixel: shorter stays that follow each other are drawn together."""
+_TOGETHER = 1 / 200
+"""Part of the time axis that such a bar spans at most, so that its words still say when."""
 _QUIET = (None, Outcome.COMPLETED, Outcome.PRUNED)
 """Ends that need no cross."""
 _DARK, _LIGHT = "#10151a", "#ffffff"
@@ -62,22 +66,26 @@ def lanes(data: RunData, looks: list[Look]) -> Chart:
     figure, axes = figure_of(_BAR_IN * len(rows) + 0.55)
     tips: dict[str, str] = {}
     named: set[str] = set()
-    failed = False
+    failed = joined = False
     for row, (_, own) in enumerate(rows):
-        for place, stay in enumerate(own):
-            look, name = look_of[stay.attempt.job], stay.attempt.job
-            wide_s = stay.to_s - stay.from_s
-            box = (stay.from_s, row - _HIGH / 2), wide_s, _HIGH
-            bar = Rectangle(*box, facecolor=look.colour, edgecolor=GROUND, linewidth=0.6)
-            axes.add_artist(bar)  # `barh` and `add_patch` look for limits, which are known: twice the time
-            add_tip(bar, f"stay-{row}-{place}", _words(stay), tips)
-            if len(name) * _CHAR_IN <= wide_s / end_s * _AXES_IN:
-                ink = _DARK if look.colour in _DARK_ON else _LIGHT
-                axes.text(stay.from_s + wide_s / 2, row, name, va="center", ha="center", color=ink, fontsize=7.5)
+        for place, bar in enumerate(_bars(own, end_s)):
+            labels = {look_of[stay.attempt.job].label: look_of[stay.attempt.job] for stay in bar}
+            colour = next(iter(labels.values())).colour if len(labels) == 1 else GREY
+            from_s, to_s = bar[0].from_s, bar[-1].to_s
+            box = (from_s, row - _HIGH / 2), to_s - from_s, _HIGH
+            drawn = Rectangle(*box, facecolor=colour, edgecolor=GROUND, linewidth=0.6)
+            axes.add_artist(drawn)  # `barh` and `add_patch` look for limits, which are known: twice the time
+            add_tip(drawn, f"stay-{row}-{place}", _words(bar), tips)
+            name = bar[0].attempt.job
+            if len(bar) == 1 and len(name) * _CHAR_IN <= (to_s - from_s) / end_s * _AXES_IN:
+                ink = _DARK if colour in _DARK_ON else _LIGHT
+                middle_s = (from_s + to_s) / 2
+                axes.text(middle_s, row, name, va="center", ha="center", color=ink, fontsize=7.5)
                 named.add(name)
-            if stay.is_last and stay.attempt.outcome not in _QUIET:
+            joined |= len(bar) > 1
+            if any(stay.is_last and stay.attempt.outcome not in _QUIET for stay in bar):
                 failed = True
-                axes.plot(stay.to_s, row, "x", color=INK, markersize=5, markeredgewidth=1.4, clip_on=False)
+                axes.plot(to_s, row, "x", color=INK, markersize=5, markeredgewidth=1.4, clip_on=False)
     _name_lanes(axes, rows)
     axes.set_xlim(0.0, end_s)
     time_axis(axes, "time since the run was opened")
@@ -87,6 +95,7 @@ def lanes(data: RunData, looks: list[Look]) -> Chart:
         add_legend(figure, [Patch(facecolor=each.colour, label=each.label) for each in unnamed.values()])
     caption = "Each bar is a job in its lane, from the start of its process to its end. Jobs of one lane take turns."
     caption += " A cross: it did not complete." if failed else ""
+    caption += " Short jobs that follow each other are drawn as one bar, grey if they differ." if joined else ""
     caption += " Grey: jobs without a colour of their own." if any(len(each.jobs) > 1 for each in looks) else ""
     caption += " The name of a bar shows when the pointer rests on it." if len(unnamed) > _MOST_IN_LEGEND else ""
     alt = f"Timeline of {counted(len(jobs), 'job')} in {counted(len(numbers), 'lane')} over {format_duration(end_s)}."
@@ -154,7 +163,37 @@ def _name_lanes(axes: Axes, rows: list[tuple[int, list[Stay]]]) -> None:
         axes.axhline(first - 0.5, color=GRID, linewidth=0.6)
 
 
-def _words(stay: Stay) -> str:
+def _bars(row: list[Stay], end_s: float) -> list[list[Stay]]:
+    """The stays of a row as they are drawn: one by one, or together where they are too short to be seen.
+
+    Args:
+        row: Stays in the order of time, none of which overlaps another.
+    """
+    bars: list[list[Stay]] = []
+    least_s, most_s = _TOO_SHORT * end_s, _TOGETHER * end_s
+    for stay in row:
+        last = bars[-1] if bars else None
+        is_short = stay.to_s - stay.from_s < least_s
+        if (
+            last is not None
+            and is_short
+            and last[-1].to_s - last[-1].from_s < least_s
+            and stay.from_s - last[-1].to_s < least_s
+            and stay.to_s - last[0].from_s <= most_s
+        ):
+            last.append(stay)
+        else:
+            bars.append([stay])
+    return bars
+
+
+def _words(bar: list[Stay]) -> str:
+    """The tip of a bar."""
+    if len(bar) > 1:
+        first, last = bar[0], bar[-1]
+        span = format_duration(last.to_s - first.from_s)
+        return f"{len(bar)} jobs, lane {first.lane}, {first.attempt.job} to {last.attempt.job}: {span}"
+    (stay,) = bar
     attempt = stay.attempt
     words = f"{attempt.job}, lane {stay.lane}: {format_duration(stay.to_s - stay.from_s)}"
     words += f", attempt {attempt.number}" if attempt.number > 1 else ""

@@ -21,7 +21,7 @@ INK, GRID, GROUND = "#010203", "#c0c1c2", "#fdfeff"
 HUES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7")
 _HATCHES = ("", "////", "xxxx", "----", "\\\\\\\\", "||||", "++++")
 """Of lines alone: dots take half a megabyte in the file."""
-_GREY = "#8c8c8c"
+GREY = "#8c8c8c"
 _MOST_JOBS = 40
 _NAMED_OF_MANY = 15
 """Jobs with a colour of their own where there are more than that: their legends and rows stay short."""
@@ -107,4 +107,4 @@ def looks_of(jobs: list[dict[str, Any]]) -> list[Look]:
         for index, name in enumerate(names)
     ]
     rest = tuple(job["name"] for job in jobs if job["name"] not in set(names))
-    return [*looks, Look(counted(len(rest), "other job"), rest, _GREY)] if rest else looks
+    return [*looks, Look(counted(len(rest), "other job"), rest, GREY)] if rest else looks
