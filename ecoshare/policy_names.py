@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ecoshare.advise.advice import OBJECTIVES
 from ecoshare.core.policies import UnknownPolicy, check_options, known_names, named
-from ecoshare.core.policies.base import Packing
+from ecoshare.core.policies.base import PackingPolicy
 from ecoshare.errors import UsageError, did_you_mean
 
 LANES_TO_PACK = 6
@@ -28,7 +28,7 @@ def check_objective(name: str) -> None:
 
 def packs(policy: str) -> bool:
     """Whether a policy chooses who runs beside whom."""
-    return issubclass(named(policy), Packing)
+    return issubclass(named(policy), PackingPolicy)
 
 
 def check_policy(name: str) -> None:

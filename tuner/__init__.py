@@ -18,20 +18,20 @@ from tuner.objective import Limit, edp, energy, time
 from tuner.prior import Prior
 from tuner.space import Knob, Role, Setting, Space
 from tuner.transfer import transferred
-from tuner.trials import Status, Trial
+from tuner.trials import Evaluation, EvaluationStatus
 from tuner.tuner import ConstrainedTuner
 
 __all__ = [
     "ConstrainedTuner",
     "EmbeddedSpace",
+    "Evaluation",
+    "EvaluationStatus",
     "Knob",
     "Limit",
     "Prior",
     "Role",
     "Setting",
     "Space",
-    "Status",
-    "Trial",
     "bucketised",
     "edp",
     "embedded",

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from tuner.prior import MOST_RANK, Prior
 from tuner.space import Space
-from tuner.trials import Status, Trial
+from tuner.trials import Evaluation, EvaluationStatus
 
 SAMPLES = 512
 _LENGTHSCALE = 0.5
@@ -95,7 +95,7 @@ class ResponseModel:
         self._noise = normal(samples, 4096)
         self.samples = samples
 
-    def condition(self, trials: Sequence[Trial]) -> tuple[Tensor, Tensor]:
+    def condition(self, trials: Sequence[Evaluation]) -> tuple[Tensor, Tensor]:
         """Samples given the trials: logarithms (S, O, n), and their weights (S,), which add up to 1.
 
         Censored times weigh: a sample that puts one below what it took already is left out. Where all are, none is.
@@ -107,15 +107,15 @@ class ResponseModel:
         logs = self._posterior(observable, setting, values)
         return logs, self._weights(logs, trials)
 
-    def _numbers(self, trial: Trial) -> list[tuple[int, int, float]]:
+    def _numbers(self, trial: Evaluation) -> list[tuple[int, int, float]]:
         """(observable, setting, log value) of what a trial has measured."""
-        if trial.status not in (Status.MEASURED, Status.CENSORED):
+        if trial.status not in (EvaluationStatus.MEASURED, EvaluationStatus.CENSORED):
             return []
         place = self._space.index(trial.setting)
         return [
             (o, place, math.log(trial.observed[name]))
             for o, name in enumerate(self.observables)
-            if name in trial.observed and not (trial.status is Status.CENSORED and o > 0)
+            if name in trial.observed and not (trial.status is EvaluationStatus.CENSORED and o > 0)
         ]
 
     def _posterior(self, observable: Tensor, setting: Tensor, values: Tensor) -> Tensor:
@@ -186,10 +186,10 @@ class ResponseModel:
         cross[rows, observable] += own
         return cross
 
-    def _weights(self, logs: Tensor, trials: Sequence[Trial]) -> Tensor:
+    def _weights(self, logs: Tensor, trials: Sequence[Evaluation]) -> Tensor:
         allowed = torch.ones(len(logs), dtype=torch.double)
         for trial in trials:
-            if trial.status is Status.CENSORED:
+            if trial.status is EvaluationStatus.CENSORED:
                 place = self._space.index(trial.setting)
                 for o, name in enumerate(self.observables):
                     if o > 0 and name in trial.observed:

@@ -28,7 +28,7 @@ _POWER_STEPS = 20
 
 
 @dataclass(frozen=True)
-class Part:
+class PriorComponent:
     """One Gaussian of a prior.
 
     Attributes:
@@ -53,7 +53,7 @@ class Prior:
     """
 
     observables: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[PriorComponent, ...]
     scale_sd: Tensor
 
     @property
@@ -76,7 +76,7 @@ class Prior:
             mine = samples[rows]
             mean = mine.mean(dim=0)
             root = _compress((mine - mean) / (len(mine) - 1) ** 0.5)
-            found.append(Part(len(mine) / len(samples), mean, root))
+            found.append(PriorComponent(len(mine) / len(samples), mean, root))
         return cls(tuple(observables), tuple(found), torch.tensor(scale_sd, dtype=torch.double))
 
     @classmethod
@@ -94,7 +94,9 @@ class Prior:
             raise ValueError("priors of different observables or spaces cannot be mixed")
         whole = sum(weight for weight, _ in shares)
         parts = [
-            Part(weight / whole * part.weight, part.mean, part.root) for weight, each in shares for part in each.parts
+            PriorComponent(weight / whole * part.weight, part.mean, part.root)
+            for weight, each in shares
+            for part in each.parts
         ]
         scale = torch.stack([each.scale_sd for _, each in shares]).amax(dim=0)
         return cls(first.observables, tuple(parts), scale)

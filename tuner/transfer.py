@@ -42,7 +42,7 @@ from tuner.objective import POWER
 from tuner.physics import grey_box
 from tuner.prior import Prior
 from tuner.space import Role, Setting, Space
-from tuner.trials import Trial
+from tuner.trials import Evaluation
 from tuner.tuner import one_thread
 
 _PHYSICAL_WEIGHT = 0.2
@@ -63,7 +63,7 @@ _IDLE = 0.2, 0.95
 """Idle watts over the least that any job draws."""
 _LEAST_SAVED, _MOST_TRADE = 0.05, 3.0
 
-Earlier = Sequence[Trial] | Tensor
+Earlier = Sequence[Evaluation] | Tensor
 """One job alone: its trials, or sample responses: logarithms of power and time, (n_samples, 2, n_settings)."""
 
 
@@ -174,14 +174,14 @@ def _responses(space: Space, default: Setting, earlier: Sequence[Earlier], seed:
     return [each if isinstance(each, Tensor) else _samples(space, alone, each, seed) for each in earlier]
 
 
-def _samples(space: Space, alone: Prior, trials: Sequence[Trial], seed: int) -> Tensor:
+def _samples(space: Space, alone: Prior, trials: Sequence[Evaluation], seed: int) -> Tensor:
     """What is believed of an earlier job, (n_samples, 2, n_settings), all of equal weight."""
     names = {name for trial in trials for name in trial.observed} - {POWER}
     if len(names) != 1 or not any(POWER in trial.observed for trial in trials):
         raise ValueError(f"an earlier job has {POWER} and one time, not {', '.join(sorted(names)) or 'none'}")
     (name,) = names
     named = [
-        Trial(
+        Evaluation(
             trial.setting,
             {(_TIME if each == name else each): value for each, value in trial.observed.items()},
             trial.status,

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.space import Setting
 
 
-class Status(Enum):
+class EvaluationStatus(Enum):
     """How far a trial can be believed."""
 
     MEASURED = "measured"
@@ -24,7 +24,7 @@ class Status(Enum):
 
 
 @dataclass(frozen=True)
-class Trial:
+class Evaluation:
     """One trial.
 
     Attributes:
@@ -33,13 +33,13 @@ class Trial:
 
     setting: Setting
     observed: Mapping[str, float] = field(default_factory=dict)
-    status: Status = Status.MEASURED
+    status: EvaluationStatus = EvaluationStatus.MEASURED
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {"setting": dict(self.setting), "observed": dict(self.observed), "status": self.status.value}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Trial:
+    def from_dict(cls, data: Mapping[str, Any]) -> Evaluation:
         """The trial of `as_dict`."""
-        return cls(dict(data["setting"]), dict(data["observed"]), Status(data["status"]))
+        return cls(dict(data["setting"]), dict(data["observed"]), EvaluationStatus(data["status"]))

@@ -16,7 +16,7 @@ from tuner.model import ResponseModel, hypotheses
 from tuner.objective import Limit, Objective, Observed
 from tuner.prior import Prior
 from tuner.space import Setting, Space
-from tuner.trials import Status, Trial
+from tuner.trials import Evaluation, EvaluationStatus
 
 SCHEMA_VERSION = 1
 
@@ -85,7 +85,7 @@ class ConstrainedTuner:
         """
         with one_thread():
             self.space, self.default, self.limits = space, dict(default), tuple(limits)
-            self.trials: list[Trial] = []
+            self.trials: list[Evaluation] = []
             self._objective, self._seed = objective, seed
             try:
                 self._at = space.index(default)
@@ -110,14 +110,18 @@ class ConstrainedTuner:
         Raises:
             RuntimeError: Every setting has failed.
         """
-        if not any(trial.status is Status.MEASURED and self._place(trial) == self._at for trial in self.trials):
+        if not any(
+            trial.status is EvaluationStatus.MEASURED and self._place(trial) == self._at for trial in self.trials
+        ):
             return dict(self.default)
         if not bool(self._open.any()):
             raise RuntimeError("every setting has failed")
         score = self._score if sure <= 0.0 else self._score_of_likely(sure)
         return dict(self.space.settings[int(score.argmax())])
 
-    def tell(self, setting: Setting, observed: Mapping[str, float], status: Status = Status.MEASURED) -> None:
+    def tell(
+        self, setting: Setting, observed: Mapping[str, float], status: EvaluationStatus = EvaluationStatus.MEASURED
+    ) -> None:
         """Record the result of a trial.
 
         Args:
@@ -126,11 +130,11 @@ class ConstrainedTuner:
         Raises:
             ValueError: The setting is not in the space, or a number is not positive.
         """
-        self._tell([Trial(dict(setting), dict(observed), status)])
+        self._tell([Evaluation(dict(setting), dict(observed), status)])
 
     def best(self) -> Best | None:
         """Best measured setting that keeps the limits with a probability over 0.5; None if there is none."""
-        told = sorted({self._place(trial) for trial in self.trials if trial.status is Status.MEASURED})
+        told = sorted({self._place(trial) for trial in self.trials if trial.status is EvaluationStatus.MEASURED})
         kept = [place for place in told if self._feasible[place] >= 0.5]
         if not kept:
             return None
@@ -163,9 +167,9 @@ class ConstrainedTuner:
         data = json.loads(path.read_text())
         if data.get("schema_version") != SCHEMA_VERSION or data["default"] != self.default:
             raise ValueError(f"{path} holds no trials of this space")
-        self._tell([Trial.from_dict(each) for each in data["trials"]])
+        self._tell([Evaluation.from_dict(each) for each in data["trials"]])
 
-    def _tell(self, trials: Sequence[Trial]) -> None:
+    def _tell(self, trials: Sequence[Evaluation]) -> None:
         """Take note of trials, and look at every setting anew once."""
         for trial in trials:
             if any(not math.isfinite(value) or value <= 0.0 for value in trial.observed.values()):
@@ -178,7 +182,7 @@ class ConstrainedTuner:
         with one_thread():
             self._look()
 
-    def _place(self, trial: Trial) -> int:
+    def _place(self, trial: Evaluation) -> int:
         return self.space.index(trial.setting)
 
     def _look(self) -> None:
@@ -190,7 +194,7 @@ class ConstrainedTuner:
         kept = torch.ones_like(objective, dtype=torch.bool)
         for limit in self.limits:
             kept &= limit.excess(now, default) <= 0.0
-        told = sorted({self._place(trial) for trial in self.trials if trial.status is Status.MEASURED})
+        told = sorted({self._place(trial) for trial in self.trials if trial.status is EvaluationStatus.MEASURED})
         best = self._best_so_far(objective, kept, told)
         gain = (best - objective).clamp_min(0.0) * kept
         self._feasible = weights @ kept.double()
@@ -198,7 +202,7 @@ class ConstrainedTuner:
         self._gain = weights @ gain
         self._open = torch.ones(len(self.space), dtype=torch.bool)
         for trial in self.trials:
-            if trial.status in (Status.FAILED, Status.CENSORED):
+            if trial.status in (EvaluationStatus.FAILED, EvaluationStatus.CENSORED):
                 self._open[self._place(trial)] = False
         self._score = self._scores(objective, weights)
 

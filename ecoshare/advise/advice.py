@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ecoshare.core.events import Advised, Setting
+from ecoshare.core.events import Setting, SettingAdvised
 
 OBJECTIVES = ("energy", "edp", "jct", "makespan")
 """Of a search, and of a policy of that name, which chooses who runs beside whom."""
@@ -39,10 +39,10 @@ class Advice:
     note: str = ""
     slower: float = 1.0
 
-    def told(self, command: int) -> Callable[..., Advised]:
+    def told(self, command: int) -> Callable[..., SettingAdvised]:
         """The answer to a question of the core, but for when."""
         return partial(
-            Advised, command=command, setting=self.setting, over=self.over, note=self.note, slower=self.slower
+            SettingAdvised, command=command, setting=self.setting, over=self.over, note=self.note, slower=self.slower
         )
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ecoshare.advise.advice import Advice, Alone, Goal
-from ecoshare.advise.search import Ending, Outcome, Search
-from ecoshare.advise.yardstick import Job, Measured
-from ecoshare.core.commands import Ask
-from ecoshare.core.events import Packing, Setting, Trial, TrialStatus
-from tuner import Prior, Space, Status
+from ecoshare.advise.search import SearchEnding, SettingSearch, TriedSetting
+from ecoshare.advise.yardstick import MeasuredRates, PackedJob
+from ecoshare.core.commands import AskSetting
+from ecoshare.core.events import Measurement, MeasurementStatus, Packing, Setting
+from tuner import EvaluationStatus, Prior, Space
 
 _MOST_DEFAULTS = 3
 """Tries to measure the default setting."""
@@ -30,8 +30,8 @@ class PackingSearch:
     """
 
     packing: Packing
-    search: Search | None = None
-    trials: list[tuple[Trial, Outcome | None]] = field(default_factory=list)
+    search: SettingSearch | None = None
+    trials: list[tuple[Measurement, TriedSetting | None]] = field(default_factory=list)
     ending: str = ""
 
     @property
@@ -39,7 +39,7 @@ class PackingSearch:
         """By job, at the default setting; empty before that was measured."""
         if self.search is None:
             return {}
-        return next(trial.times_s for trial, _ in self.trials if trial.status is TrialStatus.MEASURED)
+        return next(trial.times_s for trial, _ in self.trials if trial.status is MeasurementStatus.MEASURED)
 
 
 class TunerAdviser:
@@ -55,8 +55,12 @@ class TunerAdviser:
         default: Callable[[], dict[str, float | str]],
         alone: Callable[[str], Alone],
         goal: Goal,
-        told: Callable[[PackingSearch, Trial, Outcome | None], None] = lambda _search, _trial, _outcome: None,
-        prior: Callable[[Space, Sequence[Job], Mapping[str, float]], Prior | None] = lambda _space, _jobs, _times: None,
+        told: Callable[[PackingSearch, Measurement, TriedSetting | None], None] = lambda _search, _trial, _outcome: (
+            None
+        ),
+        prior: Callable[
+            [Space, Sequence[PackedJob], Mapping[str, float]], Prior | None
+        ] = lambda _space, _jobs, _times: None,
         class_of: Callable[[str], str] = lambda name: name,
         slowdown: Callable[[str], float | None] = lambda _name: None,
         ended: Callable[[PackingSearch], None] = lambda _search: None,
@@ -79,15 +83,15 @@ class TunerAdviser:
         self._tell, self._prior, self._class_of = told, prior, class_of
         self._slowdown, self._ended = slowdown, ended
 
-    def answer(self, ask: Ask) -> Advice:
+    def answer(self, ask: AskSetting) -> Advice:
         """The answer to a question of the core."""
         own = self.searches.setdefault(ask.packing, PackingSearch(ask.packing))
         try:
-            if ask.trial is None:  # again, where the packing was gone for a while: the same question is open
+            if ask.measurement is None:  # again, where the packing was gone for a while: the same question is open
                 return Advice(()) if own.search is None else self._next(own, own.search)
             if own.search is None:
-                return self._default_told(own, ask.trial)
-            return self._told(own, own.search, self._of_same_jobs(own.search, ask.trial))
+                return self._default_told(own, ask.measurement)
+            return self._told(own, own.search, self._of_same_jobs(own.search, ask.measurement))
         except Exception as defect:  # no run ends for a search
             return self._over(own, f"the tuner failed: {defect!r}")
 
@@ -101,10 +105,10 @@ class TunerAdviser:
             return {name: most[mine] * times_s[mine] for mine, name in self._stands(own.search, jobs).items()}
         return {}
 
-    def _default_told(self, own: PackingSearch, trial: Trial) -> Advice:
-        if trial.status is not TrialStatus.MEASURED or trial.power_w is None:
+    def _default_told(self, own: PackingSearch, trial: Measurement) -> Advice:
+        if trial.status is not MeasurementStatus.MEASURED or trial.power_w is None:
             self._note(own, trial, None)
-            if trial.status is not TrialStatus.FAILED and len(own.trials) < _MOST_DEFAULTS:
+            if trial.status is not MeasurementStatus.FAILED and len(own.trials) < _MOST_DEFAULTS:
                 return Advice(())
             words = trial.note or ", ".join(trial.throttles) or trial.status.value
             return self._over(own, f"the default setting could not be measured: {words}")
@@ -113,7 +117,7 @@ class TunerAdviser:
             return self._over(own, "nothing can be set")
         goal = self._goal
         jobs = [self._job(name, trial) for name in sorted(trial.times_s)]
-        own.search = Search(
+        own.search = SettingSearch(
             space,
             self._default(),
             jobs,
@@ -127,10 +131,10 @@ class TunerAdviser:
         self._note(own, trial, own.search.told(_measured(trial)))
         return self._next(own, own.search)
 
-    def _told(self, own: PackingSearch, search: Search, trial: Trial) -> Advice:
+    def _told(self, own: PackingSearch, search: SettingSearch, trial: Measurement) -> Advice:
         told = search.told(
-            _measured(trial) if trial.status in (TrialStatus.MEASURED, TrialStatus.CENSORED) else None,
-            Status(trial.status.value),
+            _measured(trial) if trial.status in (MeasurementStatus.MEASURED, MeasurementStatus.CENSORED) else None,
+            EvaluationStatus(trial.status.value),
         )
         self._note(own, trial, told)
         left = self._space()
@@ -139,10 +143,10 @@ class TunerAdviser:
         if len(left.knobs) < len(search.space.knobs):
             own.search = search = self._without(own, search, left)
         if len(own.trials) >= self._goal.budget:
-            return self._over(own, Ending.BUDGET.value)
+            return self._over(own, SearchEnding.BUDGET.value)
         return self._next(own, search)
 
-    def _of_same_jobs(self, search: Search, trial: Trial) -> Trial:
+    def _of_same_jobs(self, search: SettingSearch, trial: Measurement) -> Measurement:
         """A trial as if it were of the jobs that the search began with: those of the same classes stand for them."""
         stands = self._stands(search, trial.times_s)
         if all(own == name for own, name in stands.items()):
@@ -154,7 +158,7 @@ class TunerAdviser:
         times_s, shares, rates = map(renamed, (trial.times_s, trial.shares, trial.rates))
         return replace(trial, times_s=times_s, shares=shares, rates=rates)
 
-    def _stands(self, search: Search, jobs: Iterable[str]) -> dict[str, str]:
+    def _stands(self, search: SettingSearch, jobs: Iterable[str]) -> dict[str, str]:
         """For each job that the search began with, the one of these that stands for it."""
         by_class: dict[str, list[str]] = {}
         for name in sorted(jobs):
@@ -162,11 +166,11 @@ class TunerAdviser:
         names = sorted(job.name for job in search.yardstick.jobs)
         return {own: by_class[self._class_of(own)].pop(0) for own in names if by_class.get(self._class_of(own))}
 
-    def _without(self, own: PackingSearch, search: Search, left: Space) -> Search:
+    def _without(self, own: PackingSearch, search: SettingSearch, left: Space) -> SettingSearch:
         """The same search with the knobs that are left: it keeps trials in which the others were at their default."""
         default = self._default()
         gone = {knob.name for knob in search.space.knobs} - default.keys()
-        again = Search(
+        again = SettingSearch(
             left,
             default,
             search.yardstick.jobs,
@@ -180,10 +184,10 @@ class TunerAdviser:
             if trial.judged is not None and all(trial.requested[name] == search.default[name] for name in gone):
                 setting = {name: value for name, value in trial.requested.items() if name not in gone}
                 assert trial.power_w is not None
-                again.carry(setting, Measured(trial.power_w, trial.times_s, trial.rates))
+                again.carry(setting, MeasuredRates(trial.power_w, trial.times_s, trial.rates))
         return again
 
-    def _next(self, own: PackingSearch, search: Search) -> Advice:
+    def _next(self, own: PackingSearch, search: SettingSearch) -> Advice:
         setting = search.next()
         if setting is not None:
             return Advice(self._plain(setting, search))
@@ -200,23 +204,23 @@ class TunerAdviser:
         slower = max(judged.interference.values()) if judged is not None else 1.0
         return Advice(self._plain(best, own.search), True, why, max(1.0, slower))
 
-    def _note(self, own: PackingSearch, trial: Trial, outcome: Outcome | None) -> None:
+    def _note(self, own: PackingSearch, trial: Measurement, outcome: TriedSetting | None) -> None:
         own.trials.append((trial, outcome))
         self._tell(own, trial, outcome)
 
     @staticmethod
-    def _plain(setting: Mapping[str, float | str], search: Search) -> Setting:
+    def _plain(setting: Mapping[str, float | str], search: SettingSearch) -> Setting:
         return () if dict(setting) == search.default else tuple(sorted(setting.items()))
 
-    def _job(self, name: str, default: Trial) -> Job:
+    def _job(self, name: str, default: Measurement) -> PackedJob:
         """A job, by what is known of it alone; watts that nobody knows are those of the packing."""
         known = self._alone(name)
         assert default.power_w is not None
         alone_w = known.power_w if known.power_w is not None else default.power_w
         share = max(1e-3, default.shares.get(name, 1.0))
-        return Job(name, alone_w, known.iteration_s, share, self._most(name, known.iteration_s, default))
+        return PackedJob(name, alone_w, known.iteration_s, share, self._most(name, known.iteration_s, default))
 
-    def _most(self, name: str, alone_s: float | None, default: Trial) -> float | None:
+    def _most(self, name: str, alone_s: float | None, default: Measurement) -> float | None:
         """What its own limit leaves of its time at the default setting; one that is broken there already, nothing."""
         limit, rate = self._slowdown(name), default.rates.get(name)
         if limit is None or alone_s is None or not rate:
@@ -224,7 +228,7 @@ class TunerAdviser:
         return max(1.0, limit * alone_s * rate)
 
 
-def _measured(trial: Trial) -> Measured | None:
+def _measured(trial: Measurement) -> MeasuredRates | None:
     if trial.power_w is None or trial.power_w <= 0.0:
         return None
-    return Measured(trial.power_w, trial.times_s, trial.rates)
+    return MeasuredRates(trial.power_w, trial.times_s, trial.rates)

@@ -13,7 +13,7 @@ from ecoshare.errors import UsageError
 EXAMPLE = "power_limit=limit:W,work_size=batch,time=epoch_s,power=watts"
 
 
-class Part(Enum):
+class ColumnContent(Enum):
     """What a column holds."""
 
     CORE_CLOCK = "core_clock"
@@ -25,22 +25,22 @@ class Part(Enum):
     POWER = "power"
 
 
-_ALIASES = {"gpu_clock": Part.CORE_CLOCK, "batch_size": Part.WORK_SIZE}
-_UNITS: dict[Part, dict[str, float]] = {
-    Part.CORE_CLOCK: {"MHz": 1.0, "GHz": 1000.0},
-    Part.MEMORY_CLOCK: {"MHz": 1.0, "GHz": 1000.0},
-    Part.POWER_LIMIT: {"W": 1.0, "mW": 1e-3},
-    Part.WORK_SIZE: {},
-    Part.OTHER: {},
-    Part.TIME: {"s": 1.0, "ms": 1e-3, "us": 1e-6},
-    Part.POWER: {"W": 1.0, "mW": 1e-3},
+_ALIASES = {"gpu_clock": ColumnContent.CORE_CLOCK, "batch_size": ColumnContent.WORK_SIZE}
+_UNITS: dict[ColumnContent, dict[str, float]] = {
+    ColumnContent.CORE_CLOCK: {"MHz": 1.0, "GHz": 1000.0},
+    ColumnContent.MEMORY_CLOCK: {"MHz": 1.0, "GHz": 1000.0},
+    ColumnContent.POWER_LIMIT: {"W": 1.0, "mW": 1e-3},
+    ColumnContent.WORK_SIZE: {},
+    ColumnContent.OTHER: {},
+    ColumnContent.TIME: {"s": 1.0, "ms": 1e-3, "us": 1e-6},
+    ColumnContent.POWER: {"W": 1.0, "mW": 1e-3},
 }
-_MANY = (Part.OTHER, Part.TIME)
-_OBSERVED = (Part.TIME, Part.POWER)
+_MANY = (ColumnContent.OTHER, ColumnContent.TIME)
+_OBSERVED = (ColumnContent.TIME, ColumnContent.POWER)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MeasuredColumn:
     """A column that is used.
 
     Attributes:
@@ -48,7 +48,7 @@ class Column:
         factor: What its numbers are multiplied by, to be MHz, watts or seconds.
     """
 
-    part: Part
+    part: ColumnContent
     name: str
     factor: float = 1.0
 
@@ -63,7 +63,7 @@ class Column:
         return next(iter(_UNITS[self.part]), "")
 
 
-def parse_columns(texts: Iterable[str], header: Sequence[str]) -> list[Column]:
+def parse_columns(texts: Iterable[str], header: Sequence[str]) -> list[MeasuredColumn]:
     """The columns that `--columns` names, in its order.
 
     Raises:
@@ -79,7 +79,7 @@ def parse_columns(texts: Iterable[str], header: Sequence[str]) -> list[Column]:
         if not any(column.part is part for column in columns):
             raise UsageError(f"--columns names no {part.value}", f"add {part.value}=COLUMN; {_the_table_has(header)}")
     if not any(column.is_knob for column in columns):
-        knobs = ", ".join(part.value for part in Part if part not in _OBSERVED)
+        knobs = ", ".join(part.value for part in ColumnContent if part not in _OBSERVED)
         raise UsageError("--columns names no knob", f"add one of {knobs}, such as power_limit=COLUMN")
     return columns
 
@@ -115,13 +115,13 @@ def known(name: str, names: Iterable[str], option: str, what: str) -> str:
     raise UsageError(f"{option}: {what} {name!r} is not there", remedy)
 
 
-def _column(part_name: str, name: str, header: Sequence[str]) -> Column:
-    parts: Mapping[str, Part] = {part.value: part for part in Part} | _ALIASES
+def _column(part_name: str, name: str, header: Sequence[str]) -> MeasuredColumn:
+    parts: Mapping[str, ColumnContent] = {part.value: part for part in ColumnContent} | _ALIASES
     if part_name not in parts and part_name in header and name.partition(":")[0] in parts:
         raise UsageError(f"--columns: {part_name}={name} is the wrong way round", f"write {name}={part_name}")
     part = parts[known(part_name, parts, "--columns", "the part")]
     if name in header:
-        return Column(part, name)
+        return MeasuredColumn(part, name)
     bare, colon, unit = (each.strip() for each in name.rpartition(":"))
     if not colon or (bare not in header and unit not in _UNITS[part]):
         known(name, header, "--columns", "the column")
@@ -129,7 +129,7 @@ def _column(part_name: str, name: str, header: Sequence[str]) -> Column:
     if unit not in _UNITS[part]:
         units = ", ".join(_UNITS[part]) or "no unit"
         raise UsageError(f"--columns: {part.value}={name}: the unit {unit!r} is not known", f"it takes {units}")
-    return Column(part, bare, _UNITS[part][unit])
+    return MeasuredColumn(part, bare, _UNITS[part][unit])
 
 
 def _the_table_has(header: Sequence[str]) -> str:

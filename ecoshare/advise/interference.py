@@ -86,7 +86,7 @@ class Traits:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-class Seen(NamedTuple):
+class PairMeasurement(NamedTuple):
     """That class `one` was measured beside `other`, at this speed over that alone."""
 
     one: str
@@ -94,20 +94,20 @@ class Seen(NamedTuple):
     speed: float
 
 
-class Guess(NamedTuple):
+class SpeedEstimate(NamedTuple):
     """An expectation and its standard deviation."""
 
     mean: float
     sd: float
 
 
-class Interference:
+class InterferenceModel:
     """Predicts normalised speeds of pairs, each job in a lane of its own on one device."""
 
     def __init__(
         self,
         traits: Mapping[str, Traits],
-        seen: Sequence[Seen],
+        seen: Sequence[PairMeasurement],
         beside: float = BESIDE,
         fit: bool = True,
         centre: Mapping[str, float] = SHIPPED,
@@ -139,28 +139,28 @@ class Interference:
             kernel, self.hyperparameters, sides, over, counts, expected
         )
 
-    def speeds(self, one: str, other: str) -> tuple[Guess, Guess]:
+    def speeds(self, one: str, other: str) -> tuple[SpeedEstimate, SpeedEstimate]:
         """Of each of the two, over that alone: above 0 and at most 1."""
         a, b = self._at(one, other)
         return self._guess(a, b), self._guess(b, a)
 
-    def combined(self, one: str, other: str) -> Guess:
+    def combined(self, one: str, other: str) -> SpeedEstimate:
         """The sum of both speeds: together they do more work than in turn where it is above 1."""
         a, b = self._at(one, other)
         first, second = self._guess(a, b), self._guess(b, a)
         covariance = float(self._correlation[a, b]) * first.sd * second.sd
         variance = first.sd**2 + second.sd**2 + 2.0 * covariance
-        return Guess(first.mean + second.mean, math.sqrt(max(0.0, variance)))
+        return SpeedEstimate(first.mean + second.mean, math.sqrt(max(0.0, variance)))
 
     def _at(self, one: str, other: str) -> tuple[int, int]:
         count = len(self._places)
         a = self._places.get(one, count)
         return a, self._places.get(other, count if one == other else count + 1)
 
-    def _guess(self, a: int, b: int) -> Guess:
-        return Guess(float(self._mean[a, b]), float(self._sd[a, b]))
+    def _guess(self, a: int, b: int) -> SpeedEstimate:
+        return SpeedEstimate(float(self._mean[a, b]), float(self._sd[a, b]))
 
-    def _merged(self, seen: Sequence[Seen]) -> tuple[Places, Array, Array]:
+    def _merged(self, seen: Sequence[PairMeasurement]) -> tuple[Places, Array, Array]:
         """Each side of a pair once, in an order of its own: (n, 2), mean of the logarithms, how often it was seen."""
         logs: dict[tuple[int, int], list[float]] = {}
         for each in seen:

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping
 from threadpoolctl import threadpool_limits
 
 from ecoshare.advise import interference
-from ecoshare.advise.interference import Interference, Traits
+from ecoshare.advise.interference import InterferenceModel, Traits
 from ecoshare.advise.prices import prices
-from ecoshare.core.commands import AskOutlook
-from ecoshare.core.events import PairSpeed, Seen, Solo
-from ecoshare.core.outlook import BESIDE, Outlook
+from ecoshare.core.commands import AskInterference
+from ecoshare.core.events import ColocationMeasurement, PairSpeed, Solo
+from ecoshare.core.outlook import BESIDE, ColocationEstimates
 
 
 def foresee(
-    ask: AskOutlook, beside: float = BESIDE, both_busy: float | None = None
+    ask: AskInterference, beside: float = BESIDE, both_busy: float | None = None
 ) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
     """Speeds of all ordered pairs of the classes that have work, each beside itself too, and prices by class.
 
@@ -31,17 +31,19 @@ def foresee(
         return _foresee(ask, beside, both_busy)
 
 
-def _foresee(ask: AskOutlook, beside: float, both_busy: float | None) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
+def _foresee(
+    ask: AskInterference, beside: float, both_busy: float | None
+) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
     solos = dict(ask.solos)
     names = sorted({name for name, _ in ask.work_s})
-    seen = [side for each in ask.seen for side in _sides(each)]
-    model = Interference(_traits(solos), seen, beside, both_busy=both_busy)
+    seen = [side for each in ask.colocations for side in _sides(each)]
+    model = InterferenceModel(_traits(solos), seen, beside, both_busy=both_busy)
     pairs = []
     for one in names:
         for other in names:
             guess, _ = model.speeds(one, other)
             pairs.append(PairSpeed(one, other, guess.mean, guess.sd))
-    outlook = Outlook()
+    outlook = ColocationEstimates()
     for name, solo in solos.items():
         outlook.learn(name, solo)
     outlook.foreseen(pairs, {})
@@ -67,10 +69,10 @@ def _active_w(solo: Solo) -> float | None:
     return None if solo.power_w is None or solo.idle_w is None else max(0.0, solo.power_w - solo.idle_w)
 
 
-def _sides(seen: Seen) -> Iterable[interference.Seen]:
+def _sides(seen: ColocationMeasurement) -> Iterable[interference.PairMeasurement]:
     """What a packing says of pairs: of more than two, each neighbour is taken to have caused as much of the delay."""
     for place, (one, speed) in enumerate(zip(seen.classes, seen.speeds, strict=True)):
         others = (*seen.classes[:place], *seen.classes[place + 1 :])
         if others and speed > 0.0:
             alike = 1.0 / (1.0 + max(0.0, 1.0 / speed - 1.0) / len(others))
-            yield from (interference.Seen(one, other, alike) for other in others)
+            yield from (interference.PairMeasurement(one, other, alike) for other in others)

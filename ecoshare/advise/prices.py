@@ -18,13 +18,13 @@ from itertools import combinations_with_replacement
 import numpy as np
 from numpy.typing import NDArray
 
-from ecoshare.core.outlook import Outlook
+from ecoshare.core.outlook import ColocationEstimates
 
 MOST_FOR_TRIPLES = 12
 """Classes up to which groups of three are looked at: 364 of them."""
 
 
-def prices(outlook: Outlook, work_s: Mapping[str, float], largest: int) -> dict[str, float]:
+def prices(outlook: ColocationEstimates, work_s: Mapping[str, float], largest: int) -> dict[str, float]:
     """Joules by class for a second of its work alone, at most what that costs alone; empty where no watts are known.
 
     A class may be beside itself: nobody says here how many jobs it has.
@@ -43,7 +43,11 @@ def prices(outlook: Outlook, work_s: Mapping[str, float], largest: int) -> dict[
 
 
 def _duals(
-    outlook: Outlook, classes: list[str], work_s: NDArray[np.float64], largest: int, alone: Mapping[str, float]
+    outlook: ColocationEstimates,
+    classes: list[str],
+    work_s: NDArray[np.float64],
+    largest: int,
+    alone: Mapping[str, float],
 ) -> dict[str, float]:
     from scipy.optimize import linprog
     from scipy.sparse import csc_array

@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 
 from ecoshare.advise.advice import TUNING_LIMIT
-from ecoshare.advise.columns import Part
-from ecoshare.advise.search import BUDGET, Outcome, Search
+from ecoshare.advise.columns import ColumnContent
+from ecoshare.advise.search import BUDGET, SettingSearch, TriedSetting
 from ecoshare.advise.table import Row, Table
-from ecoshare.advise.yardstick import Job, Judged, Measured, Yardstick
+from ecoshare.advise.yardstick import MeasuredRates, PackedJob, SettingEvaluator, SettingScore
 from tuner import Knob, Role, Setting, Space
 
 GOOD = 1.05
 """A setting is good whose objective is within this factor of the table's feasible optimum."""
 
 _ROLES = {
-    Part.CORE_CLOCK: Role.CORE_CLOCK,
-    Part.MEMORY_CLOCK: Role.MEMORY_CLOCK,
-    Part.POWER_LIMIT: Role.POWER_LIMIT,
-    Part.WORK_SIZE: Role.WORK_SIZE,
+    ColumnContent.CORE_CLOCK: Role.CORE_CLOCK,
+    ColumnContent.MEMORY_CLOCK: Role.MEMORY_CLOCK,
+    ColumnContent.POWER_LIMIT: Role.POWER_LIMIT,
+    ColumnContent.WORK_SIZE: Role.WORK_SIZE,
 }
 
 
@@ -41,7 +41,7 @@ class Static:
     """
 
     setting: Setting
-    here: Judged
+    here: SettingScore
     workloads: int
 
 
@@ -63,11 +63,11 @@ class Verdict:
     """
 
     optimum: Setting
-    optimum_judged: Judged
-    default_judged: Judged
-    tried: tuple[Judged, ...]
+    optimum_judged: SettingScore
+    default_judged: SettingScore
+    tried: tuple[SettingScore, ...]
     chosen: Setting | None
-    chosen_judged: Judged | None
+    chosen_judged: SettingScore | None
     regret: float | None
     trials_until_good: int | None
     violations: int
@@ -93,7 +93,7 @@ class Verdict:
         }
 
 
-class Replay:
+class SearchReplay:
     """A search whose trials are looked up.
 
     Attributes:
@@ -118,25 +118,27 @@ class Replay:
 
         Raises:
             LookupError: The table has no row for the default.
-            ValueError: As `Search` says.
+            ValueError: As `SettingSearch` says.
         """
         self.table, self.default = table, dict(default)
         self.space = _space(table)
         self._at_default = _measured(table.at(default))
         self._seed, self._noise, self._draw = seed, noise, np.random.default_rng([seed, 1])
-        self._first: Measured | None = self.measure(default)
+        self._first: MeasuredRates | None = self.measure(default)
         # What the first trial measures is the work alone: a table has no other. Several jobs have equal parts of it.
-        self.search = Search(self.space, self.default, _jobs(table, self._first), objective, tuning_limit, budget, seed)
-        self._true = Yardstick(_jobs(table, self._at_default), objective, tuning_limit)
+        self.search = SettingSearch(
+            self.space, self.default, _jobs(table, self._first), objective, tuning_limit, budget, seed
+        )
+        self._true = SettingEvaluator(_jobs(table, self._at_default), objective, tuning_limit)
 
-    def trials(self) -> Iterator[Outcome]:
+    def trials(self) -> Iterator[TriedSetting]:
         """Carry the search out, trial by trial."""
         while (setting := self.search.next()) is not None:
             # The first is the default, by the tuner's promise.
             measured, self._first = self._first or self.measure(setting), None
             yield self.search.told(measured)
 
-    def measure(self, setting: Setting) -> Measured:
+    def measure(self, setting: Setting) -> MeasuredRates:
         """The table's numbers of a setting, with noise.
 
         Raises:
@@ -144,7 +146,7 @@ class Replay:
         """
         true = _measured(self.table.at(setting))
         times = {name: time_s * self._factor() for name, time_s in true.times_s.items()}
-        return Measured(true.power_w * self._factor(), times)
+        return MeasuredRates(true.power_w * self._factor(), times)
 
     @property
     def ending(self) -> str:
@@ -157,7 +159,7 @@ class Replay:
         noise = f", noise {100 * self._noise:g} %" if self._noise else ""
         return f"{Path(self.table.file).name}{rows}: {self.search.objective}, seed {self._seed}{noise}"
 
-    def truth(self) -> list[tuple[dict[str, float], Judged]]:
+    def truth(self) -> list[tuple[dict[str, float], SettingScore]]:
         """Every setting of the table, and what it is worth."""
         judge = self._true.judge
         return [
@@ -225,18 +227,18 @@ def _space(table: Table) -> Space:
     return Space(knobs, (table.setting(point) for point in table.rows))
 
 
-def _jobs(table: Table, default: Measured) -> list[Job]:
-    return [Job(column.name, default.power_w / len(table.times)) for column in table.times]
+def _jobs(table: Table, default: MeasuredRates) -> list[PackedJob]:
+    return [PackedJob(column.name, default.power_w / len(table.times)) for column in table.times]
 
 
-def _measured(row: Row) -> Measured:
-    return Measured(row.power_w, row.times_s)
+def _measured(row: Row) -> MeasuredRates:
+    return MeasuredRates(row.power_w, row.times_s)
 
 
 def _key(setting: Setting) -> tuple[tuple[str, Any], ...]:
     return tuple(setting.items())
 
 
-def _plain(setting: Setting, judged: Judged | None) -> dict[str, Any]:
+def _plain(setting: Setting, judged: SettingScore | None) -> dict[str, Any]:
     found = {"setting": dict(setting)}
     return found if judged is None else {**found, "energy": judged.energy, "interference": judged.interference}

@@ -20,8 +20,8 @@ from statistics import fmean
 from typing import Any
 
 from ecoshare.advise.advice import TUNING_LIMIT
-from ecoshare.advise.yardstick import Job, Judged, Measured, Yardstick, numbers
-from tuner import ConstrainedTuner, Prior, Setting, Space, Status
+from ecoshare.advise.yardstick import MeasuredRates, PackedJob, SettingEvaluator, SettingScore, numbers
+from tuner import ConstrainedTuner, EvaluationStatus, Prior, Setting, Space
 
 BUDGET = 20
 """Trials, where nobody says how many. Most searches end by themselves before."""
@@ -33,7 +33,7 @@ _SURE = 0.9
 """How likely the next trial must be to keep the limits where the last one broke one."""
 
 
-class Ending(Enum):
+class SearchEnding(Enum):
     """Why a search has ended, in words."""
 
     BUDGET = "the budget is used up"
@@ -43,7 +43,7 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TriedSetting:
     """One trial as it was told.
 
     Attributes:
@@ -58,11 +58,11 @@ class Outcome:
 
     number: int
     requested: Setting
-    status: Status
+    status: EvaluationStatus
     power_w: float | None = None
     times_s: Mapping[str, float] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
-    judged: Judged | None = None
+    judged: SettingScore | None = None
     interference: Mapping[str, float] = field(default_factory=dict)
     feasible: bool | None = None
     best: bool = False
@@ -82,7 +82,7 @@ class Outcome:
         }
 
 
-class Search:
+class SettingSearch:
     """Chooses the trials of a packing, and keeps what came of them.
 
     Attributes:
@@ -94,7 +94,7 @@ class Search:
         self,
         space: Space,
         default: Setting,
-        jobs: Sequence[Job],
+        jobs: Sequence[PackedJob],
         objective: str = "energy",
         tuning_limit: float = TUNING_LIMIT,
         budget: int = BUDGET,
@@ -109,14 +109,14 @@ class Search:
             prior: Of `power_w` and `yardstick.observable(name)` of each job; else the physical model's.
 
         Raises:
-            ValueError: As `Yardstick` and `ConstrainedTuner` say, or there is no trial in the budget.
+            ValueError: As `SettingEvaluator` and `ConstrainedTuner` say, or there is no trial in the budget.
         """
         if budget < 1:
             raise ValueError(f"a budget of {budget} trials: expected at least 1")
-        self.yardstick = Yardstick(jobs, objective, tuning_limit)
+        self.yardstick = SettingEvaluator(jobs, objective, tuning_limit)
         self.space, self.default, self.objective, self.budget = space, dict(default), objective, budget
-        self.trials: list[Outcome] = []
-        self.ending: Ending | None = None
+        self.trials: list[TriedSetting] = []
+        self.ending: SearchEnding | None = None
         self._tuner = ConstrainedTuner(space, self.yardstick.objective, self.yardstick.limits, default, prior, seed)
         self._asked: Setting | None = None
         self._last: Setting = self.default
@@ -131,7 +131,9 @@ class Search:
                 self._asked = self._last if self._repeats else self._tuner.ask(_SURE if self._is_over() else 0.0)
         return None if self._asked is None else dict(self._asked)
 
-    def told(self, observed: Measured | None, status: Status = Status.MEASURED) -> Outcome:
+    def told(
+        self, observed: MeasuredRates | None, status: EvaluationStatus = EvaluationStatus.MEASURED
+    ) -> TriedSetting:
         """Take note of what came of the setting that `next` gave.
 
         Args:
@@ -145,17 +147,17 @@ class Search:
         if self._asked is None:
             raise RuntimeError("nothing was asked for: next() comes before told()")
         setting, values = self._asked, self._values(observed, status)
-        repeats = self._repeats + 1 if status is Status.CONTAMINATED else 0
+        repeats = self._repeats + 1 if status is EvaluationStatus.CONTAMINATED else 0
         given_up = repeats > _MOST_REPEATS
         # One that is always disturbed is for the tuner one that does not work: it must not ask for it again.
-        self._tuner.tell(setting, values, Status.FAILED if given_up else status)
+        self._tuner.tell(setting, values, EvaluationStatus.FAILED if given_up else status)
         self._asked, self._last, self._repeats = None, setting, 0 if given_up else repeats
         if not self._repeats:
             self._closed.add(self.space.index(setting))
             self._low_gains = self._low_gains + 1 if self._tuner.expected_gain < LITTLE_GAIN else 0
         return self._keep(setting, observed, status)
 
-    def carry(self, setting: Setting, observed: Measured) -> Outcome:
+    def carry(self, setting: Setting, observed: MeasuredRates) -> TriedSetting:
         """Take over what was measured before this search, such as by one with more knobs: the default first.
 
         It is a trial like any other, but takes nothing of the budget.
@@ -163,10 +165,10 @@ class Search:
         Raises:
             ValueError: The setting is not in the space, a job's time is missing, or a number is not positive.
         """
-        self._tuner.tell(setting, self._values(observed, Status.MEASURED))
+        self._tuner.tell(setting, self._values(observed, EvaluationStatus.MEASURED))
         self._closed.add(self.space.index(setting))
         self._carried += 1
-        return self._keep(dict(setting), observed, Status.MEASURED)
+        return self._keep(dict(setting), observed, EvaluationStatus.MEASURED)
 
     def _is_over(self) -> bool:
         """Whether the last trial broke a limit: no job should be too slow for two in a row."""
@@ -195,7 +197,7 @@ class Search:
             return dict(self.space.settings[place])
         return dict(self.space.settings[min(kept)[1]])
 
-    def judged(self, setting: Setting) -> Judged | None:
+    def judged(self, setting: Setting) -> SettingScore | None:
         """What all measured trials of a setting say together; None where it, or the default, has none."""
         now, default = self._mean(setting), self._mean(self.default)
         return None if now is None or default is None else self.yardstick.judge(now, default)
@@ -233,33 +235,35 @@ class Search:
             "violations": self.violations,
         }
 
-    def _over(self) -> Ending | None:
+    def _over(self) -> SearchEnding | None:
         if len(self.trials) - self._carried >= self.budget:
-            return Ending.BUDGET
+            return SearchEnding.BUDGET
         if self._repeats:
             return None
         if self.space.index(self.default) in self._closed and self._mean(self.default) is None:
-            return Ending.NO_DEFAULT
+            return SearchEnding.NO_DEFAULT
         if len(self._closed) == len(self.space):
-            return Ending.NOTHING_LEFT
+            return SearchEnding.NOTHING_LEFT
         if len(self.trials) >= _LEAST_TRIALS and self._low_gains >= 2:
-            return Ending.LITTLE_GAIN
+            return SearchEnding.LITTLE_GAIN
         return None
 
-    def _values(self, observed: Measured | None, status: Status) -> dict[str, float]:
+    def _values(self, observed: MeasuredRates | None, status: EvaluationStatus) -> dict[str, float]:
         """The numbers for the tuner."""
         if observed is None:
-            if status is Status.MEASURED:
+            if status is EvaluationStatus.MEASURED:
                 raise ValueError("a measured trial has numbers")
             return {}
         names = {job.name for job in self.yardstick.jobs}
-        wrong = set(observed.times_s) - names or (names - set(observed.times_s) if status is Status.MEASURED else set())
+        wrong = set(observed.times_s) - names or (
+            names - set(observed.times_s) if status is EvaluationStatus.MEASURED else set()
+        )
         if wrong:
             raise ValueError(f"{', '.join(sorted(wrong))}: expected a time of each job, and of no other")
         return numbers(observed)
 
-    def _keep(self, setting: Setting, observed: Measured | None, status: Status) -> Outcome:
-        self.trials.append(Outcome(len(self.trials) + 1, setting, status))
+    def _keep(self, setting: Setting, observed: MeasuredRates | None, status: EvaluationStatus) -> TriedSetting:
+        self.trials.append(TriedSetting(len(self.trials) + 1, setting, status))
         if observed is not None:
             self.trials[-1] = replace(
                 self.trials[-1],
@@ -270,31 +274,31 @@ class Search:
             self.trials[-1] = self._judged(self.trials[-1], observed)
         return self.trials[-1]
 
-    def _judged(self, trial: Outcome, observed: Measured) -> Outcome:
+    def _judged(self, trial: TriedSetting, observed: MeasuredRates) -> TriedSetting:
         default = self._mean(self.default)
-        if default is None or trial.status not in (Status.MEASURED, Status.CENSORED):
+        if default is None or trial.status not in (EvaluationStatus.MEASURED, EvaluationStatus.CENSORED):
             return trial
         interference = self.yardstick.interference(observed, default)
         kept = self.yardstick.keeps(interference)
-        if trial.status is Status.CENSORED:
+        if trial.status is EvaluationStatus.CENSORED:
             return replace(trial, interference=interference, feasible=None if kept else False)
         judged = self.yardstick.judge(observed, default)
         self.trials[-1] = trial = replace(trial, judged=judged, interference=interference, feasible=kept)
         return replace(trial, best=self.best == trial.requested)
 
-    def _mean(self, setting: Setting) -> Measured | None:
+    def _mean(self, setting: Setting) -> MeasuredRates | None:
         """Geometric means of its measured trials; None where there are none."""
         own = [
-            Measured(trial.power_w, trial.times_s, trial.rates)
+            MeasuredRates(trial.power_w, trial.times_s, trial.rates)
             for trial in self.trials
-            if trial.status is Status.MEASURED and trial.power_w is not None and trial.requested == setting
+            if trial.status is EvaluationStatus.MEASURED and trial.power_w is not None and trial.requested == setting
         ]
         if not own:
             return None
         times = {job.name: _middle([each.times_s[job.name] for each in own]) for job in self.yardstick.jobs}
         names = [job.name for job in self.yardstick.jobs if all(job.name in each.rates for each in own)]
         rates = {name: _middle([each.rates[name] for each in own]) for name in names}
-        return Measured(_middle([each.power_w for each in own]), times, rates)
+        return MeasuredRates(_middle([each.power_w for each in own]), times, rates)
 
 
 def _middle(values: Sequence[float]) -> float:

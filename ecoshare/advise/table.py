@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ecoshare.advise.columns import Column, Part, known, pairs
+from ecoshare.advise.columns import ColumnContent, MeasuredColumn, known, pairs
 from ecoshare.errors import UsageError
 
-_TO_MAXIMUM = (Part.CORE_CLOCK, Part.MEMORY_CLOCK, Part.POWER_LIMIT)
+_TO_MAXIMUM = (ColumnContent.CORE_CLOCK, ColumnContent.MEMORY_CLOCK, ColumnContent.POWER_LIMIT)
 """Knobs whose default is their largest value."""
 
 Point = tuple[float, ...]
@@ -41,8 +41,8 @@ class Table:
     """
 
     file: str
-    knobs: tuple[Column, ...]
-    times: tuple[Column, ...]
+    knobs: tuple[MeasuredColumn, ...]
+    times: tuple[MeasuredColumn, ...]
     rows: Mapping[Point, Row]
     others: tuple[Mapping[Point, Row], ...] = ()
 

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ecoshare.advise.columns import Column, Part, known, pairs, parse_columns
+from ecoshare.advise.columns import ColumnContent, MeasuredColumn, known, pairs, parse_columns
 from ecoshare.advise.delimited import MOST_MISTAKES, begin_of, lines_of, quoted
 from ecoshare.advise.table import Point, Row, Table, positive
 from ecoshare.counted import counted
@@ -63,14 +63,16 @@ def read(file: Path, columns: Sequence[str], where: Sequence[str] = ()) -> Table
         )
     if len(rows) > MOST_SETTINGS:
         raise UsageError(f"{file}: {len(rows)} settings; a search takes {MOST_SETTINGS}", "narrow it with --where")
-    times = tuple(column for column in used if column.part is Part.TIME)
+    times = tuple(column for column in used if column.part is ColumnContent.TIME)
     return Table(str(file), knobs, times, rows, reading.others(records, chosen))
 
 
 class _Reading:
     """Makes numbers of cells."""
 
-    def __init__(self, file: str, header: list[str], used: list[Column], lines: list[str], delimiter: str) -> None:
+    def __init__(
+        self, file: str, header: list[str], used: list[MeasuredColumn], lines: list[str], delimiter: str
+    ) -> None:
         self.file, self.header, self.used, self.lines, self.delimiter = file, header, used, lines, delimiter
         self.knobs = [column for column in used if column.is_knob]
         names = {column.name for column in used}
@@ -98,8 +100,8 @@ class _Reading:
             if len(numbers) < len(self.used):
                 continue
             point = tuple(numbers[knob] for knob in self.knobs)
-            times = {column.name: numbers[column] for column in self.used if column.part is Part.TIME}
-            power_w = next(numbers[column] for column in self.used if column.part is Part.POWER)
+            times = {column.name: numbers[column] for column in self.used if column.part is ColumnContent.TIME}
+            power_w = next(numbers[column] for column in self.used if column.part is ColumnContent.POWER)
             if point in rows:
                 twice.append((rows[point].line, line))
             else:

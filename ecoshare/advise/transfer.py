@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ecoshare.advise.adviser import PackingSearch
-from ecoshare.advise.yardstick import Job, observable
+from ecoshare.advise.yardstick import PackedJob, observable
 from ecoshare.core.events import Packing
-from tuner import Prior, Setting, Space, Status, Trial, transferred
+from tuner import Evaluation, EvaluationStatus, Prior, Setting, Space, transferred
 from tuner.objective import POWER
 
 _FEWEST = 2
@@ -38,9 +38,9 @@ def tuned_alone(searches: Mapping[Packing, PackingSearch]) -> list[Earlier]:
         if len(classes) > 1 or own.search is None:
             continue
         trials = [
-            (each.requested, each.power_w, time_s, each.status is Status.CENSORED)
+            (each.requested, each.power_w, time_s, each.status is EvaluationStatus.CENSORED)
             for each in own.search.trials
-            if each.power_w is not None and each.status in (Status.MEASURED, Status.CENSORED)
+            if each.power_w is not None and each.status in (EvaluationStatus.MEASURED, EvaluationStatus.CENSORED)
             for time_s in each.times_s.values()
         ]
         found.append(Earlier(classes[0], trials))
@@ -50,7 +50,7 @@ def tuned_alone(searches: Mapping[Packing, PackingSearch]) -> list[Earlier]:
 def prior_from(
     space: Space,
     default: Setting,
-    jobs: Sequence[Job],
+    jobs: Sequence[PackedJob],
     classes: Mapping[str, str],
     earlier: Sequence[Earlier],
     seed: int = 0,
@@ -67,14 +67,14 @@ def prior_from(
             they tell how much its neighbours slow it down. Where they are missing that may be anything.
     """
     own: dict[str, int] = {}
-    known: list[list[Trial]] = []
+    known: list[list[Evaluation]] = []
     alone_s = {job.name: job.alone_s for job in jobs if job.alone_s is not None}
     for each in earlier:
         trials = _trials(space, each)
         at_default_s = [
             trial.observed[_TIME]
             for trial in trials
-            if trial.status is Status.MEASURED and trial.setting == dict(default)
+            if trial.status is EvaluationStatus.MEASURED and trial.setting == dict(default)
         ]
         if len({space.index(trial.setting) for trial in trials}) < _FEWEST or not at_default_s:
             continue
@@ -92,10 +92,14 @@ def prior_from(
     return transferred(space, list(shares), default, known, own, seed, shares, slowdowns)
 
 
-def _trials(space: Space, earlier: Earlier) -> list[Trial]:
+def _trials(space: Space, earlier: Earlier) -> list[Evaluation]:
     """Those at settings of the space."""
     return [
-        Trial(dict(setting), {POWER: power_w, _TIME: time_s}, Status.CENSORED if stopped else Status.MEASURED)
+        Evaluation(
+            dict(setting),
+            {POWER: power_w, _TIME: time_s},
+            EvaluationStatus.CENSORED if stopped else EvaluationStatus.MEASURED,
+        )
         for setting, power_w, time_s, stopped in earlier.trials
         if _is_in(space, setting)
     ]

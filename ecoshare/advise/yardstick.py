@@ -19,7 +19,7 @@ from tuner.objective import POWER, Objective, Observed
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PackedJob:
     """A job of the packing.
 
     Attributes:
@@ -37,7 +37,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRates:
     """What a trial has measured.
 
     Attributes:
@@ -51,7 +51,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class SettingScore:
     """What a setting is worth.
 
     Attributes:
@@ -67,7 +67,7 @@ class Judged:
     feasible: bool
 
 
-class Yardstick:
+class SettingEvaluator:
     """Judges measured numbers of one packing under one objective.
 
     Attributes:
@@ -76,7 +76,7 @@ class Yardstick:
         most: By job: that its time may be over that at the default setting.
     """
 
-    def __init__(self, jobs: Sequence[Job], objective: str, tuning_limit: float) -> None:
+    def __init__(self, jobs: Sequence[PackedJob], objective: str, tuning_limit: float) -> None:
         """A yardstick for the objective `energy`, `edp`, `jct` or `makespan`; the last two both minimise the times.
 
         Raises:
@@ -100,7 +100,7 @@ class Yardstick:
         self.most = {job.name: tuning_limit if job.most is None else min(tuning_limit, job.most) for job in jobs}
         self.limits = tuple(Limit(observable(name), most) for name, most in self.most.items())
 
-    def judge(self, now: Measured, default: Measured) -> Judged:
+    def judge(self, now: MeasuredRates, default: MeasuredRates) -> SettingScore:
         """What `now` is worth, where `default` was measured at the default setting."""
         here, there = _tensors(now), _tensors(default)
         interference = self.interference(now, default)
@@ -108,14 +108,14 @@ class Yardstick:
         counted = self._counted(now, default)
         if counted is not None and self._name in ("energy", "edp"):
             objective *= counted / energy
-        return Judged(
+        return SettingScore(
             energy=energy if counted is None else counted,
             interference=interference,
             objective=objective,
             feasible=self.keeps(interference),
         )
 
-    def _counted(self, now: Measured, default: Measured) -> float | None:
+    def _counted(self, now: MeasuredRates, default: MeasuredRates) -> float | None:
         """E by the iterations that were counted, where they were: what was done, whatever the turns were.
 
         The tuner's own formula goes by times and the shares of the default: what it can know of settings not tried.
@@ -129,7 +129,7 @@ class Yardstick:
             work += job.alone_w * alone_s * now.rates[job.name]
         return now.power_w / work
 
-    def interference(self, now: Measured, default: Measured) -> dict[str, float]:
+    def interference(self, now: MeasuredRates, default: MeasuredRates) -> dict[str, float]:
         """Time of each job over that at the default setting, for those whose time `now` has."""
         names = [job.name for job in self.jobs if job.name in now.times_s]
         return {name: now.times_s[name] / default.times_s[name] for name in names}
@@ -152,12 +152,12 @@ def observable(job: str) -> str:
     return f"time of {job}"
 
 
-def numbers(measured: Measured) -> dict[str, float]:
+def numbers(measured: MeasuredRates) -> dict[str, float]:
     """By the tuner's names."""
     return {POWER: measured.power_w} | {observable(name): time_s for name, time_s in measured.times_s.items()}
 
 
-def _energy(jobs: Sequence[Job]) -> Objective:
+def _energy(jobs: Sequence[PackedJob]) -> Objective:
     """E: `tuner.energy`, with the times alone in place of those at the default where they are known."""
     spent = tuner.energy({observable(job.name): job.share * job.alone_w for job in jobs})
     alone = {observable(job.name): torch.tensor(job.alone_s) for job in jobs if job.alone_s is not None}
@@ -168,5 +168,5 @@ def _energy(jobs: Sequence[Job]) -> Objective:
     return against_alone
 
 
-def _tensors(measured: Measured) -> dict[str, Tensor]:
+def _tensors(measured: MeasuredRates) -> dict[str, Tensor]:
     return {name: torch.tensor(value, dtype=torch.double) for name, value in numbers(measured).items()}

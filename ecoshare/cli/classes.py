@@ -16,7 +16,7 @@ _ALIKE: Final = 0.8
 """From this likeness on, an unknown option is taken for a typing mistake. Then Click names the one that is meant."""
 
 
-class Command(TyperCommand):
+class HelpfulCommand(TyperCommand):
     """A command whose flags show no type in the help."""
 
     def get_params(self, ctx: Any) -> Any:
@@ -24,7 +24,7 @@ class Command(TyperCommand):
         return _without_types(super().get_params(ctx))
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """The same for a group of commands."""
 
     def get_params(self, ctx: Any) -> Any:
@@ -32,7 +32,7 @@ class Group(TyperGroup):
         return _without_types(super().get_params(ctx))
 
 
-class WordsAfter(Command):
+class WordsAfter(HelpfulCommand):
     """A command whose words after `--` are none of its arguments; `words_after` has them.
 
     Click takes the `--` away and hands on one list, which does not tell a script from an argument of the scripts.

@@ -8,7 +8,7 @@ import typer
 
 import ecoshare
 from ecoshare.cli import profiles
-from ecoshare.cli.classes import Command, Group, WordsAfter
+from ecoshare.cli.classes import CommandGroup, HelpfulCommand, WordsAfter
 from ecoshare.cli.devices import devices
 from ecoshare.cli.doctor import doctor
 from ecoshare.cli.explain import explain
@@ -23,7 +23,7 @@ from ecoshare.cli.tune import tune
 
 app = typer.Typer(
     name="ecoshare",
-    cls=Group,
+    cls=CommandGroup,
     help="Share one device between several unmodified PyTorch jobs, and account for the energy.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -40,5 +40,5 @@ def _common(version: Annotated[bool, typer.Option("--version", help="Print the v
 
 app.command(cls=WordsAfter)(run)
 for _command in (profile, init, devices, restore, tune, simulate, schema, doctor, export, explain):
-    app.command(cls=Command)(_command)
+    app.command(cls=HelpfulCommand)(_command)
 app.add_typer(profiles.app)

@@ -33,7 +33,7 @@ def profile(
     as_json: JsonOption = False,
 ) -> None:
     """Measure what a script needs: memory phases, time and joules an iteration."""
-    from ecoshare.hardware.occupancy import Admission, occupied
+    from ecoshare.hardware.occupancy import DeviceAdmission, occupied
     from ecoshare.measure.profiles import ProfileStore, default_folder
     from ecoshare.reporting.memory_timeline import svg
     from ecoshare.reporting.profile import print_comparison, print_profile
@@ -51,7 +51,7 @@ def profile(
     else:
         store.make()
         errors = Console(stderr=True, highlight=False)
-        with occupied(device, Admission.of(wait), note) as occupancy:
+        with occupied(device, DeviceAdmission.of(wait), note) as occupancy:
             made, result = profile_script(
                 script, args or [], occupancy, store, runs, Expendable(MeasuringProgress(errors)), note, iterations
             )

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from ecoshare.cli import completion
-from ecoshare.cli.classes import Command, Group
+from ecoshare.cli.classes import CommandGroup, HelpfulCommand
 from ecoshare.cli.options import JsonOption, ProfilesOption
 from ecoshare.cli.output import note
 from ecoshare.counted import counted
@@ -29,13 +29,13 @@ NamesArgument = Annotated[
 
 app = typer.Typer(
     name="profiles",
-    cls=Group,
+    cls=CommandGroup,
     help="List, show or remove profiles of job classes; by default those in the user's data folder.",
     no_args_is_help=True,
 )
 
 
-@app.command("list", cls=Command)
+@app.command("list", cls=HelpfulCommand)
 def list_profiles(profiles: ProfilesOption = None, as_json: JsonOption = False) -> None:
     """List the profiles, the newest first.
 
@@ -59,7 +59,7 @@ def list_profiles(profiles: ProfilesOption = None, as_json: JsonOption = False) 
     print(f"\nfolder: {store.folder}")
 
 
-@app.command(cls=Command)
+@app.command(cls=HelpfulCommand)
 def show(
     name: Annotated[
         str,
@@ -85,7 +85,7 @@ def show(
         print_profile(found, Console(highlight=False))
 
 
-@app.command(cls=Command)
+@app.command(cls=HelpfulCommand)
 def rm(names: NamesArgument, profiles: ProfilesOption = None) -> None:
     """Remove profiles, and what was measured of their classes beside others. The next run measures them anew.
 

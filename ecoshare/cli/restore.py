@@ -24,7 +24,7 @@ def restore(
 ) -> None:
     """Put back clocks and power that a run has left, where both it and its guard were killed."""
     from ecoshare.hardware.journal import UntrustedJournal
-    from ecoshare.hardware.restore import Busy, Foreign, Outcome, mend
+    from ecoshare.hardware.restore import Busy, Foreign, KnobOutcome, mend
     from ecoshare.hardware.state import StateFolder
     from ecoshare.reporting.devices import print_restored
 
@@ -43,8 +43,8 @@ def restore(
         print_restored(done, Console(highlight=False))
     elif not troubles:
         print(f"nothing to restore: no run has left anything in {state.journals}")
-    foreign = [each for each in done if each.outcome is Outcome.FOREIGN]
-    failed = [each.words for each in done if each.outcome is Outcome.FAILED] + troubles
+    foreign = [each for each in done if each.outcome is KnobOutcome.FOREIGN]
+    failed = [each.words for each in done if each.outcome is KnobOutcome.FAILED] + troubles
     if failed:
         raise NotRestored(failed[0] + (f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""))
     if foreign:

@@ -28,7 +28,7 @@ JobsArgument = Annotated[
 ]
 
 
-class Control(Enum):
+class ControlMode(Enum):
     """Whether clocks and power may be set."""
 
     AUTO = "auto"
@@ -71,7 +71,7 @@ def run(
             help="Clocks and power: auto searches the best setting of each packing and uses it, known only uses what "
             "was found before, off sets nothing.",
         ),
-    ] = Control.AUTO.value,
+    ] = ControlMode.AUTO.value,
     tuning_limit: Annotated[
         float,
         typer.Option(help="Most that a setting may make an iteration take, over the same at the default setting."),
@@ -98,7 +98,7 @@ def run(
 
     watch = LoadWatch.begin()  # until the plan is made: that costs no time of its own
     from ecoshare.hardware.devices import DeviceInfo, find
-    from ecoshare.hardware.occupancy import Admission, occupied
+    from ecoshare.hardware.occupancy import DeviceAdmission, occupied
     from ecoshare.jobs.from_scripts import named_jobs
     from ecoshare.jobs.quantities import parse_size_bytes
     from ecoshare.measure.profiles import ProfileStore, default_folder
@@ -107,7 +107,7 @@ def run(
 
     errors = Console(stderr=True, highlight=False)
     may_set = _control(control)
-    admission = Admission.of(wait, share_device)
+    admission = DeviceAdmission.of(wait, share_device)
     if resume is not None:
         if jobs or words_after(context):
             raise UsageError("--resume takes the jobs from the run; give one or the other")
@@ -118,7 +118,7 @@ def run(
                 "--resume takes its options from the run; only --control, --json and --no-report go with it"
             )
         result = session.resume(
-            resume, progress(errors), may_set is not Control.OFF, may_set is Control.AUTO, admission, note
+            resume, progress(errors), may_set is not ControlMode.OFF, may_set is ControlMode.AUTO, admission, note
         )
         if not result.ran:
             errors.print(f"note: every job of {resume} has ended already; there is nothing to go on with", markup=False)
@@ -146,8 +146,8 @@ def run(
                 places=jobs_per_lane if jobs_per_lane is not None else planning.PLACES,
                 memory_bytes=memory_bytes,
                 store=None if no_profiles else ProfileStore(profiles or default_folder()),
-                control=may_set is not Control.OFF,
-                goal=goal(objective, tuning_limit, planning.MOST_TRIALS) if may_set is Control.AUTO else None,
+                control=may_set is not ControlMode.OFF,
+                goal=goal(objective, tuning_limit, planning.MOST_TRIALS) if may_set is ControlMode.AUTO else None,
             )
             for line in plan.notes:
                 note(line)
@@ -184,13 +184,13 @@ def run(
     _judge(summary)
 
 
-def _control(name: str) -> Control:
-    names = [each.value for each in Control]
+def _control(name: str) -> ControlMode:
+    names = [each.value for each in ControlMode]
     if name not in names:
         raise UsageError(
             f"--control {name}: expected {', '.join(names[:-1])} or {names[-1]}", did_you_mean(name, names)
         )
-    return Control(name)
+    return ControlMode(name)
 
 
 def _print_plan(plan: dict[str, Any], as_json: bool) -> None:

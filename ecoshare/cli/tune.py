@@ -19,8 +19,8 @@ from ecoshare.errors import Interrupted, JobFailed, UsageError, did_you_mean
 from ecoshare.folders import RUNS
 
 if TYPE_CHECKING:
-    from ecoshare.measure.tuned import KnobRange, TrialRecord
-    from ecoshare.runtime.tune import Tune
+    from ecoshare.measure.tuned import KnobRange, MeasurementRecord
+    from ecoshare.runtime.tune import TuneRun
 
 
 def tune(
@@ -89,12 +89,12 @@ def tune(
             raise UsageError("--columns, --where and --default describe a table: name it with --replay TABLE.csv")
         if jobs is None:
             raise UsageError("give a job file or a script, or --replay TABLE.csv", "docs/tuning.md has examples")
-        from ecoshare.hardware.occupancy import Admission, occupied
-        from ecoshare.runtime.tune import Tune
+        from ecoshare.hardware.occupancy import DeviceAdmission, occupied
+        from ecoshare.runtime.tune import TuneRun
 
         sought, names = goal(objective, tuning_limit, budget, seed), _knob_names(knobs)
-        with occupied(device, Admission.of(wait), note) as occupancy:
-            asked = Tune(jobs, args or [], occupancy, sought, lanes, names, assume_unlocked)
+        with occupied(device, DeviceAdmission.of(wait), note) as occupancy:
+            asked = TuneRun(jobs, args or [], occupancy, sought, lanes, names, assume_unlocked)
             _tune_live(asked, profiles, runs, plot, as_json, note)
         return
     if jobs is not None:
@@ -112,20 +112,20 @@ def tune(
     table = read(replay, columns, where or [])
     at = table.default(default or [])
 
-    from ecoshare.advise.replay import Replay  # torch takes seconds, and most mistakes are found before
-    from ecoshare.measure.tuned import TrialRecord
+    from ecoshare.advise.replay import SearchReplay  # torch takes seconds, and most mistakes are found before
+    from ecoshare.measure.tuned import MeasurementRecord
     from ecoshare.reporting.tuning import TrialLines, knobs_of, print_result, replayed
     from ecoshare.reporting.tuning_picture import draw, ground_of
 
     try:
-        searching = Replay(table, at, objective, tuning_limit, budget, seed, noise)
+        searching = SearchReplay(table, at, objective, tuning_limit, budget, seed, noise)
     except ValueError as error:
         hint = did_you_mean(objective, OBJECTIVES) if objective not in OBJECTIVES else ""
         raise UsageError(str(error), hint) from error
     lines = TrialLines(knobs_of(searching), Console(stderr=as_json, highlight=False), achieved=False)
     lines.heading()
     for trial in searching.trials():
-        lines.line(TrialRecord.model_validate(trial.as_dict()))
+        lines.line(MeasurementRecord.model_validate(trial.as_dict()))
     verdict = searching.verdict()
     tuned = replayed(searching, verdict)
     if as_json:
@@ -139,7 +139,7 @@ def tune(
 
 
 def _tune_live(
-    asked: Tune, profiles: Path | None, runs: Path, plot: Path | None, as_json: bool, say: Callable[[str], None]
+    asked: TuneRun, profiles: Path | None, runs: Path, plot: Path | None, as_json: bool, say: Callable[[str], None]
 ) -> None:
     """Tune a packing while it runs, and show it."""
     from ecoshare.measure.profiles import ProfileStore, default_folder
@@ -163,7 +163,7 @@ def _tune_live(
         def begins(self, knobs: Sequence[KnobRange]) -> None:
             self.lines = TrialLines(knobs, errors if as_json else Console(highlight=False), achieved=True)
 
-        def trial(self, record: TrialRecord) -> None:
+        def trial(self, record: MeasurementRecord) -> None:
             if self.lines is None:
                 return
             try:

@@ -9,16 +9,16 @@ from functools import cached_property
 from itertools import islice
 from math import isfinite
 
-from ecoshare.core.inside import Inside
+from ecoshare.core.inside import SchedulerView
 from ecoshare.core.memory import MemoryDemand
-from ecoshare.core.outlook import Forecast
+from ecoshare.core.outlook import ColocationForecast
 from ecoshare.core.packer import WINDOW, Packer
-from ecoshare.core.packing import MOST_NEW, Candidate, Group
+from ecoshare.core.packing import MOST_NEW, Candidate, JobGroup
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
 
 
-class Why(Enum):
+class ReasonKind(Enum):
     """What keeps a job from running, or others from running beside it; the later, the nearer it was to that."""
 
     OPENING = "opening"
@@ -51,7 +51,7 @@ class Why(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Because:
+class Explanation:
     """Why not.
 
     Attributes:
@@ -65,7 +65,7 @@ class Because:
         ahead: How many are before it.
     """
 
-    why: Why
+    why: ReasonKind
     jobs: tuple[str, ...] = ()
     speeds: tuple[float, ...] = ()
     least: tuple[float, ...] = ()
@@ -78,7 +78,7 @@ class Because:
     ahead: int | None = None
 
 
-class Choice:
+class GroupChoice:
     """The group that a packer would choose for a device now, and what others would be worth.
 
     Attributes:
@@ -87,14 +87,14 @@ class Choice:
         members: Of the group; none where there is nobody.
     """
 
-    def __init__(self, inside: Inside, packer: Packer, device: str, at_s: float) -> None:
+    def __init__(self, inside: SchedulerView, packer: Packer, device: str, at_s: float) -> None:
         self._inside, self._packer, self._device, self._at_s = inside, packer, device, at_s
         self.window = [job for job in islice(inside.seating.waiting, WINDOW) if job.spec.gpus == 1]
         here = packer.here(device)
         self.candidates = [*here, *inside.fit.joining(device, self.window)]
         found = packer.choose(self.candidates, device, at_s) if self.candidates else None
-        self._found: dict[tuple[object, ...], Because] = {}
-        self.group: Group | None = None
+        self._found: dict[tuple[object, ...], Explanation] = {}
+        self.group: JobGroup | None = None
         self.members: list[Job] = []
         if found is not None:
             self.group, self.members = found
@@ -111,11 +111,11 @@ class Choice:
     def _ordered(self) -> list[Job]:
         return self._packer.in_order(self.candidates, self._device, self._at_s)
 
-    def forecast(self, jobs: Iterable[Job]) -> Forecast:
+    def forecast(self, jobs: Iterable[Job]) -> ColocationForecast:
         """What is expected of these beside each other."""
         return self._packer.outlook.forecast([job.spec.job_class for job in jobs])
 
-    def against(self, job: Job) -> Because:
+    def against(self, job: Job) -> Explanation:
         """Why a candidate is not in the group: the best one with it, and with all that must be there.
 
         Of those that wait and are alike, only one needs to be asked.
@@ -126,26 +126,26 @@ class Choice:
             found = self._found[key] = self._against(job)
         return found
 
-    def _against(self, job: Job) -> Because:
+    def _against(self, job: Job) -> Explanation:
         first = self._ordered[0]  # it waits, too, where it may not be beside those that must go on
         must = [each for each in self._ordered if self._of(each).must]
         base = [*dict.fromkeys([*([first] if first in self.members else []), *must, job])]
         if len(base) > self._packer.largest:
-            return Because(Why.FULL, names(each for each in base if each is not job))
+            return Explanation(ReasonKind.FULL, names(each for each in base if each is not job))
         forced = self._group(base)
         if not forced.keeps_limits and len(base) > 1:
-            return self._worse(Why.LIMIT, job, forced)
+            return self._worse(ReasonKind.LIMIT, job, forced)
         if not self._fits(forced.members):
             others = [each for each in base if each is not job]
             return replace(self._short_of(base), jobs=names(others))
         new = [each for each in self.members if self._of(each).is_new]
         if self._of(job).is_new and job not in new and len(new) >= MOST_NEW:
-            return Because(Why.NEW, names(new))
+            return Explanation(ReasonKind.NEW, names(new))
         wanted = [_with_must(self._of(each), each in base) for each in self._ordered]
         best = self._packer.grouping.best(wanted, self._fits) or forced
-        return self._worse(Why.WORSE, job, best)
+        return self._worse(ReasonKind.WORSE, job, best)
 
-    def why_alone(self, job: Job) -> Because | None:
+    def why_alone(self, job: Job) -> Explanation | None:
         """Why nobody else of the candidates is beside a job: the one that it would go best with; None for none."""
         mates = {each.spec.job_class: each for each in reversed(self.candidates) if each is not job}
         if not mates:
@@ -153,16 +153,16 @@ class Choice:
         groups = [self._group([job, each]) for each in mates.values()]
         kept = [each for each in groups if each.keeps_limits] or groups
         best = min(kept, key=lambda each: each.cost)
-        return self._worse(Why.WORSE if best.keeps_limits else Why.LIMIT, job, best, self._group([job]))
+        return self._worse(ReasonKind.WORSE if best.keeps_limits else ReasonKind.LIMIT, job, best, self._group([job]))
 
-    def _worse(self, why: Why, job: Job, group: Group, chosen: Group | None = None) -> Because:
+    def _worse(self, why: ReasonKind, job: Job, group: JobGroup, chosen: JobGroup | None = None) -> Explanation:
         """A group with the job against the one that is chosen."""
         chosen = chosen or self.group
         assert chosen is not None, "somebody is there"
         number, excess = job.number, group.cost / chosen.cost - 1.0
         places = sorted(range(len(group.members)), key=lambda place: group.members[place].number != number)
         members = [self._job(group.members[place]) for place in places]
-        return Because(
+        return Explanation(
             why,
             names(members[1:]),
             tuple(group.forecast.speeds[place] for place in places),
@@ -171,14 +171,14 @@ class Choice:
             excess if isfinite(excess) else None,  # work that is worth nothing has no cost
         )
 
-    def _short_of(self, jobs: Sequence[Job]) -> Because:
+    def _short_of(self, jobs: Sequence[Job]) -> Explanation:
         """Memory for all that are not there yet, together."""
         lanes = self._inside.room.devices[self._device]
         new = [self._inside.fit.demand(job, lanes[0]) for job in jobs if job.state is JobState.QUEUED]
         more = [*demands(lanes), *new[:-1]]
-        return short(new[-1], more, len(lanes), lanes[0].device.memory_bytes) if new else Because(Why.MEMORY)
+        return short(new[-1], more, len(lanes), lanes[0].device.memory_bytes) if new else Explanation(ReasonKind.MEMORY)
 
-    def _group(self, jobs: Sequence[Job]) -> Group:
+    def _group(self, jobs: Sequence[Job]) -> JobGroup:
         return self._packer.grouping.of([self._of(job) for job in jobs])
 
     def _fits(self, members: Sequence[Candidate]) -> bool:
@@ -197,14 +197,14 @@ def _with_must(candidate: Candidate, must: bool) -> Candidate:
     return candidate if candidate.must == must else candidate._replace(must=must)
 
 
-def short(demand: MemoryDemand, others: Sequence[MemoryDemand], most: int, memory_bytes: int) -> Because:
+def short(demand: MemoryDemand, others: Sequence[MemoryDemand], most: int, memory_bytes: int) -> Explanation:
     """The condition of `memory.lane_fits`, or of a device whose lanes share its memory, as what a job adds to it.
 
     Args:
         most: Largest T that could meet: one a lane.
     """
     taken, with_it = _taken_bytes(others, most), _taken_bytes([*others, demand], most)
-    return Because(Why.MEMORY, needs_bytes=with_it - taken, free_bytes=memory_bytes - taken)
+    return Explanation(ReasonKind.MEMORY, needs_bytes=with_it - taken, free_bytes=memory_bytes - taken)
 
 
 def _taken_bytes(demands: Sequence[MemoryDemand], most: int) -> int:

@@ -2,15 +2,16 @@
 
 Every command has an id, unique in the run. The driver answers `OpenLane`, `StartJob`, `MoveJob` and `ApplySetting`
 with `Done` or `Refused`, and `WakeAt` with `Done`; `SetShares` and `DropJob` take effect at once; `KillJob` is answered
-by the `JobExited` of its job, `ProfileJob` by `Profiled`, `MeasureTrial` by `TrialMeasured`, and what is asked by
-`Advised` (`Ask`), `Foreseen` (`AskOutlook`), `Planned` (`AskPlanner`), and `JobArrived` or `Exhausted` (`AskSampler`).
+by the `JobExited` of its job, `ProfileJob` by `Profiled` and `MeasureSetting` by `SettingMeasured`. Questions are
+answered by `SettingAdvised` (`AskSetting`), `InterferencePredicted` (`AskInterference`), `Planned` (`AskPlanner`), and
+`JobArrived` or `Exhausted` (`AskSampler`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ecoshare.core.events import Packing, Seen, Setting, Solo, Trial
+from ecoshare.core.events import ColocationMeasurement, Measurement, Packing, Setting, Solo
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class ApplySetting:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasureTrial:
+class MeasureSetting:
     """Let the jobs of a device run at the setting that it has, and measure power and their times.
 
     Attributes:
@@ -139,20 +140,20 @@ class MeasureTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskSetting:
     """A question to an adviser, which may take its time.
 
     Attributes:
         adviser: `tuner`.
         packing: That is searched.
-        trial: What came of its last answer; None for the first question of a search.
+        measurement: What came of its last answer; None for the first question of a search.
     """
 
     id: int
     adviser: str
     device: str
     packing: Packing
-    trial: Trial | None
+    measurement: Measurement | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,19 +203,19 @@ class AskPlanner:
 
 
 @dataclass(frozen=True, slots=True)
-class AskOutlook:
+class AskInterference:
     """A question to the adviser on neighbours: how fast do jobs of these classes run beside each other?
 
     Attributes:
         solos: What is known of each class alone.
-        seen: Packings that were measured, the oldest first.
+        colocations: Packings that were measured, the oldest first.
         work_s: By class, seconds of work alone that are expected to be left.
         largest: Most jobs at once.
     """
 
     id: int
     solos: tuple[tuple[str, Solo], ...]
-    seen: tuple[Seen, ...]
+    colocations: tuple[ColocationMeasurement, ...]
     work_s: tuple[tuple[str, float], ...]
     largest: int
 
@@ -241,9 +242,9 @@ Command = (
     | DropJob
     | ProfileJob
     | ApplySetting
-    | MeasureTrial
-    | Ask
-    | AskOutlook
+    | MeasureSetting
+    | AskSetting
+    | AskInterference
     | AskPlanner
     | AskSampler
     | WakeAt

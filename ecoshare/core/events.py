@@ -11,7 +11,7 @@ from enum import Enum
 
 from ecoshare.core.memory import MemoryDemand
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the events and commands, written into `RunOpened`."""
 
 
@@ -53,7 +53,7 @@ Packing = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class KnownSetting:
     """The setting that is best for a packing, from an earlier run.
 
     Attributes:
@@ -102,7 +102,7 @@ class PairSpeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ColocationMeasurement:
     """Jobs that were measured beside each other at the default setting.
 
     Attributes:
@@ -115,7 +115,7 @@ class Seen:
     power_w: float | None
 
 
-class TrialStatus(Enum):
+class MeasurementStatus(Enum):
     """How far a trial can be believed."""
 
     MEASURED = "measured"
@@ -128,7 +128,7 @@ class TrialStatus(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Measurement:
     """What came of running a packing at a setting for a while.
 
     Attributes:
@@ -142,7 +142,7 @@ class Trial:
     """
 
     setting: Setting
-    status: TrialStatus
+    status: MeasurementStatus
     power_w: float | None = None
     joules: float | None = None
     duration_s: float = 0.0
@@ -185,7 +185,7 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class EarlierAttempts:
     """What earlier sessions of a resumed run have seen of a job.
 
     Attributes:
@@ -220,7 +220,7 @@ class JobSpec:
         solo: What else is known of its class alone.
         slowdown: Most that it may be slower than alone, waits for its turn included; None for any.
         profiled: There is a profile of its class.
-        before: What earlier sessions of the same run have seen of it.
+        earlier_attempts: What earlier sessions of the same run have seen of it.
         fused: It may share a process with others of its script in its lane.
         sweep: That it is a trial of; empty for none. `values`: what makes it differ from the other trials, as text.
     """
@@ -238,7 +238,7 @@ class JobSpec:
     widest: int = 1
     retries: int = 0
     memory: MemoryDemand | None = None
-    before: Before = Before()
+    earlier_attempts: EarlierAttempts = EarlierAttempts()
     profiled: bool = False
     solo: Solo | None = None
     slowdown: float | None = None
@@ -248,7 +248,7 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Halting:
+class StoppingSpec:
     """When a trial of a sweep ends early: see `core/halting.py`.
 
     Attributes:
@@ -265,7 +265,7 @@ class Halting:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class EarlierTrial:
     """What a trial of an earlier session of the run had reported, the first value first."""
 
     name: str
@@ -281,17 +281,17 @@ class SweepSpec:
         name: Unique among the jobs of the run.
         parallel: Most of its trials at once, those that wait for a place included.
         maximise: The larger a reported value, the better.
-        halting: Rule by which trials end early; None for none, or where the sampler has its own.
+        early_stopping: Rule by which trials end early; None for none, or where the sampler has its own.
         drawn: Trials that earlier sessions have drawn.
-        past: Those of them that are over.
+        earlier_trials: Those of them that are over.
     """
 
     name: str
     parallel: int
     maximise: bool = False
-    halting: Halting | None = None
+    early_stopping: StoppingSpec | None = None
     drawn: int = 0
-    past: tuple[Past, ...] = ()
+    earlier_trials: tuple[EarlierTrial, ...] = ()
 
 
 class Outcome(Enum):
@@ -363,8 +363,8 @@ class RunOpened:
     """The first event: everything that later decisions depend on, so that a log replays alone.
 
     Attributes:
-        tuned: Settings that are known for packings.
-        seen: What earlier runs have measured of neighbours, the oldest first.
+        known_settings: Settings that are known for packings.
+        colocations: What earlier runs have measured of neighbours, the oldest first.
     """
 
     at_s: float
@@ -372,8 +372,8 @@ class RunOpened:
     config: Config
     devices: tuple[Device, ...]
     seed: int = 0
-    tuned: tuple[Tuned, ...] = ()
-    seen: tuple[Seen, ...] = ()
+    known_settings: tuple[KnownSetting, ...] = ()
+    colocations: tuple[ColocationMeasurement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,8 +488,8 @@ class Profiled:
 
 
 @dataclass(frozen=True, slots=True)
-class Advised:
-    """An adviser has answered an `Ask`.
+class SettingAdvised:
+    """An adviser has answered an `AskSetting`.
 
     Attributes:
         setting: To be tried next; when the search is over, the best one, and the default where nothing is feasible.
@@ -520,8 +520,8 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
-    """An adviser has answered an `AskOutlook`.
+class InterferencePredicted:
+    """An adviser has answered an `AskInterference`.
 
     Attributes:
         pairs: Of all classes that it was asked about.
@@ -535,12 +535,12 @@ class Foreseen:
 
 
 @dataclass(frozen=True, slots=True)
-class TrialMeasured:
-    """A `MeasureTrial` is over."""
+class SettingMeasured:
+    """A `MeasureSetting` is over."""
 
     at_s: float
     command: int
-    trial: Trial
+    measurement: Measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,9 +562,9 @@ Event = (
     | IterationsDone
     | JobExited
     | Profiled
-    | Advised
+    | SettingAdvised
     | Planned
-    | Foreseen
-    | TrialMeasured
+    | InterferencePredicted
+    | SettingMeasured
     | StopRequested
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 
 from ecoshare.core.records import Job, Key, Lane
-from ecoshare.core.room import Room
+from ecoshare.core.room import LaneIndex
 
 Yields = Callable[[Lane, Key, float], bool]
 """Whether a lane is free, will be, or is held by a job that would give way to one at this place in the order now."""
@@ -25,14 +25,14 @@ class _Failure:
     unknown: set[str] = field(default_factory=set)
 
 
-class Failures:
+class FailedSearches:
     """Whom there is no room for, in the order, by devices.
 
     For those behind there is none either, and on a node where nobody came, went or moved in the order there is none
     still, as long as no job falls back in the order just by running. So only a few nodes are looked at again.
     """
 
-    def __init__(self, room: Room, yields: Yields) -> None:
+    def __init__(self, room: LaneIndex, yields: Yields) -> None:
         self._room, self._yields = room, yields
         self._failures: dict[int, _Failure] = {}
 

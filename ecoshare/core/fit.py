@@ -9,7 +9,7 @@ from operator import attrgetter
 from ecoshare.core.memory import MemoryDemand, cap_bytes
 from ecoshare.core.profiling import Profiling
 from ecoshare.core.records import Job, Lane
-from ecoshare.core.room import Room
+from ecoshare.core.room import LaneIndex
 from ecoshare.core.states import JobState
 from ecoshare.counted import counted
 
@@ -20,7 +20,7 @@ UNSEEN_BYTES = 512 << 20
 """Granted to a job of which nothing was seen yet, where memory is watched: torch and a small model."""
 
 
-class Fit:
+class MemoryFit:
     """The safety condition, with what is known of each job's memory by now.
 
     A job is granted, in this order: what was measured of its class; `SPARE` times what its class, or else its script,
@@ -28,7 +28,7 @@ class Fit:
     granted `SPARE` times what it takes by now, and elsewhere an equal share of its lane.
     """
 
-    def __init__(self, room: Room, profiling: Profiling, elastic: bool = False) -> None:
+    def __init__(self, room: LaneIndex, profiling: Profiling, elastic: bool = False) -> None:
         """Nothing is known beyond what the jobs say.
 
         Args:

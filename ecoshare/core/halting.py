@@ -22,11 +22,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ecoshare.core.events import Halting, Past
+from ecoshare.core.events import EarlierTrial, StoppingSpec
 from ecoshare.counted import counted
 
 
-class Rule(Protocol):
+class StoppingRule(Protocol):
     """Says which trials end early."""
 
     def told(self, trial: str, step: int, value: float) -> str:
@@ -38,9 +38,9 @@ class Rule(Protocol):
         ...
 
 
-def rule(halting: Halting, past: Sequence[Past] = ()) -> Rule:
+def rule(halting: StoppingSpec, past: Sequence[EarlierTrial] = ()) -> StoppingRule:
     """The rule of a sweep, told again what its trials have reported in earlier sessions."""
-    made: Rule = {"asha": Asha, "halving": Halving, "median": Median}[halting.rule](halting)
+    made: StoppingRule = {"asha": Asha, "halving": Halving, "median": Median}[halting.rule](halting)
     for trial in past:
         for step, value in enumerate(trial.values, start=1):
             made.told(trial.name, step, value)
@@ -58,12 +58,12 @@ class Asha:
     variant that stops instead of promoting, so that nobody is paused.
     """
 
-    halting: Halting
+    halting: StoppingSpec
     _rungs: list[list[float]] = field(default_factory=list)
     _passed: dict[str, int] = field(default_factory=dict)
 
     def told(self, trial: str, step: int, value: float) -> str:
-        """See `Rule`."""
+        """See `StoppingRule`."""
         reached = _reached(self.halting, self._passed, trial, step)
         if reached is None:
             return ""
@@ -79,7 +79,7 @@ class Asha:
         return f"place {place + 1} of the {len(values)} that reached step {at_step}, of whom {good} go on (asha)"
 
     def ended(self, trial: str, completed: bool) -> None:
-        """See `Rule`."""
+        """See `StoppingRule`."""
         self._passed.pop(trial, None)
 
 
@@ -95,12 +95,12 @@ class Halving:
         waiting: Who pauses, with the value that counts.
     """
 
-    halting: Halting
+    halting: StoppingSpec
     waiting: dict[str, float] = field(default_factory=dict)
     _passed: dict[str, int] = field(default_factory=dict)
 
     def told(self, trial: str, step: int, value: float) -> str:
-        """See `Rule`; why it pauses, in place of why it ends."""
+        """See `StoppingRule`; why it pauses, in place of why it ends."""
         reached = _reached(self.halting, self._passed, trial, step)
         if reached is None:
             return ""
@@ -116,7 +116,7 @@ class Halving:
         return {trial: f"place {place} {words}" if place > good else "" for place, trial in enumerate(order, start=1)}
 
     def ended(self, trial: str, completed: bool) -> None:
-        """See `Rule`."""
+        """See `StoppingRule`."""
         self._passed.pop(trial, None)
         self.waiting.pop(trial, None)
 
@@ -137,13 +137,13 @@ class Median:
     the mean of their values up to that step. Source: Golovin et al., "Google Vizier", KDD 2017, 3.2.2.
     """
 
-    halting: Halting
+    halting: StoppingSpec
     _means: list[list[float]] = field(default_factory=list)
     """By step, of the trials that are through, sorted."""
     _values: dict[str, list[float]] = field(default_factory=dict)
 
     def told(self, trial: str, step: int, value: float) -> str:
-        """See `Rule`."""
+        """See `StoppingRule`."""
         values = self._values.setdefault(trial, [])
         if step <= len(values):  # it was started again
             del values[step - 1 :]
@@ -158,7 +158,7 @@ class Median:
         return f"worse at step {step} than the median of {through} (median)"
 
     def ended(self, trial: str, completed: bool) -> None:
-        """See `Rule`."""
+        """See `StoppingRule`."""
         values = self._values.pop(trial, [])
         if not completed:
             return
@@ -170,13 +170,13 @@ class Median:
             insort(self._means[step - 1], total / step)
 
 
-def _rung(halting: Halting, number: int) -> int | None:
+def _rung(halting: StoppingSpec, number: int) -> int | None:
     """Step of a rung, counted from 0; None where a trial is over by then."""
     step = halting.grace * halting.reduction**number
     return None if 0 < halting.steps <= step else step
 
 
-def _reached(halting: Halting, passed: dict[str, int], trial: str, step: int) -> tuple[int, int] | None:
+def _reached(halting: StoppingSpec, passed: dict[str, int], trial: str, step: int) -> tuple[int, int] | None:
     """The rung that the trial reaches with this step, and passes, and the rung's step; None where it reaches none."""
     rung = passed.get(trial, 0)
     at_step = _rung(halting, rung)

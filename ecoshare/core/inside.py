@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ecoshare.core.events import Config
-from ecoshare.core.fit import Fit
+from ecoshare.core.fit import MemoryFit
 from ecoshare.core.packer import Packer
 from ecoshare.core.policies.base import Policy
 from ecoshare.core.profiling import Profiling
-from ecoshare.core.room import Room
-from ecoshare.core.seating import Seating
-from ecoshare.core.tuning import Tuning
+from ecoshare.core.room import LaneIndex
+from ecoshare.core.seating import Admission
+from ecoshare.core.tuning import SettingSelector
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class SchedulerView:
     """The parts of a scheduler of which a run was opened.
 
     Attributes:
@@ -25,10 +25,10 @@ class Inside:
 
     config: Config
     policy: Policy
-    room: Room
-    fit: Fit
+    room: LaneIndex
+    fit: MemoryFit
     profiling: Profiling
-    seating: Seating
-    tuning: Tuning
+    seating: Admission
+    tuning: SettingSelector
     packer: Packer | None
     opening: bool

@@ -23,7 +23,7 @@ UNKNOWN_W = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class ColocationForecast:
     """A group of jobs on a device, each in a lane of its own.
 
     Attributes:
@@ -38,7 +38,7 @@ class Forecast:
 
 
 @dataclass(slots=True)
-class Outlook:
+class ColocationEstimates:
     """What is known by now.
 
     Attributes:
@@ -86,7 +86,7 @@ class Outlook:
         price = self.prices.get(job_class)
         return self.power_w(job_class) if price is None else price
 
-    def forecast(self, classes: Sequence[str]) -> Forecast:
+    def forecast(self, classes: Sequence[str]) -> ColocationForecast:
         """What to expect of jobs of these classes beside each other.
 
         The delays that each neighbour alone would cause add up, and watts beyond idle go with the speed.
@@ -101,13 +101,13 @@ class Outlook:
             speed = 1.0 / (1.0 + delay)
             speeds.append(speed)
             errors.append(speed * speed * spread**0.5)
-        return Forecast(tuple(speeds), tuple(errors), self._drawn_w(classes, speeds))
+        return ColocationForecast(tuple(speeds), tuple(errors), self._drawn_w(classes, speeds))
 
-    def hoped(self, classes: Sequence[str], expected: Forecast, hope: float) -> Forecast:
+    def hoped(self, classes: Sequence[str], expected: ColocationForecast, hope: float) -> ColocationForecast:
         """The same where each is faster than expected by so many standard deviations, if not faster than alone."""
         pairs = zip(expected.speeds, expected.errors, strict=True)
         speeds = tuple(max(speed, min(1.0, speed + hope * error)) for speed, error in pairs)
-        return Forecast(speeds, expected.errors, self._drawn_w(classes, speeds))
+        return ColocationForecast(speeds, expected.errors, self._drawn_w(classes, speeds))
 
     def _drawn_w(self, classes: Sequence[str], speeds: Sequence[float]) -> float:
         idle_w = self.idle_w

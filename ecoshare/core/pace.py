@@ -8,7 +8,7 @@ from typing import cast
 
 from ecoshare.core.commands import Command, WakeAt
 from ecoshare.core.events import Done
-from ecoshare.core.policies.base import Levels, Policy, Rounds
+from ecoshare.core.policies.base import LevelPolicy, Policy, RoundPolicy
 from ecoshare.core.records import Job
 from ecoshare.core.timers import Timers
 
@@ -16,7 +16,7 @@ _ROUND = ""
 """Name of the round's timer: no job's name is empty."""
 
 
-class Pace:
+class PolicyTimers:
     """Asks to be woken when the policy must look again: one `WakeAt` at a time, unless an earlier one is needed.
 
     Attributes:
@@ -30,9 +30,9 @@ class Pace:
         Args:
             ids: Gives the next command's id.
         """
-        self.in_rounds = isinstance(policy, Rounds)
-        self._levels = policy if isinstance(policy, Levels) else None
-        self._round_s = cast(Rounds, policy).round_s if self.in_rounds else math.inf
+        self.in_rounds = isinstance(policy, RoundPolicy)
+        self._levels = policy if isinstance(policy, LevelPolicy) else None
+        self._round_s = cast(RoundPolicy, policy).round_s if self.in_rounds else math.inf
         self._timers, self._ids = Timers(), ids
         self._asked: dict[int, float] = {}
         self.began_s = -math.inf

@@ -17,15 +17,22 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from ecoshare.core.commands import AskOutlook, MoveJob
-from ecoshare.core.events import Foreseen, Seen, Solo, Trial, TrialStatus, Usage
-from ecoshare.core.fit import Fit
+from ecoshare.core.commands import AskInterference, MoveJob
+from ecoshare.core.events import (
+    ColocationMeasurement,
+    InterferencePredicted,
+    Measurement,
+    MeasurementStatus,
+    Solo,
+    Usage,
+)
+from ecoshare.core.fit import MemoryFit
 from ecoshare.core.limits import least_speed
-from ecoshare.core.outlook import Outlook
-from ecoshare.core.packing import EXPLORE, GAIN, HOPE, Candidate, Group, Grouping
-from ecoshare.core.policies.base import Packing, Policy
+from ecoshare.core.outlook import ColocationEstimates
+from ecoshare.core.packing import EXPLORE, GAIN, HOPE, Candidate, Grouping, JobGroup
+from ecoshare.core.policies.base import PackingPolicy, Policy
 from ecoshare.core.records import Job, Key, Lane
-from ecoshare.core.room import Fits, Room
+from ecoshare.core.room import Fits, LaneIndex
 from ecoshare.core.states import JobState
 from ecoshare.core.waiting import WaitingJobs, demand
 
@@ -72,13 +79,13 @@ class Packer:
     def __init__(
         self,
         policy: Policy,
-        room: Room,
-        fit: Fit,
+        room: LaneIndex,
+        fit: MemoryFit,
         waiting: Callable[[], WaitingJobs],
         is_held: Callable[[str], bool],
         largest: int,
         ids: Callable[[], int],
-        seen: Sequence[Seen] = (),
+        seen: Sequence[ColocationMeasurement] = (),
     ) -> None:
         """Nobody is there.
 
@@ -89,8 +96,8 @@ class Packer:
             ids: Gives the next command's id.
             seen: What was measured of neighbours before, the oldest first.
         """
-        assert isinstance(policy, Packing), "others have no groups"
-        self.outlook = Outlook()
+        assert isinstance(policy, PackingPolicy), "others have no groups"
+        self.outlook = ColocationEstimates()
         self._policy, self._packs, self._room, self._fit = policy, policy, room, fit
         self._waiting, self._is_held, self._ids, self.largest = waiting, is_held, ids, largest
         self.grouping = Grouping(self.outlook, policy.spent, largest)
@@ -153,14 +160,14 @@ class Packer:
             busy = min(1.0, usage.cpu_s / (usage.held_s * threads))
             self.learned(name, replace(known or Solo(), busy=busy))
 
-    def measured(self, trial: Trial, lanes: Iterable[Lane]) -> None:
+    def measured(self, trial: Measurement, lanes: Iterable[Lane]) -> None:
         """A packing was measured: what it says of its classes beside each other, if that was at the default setting.
 
         Args:
             lanes: All of its device.
         """
         jobs = [job for job in self.present(lanes) if job.spec.name in trial.times_s]
-        if trial.status is not TrialStatus.MEASURED or trial.setting or len(jobs) < max(2, len(trial.times_s)):
+        if trial.status is not MeasurementStatus.MEASURED or trial.setting or len(jobs) < max(2, len(trial.times_s)):
             return
         classes, speeds = [], []
         for job in jobs:
@@ -170,10 +177,10 @@ class Packer:
                 return
             classes.append(job.spec.job_class)
             speeds.append(solo.iteration_s / time_s)
-        self._seen.append(Seen(tuple(classes), tuple(speeds), trial.power_w))
+        self._seen.append(ColocationMeasurement(tuple(classes), tuple(speeds), trial.power_w))
         self._is_stale = True
 
-    def ask(self) -> list[AskOutlook]:
+    def ask(self) -> list[AskInterference]:
         """The question to the adviser, where there is something new and no answer is awaited."""
         if not self._is_stale or self._asked is not None or not self._work_s:
             return []
@@ -182,19 +189,19 @@ class Packer:
         names = list(islice(self._work_s, MOST_CLASSES))
         solos = tuple((name, self.outlook.solos[name]) for name in names if name in self.outlook.solos)
         work_s = tuple((name, self._work_s[name][1]) for name in names)
-        return [AskOutlook(self._asked, solos, tuple(self._seen[-MOST_SEEN:]), work_s, self.largest)]
+        return [AskInterference(self._asked, solos, tuple(self._seen[-MOST_SEEN:]), work_s, self.largest)]
 
     @property
     def awaits(self) -> bool:
         """Whether the adviser has not answered yet."""
         return self._asked is not None
 
-    def foreseen(self, event: Foreseen) -> None:
+    def foreseen(self, event: InterferencePredicted) -> None:
         """The adviser has answered."""
         self._asked = None
         self.outlook.foreseen(event.pairs, event.prices)
 
-    # Who gets a place: as `seating.Seating` asks
+    # Who gets a place: as `seating.Admission` asks
 
     def look(self, at_s: float) -> None:
         """Something has changed: what was found out before may be otherwise now."""
@@ -358,7 +365,7 @@ class Packer:
         jobs = [job for lane in self._room.devices[device] for job in lane.jobs.values()]
         return all(job.state is JobState.RUNNING and job not in self._moving for job in jobs)
 
-    def choose(self, jobs: Sequence[Job], device: str, at_s: float) -> tuple[Group, list[Job]] | None:
+    def choose(self, jobs: Sequence[Job], device: str, at_s: float) -> tuple[JobGroup, list[Job]] | None:
         """The best group of these on a device, and its members; None where there is nobody."""
         ordered = self.in_order(jobs, device, at_s)
         by_number = {job.number: job for job in ordered}

@@ -15,7 +15,7 @@ from itertools import combinations
 from operator import attrgetter
 from typing import NamedTuple
 
-from ecoshare.core.outlook import Forecast, Outlook
+from ecoshare.core.outlook import ColocationEstimates, ColocationForecast
 
 GAIN = 0.02
 """By how much a larger group must be better: less would not be worth the memory that it takes."""
@@ -72,7 +72,7 @@ Fits = Callable[[Sequence[Candidate]], bool]
 """Whether these can be on the device at once."""
 
 
-class Group(NamedTuple):
+class JobGroup(NamedTuple):
     """Jobs beside each other, and what is expected of them.
 
     Attributes:
@@ -80,7 +80,7 @@ class Group(NamedTuple):
     """
 
     members: tuple[Candidate, ...]
-    forecast: Forecast
+    forecast: ColocationForecast
     cost: float
 
     @property
@@ -98,7 +98,9 @@ class Group(NamedTuple):
 class Grouping:
     """Chooses groups under one objective."""
 
-    def __init__(self, outlook: Outlook, spent: Callable[[Forecast], float], largest: int) -> None:
+    def __init__(
+        self, outlook: ColocationEstimates, spent: Callable[[ColocationForecast], float], largest: int
+    ) -> None:
         """An objective.
 
         Args:
@@ -108,11 +110,11 @@ class Grouping:
         self._outlook, self._spent, self._largest = outlook, spent, largest
         self._expected = lru_cache(_MOST_KEPT)(self._expect)
 
-    def of(self, members: Sequence[Candidate]) -> Group:
+    def of(self, members: Sequence[Candidate]) -> JobGroup:
         """What these would be worth beside each other."""
-        return Group(tuple(members), *self._worth(members))
+        return JobGroup(tuple(members), *self._worth(members))
 
-    def _worth(self, members: Sequence[Candidate]) -> tuple[Forecast, float]:
+    def _worth(self, members: Sequence[Candidate]) -> tuple[ColocationForecast, float]:
         """Forecast and cost of a group."""
         classes = tuple([each.job_class for each in members])
         hope = max([each.hope for each in members], default=HOPE)
@@ -122,13 +124,13 @@ class Grouping:
 
     def _expect(
         self, _version: int, classes: tuple[str, ...], hope: float
-    ) -> tuple[Forecast, tuple[float, ...], float]:
+    ) -> tuple[ColocationForecast, tuple[float, ...], float]:
         """By a version of the outlook: what is expected of these classes, speeds hoped for, and what they spend."""
         expected = self._outlook.forecast(classes)
         hoped = self._outlook.hoped(classes, expected, hope)
         return expected, hoped.speeds, self._spent(hoped)
 
-    def best(self, candidates: Sequence[Candidate], fits: Fits) -> Group | None:
+    def best(self, candidates: Sequence[Candidate], fits: Fits) -> JobGroup | None:
         """The best group with the first candidate and all that must run; None where there is nobody.
 
         Where the first one may not be beside those that must run, it waits; where these would all run too slowly and in
@@ -159,19 +161,19 @@ class Grouping:
             best = grown
         return best
 
-    def _better(self, best: Group, larger: Iterable[tuple[Candidate, ...]], fits: Fits) -> Group:
+    def _better(self, best: JobGroup, larger: Iterable[tuple[Candidate, ...]], fits: Fits) -> JobGroup:
         """The best of some larger groups, if it is clearly better than a smaller one."""
         better, most = [], best.cost * (1.0 - GAIN)
         for members in larger:
             forecast, cost = self._worth(members)  # most groups cost too much, and need not be made
-            if cost < most and (group := Group(members, forecast, cost)).keeps_limits and group.tries_few:
+            if cost < most and (group := JobGroup(members, forecast, cost)).keeps_limits and group.tries_few:
                 better.append(group)
         return next((each for each in sorted(better, key=attrgetter("cost")) if fits(each.members)), best)
 
-    def _may(self, group: Group) -> bool:
+    def _may(self, group: JobGroup) -> bool:
         return len(group.members) <= self._largest and group.keeps_limits
 
-    def _most_urgent(self, must: Sequence[Candidate]) -> Group:
+    def _most_urgent(self, must: Sequence[Candidate]) -> JobGroup:
         most, *others = sorted(must, key=attrgetter("urgency"), reverse=True)
         best = self.of([most])
         for each in others:
@@ -180,7 +182,7 @@ class Grouping:
         return best
 
 
-def _better_in_turn(group: Group) -> bool:
+def _better_in_turn(group: JobGroup) -> bool:
     """Whether these come nearer to what each must keep if they run one at a time, each for its part."""
     beside = min(speed / each.least for each, speed in zip(group.members, group.forecast.speeds, strict=True))
     return beside * sum(each.least for each in group.members) < 1.0

@@ -19,19 +19,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from ecoshare.core.policies.base import Pouring
+from ecoshare.core.policies.base import ElasticPolicy
 from ecoshare.core.preemption import GiveWay, Start
 from ecoshare.core.records import Job, Lane
-from ecoshare.core.room import Room
+from ecoshare.core.room import LaneIndex
 from ecoshare.core.states import JobState, LaneState
 
 _HERE = (JobState.STARTING, JobState.RUNNING)
 
 
-class PouredSeats:
+class ElasticPlacement:
     """Seats jobs as wide as the policy says."""
 
-    def __init__(self, policy: Pouring, room: Room, fits: Callable[[Job, Lane], bool]) -> None:
+    def __init__(self, policy: ElasticPolicy, room: LaneIndex, fits: Callable[[Job, Lane], bool]) -> None:
         """Nobody is there.
 
         Args:

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
-from ecoshare.core.failures import Failures
+from ecoshare.core.failures import FailedSearches
 from ecoshare.core.movable import MovableJobs
 from ecoshare.core.records import Job, Key, Lane
-from ecoshare.core.room import Room
+from ecoshare.core.room import LaneIndex
 from ecoshare.core.states import JobState, LaneState
-from ecoshare.core.waiting import WaitingJobs, Walk
+from ecoshare.core.waiting import QueueWalk, WaitingJobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class GiveWay:
 class Preemption:
     """Seats jobs where every device is one lane of one place, and those behind give way."""
 
-    def __init__(self, room: Room, fits: Callable[[Job, Lane], bool]) -> None:
+    def __init__(self, room: LaneIndex, fits: Callable[[Job, Lane], bool]) -> None:
         self._movable = MovableJobs()
         self._room, self._fits = room, fits
-        self._failures = Failures(room, self._yields)
+        self._failures = FailedSearches(room, self._yields)
         self._giving: set[Job] = set()
         self._coming: Counter[str] = Counter()  # by node, devices of those that give way; never changed, but replaced
         self._coming_devices = 0
@@ -89,12 +89,12 @@ class Preemption:
         idle = self._room.free + self._coming_devices
         if self._claimants or new:
             few = sorted([*self._claimants, *new], key=attrgetter("place"))
-            idle = yield from self._seat(Walk([few]), at_s)
+            idle = yield from self._seat(QueueWalk([few]), at_s)
         if idle > self._idle:
             idle = yield from self._seat(waiting.walk(), at_s)
         self._idle = idle
 
-    def _seat(self, walk: Walk, at_s: float) -> Generator[Start | GiveWay, None, int]:
+    def _seat(self, walk: QueueWalk, at_s: float) -> Generator[Start | GiveWay, None, int]:
         """Go through some of the queue; returns the devices that nobody of it can use, now or when they come."""
         coming = self._coming
         claims = _Claims(self._coming_devices, coming)

@@ -11,7 +11,7 @@ A mean since the attempt began would mix what a job did before and after a neigh
 from __future__ import annotations
 
 from ecoshare.core.events import Usage
-from ecoshare.core.policies.base import Beside
+from ecoshare.core.policies.base import NeighbourRate
 from ecoshare.core.records import Job
 
 FEWEST = 20
@@ -49,11 +49,11 @@ class Rates:
         if iterations >= FEWEST:
             self._alone_s[job] = self._class_alone_s[job.spec.job_class] = iteration_s
 
-    def beside(self, job: Job) -> Beside:
+    def beside(self, job: Job) -> NeighbourRate:
         """What its window tells of a job that is beside another one."""
         iterations, iteration_s = self._window(job)
         alone_s = self._expected_s(job)
-        return Beside(job, iterations, None if alone_s is None or iteration_s <= 0.0 else alone_s / iteration_s)
+        return NeighbourRate(job, iterations, None if alone_s is None or iteration_s <= 0.0 else alone_s / iteration_s)
 
     def _expected_s(self, job: Job) -> float | None:
         """An iteration alone: of this attempt, else the last that was seen of its class, else by what was known of the

@@ -21,8 +21,8 @@ from functools import cached_property
 from itertools import islice
 from typing import Protocol
 
-from ecoshare.core.choice import Because, Choice, Why, demands, names, short
-from ecoshare.core.inside import Inside
+from ecoshare.core.choice import Explanation, GroupChoice, ReasonKind, demands, names, short
+from ecoshare.core.inside import SchedulerView
 from ecoshare.core.packer import MEMBER, Packer
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
@@ -31,7 +31,7 @@ MOST_NAMED = 3
 """Jobs that are named of those that are before another one."""
 
 
-_NEARNESS = {why: place for place, why in enumerate(Why)}
+_NEARNESS = {why: place for place, why in enumerate(ReasonKind)}
 
 
 class Doing(Enum):
@@ -65,7 +65,7 @@ class Reason:
     beside: tuple[str, ...] = ()
     mates: tuple[str, ...] = ()
     speeds: tuple[float, ...] = ()
-    because: Because | None = None
+    because: Explanation | None = None
 
 
 class Queue(Protocol):
@@ -83,7 +83,7 @@ class Queue(Protocol):
 class Reasons:
     """Answers about one moment; to be made anew for the next."""
 
-    def __init__(self, inside: Inside, at_s: float, queue: Queue | None = None) -> None:
+    def __init__(self, inside: SchedulerView, at_s: float, queue: Queue | None = None) -> None:
         """The moment after an event at this time.
 
         Args:
@@ -91,8 +91,8 @@ class Reasons:
         """
         self._inside, self._at_s = inside, at_s
         self._queue = queue or _Listed(inside.seating.waiting)
-        self._choices: dict[str, Choice] = {}
-        self._closed: dict[str, Because | None] = {}
+        self._choices: dict[str, GroupChoice] = {}
+        self._closed: dict[str, Explanation | None] = {}
 
     def of(self, job: Job) -> Reason | None:
         """What a job does and why; None for one that has ended."""
@@ -118,18 +118,18 @@ class Reasons:
 
     def _waits(self, job: Job) -> Reason:
         if self._inside.opening:
-            return Reason(Doing.WAITS, because=Because(Why.OPENING))
+            return Reason(Doing.WAITS, because=Explanation(ReasonKind.OPENING))
         if apart := self._inside.fit.apart(job):
-            return Reason(Doing.WAITS, because=Because(Why.SUSPECT, names(apart)))
+            return Reason(Doing.WAITS, because=Explanation(ReasonKind.SUSPECT, names(apart)))
         if job.spec.gpus > 1:
-            free = Because(Why.DEVICES, needs=job.spec.gpus, free=self._inside.room.free)
+            free = Explanation(ReasonKind.DEVICES, needs=job.spec.gpus, free=self._inside.room.free)
             enough = job.spec.gpus <= self._inside.room.free
             return Reason(Doing.WAITS, because=self._behind_others(job) if enough else free)
         found = [(device, self._why_not(job, device)) for device in self._inside.room.devices]
         device, because = max(found, key=lambda each: _NEARNESS[each[1].why])
         return Reason(Doing.WAITS, device, because=because)
 
-    def _why_not(self, job: Job, device: str) -> Because:
+    def _why_not(self, job: Job, device: str) -> Explanation:
         """Why a job of one device does not start there now."""
         if device not in self._closed:
             self._closed[device] = self._why_closed(device)
@@ -142,27 +142,27 @@ class Reasons:
             return self._memory(job, lanes)
         return self._behind_others(job)
 
-    def _why_closed(self, device: str) -> Because | None:
+    def _why_closed(self, device: str) -> Explanation | None:
         """Why no job of one device starts there now; None where one may."""
         lanes = self._inside.room.devices[device]
         here = [each for lane in lanes for each in lane.jobs.values()]
         if (window := self.measured(device)) is not None:
-            return Because(Why.WINDOW, (window.spec.name,))
+            return Explanation(ReasonKind.WINDOW, (window.spec.name,))
         if any(each.spec.gpus > 1 for each in here):
-            return Because(Why.GANG, names(here))
+            return Explanation(ReasonKind.GANG, names(here))
         packer = self._inside.packer
         if packer is not None and self._inside.tuning.is_measuring(device):
-            return Because(Why.TRIAL, names(packer.present(lanes)))
+            return Explanation(ReasonKind.TRIAL, names(packer.present(lanes)))
         if all(len(lane.jobs) >= lane.places for lane in lanes):
-            return Because(Why.PLACES, names(here))
+            return Explanation(ReasonKind.PLACES, names(here))
         return None
 
-    def _behind_others(self, job: Job) -> Because:
+    def _behind_others(self, job: Job) -> Explanation:
         """Who is before it in the queue."""
         place = self._queue.place(job)
-        return Because(Why.ORDER, names(self._queue.first(min(place, MOST_NAMED))), ahead=place)
+        return Explanation(ReasonKind.ORDER, names(self._queue.first(min(place, MOST_NAMED))), ahead=place)
 
-    def _no_member(self, job: Job, device: str, packer: Packer) -> Because:
+    def _no_member(self, job: Job, device: str, packer: Packer) -> Explanation:
         """Why a job that waits does not belong to the group that should run on a device."""
         choice = self._choice(device, packer)
         if job not in choice.window:
@@ -170,10 +170,10 @@ class Reasons:
         if job not in choice.candidates:
             return self._memory(job, self._inside.room.devices[device])
         if choice.group is None or job in choice.members:
-            return Because(Why.CHOSEN)
+            return Explanation(ReasonKind.CHOSEN)
         return choice.against(job)
 
-    def _memory(self, job: Job, lanes: Sequence[Lane]) -> Because:
+    def _memory(self, job: Job, lanes: Sequence[Lane]) -> Explanation:
         """What it would take of the memory, and what is free: of the device where its lanes share it."""
         fit = self._inside.fit
         if self._inside.packer is not None:
@@ -205,20 +205,20 @@ class Reasons:
             return Reason(Doing.BEHIND, device, names(others), because=because)
         if others:
             return Reason(Doing.SHARES, device, names(others), speeds=choice.forecast([job, *others]).speeds)
-        held = Because(Why.TRIAL, (job.spec.name,)) if self._inside.tuning.is_measuring(device) else None
+        held = Explanation(ReasonKind.TRIAL, (job.spec.name,)) if self._inside.tuning.is_measuring(device) else None
         return Reason(Doing.ALONE, device, because=held or choice.why_alone(job) or self._no_mate(device, choice))
 
-    def _no_mate(self, device: str, choice: Choice) -> Because:
+    def _no_mate(self, device: str, choice: GroupChoice) -> Explanation:
         """Why nobody comes beside a job that would: the first of those that wait has no room."""
         lanes = self._inside.room.devices[device]
         waiting = [job for job in choice.window if job not in choice.candidates]
         if not waiting:
-            return Because(Why.NOBODY)
+            return Explanation(ReasonKind.NOBODY)
         return replace(self._memory(waiting[0], lanes), jobs=names(waiting[:1]))
 
-    def _choice(self, device: str, packer: Packer) -> Choice:
+    def _choice(self, device: str, packer: Packer) -> GroupChoice:
         if device not in self._choices:
-            self._choices[device] = Choice(self._inside, packer, device, self._at_s)
+            self._choices[device] = GroupChoice(self._inside, packer, device, self._at_s)
         return self._choices[device]
 
 

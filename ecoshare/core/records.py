@@ -29,7 +29,7 @@ class Job:
         deaths: Those of them that ended with the process that they came from or shared. Two make the job suspect.
         earlier_s: Time that earlier attempts held the turn; `earlier_iterations`: what they did, where it goes on
             from there.
-        leg: Iterations after which it pauses, as a trial at its next rung; None where it goes on to its end.
+        iterations_until_rung: Iterations after which a trial pauses at its next rung; None if it runs to its end.
         first_start_s: When its first attempt was started; None before.
         told_s: When `usage` was told.
         boundary_s: When this attempt had its first boundary; None before that was told.
@@ -62,7 +62,7 @@ class Job:
     usage: Usage = field(default_factory=Usage)
     earlier_s: float = 0.0
     earlier_iterations: int = 0
-    leg: int | None = None
+    iterations_until_rung: int | None = None
     first_start_s: float | None = None
     told_s: float = 0.0
     boundary_s: float | None = None
@@ -139,7 +139,7 @@ class Job:
         One profiled iteration times those that are left, else what remains of it.
         """
         iteration_s = self.spec.solo.iteration_s if self.spec.solo is not None else None
-        ends_at = self.spec.iterations if self.leg is None else self.leg
+        ends_at = self.spec.iterations if self.iterations_until_rung is None else self.iterations_until_rung
         if ends_at is None or iteration_s is None:
             return self.remaining_s(at_s)
         return max(0, ends_at - self.earlier_iterations - self.usage.iterations) * iteration_s

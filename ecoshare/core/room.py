@@ -15,13 +15,13 @@ from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import LaneState
 
 if TYPE_CHECKING:  # policies import what rounds share, and that the room
-    from ecoshare.core.policies.base import Placing
+    from ecoshare.core.policies.base import GangPlacementPolicy
 
 Fits = Callable[[Lane], bool]
 """Whether a job may be started in a lane."""
 
 
-class Room:
+class LaneIndex:
     """All lanes, ordered so that finding a place looks at few of them.
 
     Attributes:
@@ -30,7 +30,7 @@ class Room:
         free: Devices with an empty lane.
     """
 
-    def __init__(self, preference: Callable[[Lane], Key], placing: Placing | None = None) -> None:
+    def __init__(self, preference: Callable[[Lane], Key], placing: GangPlacementPolicy | None = None) -> None:
         """`preference` gives the smallest key to the lane that a policy would fill first.
 
         Args:
@@ -149,7 +149,7 @@ class Room:
             self._limits = max(nodes.values(), default=0), len(devices), largest_bytes
         return self._limits
 
-    def _least_slow(self, job: Job, placing: Placing, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
+    def _least_slow(self, job: Job, placing: GangPlacementPolicy, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
         """Those that the policy finds least slow for a job, in one node or over several."""
         gpus, nodes = job.spec.gpus, job.spec.nodes
         slowness = partial(placing.slowness, job)

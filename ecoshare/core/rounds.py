@@ -7,14 +7,14 @@ from functools import partial
 
 from ecoshare.core.preemption import GiveWay, Start
 from ecoshare.core.records import Job, Lane
-from ecoshare.core.room import Room
+from ecoshare.core.room import LaneIndex
 from ecoshare.core.states import JobState
 
 
-class RoundSeats:
+class RoundPlacement:
     """Seats jobs where every device is one lane of one place, and those that were not chosen give way."""
 
-    def __init__(self, room: Room, fits: Callable[[Job, Lane], bool]) -> None:
+    def __init__(self, room: LaneIndex, fits: Callable[[Job, Lane], bool]) -> None:
         self._room, self._fits = room, fits
         self._chosen: list[Job] = []
         self._leaving: list[Job] = []

@@ -37,12 +37,11 @@ from ecoshare.core.commands import (
 )
 from ecoshare.core.endings import again
 from ecoshare.core.events import (
-    Advised,
     Device,
     Done,
     Event,
     Exhausted,
-    Foreseen,
+    InterferencePredicted,
     IterationsDone,
     JobArrived,
     JobExited,
@@ -52,26 +51,27 @@ from ecoshare.core.events import (
     Refused,
     Reported,
     RunOpened,
+    SettingAdvised,
+    SettingMeasured,
     StopRequested,
     SweepOpened,
-    TrialMeasured,
     Usage,
 )
-from ecoshare.core.fit import Fit
-from ecoshare.core.inside import Inside
-from ecoshare.core.pace import Pace
+from ecoshare.core.fit import MemoryFit
+from ecoshare.core.inside import SchedulerView
+from ecoshare.core.pace import PolicyTimers
 from ecoshare.core.packer import Packer
 from ecoshare.core.policies import make
-from ecoshare.core.policies.base import Packing, Placing, Planning, Trying
+from ecoshare.core.policies.base import GangPlacementPolicy, PackingPolicy, PlannedPolicy, TrialPackingPolicy
 from ecoshare.core.preemption import GiveWay, Start
 from ecoshare.core.profiling import Profiling
 from ecoshare.core.records import Job, Lane
-from ecoshare.core.room import Room
-from ecoshare.core.seating import Seating
+from ecoshare.core.room import LaneIndex
+from ecoshare.core.seating import Admission
 from ecoshare.core.states import JobState, LaneState
 from ecoshare.core.sweeps import Sweeps
-from ecoshare.core.trying import Trials
-from ecoshare.core.tuning import Tuning, running
+from ecoshare.core.trying import TrialPacking
+from ecoshare.core.tuning import SettingSelector, running
 
 
 class Scheduler:
@@ -94,7 +94,7 @@ class Scheduler:
         self._opening: dict[int, Lane] = {}
         self._arrivals = count()
         self._planning: int | None = None
-        self._trials: Trials | None = None
+        self._trials: TrialPacking | None = None
         self._packer: Packer | None = None
         self._sweeps = Sweeps(lambda: next(self._ids))
 
@@ -114,9 +114,9 @@ class Scheduler:
         return self._trials is not None
 
     @property
-    def inside(self) -> Inside:
+    def inside(self) -> SchedulerView:
         """What it decides with, once a run was opened: for `core/reasons.py`, which changes nothing."""
-        return Inside(
+        return SchedulerView(
             config=self._config,
             policy=self._policy,
             room=self._room,
@@ -163,9 +163,9 @@ class Scheduler:
                 return self._profiled(event)
             case Planned():
                 return self._planned(event)
-            case Foreseen():
+            case InterferencePredicted():
                 return self._foreseen(event)
-            case TrialMeasured() | Advised():
+            case SettingMeasured() | SettingAdvised():
                 return self._tuned(event)
             case StopRequested():
                 return self._stop(event)
@@ -174,16 +174,16 @@ class Scheduler:
         self._config = event.config
         self._profiling = Profiling(event.config.profile)
         self._policy = make(event.config)
-        placing = self._policy if isinstance(self._policy, Placing) else None
+        placing = self._policy if isinstance(self._policy, GangPlacementPolicy) else None
         if placing is not None:
             placing.meet(event.devices)
-        self._room = Room(self._policy.lane, placing)
+        self._room = LaneIndex(self._policy.lane, placing)
         self.lanes = self._room.lanes
-        self._fit = Fit(self._room, self._profiling, isinstance(self._policy, Packing))
-        if isinstance(self._policy, Trying):
+        self._fit = MemoryFit(self._room, self._profiling, isinstance(self._policy, PackingPolicy))
+        if isinstance(self._policy, TrialPackingPolicy):
             places = self._policy.places or event.config.places_per_lane
-            self._trials = Trials(self._policy, self._room, places > 1 or event.config.lanes_per_device > 2)
-        if isinstance(self._policy, Packing):
+            self._trials = TrialPacking(self._policy, self._room, places > 1 or event.config.lanes_per_device > 2)
+        if isinstance(self._policy, PackingPolicy):
             self._packer = Packer(
                 self._policy,
                 self._room,
@@ -192,20 +192,20 @@ class Scheduler:
                 self._is_held,
                 event.config.lanes_per_device,
                 lambda: next(self._ids),
-                event.seen,
+                event.colocations,
             )
         finder = self._trials or self._packer
-        self._seating = Seating(self._policy, self._room, event.config.preempt, self._fit.fits, finder)
-        self._pace = Pace(self._policy, event.at_s, lambda: next(self._ids))
+        self._seating = Admission(self._policy, self._room, event.config.preempt, self._fit.fits, finder)
+        self._pace = PolicyTimers(self._policy, event.at_s, lambda: next(self._ids))
         self._tuning = self._tuning_of(event)
         return [self._open_lane(device) for device in event.devices for _ in range(event.config.lanes_per_device)]
 
-    def _tuning_of(self, event: RunOpened) -> Tuning:
+    def _tuning_of(self, event: RunOpened) -> SettingSelector:
         search, ids = event.config.search, lambda: next(self._ids)
         if self._packer is None:
-            return Tuning(event.tuned, search, ids, running)
+            return SettingSelector(event.known_settings, search, ids, running)
         observe = event.config.profile and not search
-        return Tuning(event.tuned, search, ids, self._packer.present, observe, self._packer.bear)
+        return SettingSelector(event.known_settings, search, ids, self._packer.present, observe, self._packer.bear)
 
     def _open_lane(self, device: Device) -> OpenLane:
         lane = Lane(
@@ -220,13 +220,13 @@ class Scheduler:
         return OpenLane(lane.command, lane.number, device.name, lane.budget_bytes)
 
     def _arrive(self, event: JobArrived) -> list[Command]:
-        before = event.job.before
+        before = event.job.earlier_attempts
         job = Job(event.job, event.at_s, next(self._arrivals), attempt=before.attempts, failures=before.failures)
         job.whole_lane, job.level_s = before.out_of_memory, event.at_s
         self.jobs[event.job.name] = job
         self._live += 1
         self._sweeps.arrived(event)
-        job.leg = self._sweeps.leg(job)
+        job.iterations_until_rung = self._sweeps.iterations_until_rung(job)
         if self._packer is not None:
             self._packer.arrived(job)
         self._wait(job, event.at_s)
@@ -295,13 +295,13 @@ class Scheduler:
         if not jobs:
             return self._choose(at_s)
         self._planning = next(self._ids)
-        policy = cast(Planning, self._policy)
+        policy = cast(PlannedPolicy, self._policy)
         plan = AskPlanner(self._planning, policy.planner, devices, jobs, policy.planned_by)
         return [plan, *self._pace.wake()]
 
     def _planned(self, event: Planned) -> list[Command]:
         self._planning = None
-        cast(Planning, self._policy).told(event.shares)
+        cast(PlannedPolicy, self._policy).told(event.shares)
         return self._choose(event.at_s)
 
     def _choose(self, at_s: float) -> list[Command]:
@@ -345,7 +345,7 @@ class Scheduler:
                     self._fit.give_back(job)
         return self._fill(event.at_s) + self._settings()
 
-    def _foreseen(self, event: Foreseen) -> list[Command]:
+    def _foreseen(self, event: InterferencePredicted) -> list[Command]:
         assert self._packer is not None, "who asked packs"
         self._packer.foreseen(event)
         return self._pack(self._packer, event.at_s, answered=True)
@@ -385,7 +385,7 @@ class Scheduler:
         """A trial has said how well it does: it ends here where others do better, or pauses until that is known."""
         job = self.jobs[event.job]
         reason = self._sweeps.reported(job, event)
-        job.leg = self._sweeps.leg(job)
+        job.iterations_until_rung = self._sweeps.iterations_until_rung(job)
         if not reason or job.state is not JobState.RUNNING:
             return []
         self._seating.stops(job)
@@ -574,7 +574,7 @@ class Scheduler:
         job.cap_bytes = self._fit.cap(job, lanes)
         return StartJob(job.command, job.spec.name, job.attempt, numbers, job.cap_bytes, fused)
 
-    def _tuned(self, event: Done | Refused | TrialMeasured | Advised) -> list[Command]:
+    def _tuned(self, event: Done | Refused | SettingMeasured | SettingAdvised) -> list[Command]:
         """A command of the tuning has been answered."""
         device = self._tuning.device_of(event.command)
         if self.stopping:
@@ -582,8 +582,8 @@ class Scheduler:
         commands = self._tuning.answered(event, self._room.devices[device])
         if self._packer is None:
             return commands + self._settings(device)
-        if isinstance(event, TrialMeasured):
-            self._packer.measured(event.trial, self._room.devices[device])
+        if isinstance(event, SettingMeasured):
+            self._packer.measured(event.measurement, self._room.devices[device])
         return commands + self._fill(event.at_s)
 
     def _settings(self, *devices: str) -> list[Command]:

@@ -8,12 +8,12 @@ from operator import attrgetter
 from typing import Protocol
 
 from ecoshare.core.commands import PlanJob
-from ecoshare.core.policies.base import Levels, Planning, Policy, Pouring, Rounds
-from ecoshare.core.pouring import PouredSeats
+from ecoshare.core.policies.base import ElasticPolicy, LevelPolicy, PlannedPolicy, Policy, RoundPolicy
+from ecoshare.core.pouring import ElasticPlacement
 from ecoshare.core.preemption import GiveWay, Preemption, Start
 from ecoshare.core.records import Job, Key, Lane
-from ecoshare.core.room import Fits, Room
-from ecoshare.core.rounds import RoundSeats
+from ecoshare.core.room import Fits, LaneIndex
+from ecoshare.core.rounds import RoundPlacement
 from ecoshare.core.states import JobState
 from ecoshare.core.waiting import WaitingJobs, demand
 
@@ -46,7 +46,7 @@ class Finder(Protocol):
         ...
 
 
-class Seating:
+class Admission:
     """The queue, and who of those that run could be moved.
 
     Attributes:
@@ -56,7 +56,7 @@ class Seating:
     def __init__(
         self,
         policy: Policy,
-        room: Room,
+        room: LaneIndex,
         preempts: bool,
         fits: Callable[[Job, Lane], bool],
         finder: Finder | None = None,
@@ -71,9 +71,9 @@ class Seating:
         self.waiting = WaitingJobs(demand if finder is None else finder.line)
         self._finder = finder
         self._policy, self._room, self._fits = policy, room, fits
-        self._poured = PouredSeats(policy, room, fits) if isinstance(policy, Pouring) else None
+        self._poured = ElasticPlacement(policy, room, fits) if isinstance(policy, ElasticPolicy) else None
         moves = preempts and policy.preempts
-        self._rounds = RoundSeats(room, fits) if moves and isinstance(policy, Rounds) else None
+        self._rounds = RoundPlacement(room, fits) if moves and isinstance(policy, RoundPolicy) else None
         self._preemption = Preemption(room, fits) if moves and self._rounds is None else None
 
     @property
@@ -113,7 +113,7 @@ class Seating:
 
     def change(self, job: Job, at_s: float) -> None:
         """Its level changes now: it gets another place in the order."""
-        assert isinstance(self._policy, Levels), "only levels change by themselves"
+        assert isinstance(self._policy, LevelPolicy), "only levels change by themselves"
         self._take_out(job)
         self._policy.change(job, at_s)
         self._put_back(job, at_s)
@@ -124,7 +124,7 @@ class Seating:
         Args:
             running: Those that have a place.
         """
-        if not isinstance(self._policy, Planning):
+        if not isinstance(self._policy, PlannedPolicy):
             return 0, ()
         jobs, devices = self._in_round(running)
         return devices, self._policy.question(jobs, devices, at_s)
@@ -135,7 +135,7 @@ class Seating:
         Args:
             running: Those that have a place.
         """
-        assert isinstance(self._policy, Rounds), "only rounds begin"
+        assert isinstance(self._policy, RoundPolicy), "only rounds begin"
         jobs, devices = self._in_round(running)
         chosen = self._policy.arrange(jobs, devices, at_s)
         if self._rounds is not None:

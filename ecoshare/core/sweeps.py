@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ecoshare.core.commands import AskSampler
 from ecoshare.core.events import Exhausted, JobArrived, Reported, SweepOpened, SweepSpec
-from ecoshare.core.halting import Halving, Rule, rule
+from ecoshare.core.halting import Halving, StoppingRule, rule
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
 
@@ -32,7 +32,7 @@ class _Sweep:
     """
 
     spec: SweepSpec
-    rule: Rule | None
+    rule: StoppingRule | None
     drawn: int
     live: int = 0
     asked: set[int] = field(default_factory=set)
@@ -70,7 +70,7 @@ class Sweeps:
     def opened(self, event: SweepOpened) -> None:
         """A sweep begins, or goes on in another session."""
         spec = event.sweep
-        halting = rule(spec.halting, spec.past) if spec.halting is not None else None
+        halting = rule(spec.early_stopping, spec.earlier_trials) if spec.early_stopping is not None else None
         self._sweeps[spec.name] = _Sweep(spec, halting, spec.drawn)
         self._short[spec.name] = None
 
@@ -104,7 +104,7 @@ class Sweeps:
             return self._decided.pop(job.spec.name)
         return reason
 
-    def leg(self, job: Job) -> int | None:
+    def iterations_until_rung(self, job: Job) -> int | None:
         """Iterations after which a job pauses; None where it never does, or nobody knows."""
         sweep = self._sweeps.get(job.spec.sweep)
         if sweep is None or not isinstance(sweep.rule, Halving) or job.spec.iterations is None:

@@ -15,18 +15,18 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from itertools import combinations
 
-from ecoshare.core.policies.base import Trying
+from ecoshare.core.policies.base import TrialPackingPolicy
 from ecoshare.core.rates import Rates
 from ecoshare.core.records import Job, Lane
-from ecoshare.core.room import Fits, Room
+from ecoshare.core.room import Fits, LaneIndex
 from ecoshare.core.states import JobState
 from ecoshare.core.waiting import demand
 
 
-class Trials:
+class TrialPacking:
     """Finds places for a policy that tries, and asks it what came of each trial."""
 
-    def __init__(self, policy: Trying, room: Room, crowds: bool) -> None:
+    def __init__(self, policy: TrialPackingPolicy, room: LaneIndex, crowds: bool) -> None:
         """Nobody is there.
 
         Args:

@@ -20,8 +20,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ecoshare.core.commands import ApplySetting, Ask, Command, MeasureTrial
-from ecoshare.core.events import Advised, Done, Packing, Refused, Setting, Trial, TrialMeasured, TrialStatus, Tuned
+from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting
+from ecoshare.core.events import (
+    Done,
+    KnownSetting,
+    Measurement,
+    MeasurementStatus,
+    Packing,
+    Refused,
+    Setting,
+    SettingAdvised,
+    SettingMeasured,
+)
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
 
@@ -29,7 +39,7 @@ DEFAULT: Setting = ()
 """The setting that a device was found with."""
 
 
-class Phase(Enum):
+class TuningPhase(Enum):
     """What a device waits for."""
 
     IDLE = "idle"
@@ -39,10 +49,10 @@ class Phase(Enum):
 
 
 _MOVES = {
-    Phase.IDLE: {Phase.APPLYING, Phase.ASKING, Phase.MEASURING},
-    Phase.APPLYING: {Phase.IDLE, Phase.MEASURING, Phase.ASKING},
-    Phase.ASKING: {Phase.IDLE, Phase.APPLYING, Phase.MEASURING},
-    Phase.MEASURING: {Phase.IDLE, Phase.ASKING},
+    TuningPhase.IDLE: {TuningPhase.APPLYING, TuningPhase.ASKING, TuningPhase.MEASURING},
+    TuningPhase.APPLYING: {TuningPhase.IDLE, TuningPhase.MEASURING, TuningPhase.ASKING},
+    TuningPhase.ASKING: {TuningPhase.IDLE, TuningPhase.APPLYING, TuningPhase.MEASURING},
+    TuningPhase.MEASURING: {TuningPhase.IDLE, TuningPhase.ASKING},
 }
 
 
@@ -58,21 +68,21 @@ class _Device:
     """
 
     name: str
-    phase: Phase = Phase.IDLE
+    phase: TuningPhase = TuningPhase.IDLE
     setting: Setting = DEFAULT
     wanted: Setting = DEFAULT
     packing: Packing | None = None
     stuck: tuple[Packing, Setting] | None = None
     history: list[str] = field(default_factory=list)
 
-    def move(self, to: Phase) -> None:
+    def move(self, to: TuningPhase) -> None:
         self.history.append(to.value)
         if to not in _MOVES[self.phase]:
             raise RuntimeError(f"{self.name} cannot go from {self.phase.value} to {to.value}: {self.history[-12:]}")
         self.phase = to
 
 
-class Tuning:
+class SettingSelector:
     """The settings of all devices.
 
     Attributes:
@@ -81,7 +91,7 @@ class Tuning:
 
     def __init__(
         self,
-        known: Iterable[Tuned],
+        known: Iterable[KnownSetting],
         search: bool,
         ids: Callable[[], int],
         present: Callable[[Iterable[Lane]], list[Job]],
@@ -116,12 +126,12 @@ class Tuning:
     def is_measuring(self, name: str) -> bool:
         """Whether a trial is under way on a device: who comes or goes now makes it void."""
         device = self._devices.get(name)
-        return device is not None and device.phase is Phase.MEASURING
+        return device is not None and device.phase is TuningPhase.MEASURING
 
     def at_default(self, lane: Lane) -> bool:
         """Whether a lane's device is as it was found, and nobody is about to change that."""
         device = self._devices.get(lane.device.name)
-        return device is None or (device.phase is Phase.IDLE and device.setting == DEFAULT)
+        return device is None or (device.phase is TuningPhase.IDLE and device.setting == DEFAULT)
 
     def look(self, name: str, lanes: Sequence[Lane], ready: bool) -> list[Command]:
         """What follows from the packing of a device as it is now.
@@ -131,7 +141,7 @@ class Tuning:
             ready: Whether its jobs are warm and known, so that a search may begin.
         """
         device = self._devices.setdefault(name, _Device(name))
-        if device.phase is not Phase.IDLE:
+        if device.phase is not TuningPhase.IDLE:
             return []
         packing = self._packing_of(lanes)
         if self._search and packing and packing not in self.known and ready:
@@ -151,7 +161,9 @@ class Tuning:
         """Whether a command is one of these, unanswered."""
         return command in self._commands
 
-    def answered(self, event: Done | Refused | TrialMeasured | Advised, lanes: Sequence[Lane]) -> list[Command]:
+    def answered(
+        self, event: Done | Refused | SettingMeasured | SettingAdvised, lanes: Sequence[Lane]
+    ) -> list[Command]:
         """One of these commands has its answer.
 
         Args:
@@ -164,21 +176,21 @@ class Tuning:
                 device.setting = device.wanted
                 return self._measure(device, lanes) if device.packing == now else self._rest(device)
             case Refused() if device.packing == now:
-                return [self._ask(device, Trial(device.wanted, TrialStatus.FAILED, note=event.error))]
+                return [self._ask(device, Measurement(device.wanted, MeasurementStatus.FAILED, note=event.error))]
             case Refused():
                 device.stuck = (now, device.wanted)
                 return self._rest(device)
-            case TrialMeasured() if device.packing == now and now not in self._observed:
-                return [self._ask(device, event.trial)]
-            case TrialMeasured():
+            case SettingMeasured() if device.packing == now and now not in self._observed:
+                return [self._ask(device, event.measurement)]
+            case SettingMeasured():
                 return self._rest(device)
-            case Advised():
+            case SettingAdvised():
                 return self._advised(device, event, lanes)
 
-    def _advised(self, device: _Device, event: Advised, lanes: Sequence[Lane]) -> list[Command]:
+    def _advised(self, device: _Device, event: SettingAdvised, lanes: Sequence[Lane]) -> list[Command]:
         assert device.packing is not None, "who asked had a packing"
         if event.over:
-            self.known[device.packing] = Tuned(device.packing, event.setting, event.slower)
+            self.known[device.packing] = KnownSetting(device.packing, event.setting, event.slower)
         if event.over or device.packing != self._packing_of(lanes):
             return self._rest(device)
         if event.setting == device.setting:
@@ -204,23 +216,23 @@ class Tuning:
     @staticmethod
     def _rest(device: _Device) -> list[Command]:
         device.packing = None
-        device.move(Phase.IDLE)
+        device.move(TuningPhase.IDLE)
         return []
 
-    def _ask(self, device: _Device, trial: Trial | None) -> Ask:
+    def _ask(self, device: _Device, trial: Measurement | None) -> AskSetting:
         assert device.packing is not None, "a search is of a packing"
-        command = self._begin(device, Phase.ASKING)
-        return Ask(command, "tuner", device.name, device.packing, trial)
+        command = self._begin(device, TuningPhase.ASKING)
+        return AskSetting(command, "tuner", device.name, device.packing, trial)
 
     def _apply(self, device: _Device, setting: Setting) -> ApplySetting:
         device.wanted = setting
-        return ApplySetting(self._begin(device, Phase.APPLYING), device.name, setting)
+        return ApplySetting(self._begin(device, TuningPhase.APPLYING), device.name, setting)
 
     def _measure(self, device: _Device, lanes: Sequence[Lane]) -> list[Command]:
         jobs = tuple(sorted(job.spec.name for job in self._present(lanes)))
-        return [MeasureTrial(self._begin(device, Phase.MEASURING), device.name, jobs, device.setting)]
+        return [MeasureSetting(self._begin(device, TuningPhase.MEASURING), device.name, jobs, device.setting)]
 
-    def _begin(self, device: _Device, phase: Phase) -> int:
+    def _begin(self, device: _Device, phase: TuningPhase) -> int:
         command = self._ids()
         device.move(phase)
         self._commands[command] = device

@@ -68,9 +68,9 @@ class WaitingJobs:
             del self._lines[wanted]
         self.heard(job)
 
-    def walk(self) -> Walk:
+    def walk(self) -> QueueWalk:
         """Go through the queue in order, leaving out what cannot fit either."""
-        return Walk(list(self._lines.values()))
+        return QueueWalk(list(self._lines.values()))
 
     def is_first(self, job: Job) -> bool:
         """Whether a job that waits is the head of its line."""
@@ -83,7 +83,7 @@ class WaitingJobs:
         return self._count
 
 
-class Walk:
+class QueueWalk:
     """Goes through lines of jobs in one order.
 
     The first of what is left is `job`, None at the end.

@@ -22,8 +22,8 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware import journal
 from ecoshare.hardware import restore as restoring
 from ecoshare.hardware.journal import Journal, UntrustedJournal
-from ecoshare.hardware.knob import Access, Cause, Clocks, Knob, KnobFault, Knobs, KnobSpec, Reading
-from ecoshare.hardware.restore import Outcome, Restored, in_words, same
+from ecoshare.hardware.knob import Access, Cause, Clocks, DeviceKnob, KnobFault, Knobs, KnobSpec, Reading
+from ecoshare.hardware.restore import KnobOutcome, Restored, in_words, same
 from ecoshare.hardware.state import STATE_HINT, DeviceLock, StateFolder, holder
 
 Value = float | str
@@ -55,7 +55,7 @@ class _Held:
         now: What we have set it to; None where it is as it was.
     """
 
-    knob: Knob
+    knob: DeviceKnob
     before: Reading | None
     now: Reading | None = None
 
@@ -65,7 +65,7 @@ class _Held:
         return self.now if self.now is not None else self.before
 
 
-class Control:
+class DeviceControl:
     """One device, claimed."""
 
     def __init__(
@@ -324,9 +324,9 @@ class Control:
             return
         done = restoring.put_back(left, self._path, self._find)
         owner = f"process {left.owner.pid} of {left.owner.user} ({left.owner.command}, {left.made_utc})"
-        if failed := [each for each in done if each.outcome is Outcome.FAILED]:
+        if failed := [each for each in done if each.outcome is KnobOutcome.FAILED]:
             raise UnfitEnvironment(f"{failed[0].words}; it was set by {owner}", failed[0].remedy or _LOOK)
-        self.notes += [f"{each.words}: left by {owner}" for each in done if each.outcome is not Outcome.UNTOUCHED]
+        self.notes += [f"{each.words}: left by {owner}" for each in done if each.outcome is not KnobOutcome.UNTOUCHED]
 
     def _release(self) -> None:
         self._knobs.close()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoshare.hardware.knob import Access, Cause, Clocks, Knob, KnobFault, KnobSpec, Reading
+from ecoshare.hardware.knob import Access, Cause, Clocks, DeviceKnob, KnobFault, KnobSpec, Reading
 
 CPU_FREQUENCY, CPU_POWER_LIMIT = "cpu_frequency", "cpu_power_limit"
 NAMES = (CPU_FREQUENCY, CPU_POWER_LIMIT)
@@ -63,7 +63,7 @@ class CpuKnobs:
     def __init__(self, sysfs: Path = SYSFS) -> None:
         """The knobs below the kernel's folder."""
         self.missing: dict[str, str] = {}
-        self.knobs: tuple[Knob, ...] = ()
+        self.knobs: tuple[DeviceKnob, ...] = ()
         paths: list[Path] = []
         finders: dict[str, Callable[[Path], _FileKnob]] = {CPU_FREQUENCY: _frequency, CPU_POWER_LIMIT: _power}
         for name, find in finders.items():

@@ -104,7 +104,7 @@ def _meant(wanted: str) -> str:
     return did_you_mean("cuda" if is_gpu else wanted, ("cpu", "cuda"))
 
 
-def visible_gpus() -> list[nvml.Gpu]:
+def visible_gpus() -> list[nvml.NvmlGpu]:
     """GPUs in the order in which CUDA would count them in this environment.
 
     `CUDA_VISIBLE_DEVICES` takes numbers and (beginnings of) UUIDs; as in CUDA, what follows a name that fits nothing is
@@ -117,7 +117,7 @@ def visible_gpus() -> list[nvml.Gpu]:
     names = os.environ.get("CUDA_VISIBLE_DEVICES")
     if names is None:
         return found
-    visible: list[nvml.Gpu] = []
+    visible: list[nvml.NvmlGpu] = []
     for name in names.split(","):
         if name.strip().startswith("MIG-"):
             raise UnfitEnvironment(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.hardware.knob import UNLOCKED, Access, Cause, Clocks, Knob, KnobFault, KnobSpec, Reading
+from ecoshare.hardware.knob import UNLOCKED, Access, Cause, Clocks, DeviceKnob, KnobFault, KnobSpec, Reading
 
 POWER_LIMIT, GPU_CLOCK, MEMORY_CLOCK = "power_limit", "gpu_clock", "memory_clock"
 NAMES = (GPU_CLOCK, MEMORY_CLOCK, POWER_LIMIT)
@@ -75,7 +75,7 @@ class GpuKnobs:
             pynvml.nvmlShutdown()
             raise
         self.missing: dict[str, str] = {}
-        self.knobs: tuple[Knob, ...] = tuple(each for name in NAMES if (each := self._find(name)) is not None)
+        self.knobs: tuple[DeviceKnob, ...] = tuple(each for name in NAMES if (each := self._find(name)) is not None)
 
     def close(self) -> None:
         """Let go of the driver's library and of the daemon."""

@@ -120,7 +120,7 @@ class Clocks:
     temperature_c: float | None = None
 
 
-class Knob(Protocol):
+class DeviceKnob(Protocol):
     """One thing that can be set."""
 
     @property
@@ -149,7 +149,7 @@ class Knobs(Protocol):
     """All knobs of one device."""
 
     @property
-    def knobs(self) -> tuple[Knob, ...]:
+    def knobs(self) -> tuple[DeviceKnob, ...]:
         """Those that it has."""
         ...
 

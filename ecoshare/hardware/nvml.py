@@ -16,7 +16,7 @@ from ecoshare.errors import UnfitEnvironment
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class NvmlGpu:
     """One GPU as the driver describes it.
 
     Attributes:
@@ -38,7 +38,7 @@ class Gpu:
     default_limit_w: float | None
 
 
-def gpus() -> list[Gpu]:
+def gpus() -> list[NvmlGpu]:
     """All GPUs that the driver shows, in its order; empty without a driver.
 
     Raises:
@@ -171,14 +171,14 @@ def _typed() -> Iterator[None]:
         raise UnfitEnvironment(f"the NVIDIA driver failed: {error}", "see `nvidia-smi`") from error
 
 
-def _gpu(nvml: Any, index: int, driver: str) -> Gpu:
+def _gpu(nvml: Any, index: int, driver: str) -> NvmlGpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     modes = {
         nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive_process",
         nvml.NVML_COMPUTEMODE_PROHIBITED: "prohibited",
     }
-    return Gpu(
+    return NvmlGpu(
         index=index,
         uuid=str(nvml.nvmlDeviceGetUUID(handle)),
         model=str(nvml.nvmlDeviceGetName(handle)),

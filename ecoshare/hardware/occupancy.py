@@ -43,7 +43,7 @@ _LARGEST_BYTES = 1 << 16
 _HINT = "`--wait` runs when it has ended; `--share-device` runs beside it, with the memory that is free now"
 
 
-class Admission(Enum):
+class DeviceAdmission(Enum):
     """What a run does where another one uses its device."""
 
     REFUSE = "refuse"
@@ -51,7 +51,7 @@ class Admission(Enum):
     SHARE = "share"
 
     @classmethod
-    def of(cls, wait: bool = False, share_device: bool = False) -> Admission:
+    def of(cls, wait: bool = False, share_device: bool = False) -> DeviceAdmission:
         """What a user asks for.
 
         Raises:
@@ -141,7 +141,7 @@ class Occupancy:
 
 
 @contextmanager
-def occupied(wanted: str | None, admission: Admission, say: Callable[[str], None]) -> Iterator[Occupancy]:
+def occupied(wanted: str | None, admission: DeviceAdmission, say: Callable[[str], None]) -> Iterator[Occupancy]:
     """The use of a device by a run, until the context ends.
 
     Args:
@@ -155,7 +155,7 @@ def occupied(wanted: str | None, admission: Admission, say: Callable[[str], None
     """
     state, device = StateFolder.of_this_user(), find(wanted)
     with contextlib.ExitStack() as line:
-        if admission is not Admission.SHARE:
+        if admission is not DeviceAdmission.SHARE:
             line.enter_context(_first_in_line(device, state, admission, say))
             if _wait_for_the_end(device, state, admission, say):
                 device = find(device.name)  # its memory is what is free by now
@@ -182,7 +182,7 @@ def occupants(device: DeviceInfo, state: StateFolder) -> list[Occupant]:
 
 @contextmanager
 def _first_in_line(
-    device: DeviceInfo, state: StateFolder, admission: Admission, say: Callable[[str], None]
+    device: DeviceInfo, state: StateFolder, admission: DeviceAdmission, say: Callable[[str], None]
 ) -> Iterator[None]:
     """The right to be let in next: runs that wait do so in the order in which they came."""
     until_s = time.monotonic() + _WITHIN_S
@@ -198,9 +198,9 @@ def _first_in_line(
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if admission is Admission.REFUSE and time.monotonic() > until_s:
+                if admission is DeviceAdmission.REFUSE and time.monotonic() > until_s:
                     raise _refused(device, occupants(device, state)) from None
-            if admission is Admission.WAIT and not told:
+            if admission is DeviceAdmission.WAIT and not told:
                 told = True
                 say(f"another run waits for {device.name} already: this one is behind it")
             time.sleep(_LOOK_S)
@@ -209,14 +209,16 @@ def _first_in_line(
         os.close(file)
 
 
-def _wait_for_the_end(device: DeviceInfo, state: StateFolder, admission: Admission, say: Callable[[str], None]) -> bool:
+def _wait_for_the_end(
+    device: DeviceInfo, state: StateFolder, admission: DeviceAdmission, say: Callable[[str], None]
+) -> bool:
     """Return when no other run uses a device; whether one did."""
     has_waited, told = False, list[Occupant]()
     until_s = time.monotonic() + _ENDS_WITHIN_S
     while others := occupants(device, state):
         has_waited = True
         is_ending = not any(each.is_conducted for each in others) and time.monotonic() < until_s
-        if admission is Admission.REFUSE and not is_ending:
+        if admission is DeviceAdmission.REFUSE and not is_ending:
             raise _refused(device, others)
         if not is_ending and others[0] not in told:
             told.append(others[0])

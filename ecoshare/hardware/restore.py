@@ -16,7 +16,7 @@ from ecoshare.hardware import journal
 from ecoshare.hardware.cpu_knobs import CpuKnobs
 from ecoshare.hardware.gpu_knobs import GpuKnobs
 from ecoshare.hardware.journal import Entry, Journal, UntrustedJournal
-from ecoshare.hardware.knob import Cause, Knob, KnobFault, Knobs, Reading
+from ecoshare.hardware.knob import Cause, DeviceKnob, KnobFault, Knobs, Reading
 from ecoshare.hardware.state import DeviceLock, StateFolder, holder
 
 _ROUNDED = 1.0
@@ -36,7 +36,7 @@ class Foreign(Enum):
     OVERWRITE = "overwrite"
 
 
-class Outcome(Enum):
+class KnobOutcome(Enum):
     """What became of a knob."""
 
     RESTORED = "put back"
@@ -56,7 +56,7 @@ class Restored:
 
     device: str
     knob: str
-    outcome: Outcome
+    outcome: KnobOutcome
     words: str
     remedy: str = ""
 
@@ -107,7 +107,7 @@ def put_back(
         done = [_knob(known, name, entry, by_name.get(name), foreign) for name, entry in known.knobs.items()]
     finally:
         knobs.close()
-    kept = {Outcome.FAILED, Outcome.FOREIGN} if foreign is Foreign.ASK else {Outcome.FAILED}
+    kept = {KnobOutcome.FAILED, KnobOutcome.FOREIGN} if foreign is Foreign.ASK else {KnobOutcome.FAILED}
     if not any(each.outcome in kept for each in done):
         journal.remove(path)
     return done
@@ -122,41 +122,41 @@ def open_knobs(kind: str, device: str) -> Knobs:
     return CpuKnobs() if kind == "cpu" else GpuKnobs(device)
 
 
-def _knob(known: Journal, name: str, entry: Entry, knob: Knob | None, foreign: Foreign) -> Restored:
-    def result(outcome: Outcome, words: str, remedy: str = "") -> Restored:
+def _knob(known: Journal, name: str, entry: Entry, knob: DeviceKnob | None, foreign: Foreign) -> Restored:
+    def result(outcome: KnobOutcome, words: str, remedy: str = "") -> Restored:
         return Restored(known.device, name, outcome, f"{known.model}: {name} {words}", remedy)
 
     if knob is None:
-        return result(Outcome.FAILED, "is not offered any more", "see `ecoshare devices`")
+        return result(KnobOutcome.FAILED, "is not offered any more", "see `ecoshare devices`")
     unit, force = knob.spec.unit, foreign is Foreign.OVERWRITE
     try:
         if entry.before is None:
             if known.boot != journal.boot() and not force:
                 # Locks end with the driver. Whatever is locked now was locked by somebody else.
-                return result(Outcome.GONE, "was locked before the machine was started again")
+                return result(KnobOutcome.GONE, "was locked before the machine was started again")
             _write(knob, None)
-            return result(Outcome.RESTORED, "is unlocked")
+            return result(KnobOutcome.RESTORED, "is unlocked")
         now = knob.read()
         if now is not None and len(now) != len(entry.before):
             return result(
-                Outcome.FAILED,
+                KnobOutcome.FAILED,
                 f"has {counted(len(now), 'place')}, and had {len(entry.before)} before: put it back by hand",
             )
         if now is None or same(now, entry.before):
-            return result(Outcome.UNTOUCHED, f"is {in_words(entry.before, unit)} as before")
+            return result(KnobOutcome.UNTOUCHED, f"is {in_words(entry.before, unit)} as before")
         if not force and not _is_ours(now, entry):
             return result(
-                Outcome.FOREIGN,
+                KnobOutcome.FOREIGN,
                 f"is {in_words(now, unit)}, which somebody else has set; before ecoshare it was "
                 f"{in_words(entry.before, unit)}",
             )
         _write(knob, entry.before)
-        return result(Outcome.RESTORED, f"is {in_words(entry.before, unit)} again")
+        return result(KnobOutcome.RESTORED, f"is {in_words(entry.before, unit)} again")
     except KnobFault as fault:
-        return result(Outcome.FAILED, f"was not put back: {fault}", fault.remedy)
+        return result(KnobOutcome.FAILED, f"was not put back: {fault}", fault.remedy)
 
 
-def _write(knob: Knob, values: Reading | None) -> None:
+def _write(knob: DeviceKnob, values: Reading | None) -> None:
     """Write and look twice: what a daemon still had to do for a dead process may come after ours.
 
     Raises:
@@ -202,7 +202,7 @@ def in_words(values: Reading, unit: str) -> str:
 
 
 def _failed(known: Journal, name: str, words: str, remedy: str) -> Restored:
-    return Restored(known.device, name, Outcome.FAILED, words, remedy)
+    return Restored(known.device, name, KnobOutcome.FAILED, words, remedy)
 
 
 def _take(path: Path, wait_s: float) -> DeviceLock:
@@ -218,4 +218,4 @@ def _take(path: Path, wait_s: float) -> DeviceLock:
             raise UntrustedJournal(f"{path} cannot be locked: {error.strerror}") from error
 
 
-__all__ = ["Busy", "Outcome", "Restored", "UntrustedJournal", "mend", "put_back"]
+__all__ = ["Busy", "KnobOutcome", "Restored", "UntrustedJournal", "mend", "put_back"]

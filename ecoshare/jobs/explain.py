@@ -11,8 +11,8 @@ from ecoshare.errors import Mistake
 from ecoshare.jobs.document import MAX_MISTAKES, Document
 from ecoshare.jobs.nodes import Mapping, Node, Scalar, Sequence, path_text
 from ecoshare.jobs.quoted import quoted
-from ecoshare.jobs.schema import Job, JobFile, JobOptions
-from ecoshare.jobs.sweep import Optuna, Stop, Sweep
+from ecoshare.jobs.schema import JobConfig, JobFile, JobOptions
+from ecoshare.jobs.sweep import Optuna, StopConfig, Sweep
 from ecoshare.jobs.values import plain_values
 
 Loc = tuple[int | str, ...]
@@ -21,11 +21,11 @@ _MODELS: Final[dict[int | str, type[BaseModel]]] = {
     "defaults": JobOptions,
     "sweep": Sweep,
     "optuna": Optuna,
-    "stop": Stop,
+    "stop": StopConfig,
 }
 """What stands under these keys."""
 
-_LONGEST_KEY: Final = max(len(name) for name in Job.model_fields)
+_LONGEST_KEY: Final = max(len(name) for name in JobConfig.model_fields)
 
 
 def mistakes_in(error: ValidationError, document: Document, below: Loc = ()) -> list[Mistake]:
@@ -74,8 +74,8 @@ def _wrong_value(kind: str, loc: Loc, context: dict[str, Any], node: Node) -> st
 
 def _unknown_key(loc: Loc) -> str:
     *parent, key = loc
-    known = _keys(_MODELS.get(parent[-1], Job) if parent else JobFile)
-    if parent == ["defaults"] and key in _keys(Job):
+    known = _keys(_MODELS.get(parent[-1], JobConfig) if parent else JobFile)
+    if parent == ["defaults"] and key in _keys(JobConfig):
         return f"each job has its own {quoted(key)}; it cannot be a default"
     # The comparison takes quadratic time in the length of what it is given.
     guess = str(key)[: 2 * _LONGEST_KEY].lower()

@@ -12,7 +12,7 @@ import yaml
 
 from ecoshare.errors import UsageError
 from ecoshare.jobs.load import LoadedJobs, load
-from ecoshare.jobs.schema import Job
+from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.template import job_names
 
 SCRIPT_SUFFIX: Final = ".py"
@@ -77,4 +77,4 @@ def from_scripts(scripts: Sequence[Path], args: Sequence[str], hint: str) -> Loa
     text = yaml.safe_dump({"version": 1, "jobs": jobs}, sort_keys=False)
     path = scripts[0] if len(scripts) == 1 else Path("+".join(dict.fromkeys(names))[:_LONGEST_STEM] + SCRIPT_SUFFIX)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return LoadedJobs(path, digest, text, tuple(map(Job.model_validate, jobs)), made=True)
+    return LoadedJobs(path, digest, text, tuple(map(JobConfig.model_validate, jobs)), made=True)

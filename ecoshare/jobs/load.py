@@ -17,7 +17,7 @@ from ecoshare.jobs.nodes import Mapping, Node, Scalar, Sequence
 from ecoshare.jobs.on_end import OF_A_JOB, OF_THE_RUN, on_end_mistakes
 from ecoshare.jobs.paths import PATH_KEYS, JobPaths
 from ecoshare.jobs.quoted import quoted
-from ecoshare.jobs.schema import Job, JobOptions, program_problem
+from ecoshare.jobs.schema import JobConfig, JobOptions, program_problem
 from ecoshare.jobs.source import decode, read_bytes
 from ecoshare.jobs.sweep import LONGEST_NUMBER, names_in, sweep_of
 from ecoshare.jobs.validate import validate
@@ -40,7 +40,7 @@ class LoadedJobs:
     path: Path
     digest: str
     text: str = field(repr=False)
-    jobs: tuple[Job, ...]
+    jobs: tuple[JobConfig, ...]
     made: bool = False
     on_end: tuple[str, ...] = ()
 
@@ -175,7 +175,7 @@ def _is_set(job: Mapping, key: str) -> bool:
     return key in job.entries and plain_values(job.entries[key][1]) is not None
 
 
-def _complete(job: Job, defaults: JobOptions, paths: JobPaths) -> Job:
+def _complete(job: JobConfig, defaults: JobOptions, paths: JobPaths) -> JobConfig:
     missing = defaults.model_fields_set - job.model_fields_set
     changes: dict[str, Any] = {name: getattr(defaults, name) for name in missing}
     changes["env"] = {**defaults.env, **job.env}

@@ -88,7 +88,7 @@ class JobOptions(_Model):
     )
 
 
-class Job(JobOptions):
+class JobConfig(JobOptions):
     """One job: a script or a module, its arguments, and how to run it.
 
     As `load` gives it, paths are absolute and the defaults of the file are filled in.
@@ -133,7 +133,7 @@ class JobFile(_Model):
             "`completed`, `failed` or `interrupted`, and the run folder."
         ),
     )
-    jobs: tuple[Job, ...] = Field(min_length=1, max_length=MAX_ITEMS, description="The jobs, in any order.")
+    jobs: tuple[JobConfig, ...] = Field(min_length=1, max_length=MAX_ITEMS, description="The jobs, in any order.")
 
 
 def program_problem(has_script: bool, has_module: bool) -> str:

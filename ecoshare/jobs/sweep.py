@@ -167,7 +167,7 @@ _NAMED_SCHEMA: Final[dict[str, Any]] = {"anyOf": [{"type": "string"}, {"type": "
 Named = tuple[str, dict[str, Any]]
 
 
-class Stop(_Model):
+class StopConfig(_Model):
     """When trials end early."""
 
     rule: Annotated[Literal["asha", "median"], BeforeValidator(_one_of("asha", "median"))] = Field(
@@ -220,7 +220,7 @@ class Sweep(_Model):
     target: Annotated[float, BeforeValidator(_read_number)] | None = Field(
         default=None, description="A value of the metric: the report has time and joules until a trial reached it."
     )
-    stop: Annotated[Stop, BeforeValidator(_read_stop)] | None = Field(
+    stop: Annotated[StopConfig, BeforeValidator(_read_stop)] | None = Field(
         default=None, description="Rule by which trials that do badly end early."
     )
     parallel: fields.PositiveInteger | None = Field(

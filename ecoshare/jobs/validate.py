@@ -10,13 +10,13 @@ from pydantic import ValidationError
 from ecoshare.errors import Mistake
 from ecoshare.jobs.document import MAX_MISTAKES, Document
 from ecoshare.jobs.explain import mistakes_in
-from ecoshare.jobs.schema import Job, JobFile
+from ecoshare.jobs.schema import JobConfig, JobFile
 from ecoshare.jobs.values import plain_values
 
-_STAND_IN: Final = Job(name="stand-in", script=Path("stand-in"))
+_STAND_IN: Final = JobConfig(name="stand-in", script=Path("stand-in"))
 
 
-def validate(document: Document) -> tuple[JobFile | None, list[Job], list[Mistake]]:
+def validate(document: Document) -> tuple[JobFile | None, list[JobConfig], list[Mistake]]:
     """The file without its jobs, the jobs, and the mistakes; file and jobs mean nothing if there are mistakes.
 
     Jobs are validated one by one although `JobFile` could do it at once: a mistake takes over a kilobyte until
@@ -26,7 +26,7 @@ def validate(document: Document) -> tuple[JobFile | None, list[Job], list[Mistak
     assert document.root is not None
     values = plain_values(document.root)
     file: JobFile | None = None
-    jobs, mistakes = list[Job](), list[Mistake]()
+    jobs, mistakes = list[JobConfig](), list[Mistake]()
     job_values: list[object] = []
     if isinstance(values, dict) and isinstance(values.get("jobs"), list):
         job_values = values["jobs"]
@@ -37,7 +37,7 @@ def validate(document: Document) -> tuple[JobFile | None, list[Job], list[Mistak
         mistakes += mistakes_in(error, document)
     for index, value in enumerate(job_values):
         try:
-            jobs.append(Job.model_validate(value))
+            jobs.append(JobConfig.model_validate(value))
         except ValidationError as error:
             mistakes += mistakes_in(error, document, ("jobs", index))
             if len(mistakes) >= MAX_MISTAKES:

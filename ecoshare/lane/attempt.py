@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane import processes, records
-from ecoshare.lane.messages import PRUNED, Ended, Launch, Left, Move, Stop
-from ecoshare.lane.table import LaneTable, Seat, Slot
+from ecoshare.lane.messages import PRUNED, Ended, LaunchAttempt, Left, MoveAttempt, StopAttempt
+from ecoshare.lane.table import LaneTable, Slot, SlotState
 
 _GIB = 1 << 30
 _SIGTERM_TO_SIGKILL_S = 3.0
@@ -20,7 +20,7 @@ _SIGTERM_TO_SIGKILL_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PreparedSlot:
     """A slot that was prepared for a job.
 
     Attributes:
@@ -35,11 +35,11 @@ class Place:
     def is_kept(self) -> bool:
         """Whether it is the job's still: it has not left it, and nobody has freed it."""
         slot = self.table.slots[self.slot]
-        return bool(slot.owner == self.owner and slot.seat != Seat.EMPTY)
+        return bool(slot.owner == self.owner and slot.seat != SlotState.EMPTY)
 
 
 @dataclass(slots=True)
-class Attempt:
+class AttemptProcess:
     """A running process and its limits.
 
     Attributes:
@@ -50,11 +50,11 @@ class Attempt:
         peak_bytes: Largest memory seen.
     """
 
-    launch: Launch
+    launch: LaunchAttempt
     pid: int
     pidfd: int
-    places: list[Place]
-    stop: Stop | None = None
+    places: list[PreparedSlot]
+    stop: StopAttempt | None = None
     terminated: bool = False
     verdict: tuple[str, str] | None = None
     deadlines: tuple[tuple[float, signal.Signals], ...] = ()
@@ -62,7 +62,7 @@ class Attempt:
     peak_bytes: int = 0
 
     @property
-    def place(self) -> Place:
+    def place(self) -> PreparedSlot:
         """Where the job is, and its counters are: of a gang, in its first lane."""
         return next((place for place in self.places if place.is_kept), self.places[-1])
 
@@ -76,8 +76,8 @@ class Attempt:
         """Pipe folder of the MPS daemon that the job is a client of."""
         return self.launch.env.get("CUDA_MPS_PIPE_DIRECTORY") if self.launch.device == "cuda" else None
 
-    def ask_to_end(self, stop: Stop) -> None:
-        """Carry out a `Stop`: at the next boundary with SIGTERM and a grace after it, or at once."""
+    def ask_to_end(self, stop: StopAttempt) -> None:
+        """Carry out a `StopAttempt`: at the next boundary with SIGTERM and a grace after it, or at once."""
         self.stop = stop
         if stop.at_once:  # and whoever shares its process begins again
             self._send(signal.SIGKILL)
@@ -90,12 +90,12 @@ class Attempt:
         now_s = time.monotonic()
         self.deadlines = ((now_s + grace_s, signal.SIGTERM), (now_s + 2 * grace_s, signal.SIGKILL))
 
-    def go_on(self, table: LaneTable, move: Move) -> None:
+    def go_on(self, table: LaneTable, move: MoveAttempt) -> None:
         """Ask the job to go on in a slot of another lane, unless it is to end."""
         if self.stop is not None:
             return
         here = self.place
-        self.places = [here, Place(table, move.slot, move.command)]
+        self.places = [here, PreparedSlot(table, move.slot, move.command)]
         here.table.send(here.slot, move.lane, move.slot, here.owner)
 
     def free(self) -> None:
@@ -109,7 +109,7 @@ class Attempt:
 
     def watch(self, now_s: float) -> None:
         """Look at the job's memory and progress; end it where it is past a limit."""
-        if self.launch.fused and self.stop is not None and self.slot.seat != Seat.HOLDING:
+        if self.launch.fused and self.stop is not None and self.slot.seat != SlotState.HOLDING:
             self._give_grace(self.stop.grace_s)  # it can only end with its turn, and does so as soon as it has it
         while self.deadlines and self.deadlines[0][0] <= now_s:
             (_, number), *rest = self.deadlines
@@ -143,7 +143,7 @@ class Attempt:
 
     def _over_memory(self) -> tuple[str, str] | None:
         """On the CPU, where nothing else keeps a job to its cap."""
-        if self.launch.device != "cpu" or (self.launch.fused and self.slot.seat != Seat.HOLDING):
+        if self.launch.device != "cpu" or (self.launch.fused and self.slot.seat != SlotState.HOLDING):
             return None
         # One that shares its process looks after its own at its boundaries.
         cap_bytes, whose = self.launch.cap_bytes, "its cap"
@@ -165,7 +165,7 @@ class Attempt:
     def _hanging(self, now_s: float) -> tuple[str, str] | None:
         """Limits count only while the job holds its turn, and before the first boundary apart from after it."""
         slot = self.slot
-        if slot.seat != Seat.HOLDING:
+        if slot.seat != SlotState.HOLDING:
             return None
         if slot.last_s == 0.0:
             limit_s, silent_s = self.launch.startup_timeout_s, slot.balance_s + now_s
@@ -204,7 +204,7 @@ class Attempt:
             return "moved out", f"tried again in a process of its own: {reason}"
         return outcome, reason
 
-    def died_in(self, status: int, culprit: Attempt | None) -> Ended:
+    def died_in(self, status: int, culprit: AttemptProcess | None) -> Ended:
         """What to record of one whose process has died.
 
         Args:
@@ -281,6 +281,6 @@ def _held_s(slot: Slot) -> float:
     """Time for which its job has held the turn, up to a moment at which it was as it was read."""
     while True:
         turn = slot.seat, slot.handovers
-        held_s = slot.balance_s + time.monotonic() if slot.seat == Seat.HOLDING else slot.held_s
+        held_s = slot.balance_s + time.monotonic() if slot.seat == SlotState.HOLDING else slot.held_s
         if (slot.seat, slot.handovers) == turn:
             return float(held_s)

@@ -6,7 +6,7 @@
       main thread     ═════════╗ waits                   ╔═══
       a new thread             ╚══fork═══ends            ║
                                    │
-    server        its only thread  └── `serve` ──fork──► job: function(word of its `Launch`)
+    server        its only thread  └── `serve` ──fork──► job: function(word of its `LaunchAttempt`)
 
 Nothing is pickled: a job finds what the function refers to as it was when the server was forked.
 
@@ -32,8 +32,8 @@ from typing import NoReturn
 import ecoshare
 from ecoshare.lane import leaving, processes, runner
 from ecoshare.lane.files import make_folder, open_to_append
-from ecoshare.lane.messages import Launch
-from ecoshare.lane.server import Supervisor
+from ecoshare.lane.messages import LaunchAttempt
+from ecoshare.lane.server import JobSupervisor
 
 
 def greeting(log: Path, environment: dict[str, str], shown: str) -> bytes:
@@ -59,12 +59,12 @@ def serve(channel: socket.socket, function: Callable[[str], None]) -> NoReturn:
         os.environ.update(environment)
         processes.mark(shown, environment[shown])
         _redirect(Path(log))
-        supervisor = Supervisor(channel)
+        supervisor = JobSupervisor(channel)
         supervisor.warm_up()
         launch = supervisor.serve()
         if launch is None:
             os._exit(0)
-        assert isinstance(launch, Launch), "calls are not fused"
+        assert isinstance(launch, LaunchAttempt), "calls are not fused"
         try:
             runner.run(launch, forked=True)
         except SystemExit as end:

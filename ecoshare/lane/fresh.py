@@ -19,7 +19,7 @@ def main(args: list[str]) -> None:
     descriptor, *added = args
     with os.fdopen(int(descriptor), "rb") as source:
         launch = messages.decode(source.read())
-    assert isinstance(launch, messages.Launch)
+    assert isinstance(launch, messages.LaunchAttempt)
     folder = Path(launch.cwd) if launch.script is None else Path(launch.script).parent
     # A `json.py` beside the script must be found though the runner has used the library's own.
     warmth.forget(warmth.loaded(local_modules(folder)) - {"ecoshare"})

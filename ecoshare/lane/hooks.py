@@ -37,7 +37,7 @@ from torch.utils.data import dataloader
 
 from ecoshare.lane import first_calls
 from ecoshare.lane.after_import import after_import
-from ecoshare.lane.iterations import Boundary, IterationTracker, Phase
+from ecoshare.lane.iterations import Boundary, IterationPhase, IterationTracker
 
 _WORTH_LEAVING_S = 0.002
 """A fetch shorter than this is not worth two hand-overs."""
@@ -219,7 +219,7 @@ class Hooks:
             self._boundary(ended)
             self._arm()
         there = _is_there(batches)
-        away = self._tracker.phase is Phase.BETWEEN and self._worth_leaving(batches, there)
+        away = self._tracker.phase is IterationPhase.BETWEEN and self._worth_leaving(batches, there)
         if away:
             self._yielder.leave()
         self._inside = True

@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass, field
 
 from ecoshare.lane import messages
-from ecoshare.lane.attempt import Attempt
-from ecoshare.lane.messages import Launch, Message
+from ecoshare.lane.attempt import AttemptProcess
+from ecoshare.lane.messages import LaunchAttempt, Message
 
 _IDLE_S = 5.0
 """A process without a job is kept for so long: the next trial of a sweep comes at once, or after the others' ends."""
@@ -19,13 +19,13 @@ Place = tuple[str, str]
 """What jobs of one process have in common: their script or module, and the table of their lane."""
 
 
-def place_of(launch: Launch) -> Place:
+def place_of(launch: LaunchAttempt) -> Place:
     """Where a fused job belongs."""
     return launch.script or str(launch.module), launch.tables[0][0]
 
 
 @dataclass(slots=True, eq=False)
-class Host:
+class FusedProcessHandle:
     """One such process.
 
     Attributes:
@@ -38,13 +38,13 @@ class Host:
     pid: int
     pidfd: int
     channel: socket.socket
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[AttemptProcess] = field(default_factory=list)
     retires: bool = False
     _idle_since_s: float = field(default_factory=time.monotonic)
     _is_dismissed: bool = False
     _pending: bytes = b""
 
-    def start(self, attempt: Attempt) -> None:
+    def start(self, attempt: AttemptProcess) -> None:
         """Have it start an attempt. Where the process is gone, its end tells."""
         self.attempts.append(attempt)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -61,14 +61,14 @@ class Host:
         *lines, self._pending = (self._pending + received).split(b"\n")
         return [messages.decode(line) for line in lines]
 
-    def take_out(self, command: int) -> Attempt:
+    def take_out(self, command: int) -> AttemptProcess:
         """The attempt that this command started, which is in it no longer."""
         attempt = next(each for each in self.attempts if each.launch.command == command)
         self.attempts.remove(attempt)
         self._idle_since_s = time.monotonic()
         return attempt
 
-    def culprit(self) -> Attempt | None:
+    def culprit(self) -> AttemptProcess | None:
         """Who it died of: one that was killed on purpose, else the one whose turn it was; None for nobody."""
         for attempt in self.attempts:
             if attempt.killed:

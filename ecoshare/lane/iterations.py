@@ -26,7 +26,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Phase(Enum):
+class IterationPhase(Enum):
     """What has been seen since the last boundary."""
 
     BETWEEN = "between"
@@ -50,7 +50,7 @@ class IterationTracker:
     """
 
     def __init__(self) -> None:
-        self.phase = Phase.BETWEEN
+        self.phase = IterationPhase.BETWEEN
         self._steppers: set[int] = set()
         self._forward_seen = False
         self._evaluated: int | None = None
@@ -58,7 +58,7 @@ class IterationTracker:
     @property
     def watches_forward(self) -> bool:
         """Whether the next root forward matters. Inside a training iteration none does, so hooks can be off."""
-        return self.phase is not Phase.TRAINING
+        return self.phase is not IterationPhase.TRAINING
 
     def forward(self, gradients: bool, root: int = 0) -> Boundary | None:
         """A root module is about to be called.
@@ -69,14 +69,14 @@ class IterationTracker:
                 the first of them coming again begins the next.
         """
         ended = None
-        if self.phase is Phase.STEPPED:
+        if self.phase is IterationPhase.STEPPED:
             ended = Boundary.TRAIN
-        elif self.phase is Phase.EVALUATING and not gradients and root == self._evaluated:
+        elif self.phase is IterationPhase.EVALUATING and not gradients and root == self._evaluated:
             ended = Boundary.EVAL
-        if self.phase is not Phase.EVALUATING or ended is not None:
+        if self.phase is not IterationPhase.EVALUATING or ended is not None:
             self._evaluated = root
         self._forward_seen = True
-        self.phase = Phase.TRAINING if gradients else Phase.EVALUATING
+        self.phase = IterationPhase.TRAINING if gradients else IterationPhase.EVALUATING
         return ended
 
     def step(self, optimizer: int, nested: bool = False) -> Boundary | None:
@@ -87,22 +87,22 @@ class IterationTracker:
             nested: The step ran inside a backward pass or a compiled function, where nothing can end.
         """
         again = optimizer in self._steppers and not self._forward_seen
-        repeated = again and not nested and self.phase is Phase.STEPPED
+        repeated = again and not nested and self.phase is IterationPhase.STEPPED
         if repeated or self._forward_seen:
             self._steppers.clear()
         self._steppers.add(optimizer)
         self._forward_seen = False
-        self.phase = Phase.STEPPED
+        self.phase = IterationPhase.STEPPED
         return Boundary.TRAIN if repeated else None
 
     def fetch(self) -> Boundary | None:
         """A batch is about to be fetched from a `DataLoader`, or the script is over."""
-        ended = {Phase.STEPPED: Boundary.TRAIN, Phase.EVALUATING: Boundary.EVAL}.get(self.phase)
-        if self.phase is not Phase.TRAINING:
-            self.phase = Phase.BETWEEN
+        ended = {IterationPhase.STEPPED: Boundary.TRAIN, IterationPhase.EVALUATING: Boundary.EVAL}.get(self.phase)
+        if self.phase is not IterationPhase.TRAINING:
+            self.phase = IterationPhase.BETWEEN
         return ended
 
     def declare(self) -> Boundary:
         """The script itself says that an iteration is over."""
-        self.phase = Phase.BETWEEN
+        self.phase = IterationPhase.BETWEEN
         return Boundary.TRAIN

@@ -15,7 +15,7 @@ PRUNED = 86
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchAttempt:
     """Start an attempt of a job.
 
     Attributes:
@@ -58,7 +58,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopAttempt:
     """End an attempt of a job: at its next boundary, or at once.
 
     Attributes:
@@ -74,7 +74,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MoveAttempt:
     """Let an attempt of a job go on in another lane, from its next boundary on; nothing where it has ended.
 
     It is answered in the lanes' tables: the job empties the slot that it had.
@@ -164,10 +164,11 @@ class Left:
     retires: bool
 
 
-Message = Launch | Stop | Move | Ready | Launched | NotLaunched | NotMoved | Ended | Left
+Message = LaunchAttempt | StopAttempt | MoveAttempt | Ready | Launched | NotLaunched | NotMoved | Ended | Left
 
 _TYPES: dict[str, type[Any]] = {
-    each.__name__: each for each in (Launch, Stop, Move, Ready, Launched, NotLaunched, NotMoved, Ended, Left)
+    each.__name__: each
+    for each in (LaunchAttempt, StopAttempt, MoveAttempt, Ready, Launched, NotLaunched, NotMoved, Ended, Left)
 }
 
 

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 
-class Pace:
+class DeviceSync:
     """Lets the processor run ahead of the device by one iteration at most, so that times are the device's."""
 
     def __init__(self) -> None:

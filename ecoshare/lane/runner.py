@@ -32,21 +32,23 @@ import ecoshare
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.memory.observer import MemoryObserver, memory_path
-from ecoshare.lane.messages import Launch
-from ecoshare.lane.pace import Pace, drain, spans_processes
+from ecoshare.lane.messages import LaunchAttempt
+from ecoshare.lane.pace import DeviceSync, drain, spans_processes
 from ecoshare.lane.reports import Reporter, reports_path
-from ecoshare.lane.table import Ask, LaneTable
+from ecoshare.lane.table import BoundaryRequest, LaneTable
 from ecoshare.lane.trace import Tracer, trace_path
-from ecoshare.lane.turn import Leaving, Swap, Turn
+from ecoshare.lane.turn import LaneTurn, Leaving, ThreadState
 
 _LOOKED_AT_WITHIN_S = 1.0
 """The controller looks at a job that has been observed every few milliseconds; if it does not, it is busy or gone."""
 
 
-class Job:
+class HookedJob:
     """A job in its process, as the hooks see it."""
 
-    def __init__(self, launch: Launch, tables: Mapping[str, LaneTable] | None = None, swap: Swap | None = None) -> None:
+    def __init__(
+        self, launch: LaunchAttempt, tables: Mapping[str, LaneTable] | None = None, swap: ThreadState | None = None
+    ) -> None:
         """The job of this process, or, with `swap`, one of several.
 
         Args:
@@ -57,10 +59,10 @@ class Job:
         self._trace = Tracer(trace_path(Path(launch.folder), launch.attempt), launch.opened_s)
         self._reports = Reporter(reports_path(Path(launch.folder), launch.attempt))
         self._turns = [
-            Turn(LaneTable(path) if tables is None else tables[path], slot, None if place else self._trace, swap)
+            LaneTurn(LaneTable(path) if tables is None else tables[path], slot, None if place else self._trace, swap)
             for place, (path, slot) in enumerate(launch.tables)
         ]
-        self._pace = Pace()
+        self._pace = DeviceSync()
         self._hooks: Any = None
         self._observer: MemoryObserver | None = None
         self._pid = os.getpid()
@@ -142,20 +144,20 @@ class Job:
         """Leave word of why this process ends."""
         self._turns[0].tell_out_of_memory()
 
-    def _answer(self, turn: Turn) -> None:
+    def _answer(self, turn: LaneTurn) -> None:
         """At a boundary, after any wait: do what the controller asks, whose window of measuring is open."""
-        if turn.asked == Ask.FLUSH:
+        if turn.asked == BoundaryRequest.FLUSH:
             self._trace.flush()
-            turn.answer(Ask.NOTHING)
-        elif self._observer is None and turn.asked == Ask.OBSERVE:
+            turn.answer(BoundaryRequest.NOTHING)
+        elif self._observer is None and turn.asked == BoundaryRequest.OBSERVE:
             self._observer = MemoryObserver(self._launch.device, alone=self._swap is None)
-        if self._observer is not None and turn.asked != Ask.OBSERVE:  # the window is over
+        if self._observer is not None and turn.asked != BoundaryRequest.OBSERVE:  # the window is over
             self._observer.result()
             self._observer = None
         if self._observer is not None and self._observer.boundary():
             self._observer.write(memory_path(Path(self._launch.folder), self._launch.attempt))
             self._observer = None
-            turn.answer(Ask.OBSERVED)
+            turn.answer(BoundaryRequest.OBSERVED)
             turn.stay(_LOOKED_AT_WITHIN_S)
 
     def _begin_cuda(self) -> None:
@@ -175,7 +177,7 @@ class Job:
         drain(alone=self._swap is None)
 
 
-def run(launch: Launch, forked: bool) -> None:
+def run(launch: LaunchAttempt, forked: bool) -> None:
     """Run the script of `launch` to its end, and leave the process as `python script.py` would.
 
     Args:
@@ -185,7 +187,7 @@ def run(launch: Launch, forked: bool) -> None:
     Raises:
         SystemExit: The script ended otherwise than by falling off its end.
     """
-    job = Job(launch)
+    job = HookedJob(launch)
     atexit.register(job.end)  # the first to be registered is the last to run
     job.hear()
     dress(launch)
@@ -197,7 +199,7 @@ def run(launch: Launch, forked: bool) -> None:
     execute(launch, job)
 
 
-def execute(launch: Launch, job: Job) -> None:
+def execute(launch: LaunchAttempt, job: HookedJob) -> None:
     """Run the script itself.
 
     Raises:
@@ -222,7 +224,7 @@ def execute(launch: Launch, job: Job) -> None:
         raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
 
 
-def dress(launch: Launch) -> None:
+def dress(launch: LaunchAttempt) -> None:
     """Make `sys` and the environment what the script would find alone."""
     for name, value in launch.env.items():
         if value is None:

@@ -31,20 +31,20 @@ from functools import partial
 from pathlib import Path
 
 from ecoshare.lane import boot, leaving, messages, processes, records, runner, warmth
-from ecoshare.lane.attempt import Attempt, Place
+from ecoshare.lane.attempt import AttemptProcess, PreparedSlot
 from ecoshare.lane.files import open_outputs
-from ecoshare.lane.hosts import Host, place_of
+from ecoshare.lane.hosts import FusedProcessHandle, place_of
 from ecoshare.lane.messages import (
     Ended,
-    Launch,
+    LaunchAttempt,
     Launched,
     Left,
     Message,
-    Move,
+    MoveAttempt,
     NotLaunched,
     NotMoved,
     Ready,
-    Stop,
+    StopAttempt,
 )
 from ecoshare.lane.table import LaneTable, lane_path
 
@@ -54,14 +54,14 @@ _TICK_S = 0.25
 def main(args: list[str]) -> None:
     """Serve the controller, whose process is `args[1]`, over the socket `args[0]`; in a forked child, run its job."""
     processes.die_with_parent(int(args[1]))  # while this loads it cannot hear that the controller is gone
-    supervisor = Supervisor(socket.socket(fileno=int(args[0])))
+    supervisor = JobSupervisor(socket.socket(fileno=int(args[0])))
     supervisor.warm_up()
     processes.outlive_parent()
     task = supervisor.serve()
     if task is None:
         os._exit(0)  # there is nothing to write, and to unload torch takes 0.2 s
     del supervisor
-    if isinstance(task, Launch):
+    if isinstance(task, LaunchAttempt):
         _run(task)
     else:
         from ecoshare.lane.fused import host
@@ -69,7 +69,7 @@ def main(args: list[str]) -> None:
         host.serve(task)
 
 
-def _run(launch: Launch) -> None:
+def _run(launch: LaunchAttempt) -> None:
     """In a forked child: run its job, and end the process."""
     loaded = frozenset(sys.modules)
     try:
@@ -83,7 +83,7 @@ def _run(launch: Launch) -> None:
 
 
 @dataclass
-class Supervisor:
+class JobSupervisor:
     """Forks, watches and reaps the jobs of a run.
 
     Attributes:
@@ -94,14 +94,14 @@ class Supervisor:
 
     channel: socket.socket
     added: dict[str, str] = field(default_factory=dict)
-    attempts: list[Attempt] = field(default_factory=list)
-    hosts: list[Host] = field(default_factory=list)
+    attempts: list[AttemptProcess] = field(default_factory=list)
+    hosts: list[FusedProcessHandle] = field(default_factory=list)
     unfit: dict[str, str] = field(default_factory=dict)
     tables: dict[str, LaneTable] = field(default_factory=dict)
     _hung: set[int] = field(default_factory=set)
     _cleaned_by_s: dict[int, float] = field(default_factory=dict)
 
-    def serve(self) -> Launch | socket.socket | None:
+    def serve(self) -> LaunchAttempt | socket.socket | None:
         """Work until the controller closes the channel, once warm.
 
         Returns:
@@ -161,18 +161,18 @@ class Supervisor:
         gc.freeze()  # what is loaded now is never garbage: no collection in a child need touch, and so copy, it
         self._send(Ready(os.getpid(), torch.__version__, torch.get_num_threads(), time.monotonic() - began_s))
 
-    def _obey(self, message: Message) -> Launch | socket.socket | None:
-        if isinstance(message, Launch):
+    def _obey(self, message: Message) -> LaunchAttempt | socket.socket | None:
+        if isinstance(message, LaunchAttempt):
             why = self.unfit.get(message.script or str(message.module)) or warmth.why_fresh(message)
             return self._launch_in_host(message) if message.fused and not why else self._launch(message)
-        if isinstance(message, Stop | Move):
+        if isinstance(message, StopAttempt | MoveAttempt):
             for attempt in self.attempts:
                 if (attempt.launch.job, attempt.launch.attempt) == (message.job, message.attempt):
                     self._ask(attempt, message)
         return None
 
-    def _ask(self, attempt: Attempt, message: Stop | Move) -> None:
-        if isinstance(message, Stop):
+    def _ask(self, attempt: AttemptProcess, message: StopAttempt | MoveAttempt) -> None:
+        if isinstance(message, StopAttempt):
             attempt.ask_to_end(message)
             return
         try:
@@ -182,10 +182,10 @@ class Supervisor:
             return
         attempt.go_on(table, message)
 
-    def _launch_in_host(self, launch: Launch) -> socket.socket | None:
+    def _launch_in_host(self, launch: LaunchAttempt) -> socket.socket | None:
         """Start a job in the process of its fused lane; returns something only in the child: where it hears of jobs."""
         try:
-            places = [Place(self._table(path), slot, launch.command) for path, slot in launch.tables]
+            places = [PreparedSlot(self._table(path), slot, launch.command) for path, slot in launch.tables]
             place = place_of(launch)
             host = next((each for each in self.hosts if each.place == place and not each.retires), None)
             if host is None:
@@ -202,17 +202,17 @@ class Supervisor:
                 self._become_other()
                 return theirs
             theirs.close()
-            host = Host(place, pid, os.pidfd_open(pid), ours)
+            host = FusedProcessHandle(place, pid, os.pidfd_open(pid), ours)
             self.hosts.append(host)
             self._selector.register(host.channel, selectors.EVENT_READ, partial(self._hear, host))
             self._selector.register(host.pidfd, selectors.EVENT_READ, partial(self._bury, host))
-        attempt = Attempt(launch, host.pid, host.pidfd, places)
+        attempt = AttemptProcess(launch, host.pid, host.pidfd, places)
         self.attempts.append(attempt)
         host.start(attempt)
         self._send(Launched(launch.command, host.pid, True, ""))
         return None
 
-    def _hear(self, host: Host) -> bool:
+    def _hear(self, host: FusedProcessHandle) -> bool:
         """A process of a fused lane says something; False where it will say nothing more."""
         heard = host.hear()
         if heard is None:
@@ -230,7 +230,7 @@ class Supervisor:
                 self._end(attempt, attempt.left(message))
         return True
 
-    def _bury(self, host: Host) -> None:
+    def _bury(self, host: FusedProcessHandle) -> None:
         """A process of a fused lane is gone, and those who were in it with it."""
         _, status, _ = os.wait4(host.pid, 0)
         if os.WIFSIGNALED(status) and self._abandoned():
@@ -247,7 +247,7 @@ class Supervisor:
             self._end(attempt, attempt.died_in(status, culprit))
         host.close()
 
-    def _launch(self, launch: Launch) -> Launch | None:
+    def _launch(self, launch: LaunchAttempt) -> LaunchAttempt | None:
         """Start a job; returns only in the child, and what it must run."""
         launch = replace(launch, fused=False)
         why = warmth.why_fresh(launch)
@@ -255,7 +255,7 @@ class Supervisor:
         try:
             if why and not os.access(python, os.X_OK):
                 raise FileNotFoundError(f"{python} is not an interpreter that can be run")
-            places = [Place(self._table(path), slot, launch.command) for path, slot in launch.tables]
+            places = [PreparedSlot(self._table(path), slot, launch.command) for path, slot in launch.tables]
             outputs = open_outputs(Path(launch.folder), launch.attempt)
             parent = os.getpid()
             pid = os.fork()
@@ -274,7 +274,7 @@ class Supervisor:
             return launch
         for output in outputs:
             os.close(output)
-        attempt = Attempt(launch, pid, os.pidfd_open(pid), places)
+        attempt = AttemptProcess(launch, pid, os.pidfd_open(pid), places)
         self.attempts.append(attempt)
         self._selector.register(attempt.pidfd, selectors.EVENT_READ, partial(self._reap, attempt))
         self._send(Launched(launch.command, pid, why is None, why or ""))
@@ -312,7 +312,7 @@ class Supervisor:
         for table in self.tables.values():
             table.close()
 
-    def _reap(self, attempt: Attempt) -> None:
+    def _reap(self, attempt: AttemptProcess) -> None:
         _, status, used = os.wait4(attempt.pid, 0)
         if os.WIFSIGNALED(status) and self._abandoned():
             return  # killed with the run by the guard: not an end of the job's own
@@ -323,7 +323,7 @@ class Supervisor:
         os.close(attempt.pidfd)
         self._end(attempt, ended)
 
-    def _end(self, attempt: Attempt, ended: Ended) -> None:
+    def _end(self, attempt: AttemptProcess, ended: Ended) -> None:
         """An attempt is over: free what it had, record its end, and tell it."""
         attempt.free()
         self.attempts.remove(attempt)
@@ -350,7 +350,7 @@ class Supervisor:
             self.channel.sendall(messages.encode(message))
 
 
-def _replace(launch: Launch, python: str, added: dict[str, str]) -> None:
+def _replace(launch: LaunchAttempt, python: str, added: dict[str, str]) -> None:
     """In the child: become a fresh interpreter that runs the job."""
     try:
         source = os.memfd_create("launch", 0)  # values of `env` must not reach a command line or a file

@@ -85,7 +85,7 @@ _KEPT = (
 done. Its service is that of a newcomer, and what it was asked to do has been written to both slots."""
 
 
-class Seat(IntEnum):
+class SlotState(IntEnum):
     """What the job of a slot is doing, as far as the turn is concerned."""
 
     EMPTY = 0
@@ -96,7 +96,7 @@ class Seat(IntEnum):
     HOLDING = 3
 
 
-class Ask(IntEnum):
+class BoundaryRequest(IntEnum):
     """What the controller asks of a job at its next boundary, or the job's answer."""
 
     NOTHING = 0
@@ -266,7 +266,7 @@ class LaneTable:
             ctypes.memset(ctypes.addressof(slot), 0, ctypes.sizeof(Slot))
             slot.owner = owner
             slot.weight = 1.0
-            slot.seat = Seat.AWAY
+            slot.seat = SlotState.AWAY
             self.header.used = max(self.header.used, index + 1)
 
     def claim(self, claims: dict[int, tuple[int, float]]) -> None:
@@ -305,7 +305,7 @@ class LaneTable:
         holder = self.header.holder
         for index in range(self.header.used):
             slot = self.slots[index]
-            if slot.seat == Seat.WAITING and index != holder and self.admits(index):
+            if slot.seat == SlotState.WAITING and index != holder and self.admits(index):
                 yield Contender(index, slot.rank, slot.service_s, slot.since_s, bool(slot.back))
 
     def admits(self, index: int) -> bool:
@@ -352,10 +352,10 @@ class LaneTable:
         present = [
             other
             for place, other in enumerate(self.slots[: self.header.used])
-            if place != index and other.seat in (Seat.WAITING, Seat.HOLDING)
+            if place != index and other.seat in (SlotState.WAITING, SlotState.HOLDING)
         ]
         present_s = [
-            other.service_s + ((now_s - other.since_s) / other.weight if other.seat == Seat.HOLDING else 0.0)
+            other.service_s + ((now_s - other.since_s) / other.weight if other.seat == SlotState.HOLDING else 0.0)
             for other in present
         ]
         turn_s = self.header.turn_s / min((other.weight for other in present), default=1.0)
@@ -372,7 +372,7 @@ class LaneTable:
         with self.locked():
             slot, holder = self.slots[index], NOBODY
             if slot.owner == owner:
-                slot.seat = Seat.EMPTY  # first: who reads counters looks at it after them
+                slot.seat = SlotState.EMPTY  # first: who reads counters looks at it after them
                 ctypes.memset(ctypes.addressof(slot), 0, ctypes.sizeof(Slot))
                 self.pass_on(index)
                 holder = self.header.holder
@@ -433,10 +433,10 @@ class LaneTable:
         for index in range(header.used):
             slot = self.slots[index]
             seat = slot.seat
-            if seat != Seat.EMPTY:
+            if seat != SlotState.EMPTY:
                 jobs += 1
                 longest_s = max(longest_s, slot.longest_iteration_s)
-                if seat == Seat.WAITING and index != holder and self.admits(index):
+                if seat == SlotState.WAITING and index != holder and self.admits(index):
                     waiting_rank = min(waiting_rank, slot.rank)
                     back = back or bool(slot.back)
         cost_s = header.latency_s + max(0.0, header.refill_s)

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ecoshare.core.turns import Contender
-from ecoshare.lane.table import NO_GOAL, NO_RANK, NOBODY, UNREACHABLE, Ask, LaneTable, Seat, lane_path
+from ecoshare.lane.table import NO_GOAL, NO_RANK, NOBODY, UNREACHABLE, BoundaryRequest, LaneTable, SlotState, lane_path
 from ecoshare.lane.trace import Kind, Tracer
 
 _LOOK_AGAIN_S = 1.0
@@ -51,7 +51,7 @@ class Leaving(BaseException):
     """Unwinds a job that is a thread of a shared process: it was asked to end, or must have a process of its own."""
 
 
-class Swap(Protocol):
+class ThreadState(Protocol):
     """What a job that is a thread of a shared process puts aside while others there have the turn.
 
     Nothing of such a job runs without the turn, so it is told both right before it goes and right after it has come.
@@ -90,14 +90,16 @@ class Swap(Protocol):
         ...
 
 
-class Turn:
+class LaneTurn:
     """One job's claim on the turn of one lane. Not for use by two threads at once.
 
     Attributes:
         holding: Whether the job has the turn.
     """
 
-    def __init__(self, table: LaneTable, index: int, trace: Tracer | None = None, swap: Swap | None = None) -> None:
+    def __init__(
+        self, table: LaneTable, index: int, trace: Tracer | None = None, swap: ThreadState | None = None
+    ) -> None:
         """A claim in slot `index`, which the controller has prepared; what happens is marked in `trace`.
 
         Args:
@@ -121,14 +123,14 @@ class Turn:
     @property
     def holding(self) -> bool:
         """Whether the job has the turn."""
-        return bool(self._slot.seat == Seat.HOLDING)
+        return bool(self._slot.seat == SlotState.HOLDING)
 
     def take(self) -> None:
         """Wait for the turn; at once where the job has it."""
         if self.holding:
             return
         self._wanted = True
-        if self._slot.seat != Seat.WAITING:  # else a signal handler of the script broke off the wait
+        if self._slot.seat != SlotState.WAITING:  # else a signal handler of the script broke off the wait
             self._move()
             if self._enter():
                 return
@@ -173,7 +175,7 @@ class Turn:
                 table.refresh()
                 return
             slot.since_s = now_s
-            slot.seat = Seat.WAITING
+            slot.seat = SlotState.WAITING
             if used_up:  # a turn that was cut short has not lost all that it would have
                 self._learn_loss()
             if self._swap is not None:  # before the word that lets another of its process go on
@@ -188,14 +190,14 @@ class Turn:
         """Give the turn up without wanting it back yet."""
         table, slot = self._table, self._slot
         self._wanted = False
-        if slot.seat == Seat.AWAY:
+        if slot.seat == SlotState.AWAY:
             return
         chosen = None
         with table.locked():
             now_s, held = time.monotonic(), self.holding
             if held:
                 self._account(now_s)
-            slot.seat = Seat.AWAY
+            slot.seat = SlotState.AWAY
             self._left_s = now_s
             if table.header.holder == self._index:
                 chosen = table.choose(now_s)
@@ -228,19 +230,19 @@ class Turn:
 
     @property
     def asked(self) -> int:
-        """What the controller asks of the job: an `Ask`."""
+        """What the controller asks of the job: an `BoundaryRequest`."""
         return int(self._slot.ask)
 
-    def answer(self, answer: Ask) -> None:
+    def answer(self, answer: BoundaryRequest) -> None:
         """Tell the controller so."""
         self._slot.ask = answer
 
     def stay(self, longest_s: float) -> None:
         """Wait until the controller has taken note of the answer, but no longer than that."""
         end_s = time.monotonic() + longest_s
-        while self._slot.ask == Ask.OBSERVED:
+        while self._slot.ask == BoundaryRequest.OBSERVED:
             if time.monotonic() > end_s:
-                self._slot.ask = Ask.NOTHING
+                self._slot.ask = BoundaryRequest.NOTHING
                 break
             time.sleep(_LOOK_S)
 
@@ -287,7 +289,7 @@ class Turn:
                 self._left_s = 0.0
             slot.back = slot.handovers > self._handovers_before
             table.level(self._index, slot.since_s)
-            slot.seat = Seat.WAITING
+            slot.seat = SlotState.WAITING
             if table.header.holder == NOBODY:
                 chosen = table.choose(slot.since_s)
                 table.grant(chosen)
@@ -327,7 +329,7 @@ class Turn:
         slot.back = 0
         slot.since_s = now_s
         slot.balance_s = slot.held_s - now_s
-        slot.seat = Seat.HOLDING
+        slot.seat = SlotState.HOLDING
         self._mark(Kind.TURN_BEGINS, now_s)
         if self._swap is not None:
             self._swap.back()
@@ -356,13 +358,13 @@ class Turn:
             return False
         if self.holding:
             drain()
-        there, empty = table.slots[index], int(Seat.EMPTY)
+        there, empty = table.slots[index], int(SlotState.EMPTY)
         with here.locked():
             if here.goal(place) != goal:
                 table.close()
                 return False
             now_s, held = time.monotonic(), self.holding
-            waited_s = now_s - slot.since_s if slot.seat == Seat.WAITING else 0.0
+            waited_s = now_s - slot.since_s if slot.seat == SlotState.WAITING else 0.0
             if held:
                 self._account(now_s)
             here.copy(place, there)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import ecoshare
-from ecoshare.lane.messages import Launch
+from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.lane.sources import local_modules, local_sources
 
 _AT_LOAD = (
@@ -23,7 +23,7 @@ _NOT_AT_LOAD = frozenset({"CUBLAS_WORKSPACE_CONFIG"})
 """Read when a handle is made, not when the library is loaded."""
 
 
-def why_fresh(launch: Launch) -> str | None:
+def why_fresh(launch: LaunchAttempt) -> str | None:
     """The reason for which the job must not be forked from this process, or None where it may.
 
     A forked job finds torch loaded. That is wrong where it asks for something that is read while torch loads, or

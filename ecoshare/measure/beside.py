@@ -25,7 +25,7 @@ FOLDER = "beside"
 _LONGEST_NAME = 150
 
 
-class Beside(BaseModel):
+class StoredColocation(BaseModel):
     """Jobs that were measured beside each other, each in a lane of its own, at the default setting.
 
     Attributes:
@@ -44,13 +44,13 @@ class Beside(BaseModel):
     made_utc: str
 
     @model_validator(mode="after")
-    def _is_one(self) -> Beside:
+    def _is_one(self) -> StoredColocation:
         if len(self.classes) < 2 or len(self.classes) != len(self.speeds):
             raise ValueError("it has not a speed for each of several classes")
         return self
 
 
-class BesideStore:
+class ColocationStore:
     """What was measured of neighbours, in the folder of the profiles, which need not exist yet."""
 
     def __init__(self, profiles: Path) -> None:
@@ -62,9 +62,11 @@ class BesideStore:
         """What is in the way of using some file, a line each, for the caller to show."""
         return self._kept.notes
 
-    def of(self, classes: Set[str]) -> list[Beside]:
+    def of(self, classes: Set[str]) -> list[StoredColocation]:
         """What is known of groups of these classes alone, the oldest first."""
-        found = [self._kept.read(path, Beside.model_validate_json) for path in sorted(self._folder.glob("*.json"))]
+        found = [
+            self._kept.read(path, StoredColocation.model_validate_json) for path in sorted(self._folder.glob("*.json"))
+        ]
         return sorted(
             (each for each in found if each is not None and set(each.classes) <= classes),
             key=lambda each: each.made_utc,
@@ -79,7 +81,8 @@ class BesideStore:
         return sum(
             self._kept.remove(path)
             for path in sorted(self._folder.glob("*.json"))
-            if (each := self._kept.read(path, Beside.model_validate_json)) is not None and job_class in each.classes
+            if (each := self._kept.read(path, StoredColocation.model_validate_json)) is not None
+            and job_class in each.classes
         )
 
     def save(self, classes: tuple[str, ...], speeds: tuple[float, ...], power_w: float | None) -> None:
@@ -90,7 +93,7 @@ class BesideStore:
         """
         pairs = sorted(zip(classes, speeds, strict=True))
         names = tuple(name for name, _ in pairs)
-        own = Beside(
+        own = StoredColocation(
             classes=names, speeds=tuple(speed for _, speed in pairs), power_w=power_w or None, made_utc=made_utc()
         )
         digest = hashlib.sha256(json.dumps(names).encode()).hexdigest()[:8]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from ecoshare.measure.profile import Origin, Profile
+from ecoshare.measure.profile import Profile, ProfileOrigin
 
 _OPTION = re.compile(r"--?[^\W\d]")
 
 
-def why_new(origin: Origin, profile: Profile) -> str:
+def why_new(origin: ProfileOrigin, profile: Profile) -> str:
     """What keeps a profile from serving jobs of `origin`, on one line; empty where it serves them."""
     then = profile.origin
     parts = []

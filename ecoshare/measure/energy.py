@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from ecoshare.measure.attribution import Work, idle_part_j, split
 from ecoshare.measure.meter import Energy, MeterFault, Reading, between
-from ecoshare.measure.samples import Idle, Line, Progress, Sample, Session, job_of
+from ecoshare.measure.samples import AttemptProgress, Idle, Line, Sample, Session, job_of
 
 _NOTHING_S = 1e-9
 _STALE = "the energy counter stood still while a job was busy"
@@ -32,7 +32,7 @@ the short interval would leave that time without the joules of its job.
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class EnergyRate:
     """Active joules of a job class.
 
     Attributes:
@@ -47,7 +47,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class EnergyInterval:
     """What happened between two samples.
 
     Attributes:
@@ -68,7 +68,7 @@ class Interval:
 
 
 @dataclass(slots=True)
-class Account:
+class EnergyAccount:
     """Joules of a run.
 
     Attributes:
@@ -91,11 +91,11 @@ class Account:
     iterations: dict[str, int] = field(default_factory=dict)
     peak_bytes: dict[str, int] = field(default_factory=dict)
     covered: float = 0.0
-    intervals: list[Interval] = field(default_factory=list)
+    intervals: list[EnergyInterval] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
 
-def account(lines: Iterable[Line], rates: Callable[[str], Rate | None]) -> Account:
+def account(lines: Iterable[Line], rates: Callable[[str], EnergyRate | None]) -> EnergyAccount:
     """The account of a run.
 
     Args:
@@ -103,12 +103,12 @@ def account(lines: Iterable[Line], rates: Callable[[str], Rate | None]) -> Accou
         rates: For a job's name, what its class takes alone; None where that is not known: its time with the turn then
             counts like the average of the others'.
     """
-    result = Account()
+    result = EnergyAccount()
     before: Sample | None = None
     first: Sample | None = None  # of the last interval; `told` is what its last sample has of the jobs
-    told: dict[str, Progress] = {}
-    stale: Interval | None = None
-    passed: dict[str, Progress] = {}  # what ended in a line that was passed over is in no later one
+    told: dict[str, AttemptProgress] = {}
+    stale: EnergyInterval | None = None
+    passed: dict[str, AttemptProgress] = {}  # what ended in a line that was passed over is in no later one
     for line in _with_idle(list(lines)):
         if isinstance(line, Session):
             result.intervals += [stale] if stale is not None else []
@@ -143,7 +143,7 @@ def account(lines: Iterable[Line], rates: Callable[[str], Rate | None]) -> Accou
     return result
 
 
-def _is_brief(wall_s: float, last: Interval) -> bool:
+def _is_brief(wall_s: float, last: EnergyInterval) -> bool:
     return wall_s < _BRIEF_S and wall_s < _BRIEF_SHARE * (last.to_s - last.from_s)
 
 
@@ -169,14 +169,16 @@ def _with_idle(lines: list[Line]) -> Iterator[Session | Sample]:
             yield line
 
 
-def _interval(first: Sample, last: Sample, session: Session, rates: Callable[[str], Rate | None]) -> Interval:
+def _interval(
+    first: Sample, last: Sample, session: Session, rates: Callable[[str], EnergyRate | None]
+) -> EnergyInterval:
     done = {key: _difference(first.jobs.get(key), progress) for key, progress in last.jobs.items()}
     try:
         value_j = spent(first, last, session.period_s).value_j
     except MeterFault as fault:
-        return Interval(first.at_s, last.at_s, None, 0.0, {}, {}, str(fault))
+        return EnergyInterval(first.at_s, last.at_s, None, 0.0, {}, {}, str(fault))
     if value_j == 0.0 and any(progress.held_s > _BUSY_S for progress in done.values()):
-        return Interval(first.at_s, last.at_s, None, 0.0, {}, {}, _STALE, stale=True)
+        return EnergyInterval(first.at_s, last.at_s, None, 0.0, {}, {}, _STALE, stale=True)
     wall_s = last.at_s - first.at_s
     idle_j = idle_part_j(value_j, session.idle_w or 0.0, wall_s)
     works = _works(done, value_j - idle_j, session, rates)
@@ -189,7 +191,7 @@ def _interval(first: Sample, last: Sample, session: Session, rates: Callable[[st
     iterations: dict[str, int] = {}
     for key, each in done.items():
         iterations[job_of(key)] = iterations.get(job_of(key), 0) + each.iterations + each.eval_iterations
-    return Interval(first.at_s, last.at_s, value_j, idle_j, jobs_j, iterations)
+    return EnergyInterval(first.at_s, last.at_s, value_j, idle_j, jobs_j, iterations)
 
 
 def spent(first: Sample, last: Sample, period_s: float) -> Energy:
@@ -203,10 +205,10 @@ def spent(first: Sample, last: Sample, period_s: float) -> Energy:
     return between(Reading(first.at_s, first.energy_j), Reading(last.at_s, last.energy_j), period_s)
 
 
-def _difference(first: Progress | None, last: Progress) -> Progress:
+def _difference(first: AttemptProgress | None, last: AttemptProgress) -> AttemptProgress:
     if first is None:
         return last
-    return Progress(
+    return AttemptProgress(
         last.lane,
         max(0.0, last.held_s - first.held_s),
         last.iterations - first.iterations,
@@ -216,7 +218,7 @@ def _difference(first: Progress | None, last: Progress) -> Progress:
 
 
 def _works(
-    done: dict[str, Progress], active_j: float, session: Session, rates: Callable[[str], Rate | None]
+    done: dict[str, AttemptProgress], active_j: float, session: Session, rates: Callable[[str], EnergyRate | None]
 ) -> list[Work]:
     """Each attempt's work in the active joules that it would take alone.
 
@@ -237,7 +239,7 @@ def _works(
     return [Work(job_of(key), each.lane, alone_j.get(key, watts * spent_s[key])) for key, each in done.items()]
 
 
-def _add_up(result: Account, rates: Callable[[str], Rate | None]) -> None:
+def _add_up(result: EnergyAccount, rates: Callable[[str], EnergyRate | None]) -> None:
     known = [interval for interval in result.intervals if interval.energy_j is not None]
     result.faults = list(dict.fromkeys(interval.fault for interval in result.intervals if interval.fault))
     if not known or result.session is None:

@@ -15,7 +15,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Origin(_Part):
+class ProfileOrigin(_Part):
     """What a class is: a profile holds for jobs of which all of this is the same.
 
     Attributes:
@@ -58,7 +58,7 @@ class Machine(_Part):
     ecoshare: str
 
 
-class Setting(_Part):
+class AchievedSetting(_Part):
     """The hardware's setting while it was measured, as achieved; null where the device does not say."""
 
     gpu_clock_mhz: float | None = None
@@ -66,7 +66,7 @@ class Setting(_Part):
     power_limit_w: float | None = None
 
 
-class Memory(_Part):
+class MemoryProfile(_Part):
     """What a job keeps while it waits for its turn, and what it needs beyond that inside an iteration.
 
     Attributes:
@@ -93,7 +93,7 @@ class Memory(_Part):
     note: str = ""
 
 
-class Times(_Part):
+class IterationTimes(_Part):
     """Wall times of the iterations of one kind, without those of the warm-up.
 
     Attributes:
@@ -157,7 +157,7 @@ class Use(_Part):
     bound_by: Literal["compute", "memory", "host"] | None = None
 
 
-class Window(_Part):
+class ProfileWindow(_Part):
     """The window in which it was measured.
 
     Attributes:
@@ -200,16 +200,16 @@ class Profile(_Part):
     schema_version: Literal[1] = 1
     job_class: str
     made_utc: str
-    origin: Origin
+    origin: ProfileOrigin
     machine: Machine
-    setting: Setting
-    memory: Memory
-    train: Times | None
-    eval: Times | None
+    setting: AchievedSetting
+    memory: MemoryProfile
+    train: IterationTimes | None
+    eval: IterationTimes | None
     use: Use
     energy: IterationEnergy | None
     meter_failed: bool = False
-    window: Window
+    window: ProfileWindow
     steady: bool
     doubt: str = ""
     notes: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ import platformdirs
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.measure.difference import options, shown
 from ecoshare.measure.kept import HINT, KeptFiles
-from ecoshare.measure.profile import Origin, Profile
+from ecoshare.measure.profile import Profile, ProfileOrigin
 
 SCHEMA_VERSION: int = Profile.model_fields["schema_version"].default
 
@@ -127,7 +127,7 @@ class ProfileStore:
         self._folder_stamp = None
         return self._kept.remove(self.file(job_class))
 
-    def nearest(self, origin: Origin) -> Profile | None:
+    def nearest(self, origin: ProfileOrigin) -> Profile | None:
         """The profile whose class is most like `origin`, to begin a new class with.
 
         That is one of the same script or given class; else one of a script of the same name that shares a source, as
@@ -195,7 +195,7 @@ class _Candidate:
     """What is remembered of a file, to rank it without reading it again."""
 
     job_class: str
-    origin: Origin
+    origin: ProfileOrigin
     arguments: frozenset[tuple[str, str]]
     made_utc: str
 
@@ -205,7 +205,7 @@ class _Candidate:
         return cls(profile.job_class, profile.origin, arguments, profile.made_utc)
 
 
-def _keys(origin: Origin) -> Iterator[tuple[str, str]]:
+def _keys(origin: ProfileOrigin) -> Iterator[tuple[str, str]]:
     """Under what a profile is found as one of the same script or given class."""
     # Modules of one name in two projects are two; those that are installed have no sources here.
     if Path(origin.script).is_absolute() or not origin.sources:

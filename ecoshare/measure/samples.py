@@ -27,7 +27,7 @@ from ecoshare.errors import UsageError
 SCHEMA_VERSION = 1
 
 
-class Progress(NamedTuple):
+class AttemptProgress(NamedTuple):
     """What an attempt of a job has done so far.
 
     Attributes:
@@ -99,7 +99,7 @@ class Sample:
     busy: float | None = None
     memory_busy: float | None = None
     memory_bytes: int | None = None
-    jobs: dict[str, Progress] = field(default_factory=dict)
+    jobs: dict[str, AttemptProgress] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from difflib import get_close_matches
 from pathlib import Path, PurePath
 
 from ecoshare.errors import UsageError
-from ecoshare.measure.beside import BesideStore
+from ecoshare.measure.beside import ColocationStore
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
-from ecoshare.measure.tuned import TunedStore
+from ecoshare.measure.tuned import TuningStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ def forget(profile: Profile, store: ProfileStore) -> Forgotten:
     Raises:
         UnfitEnvironment: A file cannot be removed.
     """
-    beside = BesideStore(store.folder).forget(profile.job_class)
-    tuned = TunedStore(store.folder).forget(profile.job_class)
+    beside = ColocationStore(store.folder).forget(profile.job_class)
+    tuned = TuningStore(store.folder).forget(profile.job_class)
     store.forget(profile.job_class)  # last: after an error the class can be named again
     return Forgotten(profile.job_class, profile.origin.script, beside, tuned)
 

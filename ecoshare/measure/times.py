@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, quantiles, stdev
 
-from ecoshare.measure.profile import Times
+from ecoshare.measure.profile import IterationTimes
 
 _BATCHES = 8
 """Neighbouring iterations are alike (a noisy machine, a long batch), so the error is that of the means of batches:
@@ -14,14 +14,14 @@ few enough for each to be longer than what makes neighbours alike, enough to tel
 Modeling and Analysis", section 9.5.3)."""
 
 
-def times(durations_s: Sequence[float]) -> Times | None:
+def times(durations_s: Sequence[float]) -> IterationTimes | None:
     """Their statistics; None where there are none."""
     if not durations_s:
         return None
     mean_s = fmean(durations_s)
     error = relative_error(durations_s)
     cuts = quantiles(durations_s, n=20, method="inclusive") if len(durations_s) > 1 else [mean_s] * 19
-    return Times(
+    return IterationTimes(
         count=len(durations_s),
         mean_s=mean_s,
         standard_error_s=error * mean_s if error is not None else None,

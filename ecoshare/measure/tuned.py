@@ -50,7 +50,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class TrialRecord(_Part):
+class MeasurementRecord(_Part):
     """One trial of a search.
 
     Attributes:
@@ -99,7 +99,7 @@ class KnobRange(_Part):
     highest: float
 
 
-class Device(_Part):
+class TunedDevice(_Part):
     """Where it was tuned. A setting holds for devices of the model; trials are of this one."""
 
     model: str
@@ -119,7 +119,7 @@ class BestStatic(_Part):
     source: str
 
 
-class Tuned(_Part):
+class TuningResult(_Part):
     """The result of one search.
 
     Attributes:
@@ -137,10 +137,10 @@ class Tuned(_Part):
     tuning_limit: PositiveFloat
     knobs: tuple[KnobRange, ...]
     packing: Packing
-    device: Device
+    device: TunedDevice
     default: Setting
     best: Setting | None
-    trials: tuple[TrialRecord, ...]
+    trials: tuple[MeasurementRecord, ...]
     saved_against_default: float | None
     best_static: BestStatic | None
     violations: NonNegativeInt
@@ -163,13 +163,13 @@ class _File(_Part):
     """The results of one packing on one device, the newest of each objective and tuning limit."""
 
     schema_version: Literal[1] = 1
-    results: tuple[Tuned, ...]
+    results: tuple[TuningResult, ...]
 
 
 SCHEMA_VERSION: int = _File.model_fields["schema_version"].default
 
 
-class TunedStore:
+class TuningStore:
     """The tuned results in the folder of the profiles, which need not exist yet.
 
     Attributes:
@@ -185,20 +185,20 @@ class TunedStore:
         """What is in the way of using some file, a line each, for the caller to show."""
         return self._kept.notes
 
-    def find(self, packing: Packing, device_model: str, objective: str, tuning_limit: float) -> Tuned | None:
+    def find(self, packing: Packing, device_model: str, objective: str, tuning_limit: float) -> TuningResult | None:
         """What is known of a packing, whatever the order of its lanes; None where this version can use nothing."""
         for tuned in self.results(packing, device_model):
             if (tuned.objective, tuned.tuning_limit) == (objective, tuning_limit):
                 return tuned
         return None
 
-    def results(self, packing: Packing, device_model: str) -> tuple[Tuned, ...]:
+    def results(self, packing: Packing, device_model: str) -> tuple[TuningResult, ...]:
         """All results of a packing: the trials of each tell of every objective and limit."""
         return self._results_in(self.path(packing, device_model))
 
-    def of(self, classes: set[str], device_model: str, objective: str) -> tuple[Tuned, ...]:
+    def of(self, classes: set[str], device_model: str, objective: str) -> tuple[TuningResult, ...]:
         """The newest result for each packing of these job classes alone, whatever the tuning limit."""
-        found: dict[Packing, Tuned] = {}
+        found: dict[Packing, TuningResult] = {}
         for each in self.on(device_model):
             if each.objective == objective and {name for lane in each.packing for name in lane} <= classes:
                 before = found.get(each.packing)
@@ -206,12 +206,12 @@ class TunedStore:
                     found[each.packing] = each
         return tuple(found.values())
 
-    def on(self, device_model: str) -> list[Tuned]:
+    def on(self, device_model: str) -> list[TuningResult]:
         """All results of a device model."""
         everything = [each for path in sorted(self.folder.glob("*.json")) for each in self._results_in(path)]
         return [each for each in everything if each.device.model == device_model]
 
-    def save(self, tuned: Tuned) -> Path:
+    def save(self, tuned: TuningResult) -> Path:
         """Write a result, in place of an older one of its objective and limit; the file.
 
         One that a newer version of ecoshare wrote stays as it is, and `notes` say so.
@@ -248,8 +248,8 @@ class TunedStore:
         name = f"{words}.{device_model[:40]}".strip()
         return self.folder / f"{_NOT_IN_NAMES.sub('-', name).lstrip('.') or 'packing'}.{digest}.json"
 
-    def _results_in(self, path: Path) -> tuple[Tuned, ...]:
-        def parse(data: bytes) -> tuple[Tuned, ...]:
+    def _results_in(self, path: Path) -> tuple[TuningResult, ...]:
+        def parse(data: bytes) -> tuple[TuningResult, ...]:
             results = _File.model_validate_json(data).results
             if any(self.path(each.packing, each.device.model) != path for each in results):
                 raise ValueError("it is that of another packing")

@@ -11,11 +11,11 @@ from typing import Any
 
 from ecoshare.core.events import Packing, Setting
 from ecoshare.core.tuning import DEFAULT
-from ecoshare.measure.energy import Account
+from ecoshare.measure.energy import EnergyAccount
 from ecoshare.measure.profile import Profile
 from ecoshare.reporting.doubts import uncertain
 from ecoshare.reporting.savings import expected_scales, measured_scales, ratios
-from ecoshare.reporting.stretches import Course, Stretch
+from ecoshare.reporting.stretches import PackingPeriod, PackingTimeline
 from ecoshare.reporting.windows import KNOWN, all_spent_j, within
 
 PREDICTED = "predicted"
@@ -23,7 +23,7 @@ PREDICTED = "predicted"
 Span = tuple[float, float]
 
 
-def search_cost_j(course: Course, account: Account, end_s: float) -> float | None:
+def search_cost_j(course: PackingTimeline, account: EnergyAccount, end_s: float) -> float | None:
     """What was spent at settings that were tried and not kept, beyond what the same work takes at the default.
 
     Zero where none was tried, null where of none it is known.
@@ -43,8 +43,8 @@ def search_cost_j(course: Course, account: Account, end_s: float) -> float | Non
 def baseline(
     jobs: Sequence[Mapping[str, Any]],
     profiles: Mapping[str, Profile],
-    course: Course,
-    account: Account,
+    course: PackingTimeline,
+    account: EnergyAccount,
     end_s: float,
     planned: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     load_s: float = 0.0,
@@ -116,7 +116,7 @@ def _start_s(job: Mapping[str, Any], planned: Mapping[str, Any], load_s: float) 
     return (0.0 if own else load_s) + (job.get("preparation_s") or 0.0)
 
 
-def _alone(job: Mapping[str, Any], profile: Profile | None, account: Account, start_s: float) -> _Alone:
+def _alone(job: Mapping[str, Any], profile: Profile | None, account: EnergyAccount, start_s: float) -> _Alone:
     if profile is None:
         return _Alone(None, None, None, None)
     guessed = profile.guessed(job["iterations"], job["eval_iterations"])
@@ -138,7 +138,7 @@ def _alone(job: Mapping[str, Any], profile: Profile | None, account: Account, st
     return _Alone(time_s, time_error_s, energy_j, energy_error_j)
 
 
-def _alone_j(job: Mapping[str, Any], profile: Profile, account: Account) -> float | None:
+def _alone_j(job: Mapping[str, Any], profile: Profile, account: EnergyAccount) -> float | None:
     """Joules of a job's iterations alone; None where the run's joules are of another kind."""
     if profile.energy is None or account.session is None:
         return None
@@ -183,7 +183,7 @@ def _one_after_the_other_s(jobs: Sequence[Mapping[str, Any]], works_s: Sequence[
     return None if now_s is None or first_s is None else now_s - first_s
 
 
-def _at_default_j(course: Course, account: Account, end_s: float) -> float | None:
+def _at_default_j(course: PackingTimeline, account: EnergyAccount, end_s: float) -> float | None:
     """What was spent, with the time at other settings counted back: by E where it was measured, else by what the same
     iterations take at the default, as it was measured or foreseen.
 
@@ -208,7 +208,7 @@ def _at_default_j(course: Course, account: Account, end_s: float) -> float | Non
     return total_j + changed_j if unknown_j <= (1.0 - KNOWN) * total_j else None
 
 
-def _done(account: Account, from_s: float, to_s: float) -> dict[str, float]:
+def _done(account: EnergyAccount, from_s: float, to_s: float) -> dict[str, float]:
     """By job, iterations of both kinds in a time; intervals at its ends count in part."""
     done: dict[str, float] = {}
     for each, part in within(account, from_s, to_s):
@@ -217,9 +217,11 @@ def _done(account: Account, from_s: float, to_s: float) -> dict[str, float]:
     return done
 
 
-def _at_settings(course: Course, end_s: float) -> dict[tuple[Packing, Setting], list[tuple[Stretch, Span]]]:
+def _at_settings(
+    course: PackingTimeline, end_s: float
+) -> dict[tuple[Packing, Setting], list[tuple[PackingPeriod, Span]]]:
     """The times that each packing ran at each setting other than the default."""
-    found: dict[tuple[Packing, Setting], list[tuple[Stretch, Span]]] = {}
+    found: dict[tuple[Packing, Setting], list[tuple[PackingPeriod, Span]]] = {}
     for stretch in course.stretches:
         for setting, from_s, to_s in stretch.parts(end_s):
             if setting != DEFAULT and to_s > from_s:

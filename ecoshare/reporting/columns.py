@@ -26,7 +26,7 @@ _HEADING = "bold"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column of a table.
 
     Attributes:
@@ -58,13 +58,13 @@ class Column:
         return max((cell_len(word) for text in texts for word in text.split()), default=0)
 
 
-def print_columns(columns: Sequence[Column], console: Console, gap: int = 2) -> None:
+def print_columns(columns: Sequence[TableColumn], console: Console, gap: int = 2) -> None:
     """Print a table, as wide as the terminal at most; in a pipe as wide as it needs to be."""
     for line in laid_out(columns, room_of(console), console.encoding, gap):
         console.print(line, soft_wrap=True)
 
 
-def laid_out(columns: Sequence[Column], room: int | None, encoding: str = "utf-8", gap: int = 2) -> list[Text]:
+def laid_out(columns: Sequence[TableColumn], room: int | None, encoding: str = "utf-8", gap: int = 2) -> list[Text]:
     """The lines of a table.
 
     Args:
@@ -98,7 +98,7 @@ def room_of(console: Console) -> int | None:
     return console.width if console.is_terminal or given is not None else None
 
 
-def fitted(columns: Sequence[Column], room: int | None, gap: int) -> list[tuple[Column, int]]:
+def fitted(columns: Sequence[TableColumn], room: int | None, gap: int) -> list[tuple[TableColumn, int]]:
     """The columns that there is room for, each with its width."""
     shown = [(column, column.width) for column in columns]
     if room is None:
@@ -130,11 +130,11 @@ def middle(text: Text, width: int, mark: str = "…") -> Text:
     return Text(_beginning(plain, room - room // 2) + mark + tail, style=text.style)
 
 
-def _needed(shown: Sequence[tuple[Column, int]], names: int, gap: int) -> int:
+def _needed(shown: Sequence[tuple[TableColumn, int]], names: int, gap: int) -> int:
     return sum(_least(column, whole, names) for column, whole in shown) + gap * (len(shown) - 1)
 
 
-def _least(column: Column, whole: int, names: int) -> int:
+def _least(column: TableColumn, whole: int, names: int) -> int:
     """Cells that a column must have where names have so many."""
     if column.is_name:
         return min(whole, names)
@@ -148,7 +148,7 @@ def _beginning(text: str, width: int) -> str:
     return text
 
 
-def _lines(column: Column, cell: Text | None, width: int, mark: str, is_last: bool) -> list[Text]:
+def _lines(column: TableColumn, cell: Text | None, width: int, mark: str, is_last: bool) -> list[Text]:
     """A cell, or the heading, in lines; a word that is too long for the last column is left to the terminal."""
     lines = [] if cell is None else list(cell.split("\n", allow_blank=True))
     if column.is_prose:
@@ -157,7 +157,7 @@ def _lines(column: Column, cell: Text | None, width: int, mark: str, is_last: bo
     return [middle(line, width, mark) for line in lines] if column.is_name else lines
 
 
-def _joined(line: Sequence[Text], placed: Sequence[tuple[Column, int]], gap: int) -> Text:
+def _joined(line: Sequence[Text], placed: Sequence[tuple[TableColumn, int]], gap: int) -> Text:
     joined = Text()
     for text, (column, width) in zip(line, placed, strict=True):
         space = " " * max(0, width - text.cell_len)

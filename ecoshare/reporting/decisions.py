@@ -9,19 +9,19 @@ from typing import Any
 
 from ecoshare.core.events import Packing, Solo
 from ecoshare.core.tuning import DEFAULT
-from ecoshare.measure.energy import Account
+from ecoshare.measure.energy import EnergyAccount
 from ecoshare.reporting.savings import Ratios, ratios
-from ecoshare.reporting.stretches import OBSERVED_S, Course, Ending, Stretch
+from ecoshare.reporting.stretches import OBSERVED_S, PackingEnding, PackingPeriod, PackingTimeline
 from ecoshare.reporting.windows import all_spent_j
 
 
-def packings(course: Course, account: Account, end_s: float) -> list[dict[str, Any]]:
+def packings(course: PackingTimeline, account: EnergyAccount, end_s: float) -> list[dict[str, Any]]:
     """Each packing that ran on a device, in the order in which they first did, as plain data: see docs/summary.md.
 
     Args:
         end_s: Of the run: the last moment that is known.
     """
-    own: dict[tuple[str, Packing], list[Stretch]] = {}
+    own: dict[tuple[str, Packing], list[PackingPeriod]] = {}
     for stretch in course.stretches:
         if not stretch.is_passing():
             own.setdefault((stretch.device, stretch.packing), []).append(stretch)
@@ -29,7 +29,9 @@ def packings(course: Course, account: Account, end_s: float) -> list[dict[str, A
     return [_packing(each, course, found, account, end_s) for each in own.values()]
 
 
-def _packing(own: list[Stretch], course: Course, found: Ratios, account: Account, end_s: float) -> dict[str, Any]:
+def _packing(
+    own: list[PackingPeriod], course: PackingTimeline, found: Ratios, account: EnergyAccount, end_s: float
+) -> dict[str, Any]:
     first, last = own[0], own[-1]
     packing = first.packing
     spans = _spans(own, end_s)
@@ -53,14 +55,14 @@ def _packing(own: list[Stretch], course: Course, found: Ratios, account: Account
     }
 
 
-def _predicted(stretch: Stretch) -> dict[str, Any] | None:
+def _predicted(stretch: PackingPeriod) -> dict[str, Any] | None:
     if not stretch.expected:
         return None
     speeds = {stretch.classes[job]: speed for job, (speed, _) in stretch.expected.items()}
     return {"speeds": speeds, "power_w": stretch.expected_w}
 
 
-def _measured(own: Sequence[Stretch], solos: dict[str, Solo]) -> dict[str, Any] | None:
+def _measured(own: Sequence[PackingPeriod], solos: dict[str, Solo]) -> dict[str, Any] | None:
     """Means of what the trials at the default setting have shown."""
     speeds: dict[str, list[float]] = {}
     powers_w = []
@@ -76,7 +78,7 @@ def _measured(own: Sequence[Stretch], solos: dict[str, Solo]) -> dict[str, Any] 
 
 
 def _observed(
-    own: Sequence[Stretch], solos: dict[str, Solo], account: Account, spans: Sequence[tuple[float, float]]
+    own: Sequence[PackingPeriod], solos: dict[str, Solo], account: EnergyAccount, spans: Sequence[tuple[float, float]]
 ) -> dict[str, Any]:
     """Means of the whole time: speeds by the jobs' progress at the default setting, watts by the meter of the run.
 
@@ -98,17 +100,17 @@ def _observed(
     }
 
 
-def _verdict(own: Sequence[Stretch], solos: dict[str, Solo]) -> str | None:
+def _verdict(own: Sequence[PackingPeriod], solos: dict[str, Solo]) -> str | None:
     """What became of it; None for a job alone that nobody measured, of which there was nothing to decide."""
     measured = False
     for stretch in own:
         measured = measured or bool(stretch.findings(solos))
-        if measured and len(stretch.jobs) > 1 and stretch.ending is Ending.PARTED:
+        if measured and len(stretch.jobs) > 1 and stretch.ending is PackingEnding.PARTED:
             return "undone"
     if measured:
         return "kept"
     return "ended" if len(own[0].jobs) > 1 else None
 
 
-def _spans(own: Iterable[Stretch], end_s: float) -> list[tuple[float, float]]:
+def _spans(own: Iterable[PackingPeriod], end_s: float) -> list[tuple[float, float]]:
     return [(each.from_s, end_s if each.to_s is None else each.to_s) for each in own]

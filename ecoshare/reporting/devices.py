@@ -5,12 +5,12 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.hardware.restore import Outcome, Restored, in_words
+from ecoshare.hardware.restore import KnobOutcome, Restored, in_words
 from ecoshare.hardware.survey import FoundDevice, FoundKnob
-from ecoshare.reporting.columns import Column, print_columns
+from ecoshare.reporting.columns import TableColumn, print_columns
 from ecoshare.reporting.sentences import say
 
-_COLOURS = {Outcome.FAILED: "red", Outcome.FOREIGN: "yellow"}
+_COLOURS = {KnobOutcome.FAILED: "red", KnobOutcome.FOREIGN: "yellow"}
 
 
 def print_devices(found: list[FoundDevice], console: Console) -> None:
@@ -47,7 +47,7 @@ def _print_knobs(device: FoundDevice, console: Console) -> None:
     headings = ("  knob", "range", "values", "now")
     print_columns(
         [
-            Column(Text(heading), cells, is_prose=heading == "now")
+            TableColumn(Text(heading), cells, is_prose=heading == "now")
             for heading, cells in zip(headings, map(list, zip(*rows, strict=True)), strict=True)
         ],
         console,

@@ -24,7 +24,7 @@ from ecoshare.lane import futex
 from ecoshare.measure.nvml_meter import NvmlMeter
 from ecoshare.measure.processor_load import LoadWatch
 from ecoshare.measure.rapl import RaplMeter
-from ecoshare.reporting.columns import Column, print_columns
+from ecoshare.reporting.columns import TableColumn, print_columns
 
 _WATCHED_S = 0.5
 """Time for which other programs are watched."""
@@ -38,7 +38,7 @@ print(json.dumps({"version": torch.__version__, "threads": torch.get_num_threads
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One thing that was examined.
 
     Attributes:
@@ -57,7 +57,7 @@ class Finding:
         return asdict(self)
 
 
-def examine() -> list[Finding]:
+def examine() -> list[CheckResult]:
     """All findings, in the order in which a run needs them."""
     return [
         _system(),
@@ -74,7 +74,7 @@ def examine() -> list[Finding]:
     ]
 
 
-def print_findings(findings: list[Finding], console: Console) -> None:
+def print_findings(findings: list[CheckResult], console: Console) -> None:
     """Print findings as a table, remedies below their evidence."""
     evidence = []
     for finding in findings:
@@ -84,89 +84,93 @@ def print_findings(findings: list[Finding], console: Console) -> None:
         evidence.append(text)
     verdicts = [Text(finding.verdict, style=_COLOURS[finding.verdict]) for finding in findings]
     subjects = [Text(finding.subject) for finding in findings]
-    print_columns([Column(None, verdicts), Column(None, subjects), Column(None, evidence, is_prose=True)], console)
+    print_columns(
+        [TableColumn(None, verdicts), TableColumn(None, subjects), TableColumn(None, evidence, is_prose=True)], console
+    )
 
 
-def _system() -> Finding:
+def _system() -> CheckResult:
     evidence = f"{sys.platform}, Python {sys.version.split()[0]}"
     if not futex.supported():
-        return Finding("system", "fail", evidence, "sharing needs Linux on x86-64 or arm64")
-    return Finding("system", "ok", evidence)
+        return CheckResult("system", "fail", evidence, "sharing needs Linux on x86-64 or arm64")
+    return CheckResult("system", "ok", evidence)
 
 
-def _torch() -> Finding:
+def _torch() -> CheckResult:
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-c", _TORCH], capture_output=True, text=True, timeout=120, check=False
         )
     except subprocess.TimeoutExpired:
-        return Finding("torch", "fail", "importing torch took over two minutes", "see whether the disk answers")
+        return CheckResult("torch", "fail", "importing torch took over two minutes", "see whether the disk answers")
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        return Finding("torch", "fail", f"cannot be imported: {said}", f"{sys.executable} -m pip install torch")
+        return CheckResult("torch", "fail", f"cannot be imported: {said}", f"{sys.executable} -m pip install torch")
     seen = json.loads(done.stdout)
     evidence = f"torch {seen['version']}, {seen['threads']} intra-op threads, CUDA build {seen['cuda'] or 'none'}"
     if seen["cuda"] and not seen["available"]:
-        return Finding("torch", "warn", evidence + ", but no GPU that it can use", "see `nvidia-smi`; CPU jobs run")
-    return Finding("torch", "ok", evidence)
+        return CheckResult("torch", "warn", evidence + ", but no GPU that it can use", "see `nvidia-smi`; CPU jobs run")
+    return CheckResult("torch", "ok", evidence)
 
 
-def _gpus() -> list[Finding]:
+def _gpus() -> list[CheckResult]:
     try:
         found = devices.visible_gpus()
     except EcoshareError as error:
-        return [Finding("device", "warn", str(error), error.hint)]
+        return [CheckResult("device", "warn", str(error), error.hint)]
     if not found:
-        return [Finding("device", "warn", "no GPU: there is no NVIDIA driver, or it shows none", "jobs share the CPU")]
+        return [
+            CheckResult("device", "warn", "no GPU: there is no NVIDIA driver, or it shows none", "jobs share the CPU")
+        ]
     findings = []
     for index, gpu in enumerate(found):
         evidence = f"cuda:{index} {gpu.model}, {format_size(gpu.free_bytes)} of {format_size(gpu.memory_bytes)} free"
         evidence += f", driver {gpu.driver}, compute mode {gpu.compute_mode}"
         if gpu.mig:
             findings.append(
-                Finding("device", "warn", evidence, "it is cut into MIG instances; ecoshare shares whole GPUs")
+                CheckResult("device", "warn", evidence, "it is cut into MIG instances; ecoshare shares whole GPUs")
             )
         elif gpu.compute_mode == "exclusive_process":
-            findings.append(Finding("device", "warn", evidence, "only one process may use it, unless MPS runs"))
+            findings.append(CheckResult("device", "warn", evidence, "only one process may use it, unless MPS runs"))
         else:
-            findings.append(Finding("device", "ok", evidence))
+            findings.append(CheckResult("device", "ok", evidence))
     return findings
 
 
-def _processors() -> Finding:
+def _processors() -> CheckResult:
     device = devices.processors()
-    return Finding(
+    return CheckResult(
         "processors",
         "ok",
         f"{device.model}, {counted(device.cores, 'core')}, {format_size(device.memory_bytes)} for jobs",
     )
 
 
-def _load() -> Finding:
+def _load() -> CheckResult:
     watch = LoadWatch.begin()
     time.sleep(_WATCHED_S)
     if words := watch.words():
-        return Finding("other programs", "warn", words, "profiles that are made now are measured again later")
-    return Finding("other programs", "ok", "leave the processors to jobs")
+        return CheckResult("other programs", "warn", words, "profiles that are made now are measured again later")
+    return CheckResult("other programs", "ok", "leave the processors to jobs")
 
 
-def _shared_memory() -> Finding:
+def _shared_memory() -> CheckResult:
     if memory_folder() != SHARED_MEMORY:
         evidence = f"{SHARED_MEMORY} cannot be written"
-        return Finding("shared memory", "warn", evidence, "lane tables go to the temporary folder")
+        return CheckResult("shared memory", "warn", evidence, "lane tables go to the temporary folder")
     free_bytes = shutil.disk_usage(SHARED_MEMORY).free
     small = free_bytes < 1 << 20
     remedy = "lane tables and DataLoader workers need it (docker: --shm-size)" if small else ""
     evidence = f"{SHARED_MEMORY} has {format_size(free_bytes)} free"
-    return Finding("shared memory", "warn" if small else "ok", evidence, remedy)
+    return CheckResult("shared memory", "warn" if small else "ok", evidence, remedy)
 
 
-def _mps() -> Finding:
+def _mps() -> CheckResult:
     if (daemon := mps.running()) is not None:
-        return Finding("MPS", "ok", f"a daemon answers at {daemon.pipes}")
+        return CheckResult("MPS", "ok", f"a daemon answers at {daemon.pipes}")
     if shutil.which(mps.CONTROL) is not None:
-        return Finding("MPS", "ok", "not running; a run with several lanes starts one of its own")
-    return Finding(
+        return CheckResult("MPS", "ok", "not running; a run with several lanes starts one of its own")
+    return CheckResult(
         "MPS",
         "warn",
         f"{mps.CONTROL} is not installed",
@@ -174,52 +178,54 @@ def _mps() -> Finding:
     )
 
 
-def _nvml_meter() -> Finding:
+def _nvml_meter() -> CheckResult:
     try:
         found = devices.visible_gpus()
         if not found:
-            return Finding("GPU energy", "warn", "no GPU to meter", "joules are those of the processors")
+            return CheckResult("GPU energy", "warn", "no GPU to meter", "joules are those of the processors")
         meter = NvmlMeter(nvml.OpenGpu(found[0].uuid))
         meter.open()
     except EcoshareError as error:
-        return Finding("GPU energy", "warn", str(error), error.hint or "joules are modelled from the power limit")
-    return Finding("GPU energy", "ok", meter.info.about)
+        return CheckResult("GPU energy", "warn", str(error), error.hint or "joules are modelled from the power limit")
+    return CheckResult("GPU energy", "ok", meter.info.about)
 
 
-def _rapl_meter() -> Finding:
+def _rapl_meter() -> CheckResult:
     meter = RaplMeter()
     try:
         meter.open()
     except EcoshareError as error:
-        return Finding("CPU energy", "warn", str(error), error.hint or "joules are modelled from processor time")
-    return Finding("CPU energy", "ok", meter.info.about)
+        return CheckResult("CPU energy", "warn", str(error), error.hint or "joules are modelled from processor time")
+    return CheckResult("CPU energy", "ok", meter.info.about)
 
 
-def _control() -> Finding:
+def _control() -> CheckResult:
     """What `ecoshare tune` could set; `ecoshare devices` tells more."""
     subject = "clocks and power"
     try:
         found = survey(StateFolder.of_this_user())
     except EcoshareError as error:
-        return Finding(subject, "warn", str(error), error.hint)
+        return CheckResult(subject, "warn", str(error), error.hint)
     if left := [device for device in found if device.left is not None and device.user is None]:
-        return Finding(subject, "warn", f"a run that died has left settings on {left[0].name}", "`ecoshare restore`")
+        return CheckResult(
+            subject, "warn", f"a run that died has left settings on {left[0].name}", "`ecoshare restore`"
+        )
     settable = [device for device in found if device.knobs]
     if not settable:
-        return Finding(subject, "warn", "this machine offers no knobs", "jobs run and are metered all the same")
+        return CheckResult(subject, "warn", "this machine offers no knobs", "jobs run and are metered all the same")
     device = settable[0]
     names = ", ".join(knob.spec.name for knob in device.knobs)
     if not device.access.allowed:
         evidence = f"{names} of {device.name} may not be set: {device.access.how}"
-        return Finding(subject, "warn", evidence, device.access.remedy)
-    return Finding(
+        return CheckResult(subject, "warn", evidence, device.access.remedy)
+    return CheckResult(
         subject,
         "ok",
         f"{names} of {device.name} may be set {device.access.how}: by `tune`, and by `run` to what it has found",
     )
 
 
-def _search() -> Finding:
+def _search() -> CheckResult:
     """Whether `run` searches settings: a run tells why not only once."""
     from ecoshare.runtime.searching import check_meter  # imports what only a run needs
 
@@ -228,5 +234,5 @@ def _search() -> Finding:
         device = devices.find(None)
         check_meter(device)
     except EcoshareError as error:
-        return Finding(subject, "warn", f"no setting is searched: {error}", "jobs run and share all the same")
-    return Finding(subject, "ok", f"joules of {device.name} are measured: settings that may be set are searched")
+        return CheckResult(subject, "warn", f"no setting is searched: {error}", "jobs run and share all the same")
+    return CheckResult(subject, "ok", f"joules of {device.name} are measured: settings that may be set are searched")

@@ -17,17 +17,17 @@ from ecoshare.core.records import Job
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.jobs.collector import collector_paused
-from ecoshare.reporting.intervals import SHORTEST_S, Interval, Story, alike, joined
+from ecoshare.reporting.intervals import SHORTEST_S, ReasonInterval, Story, alike, joined
 from ecoshare.reporting.queued import Queued
-from ecoshare.reporting.replaying import Moment, Replay
-from ecoshare.reporting.stretches import Course, Watch
+from ecoshare.reporting.replaying import LogReplay, ReplayMoment
+from ecoshare.reporting.stretches import PackingTimeline, PackingWatch
 
 _AT_ONCE_S = 0.05
 """The scheduler decides step by step: of events that follow each other sooner, the last one shows what came of all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowSpan:
     """A time in which a job had a device to itself and was measured.
 
     Attributes:
@@ -41,7 +41,7 @@ class Window:
 
 
 @dataclass(slots=True)
-class Explained:
+class RunExplanation:
     """All that is known of the decisions of a run.
 
     Attributes:
@@ -52,20 +52,20 @@ class Explained:
 
     policy: str = ""
     stories: dict[str, Story] = field(default_factory=dict)
-    course: Course = field(default_factory=Course)
-    windows: list[Window] = field(default_factory=list)
+    course: PackingTimeline = field(default_factory=PackingTimeline)
+    windows: list[WindowSpan] = field(default_factory=list)
     end_s: float = 0.0
 
 
 @collector_paused()
-def explain(entries: Iterable[Event | Command], only: str | None = None) -> Explained:
+def explain(entries: Iterable[Event | Command], only: str | None = None) -> RunExplanation:
     """The decisions of a log, as far as it goes.
 
     Args:
         entries: Content of events.jsonl.
         only: A job; the reasons of others are left out, which is faster.
     """
-    replay, listener = Replay(entries), _Listener(only)
+    replay, listener = LogReplay(entries), _Listener(only)
     for moment in replay:
         listener.hear(moment)
     explained = listener.finished(replay)
@@ -78,15 +78,15 @@ class _Listener:
     """Goes through the moments of a run."""
 
     def __init__(self, only: str | None) -> None:
-        self.explained, self.watch = Explained(), Watch()
+        self.explained, self.watch = RunExplanation(), PackingWatch()
         self._only = only
         self._queued: Queued | None = None
-        self._windows: dict[str, Window] = {}
+        self._windows: dict[str, WindowSpan] = {}
         self._asked: dict[int, str] = {}
         self._starting: dict[int, str] = {}
         self._since_s: float | None = None
 
-    def hear(self, moment: Moment) -> None:
+    def hear(self, moment: ReplayMoment) -> None:
         event, at_s = moment.event, moment.event.at_s
         if isinstance(event, RunOpened):
             self._open(event, moment.core)
@@ -103,12 +103,12 @@ class _Listener:
             self._note(moment)
 
     @staticmethod
-    def _goes_on(moment: Moment, since_s: float) -> bool:
+    def _goes_on(moment: ReplayMoment, since_s: float) -> bool:
         """Whether the next event is one of those that follow each other at once."""
         at_s, next_s = moment.event.at_s, moment.next_s
         return next_s is not None and next_s - at_s < _AT_ONCE_S and at_s - since_s < SHORTEST_S
 
-    def _touched(self, moment: Moment) -> list[Job]:
+    def _touched(self, moment: ReplayMoment) -> list[Job]:
         """The jobs that an event is about, and those that it has moved into the queue or out of it."""
         assert self._queued is not None, "a session begins with RunOpened"
         event = moment.event
@@ -121,7 +121,7 @@ class _Listener:
             self._queued.touch(moment.core.jobs[name])
         return self._queued.changed()
 
-    def finished(self, replay: Replay) -> Explained:
+    def finished(self, replay: LogReplay) -> RunExplanation:
         """What was heard, with the windows that go on."""
         if self._queued is not None:
             self._queued.close()
@@ -151,7 +151,7 @@ class _Listener:
         self._asked.clear()
         self._starting.clear()
 
-    def _note(self, moment: Moment) -> None:
+    def _note(self, moment: ReplayMoment) -> None:
         assert self._queued is not None, "a session begins with RunOpened"
         inside = moment.core.inside
         reasons = Reasons(inside, moment.event.at_s, self._queued.line)
@@ -178,7 +178,7 @@ class _Listener:
                 return
             last.to_s = at_s
         if reason is not None:
-            story.intervals.append(Interval(at_s, reason))
+            story.intervals.append(ReasonInterval(at_s, reason))
 
     def _follow_windows(self, now: dict[str, str], at_s: float) -> None:
         for device, window in list(self._windows.items()):
@@ -187,9 +187,9 @@ class _Listener:
                 del self._windows[device]
         for device, job in now.items():
             if device not in self._windows:
-                self._windows[device] = Window(device, job, at_s, None)
+                self._windows[device] = WindowSpan(device, job, at_s, None)
 
-    def _remark(self, moment: Moment, touched: Iterable[Job]) -> None:
+    def _remark(self, moment: ReplayMoment, touched: Iterable[Job]) -> None:
         """What happened to a job beyond what it does.
 
         Args:
@@ -213,7 +213,7 @@ class _Listener:
                     if job.history and job.history[-1].at_s == at_s and job.history[-1].cause == event.error:
                         self._say(job.spec.name, at_s, f"could not be started: {event.error}")
 
-    def _exited(self, moment: Moment, event: JobExited) -> None:
+    def _exited(self, moment: ReplayMoment, event: JobExited) -> None:
         again = moment.core.jobs[event.job].state is JobState.QUEUED
         then = "; it starts again" if again else ""
         if event.outcome is Outcome.COMPLETED:

@@ -16,13 +16,13 @@ from ecoshare.core.tuning import DEFAULT
 from ecoshare.counted import counted
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.reporting.explaining import Explained, explain
-from ecoshare.reporting.intervals import Interval, Story
+from ecoshare.reporting.explaining import RunExplanation, explain
+from ecoshare.reporting.intervals import ReasonInterval, Story
 from ecoshare.reporting.reading import read
 from ecoshare.reporting.reason_words import listed, percent, reason_words, speeds
 from ecoshare.reporting.savings import ratios
 from ecoshare.reporting.settings import values_words
-from ecoshare.reporting.stretches import Finding, Stretch
+from ecoshare.reporting.stretches import PackingFinding, PackingPeriod
 from ecoshare.reporting.units import Writer, number, short_class
 from ecoshare.runtime.folder import RunFolder
 
@@ -70,7 +70,7 @@ def _remedy(job: str, known: list[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"its jobs are {listed(known)}"
 
 
-def of_run(explained: Explained, summary: Mapping[str, Any]) -> Iterator[str]:
+def of_run(explained: RunExplanation, summary: Mapping[str, Any]) -> Iterator[str]:
     """The packings of each device in the order of time, then a few lines for each job."""
     yield f"{summary['run']}: {summary['state']}, objective {summary['objective']}, policy {summary['policy']}"
     for device in [each["name"] for each in summary["devices"]]:
@@ -92,7 +92,7 @@ def of_run(explained: Explained, summary: Mapping[str, Any]) -> Iterator[str]:
     yield from _ending(explained)
 
 
-def of_job(explained: Explained, summary: Mapping[str, Any], name: str) -> Iterator[str]:
+def of_job(explained: RunExplanation, summary: Mapping[str, Any], name: str) -> Iterator[str]:
     """All that happened to one job, in the order of time."""
     job = next(each for each in summary["jobs"] if each["name"] == name)
     yield from _heading(job, explained)
@@ -104,7 +104,7 @@ def of_job(explained: Explained, summary: Mapping[str, Any], name: str) -> Itera
     yield from _ending(explained)
 
 
-def _heading(job: Mapping[str, Any], explained: Explained) -> Iterator[str]:
+def _heading(job: Mapping[str, Any], explained: RunExplanation) -> Iterator[str]:
     after = "" if job["jct_s"] is None else f", {format_duration(job['jct_s'])} after it came"
     yield f"{job['name']} (class {short_class(job['class'])}): {job['state']}{after}"
     story = explained.stories.get(job["name"])
@@ -123,7 +123,7 @@ def _heading(job: Mapping[str, Any], explained: Explained) -> Iterator[str]:
         yield f"  {'; '.join(parts)}"
 
 
-def _longest(story: Story, explained: Explained) -> Iterator[str]:
+def _longest(story: Story, explained: RunExplanation) -> Iterator[str]:
     """Why it waited, was behind others and was alone for the longest time."""
     for doing in (Doing.WAITS, Doing.BEHIND, Doing.ALONE):
         longest = story.longest(doing, explained.end_s)
@@ -136,9 +136,9 @@ def _intervals(story: Story, policy: str) -> Lines:
         yield each.from_s, _span(each.from_s, each.to_s), reason_words(story.name, each.reason, policy)
 
 
-def _measured(explained: Explained, job: str) -> Iterator[tuple[float, str]]:
+def _measured(explained: RunExplanation, job: str) -> Iterator[tuple[float, str]]:
     """What came of the packings that a job was in, and at which settings it ran."""
-    before: Stretch | None = None
+    before: PackingPeriod | None = None
     for stretch in explained.course.stretches:
         if job not in stretch.classes:
             continue
@@ -153,7 +153,7 @@ def _measured(explained: Explained, job: str) -> Iterator[tuple[float, str]]:
         before = stretch
 
 
-def _finding(finding: Finding, names: list[str]) -> str:
+def _finding(finding: PackingFinding, names: list[str]) -> str:
     """`measured 0.71 and 0.64 of their speeds alone, expected 0.93 and 0.88: parted`."""
     known = [name for name in names if name in finding.speeds]
     if len(names) < 2 or not known:
@@ -168,7 +168,7 @@ def _finding(finding: Finding, names: list[str]) -> str:
     return f"{words}: {'kept' if finding.kept else 'parted'}"
 
 
-def _settings(stretch: Stretch, explained: Explained) -> Iterator[tuple[float, str]]:
+def _settings(stretch: PackingPeriod, explained: RunExplanation) -> Iterator[tuple[float, str]]:
     """What was set while they ran, and what a search has found."""
     for at_s, setting in stretch.settings[1:]:
         yield at_s, f"set: {values_words(dict(setting))}" if setting else "set: back to the default"
@@ -183,7 +183,7 @@ def _settings(stretch: Stretch, explained: Explained) -> Iterator[tuple[float, s
     yield at_s, f"{words}{' is best' if best else ''}{saves}" + (f" ({note})" if note else "")
 
 
-def _of_device(explained: Explained, device: str) -> Lines:
+def _of_device(explained: RunExplanation, device: str) -> Lines:
     for stretch in explained.course.stretches:
         if stretch.device == device and not stretch.is_passing():
             yield stretch.from_s, _span(stretch.from_s, stretch.to_s), _packing(stretch, explained)
@@ -194,7 +194,7 @@ def _of_device(explained: Explained, device: str) -> Lines:
             yield window.from_s, _span(window.from_s, window.to_s), f"{window.job} measured alone"
 
 
-def _packing(stretch: Stretch, explained: Explained) -> str:
+def _packing(stretch: PackingPeriod, explained: RunExplanation) -> str:
     names = list(stretch.jobs)
     if len(names) == 1:
         return f"{names[0]} alone"
@@ -206,7 +206,7 @@ def _packing(stretch: Stretch, explained: Explained) -> str:
     return listed(names)
 
 
-def _ending(explained: Explained) -> Iterator[str]:
+def _ending(explained: RunExplanation) -> Iterator[str]:
     if (differs_s := explained.course.differs_s) is not None:
         yield ""
         yield (
@@ -230,7 +230,7 @@ def _columns(lines: list[tuple[float, str, str]]) -> Iterator[str]:
         yield f"  {when:<{wide}}  {words}"
 
 
-def as_dict(explained: Explained, summary: Mapping[str, Any], only: str | None = None) -> dict[str, Any]:
+def as_dict(explained: RunExplanation, summary: Mapping[str, Any], only: str | None = None) -> dict[str, Any]:
     """The same as plain data: the stretches of each device, and what each job did and why."""
     names = [each["name"] for each in summary["jobs"] if only in (None, each["name"])]
     return {
@@ -243,7 +243,7 @@ def as_dict(explained: Explained, summary: Mapping[str, Any], only: str | None =
     }
 
 
-def _stretch_dict(stretch: Stretch, explained: Explained) -> dict[str, Any]:
+def _stretch_dict(stretch: PackingPeriod, explained: RunExplanation) -> dict[str, Any]:
     return {
         "device": stretch.device,
         "jobs": stretch.classes,
@@ -257,7 +257,7 @@ def _stretch_dict(stretch: Stretch, explained: Explained) -> dict[str, Any]:
     }
 
 
-def _job_dict(name: str, explained: Explained) -> dict[str, Any]:
+def _job_dict(name: str, explained: RunExplanation) -> dict[str, Any]:
     story = explained.stories.get(name)
     return {
         "name": name,
@@ -266,7 +266,7 @@ def _job_dict(name: str, explained: Explained) -> dict[str, Any]:
     }
 
 
-def _interval_dict(interval: Interval, job: str, policy: str) -> dict[str, Any]:
+def _interval_dict(interval: ReasonInterval, job: str, policy: str) -> dict[str, Any]:
     reason = interval.reason
     because = None
     if reason.because is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ecoshare.core.choice import Because, Why
+from ecoshare.core.choice import Explanation, ReasonKind
 from ecoshare.core.reasons import Doing, Reason
 
 _NEAR = 0.05
@@ -13,12 +13,12 @@ _NEAR = 0.05
 SHORTEST_S = 0.5
 """The scheduler decides step by step: what lasts for less than this is no reason, but on the way to one."""
 
-_MOVING = frozenset({Why.ORDER, Why.MEMORY, Why.PLACES, Why.CHOSEN})
+_MOVING = frozenset({ReasonKind.ORDER, ReasonKind.MEMORY, ReasonKind.PLACES, ReasonKind.CHOSEN})
 """Reasons whose names and numbers change as others come and go, and that stay the same all the while."""
 
 
 @dataclass(slots=True)
-class Interval:
+class ReasonInterval:
     """A time in which a job did the same for the same reason.
 
     Attributes:
@@ -49,14 +49,14 @@ class Story:
 
     name: str
     job_class: str
-    intervals: list[Interval] = field(default_factory=list)
+    intervals: list[ReasonInterval] = field(default_factory=list)
     remarks: list[tuple[float, str]] = field(default_factory=list)
 
     def total_s(self, doing: Doing, end_s: float) -> float:
         """How long it did this."""
         return sum(each.length_s(end_s) for each in self.intervals if each.reason.doing is doing)
 
-    def longest(self, doing: Doing, end_s: float) -> Interval | None:
+    def longest(self, doing: Doing, end_s: float) -> ReasonInterval | None:
         """The longest time that it did this for one reason; None where it never did."""
         own = [each for each in self.intervals if each.reason.doing is doing]
         return max(own, key=lambda each: each.length_s(end_s), default=None)
@@ -77,7 +77,7 @@ def alike(one: Reason, other: Reason) -> bool:
     return same and _near(one.speeds, other.speeds)
 
 
-def _alike(one: Because | None, other: Because | None) -> bool:
+def _alike(one: Explanation | None, other: Explanation | None) -> bool:
     if one is None or other is None:
         return one is other
     if one.why is not other.why:
@@ -93,18 +93,18 @@ def _near(some: tuple[float, ...], others: tuple[float, ...]) -> bool:
     return len(some) == len(others) and all(abs(one - other) < _NEAR for one, other in zip(some, others, strict=True))
 
 
-def joined(intervals: list[Interval]) -> list[Interval]:
+def joined(intervals: list[ReasonInterval]) -> list[ReasonInterval]:
     """Without those that were only on the way to the next, and what is alike on both sides of them as one.
 
     Given intervals stay as they are: stories share them.
     """
-    kept: list[Interval] = []
+    kept: list[ReasonInterval] = []
     for each in intervals:
         is_last = each is intervals[-1]
         if not is_last and each.to_s is not None and each.to_s - each.from_s < SHORTEST_S:
             continue
         if kept and each.from_s - (kept[-1].to_s or 0.0) < SHORTEST_S and alike(kept[-1].reason, each.reason):
-            kept[-1] = Interval(kept[-1].from_s, kept[-1].reason, each.to_s)
+            kept[-1] = ReasonInterval(kept[-1].from_s, kept[-1].reason, each.to_s)
         else:
             kept.append(each)
     return kept

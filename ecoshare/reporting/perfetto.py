@@ -33,10 +33,10 @@ from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from ecoshare.lane.trace import Kind
 from ecoshare.measure.coarser import coarser
-from ecoshare.measure.energy import Interval
+from ecoshare.measure.energy import EnergyInterval
 from ecoshare.measure.meter import ATTRIBUTED, MEASURED, MODELLED
 from ecoshare.measure.samples import Sample, job_of
-from ecoshare.reporting.rundata import Attempt, RunData, Turn
+from ecoshare.reporting.rundata import AttemptHistory, RunData, TurnSpan
 from ecoshare.runtime.sampler import shortest_s
 
 _SEQUENCE = 1
@@ -57,7 +57,7 @@ def perfetto(data: RunData) -> bytes:
     home = next(iter(devices.values()), None)
     if home is not None:
         group, end_s = trace.track("jobs", home), data.end_s()
-        own: dict[str, list[Attempt]] = defaultdict(list)
+        own: dict[str, list[AttemptHistory]] = defaultdict(list)
         for attempt in attempts:
             own[attempt.job].append(attempt)
         for job in data.summary["jobs"]:
@@ -156,7 +156,9 @@ def _annotation(key: str, value: Any) -> Any:
     return DebugAnnotation(name=key, string_value=str(value))
 
 
-def _lane(trace: _Trace, track: int, attempts: list[Attempt], turns: dict[tuple[str, int], list[Turn]]) -> None:
+def _lane(
+    trace: _Trace, track: int, attempts: list[AttemptHistory], turns: dict[tuple[str, int], list[TurnSpan]]
+) -> None:
     held = [
         (turn.from_s, attempt.job, attempt.number, index, turn)
         for attempt in attempts
@@ -179,8 +181,8 @@ def _life(
     trace: _Trace,
     track: int,
     job: dict[str, Any],
-    attempts: list[Attempt],
-    turns: dict[tuple[str, int], list[Turn]],
+    attempts: list[AttemptHistory],
+    turns: dict[tuple[str, int], list[TurnSpan]],
     end_s: float,
 ) -> None:
     queued_s = job["arrival_s"]
@@ -207,7 +209,7 @@ def _life(
         trace.slice(track, queued_s, job["finish_s"] if job["finish_s"] is not None else end_s, "queued")
 
 
-def _turns_of_life(trace: _Trace, track: int, turns: list[Turn], began_s: float, ended_s: float) -> None:
+def _turns_of_life(trace: _Trace, track: int, turns: list[TurnSpan], began_s: float, ended_s: float) -> None:
     if not turns:
         trace.slice(track, began_s, ended_s, "turns not known")
         return
@@ -254,7 +256,7 @@ def _watts(trace: _Trace, data: RunData, device: int, source: str, part: str, le
         _counter(trace, device, f"power of {job}, {part}", "W", active)
 
 
-def _active_w(known: Sequence[tuple[Interval, float]]) -> dict[str, list[tuple[float, float]]]:
+def _active_w(known: Sequence[tuple[EnergyInterval, float]]) -> dict[str, list[tuple[float, float]]]:
     """By job, when its watts changed, and to what: a run of many jobs has few of them in each interval.
 
     Args:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration, format_size
-from ecoshare.reporting.columns import Column, print_columns
+from ecoshare.reporting.columns import TableColumn, print_columns
 from ecoshare.reporting.fused_words import asked_for
 from ecoshare.reporting.sentences import say
 
@@ -40,16 +40,16 @@ def print_plan(plan: dict[str, Any], console: Console) -> None:
         console.print(f"… and {len(plan['jobs']) - _MOST_ROWS} more")
 
 
-def _columns(jobs: list[dict[str, Any]]) -> list[Column]:
+def _columns(jobs: list[dict[str, Any]]) -> list[TableColumn]:
     iterations = [Text("-" if job["iterations"] is None else str(job["iterations"])) for job in jobs]
     arrivals = [Text(format_duration(job["arrival_s"])) for job in jobs]
     return [
-        Column(Text("job"), [Text(job["name"]) for job in jobs], is_name=True),
-        Column(Text("class"), [Text(job["class"]) for job in jobs], is_name=True, lesser=3),
-        Column(Text("runs"), [Text(_runs(job)) for job in jobs], is_name=True),
-        Column(Text("arrival"), arrivals, right=True, lesser=2),
-        Column(Text("priority"), [Text(str(job["priority"])) for job in jobs], right=True, lesser=4),
-        Column(Text("iterations"), iterations, right=True, lesser=1),
+        TableColumn(Text("job"), [Text(job["name"]) for job in jobs], is_name=True),
+        TableColumn(Text("class"), [Text(job["class"]) for job in jobs], is_name=True, lesser=3),
+        TableColumn(Text("runs"), [Text(_runs(job)) for job in jobs], is_name=True),
+        TableColumn(Text("arrival"), arrivals, right=True, lesser=2),
+        TableColumn(Text("priority"), [Text(str(job["priority"])) for job in jobs], right=True, lesser=4),
+        TableColumn(Text("iterations"), iterations, right=True, lesser=1),
     ]
 
 

@@ -16,9 +16,9 @@ from rich.text import Text
 from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration, format_size
 from ecoshare.measure.meter import MODELLED
-from ecoshare.measure.profile import IterationEnergy, Profile, Times
+from ecoshare.measure.profile import IterationEnergy, IterationTimes, Profile
 from ecoshare.reporting import memory_timeline
-from ecoshare.reporting.columns import Column, print_columns
+from ecoshare.reporting.columns import TableColumn, print_columns
 from ecoshare.reporting.units import UNKNOWN, Figure, Writer, can_show, number, share, small_energy
 
 _DRAWING_ROWS = 8
@@ -42,7 +42,7 @@ def print_profile(profile: Profile, console: Console) -> None:
         own = list(lines)
         remarks = [say.text(f"  {figure.remark}" if figure.remark else "", "dim") for figure in own]
         shown = [Text.assemble(say.text(each.shown), remark) for each, remark in zip(own, remarks, strict=True)]
-        print_columns([_names([figure.name for figure in own], say), Column(None, shown, is_prose=True)], console)
+        print_columns([_names([figure.name for figure in own], say), TableColumn(None, shown, is_prose=True)], console)
         if group == "memory" and profile.memory.timeline:
             console.print()
             for row in _drawing(profile, console, min(console.width, _WIDEST_DRAWING)):
@@ -68,7 +68,7 @@ def print_comparison(first: Profile, second: Profile, console: Console) -> None:
     what, *values = (list(column) for column in zip(*rows, strict=True))
     groups = [say.text(f"{name:<{_NAMES}}", "" if name.startswith(" ") else "bold") for name in what]
     heads = [say.text(name) for name in (*names, "second / first")]
-    print_columns([Column(Text(), groups), *_values(heads, values, say)], console, _GAP)
+    print_columns([TableColumn(Text(), groups), *_values(heads, values, say)], console, _GAP)
     half = (console.width - _GAP) // 2
     drawings = [_drawing(profile, console, half) for profile in (first, second)]
     console.print()
@@ -134,7 +134,7 @@ def _memory(profile: Profile) -> Iterator[Figure]:
     yield Figure("memory", "note", note or UNKNOWN, is_optional=True)
 
 
-def _times(group: str, times: Times | None, is_optional: bool) -> Iterator[Figure]:
+def _times(group: str, times: IterationTimes | None, is_optional: bool) -> Iterator[Figure]:
     if times is None:
         yield Figure(group, "median", UNKNOWN, remark="none were seen", is_optional=is_optional)
         return
@@ -287,14 +287,14 @@ def _print_notes(title: str, notes: Iterable[str], say: Writer) -> None:
         say.line(f"  {note}")
 
 
-def _names(names: Sequence[str], say: Writer, heading: str | None = None) -> Column:
+def _names(names: Sequence[str], say: Writer, heading: str | None = None) -> TableColumn:
     """Names of figures, in a column as wide in each group."""
     head = None if heading is None else Text(heading)
-    return Column(head, [say.text(f"  {name}".ljust(_NAMES)) for name in names])
+    return TableColumn(head, [say.text(f"  {name}".ljust(_NAMES)) for name in names])
 
 
-def _values(headings: Sequence[Text], columns: Sequence[Sequence[str]], say: Writer) -> list[Column]:
+def _values(headings: Sequence[Text], columns: Sequence[Sequence[str]], say: Writer) -> list[TableColumn]:
     return [
-        Column(heading, [say.text(cell) for cell in cells], is_prose=True)
+        TableColumn(heading, [say.text(cell) for cell in cells], is_prose=True)
         for heading, cells in zip(headings, columns, strict=True)
     ]

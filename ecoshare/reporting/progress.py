@@ -12,11 +12,20 @@ from rich.live import Live
 from rich.text import Text
 
 from ecoshare.core.commands import Command, ProfileJob, StartJob
-from ecoshare.core.events import Advised, Event, Exhausted, JobArrived, JobExited, Outcome, Profiled, StopRequested
+from ecoshare.core.events import (
+    Event,
+    Exhausted,
+    JobArrived,
+    JobExited,
+    Outcome,
+    Profiled,
+    SettingAdvised,
+    StopRequested,
+)
 from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.lane.messages import GRACE_S
-from ecoshare.reporting.columns import Column, laid_out
+from ecoshare.reporting.columns import TableColumn, laid_out
 from ecoshare.reporting.sentences import broken
 from ecoshare.reporting.units import number
 from ecoshare.reporting.views import JobView, RunView, SweepView
@@ -37,7 +46,7 @@ _PLAIN_EVERY_S = 10.0
 _STILL_S = 45.0
 
 
-class Progress(Protocol):
+class ProgressDisplay(Protocol):
     """Is told what happens, and shows it."""
 
     def event(self, event: Event, commands: list[Command]) -> None:
@@ -69,8 +78,8 @@ class Silent:
 class Expendable:
     """Shows through another, until that fails: a run must not end because nobody can be shown it any more."""
 
-    def __init__(self, shown: Progress) -> None:
-        self._shown: Progress = shown
+    def __init__(self, shown: ProgressDisplay) -> None:
+        self._shown: ProgressDisplay = shown
 
     def event(self, event: Event, commands: list[Command]) -> None:
         """Pass it on."""
@@ -171,7 +180,7 @@ class StagesProgress(PlainProgress):
 
     def event(self, event: Event, commands: list[Command]) -> None:
         """Say what began or ended; that the jobs are stopped when the search is over is no news."""
-        if isinstance(event, Advised) and event.over:
+        if isinstance(event, SettingAdvised) and event.over:
             self._over = True
             self._say(event.at_s, "the search is over; stopping the jobs")
         stops = isinstance(event, StopRequested) or (isinstance(event, JobExited) and event.outcome is Outcome.STOPPED)
@@ -262,17 +271,17 @@ class LiveProgress:
         return Group(Text(title), *table, *(part for line in told for part in broken(line, self._width())))
 
 
-def _columns(jobs: Sequence[JobView]) -> Iterator[Column]:
+def _columns(jobs: Sequence[JobView]) -> Iterator[TableColumn]:
     states = [Text(("▶ " if job.holding else "  ") + job.state, style=COLOURS.get(job.state, "")) for job in jobs]
-    yield Column(Text("job"), [Text(job.name) for job in jobs], is_name=True)
-    yield Column(Text("state"), states)
+    yield TableColumn(Text("job"), [Text(job.name) for job in jobs], is_name=True)
+    yield TableColumn(Text("state"), states)
     for name, lesser, cells in (
         ("lane", 3, [_lanes(job.lanes) for job in jobs]),
         ("iterations", 0, [_count(job) for job in jobs]),
         ("it/s", 1, [f"{job.rate:.1f}" if job.rate is not None else "" for job in jobs]),
         ("slowdown", 2, [f"{job.slowdown:.2f}" if job.slowdown is not None else "" for job in jobs]),
     ):
-        yield Column(Text(name), [Text(cell) for cell in cells], right=True, lesser=lesser)
+        yield TableColumn(Text(name), [Text(cell) for cell in cells], right=True, lesser=lesser)
 
 
 def _sweep(sweep: SweepView) -> str:

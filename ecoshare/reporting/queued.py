@@ -18,13 +18,13 @@ from dataclasses import dataclass, field, replace
 
 from sortedcontainers import SortedList
 
-from ecoshare.core.choice import Because, Why, names
-from ecoshare.core.inside import Inside
+from ecoshare.core.choice import Explanation, ReasonKind, names
+from ecoshare.core.inside import SchedulerView
 from ecoshare.core.packer import WINDOW
 from ecoshare.core.reasons import MOST_NAMED, Reason, Reasons
 from ecoshare.core.records import Job, Key
 from ecoshare.core.states import JobState
-from ecoshare.reporting.intervals import SHORTEST_S, Interval, Story, alike
+from ecoshare.reporting.intervals import SHORTEST_S, ReasonInterval, Story, alike
 
 
 class Line:
@@ -77,17 +77,17 @@ class _Entry:
         first: Names of the first jobs of that order.
     """
 
-    interval: Interval
+    interval: ReasonInterval
     keys: list[Key] | None = None
     first: tuple[str, ...] = ()
 
-    def of(self, key: Key) -> Interval:
+    def of(self, key: Key) -> ReasonInterval:
         """The interval of the member with this place."""
         if self.keys is None:
             return self.interval
         ahead = bisect_left(self.keys, key)
-        because = Because(Why.ORDER, self.first[: min(ahead, MOST_NAMED)], ahead=ahead)
-        return Interval(self.interval.from_s, replace(self.interval.reason, because=because), self.interval.to_s)
+        because = Explanation(ReasonKind.ORDER, self.first[: min(ahead, MOST_NAMED)], ahead=ahead)
+        return ReasonInterval(self.interval.from_s, replace(self.interval.reason, because=because), self.interval.to_s)
 
 
 @dataclass(slots=True)
@@ -113,9 +113,9 @@ class _Group:
         if self.entries:
             self._end(self.entries[-1], at_s)
         self.reason = now
-        is_order = now.because is not None and now.because.why is Why.ORDER
+        is_order = now.because is not None and now.because.why is ReasonKind.ORDER
         keys, first = (line.keys(), names(line.first(MOST_NAMED))) if is_order else (None, ())
-        self.entries.append(_Entry(Interval(at_s, now), keys, first))
+        self.entries.append(_Entry(ReasonInterval(at_s, now), keys, first))
 
     @staticmethod
     def _end(entry: _Entry, at_s: float) -> None:
@@ -131,7 +131,7 @@ class _Group:
         story.intervals[-1].to_s = self.entries[joined].interval.from_s
         story.intervals += [entry.of(key) for entry in self.entries[joined:]]
         last = story.intervals[-1]
-        story.intervals[-1] = Interval(last.from_s, last.reason)
+        story.intervals[-1] = ReasonInterval(last.from_s, last.reason)
 
 
 class Queued:
@@ -141,7 +141,7 @@ class Queued:
         line: The jobs that wait.
     """
 
-    def __init__(self, inside: Inside, stories: dict[str, Story]) -> None:
+    def __init__(self, inside: SchedulerView, stories: dict[str, Story]) -> None:
         """The queue of a run that was just opened.
 
         Args:
@@ -173,7 +173,7 @@ class Queued:
             self.line.update(job)
         self._again, self._heard = self._heard, {}
 
-    def single(self, inside: Inside, reasons: Reasons, at_s: float) -> list[Job]:
+    def single(self, inside: SchedulerView, reasons: Reasons, at_s: float) -> list[Job]:
         """The jobs to be asked about one by one after an event; the reasons of all others are kept here."""
         near = self._near_now(inside)
         again = {**self._near, **near, **self._again}
@@ -186,7 +186,7 @@ class Queued:
         self._near = near
         return list(again)
 
-    def join(self, job: Job, reason: Reason, inside: Inside) -> None:
+    def join(self, job: Job, reason: Reason, inside: SchedulerView) -> None:
         """A job that was asked about one by one joins its group, if it waits behind the first ones."""
         if job not in self.line or job in self._near:
             return
@@ -203,7 +203,7 @@ class Queued:
         for job in list(self._key_of):
             self._leave(job)
 
-    def _near_now(self, inside: Inside) -> dict[Job, None]:
+    def _near_now(self, inside: SchedulerView) -> dict[Job, None]:
         """Jobs that have a place, and those that may be next."""
         near = {job: None for lane in inside.room.lanes.values() for job in lane.jobs.values()}
         if inside.packer is not None:
@@ -211,11 +211,11 @@ class Queued:
         return near
 
     @staticmethod
-    def _key(job: Job, inside: Inside) -> tuple[object, ...]:
+    def _key(job: Job, inside: SchedulerView) -> tuple[object, ...]:
         """All that the reason of a job behind the first ones depends on, beside its place."""
         return (job.spec.gpus, job.is_suspect) if inside.packer is not None else inside.fit.known(job)
 
-    def _reknown(self, job_class: str, inside: Inside) -> dict[Job, None]:
+    def _reknown(self, job_class: str, inside: SchedulerView) -> dict[Job, None]:
         """The members of a class, if another group is theirs by what is known of it now."""
         members = self._by_class.get(job_class, {})
         job = next(iter(members), None)

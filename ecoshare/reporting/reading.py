@@ -16,12 +16,12 @@ from ecoshare.jobs import metric
 from ecoshare.jobs.collector import collector_paused
 from ecoshare.lane import trace
 from ecoshare.measure import samples
-from ecoshare.measure.energy import Rate, account
+from ecoshare.measure.energy import EnergyRate, account
 from ecoshare.measure.meter import MEASURED
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.reporting.rundata import RunData
-from ecoshare.reporting.stretches import Course
+from ecoshare.reporting.stretches import PackingTimeline
 from ecoshare.reporting.summary import summarise
 from ecoshare.reporting.sweeps import reported, with_trials
 from ecoshare.runtime import log
@@ -56,7 +56,7 @@ def read(folder: RunFolder, replays: bool = True) -> RunData:
     energy = account(lines, rates=_rates(plan, profiles))
     environment = read_environment(folder.environment) if folder.environment.exists() else {}
     load_s = environment.get("torch_load_s") or 0.0
-    went = None if replays else Course()
+    went = None if replays else PackingTimeline()
     return RunData(
         summary=summarise(plan, entries, energy, _shown(folder), live, profiles, load_s, went),
         entries=entries,
@@ -88,14 +88,14 @@ def _profiles(plan: dict[str, Any], folder: RunFolder) -> dict[str, Profile]:
     return {name: profile for name in names if (profile := store.find(name)) is not None}
 
 
-def _rates(plan: dict[str, Any], profiles: dict[str, Profile]) -> Callable[[str], Rate | None]:
+def _rates(plan: dict[str, Any], profiles: dict[str, Profile]) -> Callable[[str], EnergyRate | None]:
     """What the jobs' classes take alone."""
     rates = {name: _rate(profile) for name, profile in profiles.items()}
     classes = {job["name"]: job["class"] for job in plan["jobs"]}
     return lambda job: rates.get(classes.get(job, ""))
 
 
-def _rate(profile: Profile) -> Rate | None:
+def _rate(profile: Profile) -> EnergyRate | None:
     """None where the class was not measured, or only modelled: a model would be split by itself."""
     energy = profile.energy
     if energy is None or energy.source != MEASURED:
@@ -105,7 +105,7 @@ def _rate(profile: Profile) -> Rate | None:
     if not known:
         return None
     # A kind that was not seen counts like the other: nearer than nothing.
-    return Rate(
+    return EnergyRate(
         train_j if train_j is not None else known[0],
         eval_j if eval_j is not None else known[0],
         energy.relative_error or 0.0,

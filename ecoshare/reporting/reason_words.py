@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ecoshare.core.choice import Because, Why
+from ecoshare.core.choice import Explanation, ReasonKind
 from ecoshare.core.packing import GAIN
 from ecoshare.core.reasons import Doing, Reason
 from ecoshare.counted import counted
@@ -54,51 +54,51 @@ def _shares(reason: Reason) -> str:
     return ", ".join(parts) + expected
 
 
-def because_words(job: str, because: Because, policy: str) -> str:
+def because_words(job: str, because: Explanation, policy: str) -> str:
     """Why a job does not run, or is alone."""
     jobs = because.jobs
     match because.why:
-        case Why.OPENING:
+        case ReasonKind.OPENING:
             return "the lanes were being opened"
-        case Why.SUSPECT:
+        case ReasonKind.SUSPECT:
             return (
                 f"it or {listed(jobs)} has died twice with the process that others depend on, and runs when no other "
                 "job does"
             )
-        case Why.DEVICES:
+        case ReasonKind.DEVICES:
             return f"it takes {counted(because.needs or 0, 'empty device')}, and there were {because.free}"
-        case Why.GANG:
+        case ReasonKind.GANG:
             return f"{listed(jobs)} had the device to itself"
-        case Why.ORDER:
+        case ReasonKind.ORDER:
             ahead = because.ahead or 0
             if not ahead:
                 return "its turn by the policy had not come"
             others = f"{counted(ahead, 'other')} {'was' if ahead == 1 else 'were'}"
             return f"{others} before it by the policy ({listed(jobs, ahead)})"
-        case Why.WINDOW:
+        case ReasonKind.WINDOW:
             return f"{listed(jobs)} was measured alone, and nobody may come meanwhile"
-        case Why.TRIAL if jobs == (job,):
+        case ReasonKind.TRIAL if jobs == (job,):
             return "it was being measured"
-        case Why.TRIAL:
+        case ReasonKind.TRIAL:
             return f"{listed(jobs)} {_were(jobs)} being measured, and nobody may come meanwhile"
-        case Why.PLACES:
+        case ReasonKind.PLACES:
             return f"all places were taken (by {listed(jobs)})"
-        case Why.FULL:
+        case ReasonKind.FULL:
             return f"{listed(jobs)} had to go on, and there were no more lanes"
-        case Why.MEMORY:
+        case ReasonKind.MEMORY:
             return _memory(job, because)
-        case Why.NEW:
+        case ReasonKind.NEW:
             return f"{listed(jobs)} were not known yet either, and so many are tried beside each other at a time"
-        case Why.LIMIT:
+        case ReasonKind.LIMIT:
             return _limit(job, because)
-        case Why.WORSE:
+        case ReasonKind.WORSE:
             return _worse(job, because, policy)
-        case Why.CHOSEN:
+        case ReasonKind.CHOSEN:
             return "it was about to start"
     return "nobody else was there"
 
 
-def _memory(job: str, because: Because) -> str:
+def _memory(job: str, because: Explanation) -> str:
     whom = listed(because.jobs) if because.jobs else "it"
     if because.needs_bytes is None or because.free_bytes is None:
         return f"there was no memory for {whom}"
@@ -106,7 +106,7 @@ def _memory(job: str, because: Because) -> str:
     return f"{whom} would take {format_size(because.needs_bytes)} more memory, and {free} were free"
 
 
-def _limit(job: str, because: Because) -> str:
+def _limit(job: str, because: Explanation) -> str:
     """Whose limit would be broken: that of whom most is missing."""
     names = (job, *because.jobs)
     limited = [place for place, least in enumerate(because.least) if least > 0.0]
@@ -120,7 +120,7 @@ def _limit(job: str, because: Because) -> str:
     )
 
 
-def _worse(job: str, because: Because, policy: str) -> str:
+def _worse(job: str, because: Explanation, policy: str) -> str:
     what, less, same = _SPENT.get(policy, _TIME)
     excess = because.excess or 0.0
     beside = f"beside {listed(because.jobs)}" if because.jobs else "alone"

@@ -18,7 +18,7 @@ _Step = tuple[Event, list[Command]]
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ReplayMoment:
     """An event, and what followed from it.
 
     Attributes:
@@ -32,7 +32,7 @@ class Moment:
     next_s: float | None
 
 
-class Replay:
+class LogReplay:
     """The moments of a log, session by session: every `RunOpened` begins with a fresh core.
 
     Where this core decides otherwise than the one that ran, or cannot follow, the rest of that session is left out: a
@@ -53,7 +53,7 @@ class Replay:
         self.differs_s: float | None = None
         self.is_lost = False
 
-    def __iter__(self) -> Iterator[Moment]:
+    def __iter__(self) -> Iterator[ReplayMoment]:
         core = Scheduler()
         for here, after in pairwise(chain[_Step | None](steps(self._entries), [None])):
             assert here is not None, "only the last one is none"
@@ -70,7 +70,7 @@ class Replay:
                 self.is_lost = True
                 self.differs_s = event.at_s if self.differs_s is None else self.differs_s
                 continue
-            yield Moment(event, tuple(logged), core, None if after is None or is_last else after[0].at_s)
+            yield ReplayMoment(event, tuple(logged), core, None if after is None or is_last else after[0].at_s)
 
 
 def _handled(core: Scheduler, event: Event) -> list[Command] | None:

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 from ecoshare.core.commands import Command, OpenLane, StartJob
 from ecoshare.core.events import Done, Event, IterationsDone, JobExited, Outcome, Refused, RunOpened
 from ecoshare.lane.trace import Iteration, Kind, Mark
-from ecoshare.measure.energy import Account
+from ecoshare.measure.energy import EnergyAccount
 from ecoshare.measure.samples import Line
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class OpenedLane:
     """A lane as it was opened."""
 
     number: int
@@ -30,7 +30,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptHistory:
     """An attempt of a job.
 
     Attributes:
@@ -58,7 +58,7 @@ class Attempt:
         return self.outcome is Outcome.COMPLETED
 
 
-class Turn(NamedTuple):
+class TurnSpan(NamedTuple):
     """A time during which an attempt held the turn.
 
     Attributes:
@@ -95,7 +95,7 @@ class RunData:
     summary: dict[str, Any]
     entries: list[Event | Command] = field(default_factory=list)
     samples: list[Line] = field(default_factory=list)
-    account: Account = field(default_factory=Account)
+    account: EnergyAccount = field(default_factory=EnergyAccount)
     traces: dict[tuple[str, int], list[Mark]] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     unlogged: int = 0
@@ -104,16 +104,16 @@ class RunData:
         """The entries as they were logged: those that were decided on."""
         return self.entries[: len(self.entries) - self.unlogged]
 
-    def lanes(self) -> dict[int, Lane]:
+    def lanes(self) -> dict[int, OpenedLane]:
         """The lanes by number; of a run that was resumed, as its last session opened them."""
         opened = (entry for entry in self.entries if isinstance(entry, OpenLane))
-        return {entry.lane: Lane(entry.lane, entry.device, entry.budget_bytes) for entry in opened}
+        return {entry.lane: OpenedLane(entry.lane, entry.device, entry.budget_bytes) for entry in opened}
 
-    def attempts(self) -> list[Attempt]:
+    def attempts(self) -> list[AttemptHistory]:
         """All attempts, in the order in which they were asked for."""
         return _attempts(self.entries)
 
-    def turns(self, attempt: Attempt) -> list[Turn]:
+    def turns(self, attempt: AttemptHistory) -> list[TurnSpan]:
         """The turns of an attempt; none where its trace is not known."""
         end_s = self.end_s() if attempt.ended_s is None else attempt.ended_s
         return list(_turns(self.traces.get((attempt.job, attempt.number), []), end_s))
@@ -125,8 +125,8 @@ class RunData:
         return max([0.0, *logged, *(line.at_s for line in self.samples), *traced])
 
 
-def _attempts(entries: Iterable[Event | Command]) -> list[Attempt]:
-    found: dict[tuple[str, int], Attempt] = {}
+def _attempts(entries: Iterable[Event | Command]) -> list[AttemptHistory]:
+    found: dict[tuple[str, int], AttemptHistory] = {}
     going: dict[str, tuple[str, int]] = {}
     starting: dict[int, tuple[str, int]] = {}
     now_s = 0.0
@@ -139,7 +139,7 @@ def _attempts(entries: Iterable[Event | Command]) -> list[Attempt]:
                 starting.clear()
             case StartJob():
                 key = (entry.job, entry.attempt)
-                found[key] = Attempt(*key, entry.lanes, now_s)
+                found[key] = AttemptHistory(*key, entry.lanes, now_s)
                 going[entry.job] = starting[entry.id] = key
             case Done() if entry.command in starting:
                 key = starting.pop(entry.command)
@@ -168,7 +168,7 @@ def _attempts(entries: Iterable[Event | Command]) -> list[Attempt]:
     return list(found.values())
 
 
-def _turns(marks: list[Mark], end_s: float) -> Iterator[Turn]:
+def _turns(marks: list[Mark], end_s: float) -> Iterator[TurnSpan]:
     """The turns in a trace. One without an end lasts to `end_s`: its job was killed with the turn, or still has it."""
     from_s: float | None = None
     last_s: float | None = None
@@ -176,11 +176,11 @@ def _turns(marks: list[Mark], end_s: float) -> Iterator[Turn]:
     for mark in marks:
         if mark.kind is Kind.TURN_BEGINS:
             if from_s is not None and last_s is not None:
-                yield Turn(from_s, last_s, inside)
+                yield TurnSpan(from_s, last_s, inside)
             from_s, inside = mark.at_s, []
         elif mark.kind is Kind.TURN_ENDS:
             if from_s is not None:
-                yield Turn(from_s, mark.at_s, inside)
+                yield TurnSpan(from_s, mark.at_s, inside)
             from_s, inside = None, []
         else:
             if from_s is None:  # the beginning was lost: what is known of this turn is its iterations
@@ -188,4 +188,4 @@ def _turns(marks: list[Mark], end_s: float) -> Iterator[Turn]:
             inside.append(mark)
         last_s = mark.at_s
     if from_s is not None and last_s is not None:
-        yield Turn(from_s, max(last_s, end_s), inside)
+        yield TurnSpan(from_s, max(last_s, end_s), inside)

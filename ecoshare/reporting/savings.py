@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ecoshare.core.events import Packing, Setting, Solo, Trial, TrialStatus
+from ecoshare.core.events import Measurement, MeasurementStatus, Packing, Setting, Solo
 from ecoshare.core.tuning import DEFAULT
-from ecoshare.reporting.stretches import Course, Stretch
+from ecoshare.reporting.stretches import PackingPeriod, PackingTimeline
 
-_TELLING = frozenset({TrialStatus.MEASURED, TrialStatus.CENSORED})
+_TELLING = frozenset({MeasurementStatus.MEASURED, MeasurementStatus.CENSORED})
 """Trials whose watts and counted iterations are those of their setting."""
 
 Ratios = dict[tuple[Packing, Setting], float]
@@ -39,7 +39,7 @@ class Scale:
         return math.fsum(worths[job] * count for job, count in iterations.items() if job in worths)
 
 
-def measured_scales(course: Course) -> dict[Packing, Scale]:
+def measured_scales(course: PackingTimeline) -> dict[Packing, Scale]:
     """By packing, what its trials at the default setting tell."""
     found: dict[Packing, Scale] = {}
     for packing, own in _trials(course).items():
@@ -51,7 +51,7 @@ def measured_scales(course: Course) -> dict[Packing, Scale]:
     return found
 
 
-def expected_scales(course: Course) -> dict[Packing, Scale]:
+def expected_scales(course: PackingTimeline) -> dict[Packing, Scale]:
     """By packing, what was foreseen of it; of a job alone what its class was measured to take."""
     found: dict[Packing, Scale] = {}
     for stretch in course.stretches:
@@ -68,9 +68,9 @@ def expected_scales(course: Course) -> dict[Packing, Scale]:
     return found
 
 
-def _trials(course: Course) -> dict[Packing, list[tuple[Stretch, Trial]]]:
+def _trials(course: PackingTimeline) -> dict[Packing, list[tuple[PackingPeriod, Measurement]]]:
     """By packing, those that tell what they spent and did."""
-    found: dict[Packing, list[tuple[Stretch, Trial]]] = {}
+    found: dict[Packing, list[tuple[PackingPeriod, Measurement]]] = {}
     for stretch in course.stretches:
         for _, trial in stretch.trials:
             if trial.status in _TELLING and trial.power_w is not None:
@@ -78,7 +78,7 @@ def _trials(course: Course) -> dict[Packing, list[tuple[Stretch, Trial]]]:
     return found
 
 
-def _energy(stretch: Stretch, trial: Trial, scale: Scale) -> float | None:
+def _energy(stretch: PackingPeriod, trial: Measurement, scale: Scale) -> float | None:
     """Joules that a unit of the work takes; None where a job did nothing in it."""
     if trial.power_w is None or not trial.rates or min(trial.rates.values()) <= 0.0:
         return None
@@ -86,7 +86,7 @@ def _energy(stretch: Stretch, trial: Trial, scale: Scale) -> float | None:
     return trial.power_w / work if work > 0.0 else None
 
 
-def ratios(course: Course) -> Ratios:
+def ratios(course: PackingTimeline) -> Ratios:
     """E of each packing at each setting that was tried, over that at the default, by what its trials have measured."""
     scales = measured_scales(course)
     energies: dict[tuple[Packing, Setting], list[float]] = {}
@@ -98,7 +98,7 @@ def ratios(course: Course) -> Ratios:
     return {key: fmean(values) for key, values in energies.items()}
 
 
-def _worths(at_default: Sequence[tuple[Stretch, Trial]], solos: Mapping[str, Solo]) -> dict[str, float]:
+def _worths(at_default: Sequence[tuple[PackingPeriod, Measurement]], solos: Mapping[str, Solo]) -> dict[str, float]:
     """By class, what an iteration is worth."""
     rates: dict[str, list[float]] = {}
     for stretch, trial in at_default:

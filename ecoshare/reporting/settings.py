@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ecoshare.core.commands import ApplySetting, Command
-from ecoshare.core.events import Done, Event, Refused, RunOpened, TrialMeasured
+from ecoshare.core.events import Done, Event, Refused, RunOpened, SettingMeasured
 from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration
 
@@ -36,9 +36,9 @@ def settings(entries: Iterable[Event | Command]) -> list[dict[str, Any]]:
                     found.append(in_force[command.device])
             case Refused() if entry.command in asked:
                 found.append({**_plain(asked.pop(entry.command), entry.at_s), "error": entry.error})
-            case TrialMeasured():
+            case SettingMeasured():
                 for each in in_force.values():
-                    if each["setting"] == dict(entry.trial.setting):
+                    if each["setting"] == dict(entry.measurement.setting):
                         each["trials"] += 1
     return found
 

@@ -15,10 +15,10 @@ from rich.text import Text
 
 from ecoshare.jobs.quantities import SECONDS_BY_UNIT, format_duration, format_energy
 from ecoshare.measure.meter import MODELLED
-from ecoshare.reporting.columns import Column, middle, print_columns, room_of
+from ecoshare.reporting.columns import TableColumn, middle, print_columns, room_of
 from ecoshare.reporting.units import UNKNOWN, Writer, number
 from ecoshare.simulate.power import Power
-from ecoshare.simulate.result import UNFAIR, Result
+from ecoshare.simulate.result import UNFAIR, SimulationResult
 
 _MEANINGS = (
     f"rho: JCT over what an equal share of the cluster would give; unfair beyond {UNFAIR:g}.",
@@ -70,7 +70,7 @@ class PolicyFigure:
         return max(map(cell_len, (*self.lines, *self.cells)))
 
 
-def policy_figures(results: Sequence[Result], walls_s: Sequence[float]) -> list[PolicyFigure]:
+def policy_figures(results: Sequence[SimulationResult], walls_s: Sequence[float]) -> list[PolicyFigure]:
     """The figures of the results, in the order of the table.
 
     Args:
@@ -90,7 +90,9 @@ def policy_figures(results: Sequence[Result], walls_s: Sequence[float]) -> list[
     return found
 
 
-def print_simulations(results: Sequence[Result], walls_s: Sequence[float], console: Console, power: Power) -> None:
+def print_simulations(
+    results: Sequence[SimulationResult], walls_s: Sequence[float], console: Console, power: Power
+) -> None:
     """Print the table: in one piece where the console is wide enough for it, else in pieces below each other.
 
     Args:
@@ -102,7 +104,7 @@ def print_simulations(results: Sequence[Result], walls_s: Sequence[float], conso
     names = [say.text(result.policy) for result in results]
     if room is not None:
         names = [middle(name, _WIDEST_NAME) for name in names]
-    first = Column(Text("policy"), names, is_name=True)
+    first = TableColumn(Text("policy"), names, is_name=True)
     for piece in _pieces(policy_figures(results, walls_s), None if room is None else room - first.width):
         print_columns([first, *(_column(figure, say) for figure in piece)], console, _GAP)
         console.print()
@@ -110,9 +112,9 @@ def print_simulations(results: Sequence[Result], walls_s: Sequence[float], conso
         say.line(line)
 
 
-def _column(figure: PolicyFigure, say: Writer) -> Column:
+def _column(figure: PolicyFigure, say: Writer) -> TableColumn:
     cells = [say.text(cell, "bold" if row in figure.best else "") for row, cell in enumerate(figure.cells)]
-    return Column(Text("\n".join(figure.lines).rstrip()), cells, right=True)
+    return TableColumn(Text("\n".join(figure.lines).rstrip()), cells, right=True)
 
 
 def _pieces(found: list[PolicyFigure], room: int | None) -> list[list[PolicyFigure]]:
@@ -213,4 +215,4 @@ _FIGURES: tuple[tuple[tuple[str, str], str, Callable[[Values], Written], int], .
     (("energy a", "unit of work"), "energy_per_work_j", _modelled, 1),
     (("wall", "time"), "wall_s", _duration, 1),
 )
-"""Words, key in `Result.as_dict`, how it is written, and 1 where less is better, -1 where more is."""
+"""Words, key in `SimulationResult.as_dict`, how it is written, and 1 where less is better, -1 where more is."""

@@ -23,15 +23,15 @@ from ecoshare.reporting.simulation import policy_figures
 from ecoshare.reporting.units import number, printable, share
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.gpus import BUSY_SHARE, IDLE_SHARE, Gpu
+from ecoshare.simulate.gpus import BUSY_SHARE, IDLE_SHARE, GpuModel
 from ecoshare.simulate.power import Power
-from ecoshare.simulate.result import UNFAIR, Result
+from ecoshare.simulate.result import UNFAIR, SimulationResult
 from ecoshare.simulate.traces.trace import Trace
 
 
 def write_simulation_report(
     path: Path,
-    results: Sequence[Result],
+    results: Sequence[SimulationResult],
     trace: Trace,
     cluster: Cluster,
     costs: Costs,
@@ -55,7 +55,7 @@ def write_simulation_report(
 
 
 def _page(
-    results: Sequence[Result],
+    results: Sequence[SimulationResult],
     trace: Trace,
     cluster: Cluster,
     costs: Costs,
@@ -137,7 +137,7 @@ def _assumptions(power: Power) -> list[str]:
     ]
 
 
-def _constants(gpu: Gpu) -> list[str]:
+def _constants(gpu: GpuModel) -> list[str]:
     """Sources of the watts of a GPU that was not recorded."""
     busy_w, idle_w = gpu.idle_w + gpu.active_w, gpu.idle_w
     return [

@@ -15,30 +15,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ecoshare.core.commands import ApplySetting, Ask, Command, MeasureTrial, ProfileJob
+from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting, ProfileJob
 from ecoshare.core.events import (
-    Advised,
     Done,
     Event,
-    Foreseen,
+    InterferencePredicted,
     IterationsDone,
     JobArrived,
     JobExited,
+    Measurement,
+    MeasurementStatus,
     Packing,
     Profiled,
     RunOpened,
     Setting,
+    SettingAdvised,
+    SettingMeasured,
     Solo,
-    Trial,
-    TrialMeasured,
-    TrialStatus,
     Usage,
 )
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.core.tuning import DEFAULT, packing_of, running
-from ecoshare.reporting.replaying import Moment, Replay
+from ecoshare.reporting.replaying import LogReplay, ReplayMoment
 
 OBSERVED_S = 1.0
 OBSERVED_ITERATIONS = 3
@@ -48,7 +48,7 @@ PASSING_S = 1.0
 """The jobs of a group start one after the other: what ran for less than this until others came was no packing."""
 
 
-class Ending(Enum):
+class PackingEnding(Enum):
     """Why a stretch is over."""
 
     PARTED = "parted"
@@ -64,7 +64,7 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PackingFinding:
     """What a trial at the default setting has shown of jobs beside each other.
 
     Attributes:
@@ -83,7 +83,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Stretch:
+class PackingPeriod:
     """A time during which the same jobs ran on a device.
 
     Attributes:
@@ -106,9 +106,9 @@ class Stretch:
     expected: dict[str, tuple[float, float]] = field(default_factory=dict)
     expected_w: float | None = None
     to_s: float | None = None
-    ending: Ending | None = None
+    ending: PackingEnding | None = None
     settings: list[tuple[float, Setting]] = field(default_factory=list)
-    trials: list[tuple[float, Trial]] = field(default_factory=list)
+    trials: list[tuple[float, Measurement]] = field(default_factory=list)
     searched: tuple[float, Setting, str] | None = None
     progress: dict[str, tuple[Usage, Usage]] = field(default_factory=dict)
 
@@ -126,7 +126,7 @@ class Stretch:
         ends = [at_s for at_s, _ in self.settings[1:]] + [end_s if self.to_s is None else self.to_s]
         return [(setting, from_s, to_s) for (from_s, setting), to_s in zip(self.settings, ends, strict=True)]
 
-    def speeds(self, trial: Trial, solos: dict[str, Solo]) -> dict[str, float]:
+    def speeds(self, trial: Measurement, solos: dict[str, Solo]) -> dict[str, float]:
         """By job: its speed in a trial over that of its class alone; only those of which both are known."""
         found = {}
         for job, time_s in trial.times_s.items():
@@ -135,14 +135,14 @@ class Stretch:
                 found[job] = solo.iteration_s / time_s
         return found
 
-    def findings(self, solos: dict[str, Solo]) -> list[Finding]:
+    def findings(self, solos: dict[str, Solo]) -> list[PackingFinding]:
         """What the trials at the default setting have shown."""
         expected = {job: speed for job, (speed, _) in self.expected.items()}
-        kept = self.ending is not Ending.PARTED
+        kept = self.ending is not PackingEnding.PARTED
         return [
-            Finding(at_s, self.speeds(trial, solos), expected, trial.power_w, self.expected_w, kept)
+            PackingFinding(at_s, self.speeds(trial, solos), expected, trial.power_w, self.expected_w, kept)
             for at_s, trial in self.trials
-            if trial.status is TrialStatus.MEASURED and trial.setting == DEFAULT
+            if trial.status is MeasurementStatus.MEASURED and trial.setting == DEFAULT
         ]
 
     def observed(self, solos: dict[str, Solo]) -> tuple[dict[str, float], dict[str, str]]:
@@ -168,11 +168,15 @@ class Stretch:
     def is_passing(self) -> bool:
         """Whether they only ran until the next one of their group had started, too."""
         over = self.to_s is not None and self.to_s - self.from_s < PASSING_S
-        return over and self.ending in (Ending.JOINED, Ending.PARTED, Ending.CUT_OFF) and not self.trials
+        return (
+            over
+            and self.ending in (PackingEnding.JOINED, PackingEnding.PARTED, PackingEnding.CUT_OFF)
+            and not self.trials
+        )
 
 
 @dataclass(slots=True)
-class Course:
+class PackingTimeline:
     """All stretches of a run, in the order in which they began.
 
     Attributes:
@@ -181,21 +185,21 @@ class Course:
         differs_s: From when on this version of the core would have decided otherwise, so that nothing more is known.
     """
 
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[PackingPeriod] = field(default_factory=list)
     solos: dict[str, Solo] = field(default_factory=dict)
     kept: dict[Packing, Setting] = field(default_factory=dict)
     differs_s: float | None = None
 
 
-def course(entries: Iterable[Event | Command]) -> Course:
+def course(entries: Iterable[Event | Command]) -> PackingTimeline:
     """The stretches of a log."""
-    replay, watch = Replay(entries), Watch()
+    replay, watch = LogReplay(entries), PackingWatch()
     for moment in replay:
         watch.see(moment)
     return watch.finished(replay)
 
 
-class Watch:
+class PackingWatch:
     """Keeps up the stretches of a run, moment by moment.
 
     Attributes:
@@ -205,16 +209,16 @@ class Watch:
 
     def __init__(self) -> None:
         """Nothing was seen."""
-        self.course = Course()
-        self.open: dict[str, Stretch] = {}
+        self.course = PackingTimeline()
+        self.open: dict[str, PackingPeriod] = {}
         self._settings: dict[str, Setting] = {}
         self._applying: dict[int, ApplySetting] = {}
-        self._trials: dict[int, MeasureTrial] = {}
+        self._trials: dict[int, MeasureSetting] = {}
         self._windows: dict[int, str] = {}
-        self._asked: dict[int, Ask] = {}
+        self._asked: dict[int, AskSetting] = {}
         self._now_s = 0.0
 
-    def see(self, moment: Moment) -> None:
+    def see(self, moment: ReplayMoment) -> None:
         """One more moment."""
         event = moment.event
         if isinstance(event, RunOpened):
@@ -223,12 +227,12 @@ class Watch:
         self._take(event, moment.core)
         for command in moment.commands:
             self._note(command)
-        if isinstance(event, Foreseen | Profiled):
+        if isinstance(event, InterferencePredicted | Profiled):
             self._foresee(moment.core)
         for device, lanes in moment.core.inside.room.devices.items():
             self._look(device, lanes, moment.core)
 
-    def finished(self, replay: Replay) -> Course:
+    def finished(self, replay: LogReplay) -> PackingTimeline:
         """The course of a log that was replayed; what went on when the core could not follow any more ends there."""
         self.course.differs_s = replay.differs_s
         if replay.is_lost:
@@ -237,14 +241,14 @@ class Watch:
 
     def _cut_off(self) -> None:
         for device in list(self.open):
-            self._close(device, Ending.CUT_OFF)
+            self._close(device, PackingEnding.CUT_OFF)
 
     def _begin_session(self, event: RunOpened) -> None:
         """Commands are counted anew, and the guard has put everything back."""
         self._cut_off()
         for kept in (self._settings, self._applying, self._trials, self._windows, self._asked):
             kept.clear()
-        self.course.kept.update({each.packing: each.setting for each in event.tuned})
+        self.course.kept.update({each.packing: each.setting for each in event.known_settings})
 
     def _take(self, event: Event, core: Scheduler) -> None:
         match event:
@@ -262,12 +266,12 @@ class Watch:
                 self._settings[applied.device] = applied.setting
                 if (stretch := self.open.get(applied.device)) is not None:
                     stretch.settings.append((event.at_s, applied.setting))
-            case TrialMeasured() if event.command in self._trials:
+            case SettingMeasured() if event.command in self._trials:
                 asked = self._trials.pop(event.command)
                 stretch = self.open.get(asked.device)
                 if stretch is not None and set(asked.jobs) == set(stretch.jobs):
-                    stretch.trials.append((event.at_s, event.trial))
-            case Advised() if event.command in self._asked:
+                    stretch.trials.append((event.at_s, event.measurement))
+            case SettingAdvised() if event.command in self._asked:
                 self._advised(self._asked.pop(event.command), event)
 
     def _progress(self, job: str, usage: Usage) -> None:
@@ -276,7 +280,7 @@ class Watch:
                 first, _ = stretch.progress.get(job, (usage, usage))
                 stretch.progress[job] = first, usage
 
-    def _advised(self, asked: Ask, event: Advised) -> None:
+    def _advised(self, asked: AskSetting, event: SettingAdvised) -> None:
         if not event.over:
             return
         self.course.kept[asked.packing] = event.setting
@@ -288,11 +292,11 @@ class Watch:
         match command:
             case ApplySetting():
                 self._applying[command.id] = command
-            case MeasureTrial():
+            case MeasureSetting():
                 self._trials[command.id] = command
             case ProfileJob():
                 self._windows[command.id] = command.job
-            case Ask():
+            case AskSetting():
                 self._asked[command.id] = command
 
     def _look(self, device: str, lanes: list[Lane], core: Scheduler) -> None:
@@ -306,13 +310,13 @@ class Watch:
             stretch.packing = packing_of(jobs)  # a job that goes on in another lane gets there a little later
             return
         if stretch is not None:
-            self._close(device, Ending.WINDOW if is_window else _ending(stretch, jobs, core))
+            self._close(device, PackingEnding.WINDOW if is_window else _ending(stretch, jobs, core))
         if jobs:
             self._begin(device, jobs, core)
 
     def _begin(self, device: str, jobs: list[Job], core: Scheduler) -> None:
         classes = {job.spec.name: job.spec.job_class for job in jobs}
-        stretch = Stretch(device, classes, packing_of(jobs), self._now_s)
+        stretch = PackingPeriod(device, classes, packing_of(jobs), self._now_s)
         stretch.settings.append((self._now_s, self._settings.get(device, DEFAULT)))
         self.open[device] = stretch
         self.course.stretches.append(stretch)
@@ -330,13 +334,13 @@ class Watch:
                 stretch.expected = dict(zip(stretch.classes, both, strict=True))
                 stretch.expected_w = forecast.power_w if knows_watts else None
 
-    def _close(self, device: str, ending: Ending) -> None:
+    def _close(self, device: str, ending: PackingEnding) -> None:
         stretch = self.open.pop(device)
         stretch.to_s, stretch.ending = self._now_s, ending
 
 
-def _ending(stretch: Stretch, now: list[Job], core: Scheduler) -> Ending:
+def _ending(stretch: PackingPeriod, now: list[Job], core: Scheduler) -> PackingEnding:
     """Why it is over, where nobody is measured."""
     if any(core.jobs[name].state is not JobState.RUNNING for name in stretch.jobs):
-        return Ending.LEFT
-    return Ending.JOINED if set(stretch.jobs) < {job.spec.name for job in now} else Ending.PARTED
+        return PackingEnding.LEFT
+    return PackingEnding.JOINED if set(stretch.jobs) < {job.spec.name for job in now} else PackingEnding.PARTED

@@ -24,14 +24,14 @@ from ecoshare.core.events import (
     StopRequested,
     Usage,
 )
-from ecoshare.measure.energy import Account
+from ecoshare.measure.energy import EnergyAccount
 from ecoshare.measure.meter import ATTRIBUTED, MEASURED
 from ecoshare.measure.profile import Profile
 from ecoshare.reporting.baseline import baseline, search_cost_j
 from ecoshare.reporting.decisions import packings
 from ecoshare.reporting.doubts import too_fast
 from ecoshare.reporting.settings import settings
-from ecoshare.reporting.stretches import Course, course
+from ecoshare.reporting.stretches import PackingTimeline, course
 from ecoshare.reporting.sweeps import reported, sweeps
 from ecoshare.reporting.windows import search_energy_j, windows
 
@@ -56,12 +56,12 @@ class _JobStory:
 def summarise(
     plan: dict[str, Any],
     entries: Sequence[Event | Command],
-    energy: Account,
+    energy: EnergyAccount,
     run: str,
     live: bool = False,
     profiles: Mapping[str, Profile] = MappingProxyType({}),
     load_s: float = 0.0,
-    went: Course | None = None,
+    went: PackingTimeline | None = None,
 ) -> dict[str, Any]:
     """The summary of a run.
 
@@ -159,7 +159,7 @@ def _job(
     job: dict[str, Any],
     story: _JobStory,
     plan: dict[str, Any],
-    energy: Account,
+    energy: EnergyAccount,
     state: str,
     profile: Profile | None,
     at_settings: bool,
@@ -291,7 +291,7 @@ def _run_state(jobs: set[str], live: bool) -> str:
     return "interrupted" if "cancelled" in jobs else "failed"
 
 
-def _device_energy(account: Account) -> dict[str, Any] | None:
+def _device_energy(account: EnergyAccount) -> dict[str, Any] | None:
     if account.energy is None or account.session is None:
         return None
     measured = account.session.source == MEASURED
@@ -307,7 +307,7 @@ def _device_energy(account: Account) -> dict[str, Any] | None:
     }
 
 
-def _job_energy(job: str, account: Account) -> dict[str, Any] | None:
+def _job_energy(job: str, account: EnergyAccount) -> dict[str, Any] | None:
     """A job's own joules, over all its attempts. What is split from a measurement is no measurement."""
     own = account.jobs.get(job)
     if own is None or account.session is None:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
-from ecoshare.reporting.columns import Column, print_columns
+from ecoshare.reporting.columns import TableColumn, print_columns
 from ecoshare.reporting.sentences import say
 from ecoshare.reporting.units import number
 
@@ -27,10 +27,10 @@ def print_sweep(sweep: dict[str, Any], console: Console) -> None:
     print_columns(list(_columns(sweep)), console)
 
 
-def _columns(sweep: dict[str, Any]) -> Iterator[Column]:
+def _columns(sweep: dict[str, Any]) -> Iterator[TableColumn]:
     best = sweep["best"]
     source = f",\n{sweep['energy']['source']}" if sweep["energy"] is not None else ""
-    yield Column(Text("trial"), [Text(trial["name"]) for trial in best], is_name=True)
+    yield TableColumn(Text("trial"), [Text(trial["name"]) for trial in best], is_name=True)
     yield _figures(metric_name(sweep), [number(trial["value"]) for trial in best], is_name=True)
     for place, name in enumerate(list(best[0]["values"])[:_MOST_NAMES]):
         values = [short(trial["values"].get(name, "-")) for trial in best]
@@ -42,8 +42,8 @@ def _columns(sweep: dict[str, Any]) -> Iterator[Column]:
     yield _figures(f"energy{source}", joules)
 
 
-def _figures(heading: str, cells: list[str], lesser: int = 0, is_name: bool = False) -> Column:
-    return Column(Text(heading), [Text(cell) for cell in cells], right=True, lesser=lesser, is_name=is_name)
+def _figures(heading: str, cells: list[str], lesser: int = 0, is_name: bool = False) -> TableColumn:
+    return TableColumn(Text(heading), [Text(cell) for cell in cells], right=True, lesser=lesser, is_name=is_name)
 
 
 def words(sweep: dict[str, Any]) -> list[str]:

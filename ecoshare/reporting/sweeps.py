@@ -8,7 +8,7 @@ from typing import Any
 
 from ecoshare.core.commands import AskSampler, Command, StartJob
 from ecoshare.core.events import Event, Exhausted, JobArrived, Reported, RunOpened
-from ecoshare.measure.energy import Account
+from ecoshare.measure.energy import EnergyAccount
 from ecoshare.reporting.windows import all_spent_j
 
 MOST_BEST = 10
@@ -46,7 +46,7 @@ def sweeps(
     jobs: Sequence[dict[str, Any]],
     told: Mapping[str, Sequence[tuple[float, float]]],
     entries: Iterable[Event | Command],
-    account: Account,
+    account: EnergyAccount,
 ) -> list[dict[str, Any]]:
     """Of each sweep its counts, its best trials and its costs, as in docs/summary.md.
 
@@ -68,7 +68,7 @@ def _sweep(
     sweep: dict[str, Any],
     trials: list[dict[str, Any]],
     told: Mapping[str, Sequence[tuple[float, float]]],
-    account: Account,
+    account: EnergyAccount,
     over: Mapping[str, str],
 ) -> dict[str, Any]:
     began_s = min((trial["arrival_s"] for trial in trials if trial["arrival_s"] is not None), default=0.0)

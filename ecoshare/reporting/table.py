@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
-from ecoshare.reporting.columns import Column, print_columns
+from ecoshare.reporting.columns import TableColumn, print_columns
 from ecoshare.reporting.progress import COLOURS
 from ecoshare.reporting.sentences import say
 from ecoshare.reporting.settings import setting_words
@@ -64,10 +64,10 @@ def _print_jobs(jobs: list[dict[str, Any]], console: Console) -> None:
     }
     states = [Text(job["state"], style=COLOURS.get(job["state"], "")) for job in jobs]
     columns = [
-        Column(Text("job"), [Text(job["name"]) for job in jobs], is_name=True),
-        Column(Text("state"), states),
+        TableColumn(Text("job"), [Text(job["name"]) for job in jobs], is_name=True),
+        TableColumn(Text("state"), states),
         *(
-            Column(Text(heading), list(map(Text, written)), right=True, lesser=_LESSER.get(heading, 0))
+            TableColumn(Text(heading), list(map(Text, written)), right=True, lesser=_LESSER.get(heading, 0))
             for heading, written in cells.items()
         ),
     ]

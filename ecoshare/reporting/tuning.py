@@ -12,12 +12,12 @@ from rich.console import Console
 
 from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_energy
-from ecoshare.measure.tuned import KnobRange, Setting, TrialRecord, Tuned
-from ecoshare.reporting.columns import Column, print_columns
+from ecoshare.measure.tuned import KnobRange, MeasurementRecord, Setting, TuningResult
+from ecoshare.reporting.columns import TableColumn, print_columns
 from ecoshare.reporting.units import UNKNOWN, Writer, number, share
 
 if TYPE_CHECKING:
-    from ecoshare.advise.replay import Replay, Verdict
+    from ecoshare.advise.replay import SearchReplay, Verdict
 
 STATES = {"censored": "stopped early", "contaminated": "disturbed", "failed": "failed"}
 
@@ -43,7 +43,7 @@ class TrialLines:
         cells = self._padded([(knob.name, "achieved") for knob in self._knobs])
         self._say.line("  ".join(["trial", *cells, "energy", "interference", "limit", " best"]), "bold")
 
-    def line(self, trial: TrialRecord) -> None:
+    def line(self, trial: MeasurementRecord) -> None:
         """One trial."""
         cells = self._padded(
             [
@@ -76,7 +76,7 @@ class _Row:
     remark: str = ""
 
 
-def print_result(tuned: Tuned, ending: str, console: Console, verdict: Verdict | None = None) -> None:
+def print_result(tuned: TuningResult, ending: str, console: Console, verdict: Verdict | None = None) -> None:
     """Print what was chosen and what it saves, and what the search cost.
 
     Args:
@@ -94,10 +94,10 @@ def print_result(tuned: Tuned, ending: str, console: Console, verdict: Verdict |
         say.line(line)
 
 
-def _columns(tuned: Tuned, rows: Sequence[_Row], say: Writer) -> Iterator[Column]:
-    def column(heading: str, cells: Iterable[str], **kind: Any) -> Column:
+def _columns(tuned: TuningResult, rows: Sequence[_Row], say: Writer) -> Iterator[TableColumn]:
+    def column(heading: str, cells: Iterable[str], **kind: Any) -> TableColumn:
         styles = ["bold" if row.name == "chosen" else "" for row in rows]
-        return Column(say.text(heading), [say.text(*each) for each in zip(cells, styles, strict=True)], **kind)
+        return TableColumn(say.text(heading), [say.text(*each) for each in zip(cells, styles, strict=True)], **kind)
 
     yield column("", [row.name for row in rows])
     for knob in tuned.knobs:
@@ -112,12 +112,12 @@ def _columns(tuned: Tuned, rows: Sequence[_Row], say: Writer) -> Iterator[Column
         yield column("", [row.remark for row in rows], is_prose=True)
 
 
-def knobs_of(replay: Replay) -> tuple[KnobRange, ...]:
+def knobs_of(replay: SearchReplay) -> tuple[KnobRange, ...]:
     """The knobs of a replay, with the units of its table."""
     return tuple(KnobRange.model_validate(each) for each in _told(replay)["knobs"])
 
 
-def replayed(replay: Replay, verdict: Verdict) -> Tuned:
+def replayed(replay: SearchReplay, verdict: Verdict) -> TuningResult:
     """The result of a replay, in the form in which results are kept; each trial did one unit of the table's work."""
     table, search = replay.table, replay.search
     single = len(table.times) == 1
@@ -126,7 +126,7 @@ def replayed(replay: Replay, verdict: Verdict) -> Tuned:
         for trial in search.trials
     ]
     static = verdict.static
-    return Tuned.model_validate(
+    return TuningResult.model_validate(
         {
             **_told(replay),
             "packing": [[column.name] for column in table.times],
@@ -154,11 +154,11 @@ def setting_words(setting: Mapping[str, float | str] | None, knobs: Sequence[Kno
     return ", ".join(f"{knob.name} {_value(setting[knob.name], knob.unit)}" for knob in knobs)
 
 
-def _told(replay: Replay) -> dict[str, Any]:
+def _told(replay: SearchReplay) -> dict[str, Any]:
     return replay.search.as_dict({knob.name: knob.unit for knob in replay.table.knobs})
 
 
-def _live_rows(tuned: Tuned) -> list[_Row]:
+def _live_rows(tuned: TuningResult) -> list[_Row]:
     rows = [_Row("default", tuned.default, *worth(tuned, tuned.default))]
     rows.append(_Row("chosen", tuned.best, *worth(tuned, tuned.best)))
     if (static := tuned.best_static) is not None:
@@ -166,7 +166,7 @@ def _live_rows(tuned: Tuned) -> list[_Row]:
     return rows
 
 
-def _replay_rows(tuned: Tuned, verdict: Verdict) -> list[_Row]:
+def _replay_rows(tuned: TuningResult, verdict: Verdict) -> list[_Row]:
     default, chosen, best = verdict.default_judged, verdict.chosen_judged, verdict.optimum_judged
     rows = [_Row("default", tuned.default, default.energy, default.interference)]
     if chosen is None:
@@ -181,7 +181,7 @@ def _replay_rows(tuned: Tuned, verdict: Verdict) -> list[_Row]:
     return rows
 
 
-def _sentences(tuned: Tuned, verdict: Verdict | None) -> list[str]:
+def _sentences(tuned: TuningResult, verdict: Verdict | None) -> list[str]:
     trials = counted(len(tuned.trials), "trial")
     if verdict is None:
         saved = tuned.saved_against_default
@@ -240,7 +240,7 @@ def _at_what_time(interference: Mapping[str, float]) -> str:
     return f" at {share(abs(more))} {'more' if more >= 0.0 else 'less'} time{of}"
 
 
-def worth(tuned: Tuned, setting: Setting | None) -> tuple[float | None, dict[str, float] | None]:
+def worth(tuned: TuningResult, setting: Setting | None) -> tuple[float | None, dict[str, float] | None]:
     """Mean energy and interference of a setting's measured trials."""
     own = [trial for trial in tuned.trials if trial.requested == setting and trial.energy is not None]
     if not own:

@@ -11,24 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.measure.tuned import Tuned
+from ecoshare.measure.tuned import TuningResult
 from ecoshare.reporting.tuning import STATES, as_measured, ratio, saves, setting_words, slowest
 from ecoshare.reporting.units import UNKNOWN, printable
 
 if TYPE_CHECKING:
-    from ecoshare.advise.replay import Replay, Verdict
-    from ecoshare.advise.yardstick import Judged
+    from ecoshare.advise.replay import SearchReplay, Verdict
+    from ecoshare.advise.yardstick import SettingScore
     from ecoshare.reporting.charts import Chart
-    from ecoshare.reporting.charts.frontier import Ground, Outcome
+    from ecoshare.reporting.charts.frontier import ChosenSetting, Ground
 
 FORMS = (".svg", ".html", ".png")
 
 
-def ground_of(replay: Replay, verdict: Verdict) -> Ground:
+def ground_of(replay: SearchReplay, verdict: Verdict) -> Ground:
     """What a picture of a replay shows beside the trials."""
     from ecoshare.reporting.charts.frontier import Ground
 
-    def spot(judged: Judged) -> tuple[float, float]:
+    def spot(judged: SettingScore) -> tuple[float, float]:
         return max(judged.interference.values()), judged.energy
 
     return Ground(
@@ -50,7 +50,7 @@ def check_picture(path: Path) -> None:
         raise UsageError(f"--plot {path}: there is no folder {path.parent}")
 
 
-def draw(path: Path, tuned: Tuned, words: str, ground: Ground | None = None) -> None:
+def draw(path: Path, tuned: TuningResult, words: str, ground: Ground | None = None) -> None:
     """Write the picture of a search, as SVG, PNG, or a page that needs no other file, by the name's ending.
 
     Raises:
@@ -63,7 +63,7 @@ def draw(path: Path, tuned: Tuned, words: str, ground: Ground | None = None) -> 
         raise UnfitEnvironment(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def picture(form: str, tuned: Tuned, words: str, ground: Ground | None = None) -> bytes:
+def picture(form: str, tuned: TuningResult, words: str, ground: Ground | None = None) -> bytes:
     """The content of a file whose name has one of the endings `FORMS`; equal searches give equal ones."""
     from ecoshare.reporting import charts  # matplotlib takes half a second to import
     from ecoshare.reporting.charts.frontier import frontier, outcome
@@ -86,7 +86,7 @@ def picture(form: str, tuned: Tuned, words: str, ground: Ground | None = None) -
     )
 
 
-def _page(tuned: Tuned, words: str, chart: Chart, drawing: str, outcome: Outcome | None) -> str:
+def _page(tuned: TuningResult, words: str, chart: Chart, drawing: str, outcome: ChosenSetting | None) -> str:
     """A page around the drawing, with the trials as a table."""
 
     def row(cells: Sequence[str], tag: str = "td") -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ecoshare.core.commands import Command, ProfileJob
 from ecoshare.core.events import Event, Profiled, RunOpened
-from ecoshare.measure.energy import Account, Interval
+from ecoshare.measure.energy import EnergyAccount, EnergyInterval
 from ecoshare.measure.profile import Profile
 
 KNOWN = 0.99
@@ -21,7 +21,7 @@ def windows(
     entries: Iterable[Event | Command],
     classes: Mapping[str, str],
     profiles: Mapping[str, Profile],
-    account: Account,
+    account: EnergyAccount,
 ) -> list[dict[str, Any]]:
     """The windows, in order, as plain data; those that were cut off with the run, or with the job at its end, too.
 
@@ -57,7 +57,7 @@ def _cut_off(asked: dict[int, tuple[str, float]], classes: Mapping[str, str]) ->
 
 
 def _window(
-    job: str, job_class: str, from_s: float, ended: Profiled, profiles: Mapping[str, Profile], account: Account
+    job: str, job_class: str, from_s: float, ended: Profiled, profiles: Mapping[str, Profile], account: EnergyAccount
 ) -> dict[str, Any]:
     made = profiles.get(job_class) if not ended.error else None
     lost_s = cost_j = None
@@ -105,7 +105,7 @@ def search_energy_j(found: list[dict[str, Any]], trials_j: float | None = 0.0) -
     return math.fsum([*known, trials_j])
 
 
-def within(account: Account, from_s: float, to_s: float) -> Iterator[tuple[Interval, float]]:
+def within(account: EnergyAccount, from_s: float, to_s: float) -> Iterator[tuple[EnergyInterval, float]]:
     """The intervals that lie in a time, each with the part of it that does."""
     first = bisect_right(account.intervals, from_s, key=attrgetter("to_s"))
     for each in account.intervals[first:]:
@@ -116,7 +116,7 @@ def within(account: Account, from_s: float, to_s: float) -> Iterator[tuple[Inter
             yield each, inside_s / (each.to_s - each.from_s)
 
 
-def all_spent_j(account: Account, spans: Iterable[tuple[float, float]]) -> float | None:
+def all_spent_j(account: EnergyAccount, spans: Iterable[tuple[float, float]]) -> float | None:
     """Joules of the device in some times together. None where the meter failed meanwhile, or there is none."""
     total_j = covered_s = whole_s = 0.0
     for from_s, to_s in spans:

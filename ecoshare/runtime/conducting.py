@@ -15,8 +15,8 @@ from ecoshare.hardware.restore import Restored
 from ecoshare.measure import model
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
-from ecoshare.measure.tuned import TunedStore
-from ecoshare.reporting.progress import Progress
+from ecoshare.measure.tuned import TuningStore
+from ecoshare.reporting.progress import ProgressDisplay
 from ecoshare.reporting.reading import read
 from ecoshare.reporting.rundata import RunData
 from ecoshare.runtime import shared_folder
@@ -24,7 +24,7 @@ from ecoshare.runtime.contexts import context_sharing
 from ecoshare.runtime.driver import Driver
 from ecoshare.runtime.folder import RunFolder, write_json
 from ecoshare.runtime.guarding import Guard
-from ecoshare.runtime.host import Host
+from ecoshare.runtime.host import RunHost
 from ecoshare.runtime.log import EventLog
 from ecoshare.runtime.on_end import run_at_end_of_run
 from ecoshare.runtime.plan import Plan
@@ -41,7 +41,7 @@ _MADE_AGAIN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RunResult:
     """A run that is over.
 
     Attributes:
@@ -65,13 +65,13 @@ def conduct(
     folder: RunFolder,
     events: EventLog,
     environment: dict[str, Any],
-    progress: Progress,
-    host: Host,
+    progress: ProgressDisplay,
+    host: RunHost,
     limits: Limits | None = None,
     only_profile: bool = False,
     searching: Searching | None = None,
     reached_s: float = 0.0,
-) -> Result:
+) -> RunResult:
     """Run a plan to its end.
 
     Args:
@@ -99,7 +99,7 @@ def conduct(
             ProfileStore(plan.profiles or folder.profiles),
             limits or DEFAULT_LIMITS,
             only_profile,
-            set(plan.seen),
+            set(plan.colocations),
         )
         if searching is None:
             plan = _as_found(plan, profiler.notes)
@@ -196,23 +196,23 @@ def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, Settings | None, Searc
                 hint = f"{error.hint}; " if error.hint and "doctor" not in error.hint else ""
                 notes.append(f"{reason} ({hint}told once: `ecoshare doctor` tells it again)")
             plan = replace(plan, goal=None)
-    if plan.goal is None and not any(each.setting for each in plan.tuned):
+    if plan.goal is None and not any(each.setting for each in plan.known_settings):
         return plan, None, None
     try:
         settings = claim(plan.device, exact=plan.goal is not None)
     except UnfitEnvironment as error:
         notes.append(f"clocks and power stay as they are: {error}" + (f" ({error.hint})" if error.hint else ""))
-        return replace(plan, tuned=(), goal=None), None, None
+        return replace(plan, known_settings=(), goal=None), None, None
     if plan.goal is None or plan.profiles is None:
         return replace(plan, goal=None), settings, None
-    return plan, settings, Searching(settings, plan, plan.goal, TunedStore(plan.profiles), keep=True)
+    return plan, settings, Searching(settings, plan, plan.goal, TuningStore(plan.profiles), keep=True)
 
 
-def conclude(folder: RunFolder, ran: bool) -> Result:
+def conclude(folder: RunFolder, ran: bool) -> RunResult:
     """Write the summary of a run that is over."""
     data = read(folder)
     write_json(folder.summary, data.summary)
-    return Result(folder, data, ran)
+    return RunResult(folder, data, ran)
 
 
 def _power(environment: dict[str, Any]) -> model.PowerModel | None:

@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING, Any
 
 from ecoshare.core.commands import (
     ApplySetting,
-    Ask,
-    AskOutlook,
+    AskInterference,
     AskPlanner,
     AskSampler,
+    AskSetting,
     Command,
     KillJob,
-    MeasureTrial,
+    MeasureSetting,
     MoveJob,
     OpenLane,
     ProfileJob,
@@ -53,9 +53,9 @@ from ecoshare.core.events import (
     Profiled,
     Refused,
     RunOpened,
+    SettingMeasured,
     StopRequested,
     SweepOpened,
-    TrialMeasured,
     Usage,
 )
 from ecoshare.core.scheduler import Scheduler
@@ -63,28 +63,28 @@ from ecoshare.core.states import JobState
 from ecoshare.counted import counted
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.lane import attempt, processes, records
-from ecoshare.lane.messages import GRACE_S, Ended, Launched, Message, NotLaunched, NotMoved, Ready, Stop
-from ecoshare.lane.table import LaneTable, Seat, Slot, lane_path
+from ecoshare.lane.messages import GRACE_S, Ended, Launched, Message, NotLaunched, NotMoved, Ready, StopAttempt
+from ecoshare.lane.table import LaneTable, Slot, SlotState, lane_path
 from ecoshare.measure import samples
 from ecoshare.measure.model import PowerModel
-from ecoshare.reporting.progress import Progress
+from ecoshare.reporting.progress import ProgressDisplay
 from ecoshare.reporting.views import RunView
 from ecoshare.runtime import reaping
 from ecoshare.runtime.bystanders import Bystanders
 from ecoshare.runtime.folder import RunFolder, unwritable
 from ecoshare.runtime.footprint import Footprints
 from ecoshare.runtime.guarding import Guard
-from ecoshare.runtime.host import Host
+from ecoshare.runtime.host import RunHost
 from ecoshare.runtime.log import EventLog
-from ecoshare.runtime.measuring import Measuring
+from ecoshare.runtime.measuring import LiveMeasurements
 from ecoshare.runtime.moving import Moving
 from ecoshare.runtime.on_end import OnEnd
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned import PlannedJob
 from ecoshare.runtime.profiler import Profiler
-from ecoshare.runtime.sampler import Sampler
+from ecoshare.runtime.sampler import MeterSampler
 from ecoshare.runtime.settings import Settings
-from ecoshare.runtime.supervisor import Supervisor
+from ecoshare.runtime.supervisor import LaneServer
 from ecoshare.runtime.sweeping import LISTEN_S, Sweeping
 from ecoshare.runtime.viewing import Viewing
 from ecoshare.runtime.written import read_records
@@ -161,11 +161,11 @@ class Driver:
     shared: Path
     token: str
     began_s: float
-    progress: Progress
+    progress: ProgressDisplay
     after_jobs: Callable[[], None]
     profiler: Profiler
     guard: Guard
-    host: Host
+    host: RunHost
     power: PowerModel | None = None
     settings: Settings | None = None
     adviser: TunerAdviser | None = None
@@ -173,19 +173,19 @@ class Driver:
     tables: dict[int, LaneTable] = field(default_factory=dict)
     processes: dict[str, _Process] = field(default_factory=dict)
     ready: Ready | None = None
-    _ended: dict[str, samples.Progress] = field(default_factory=dict)
+    _ended: dict[str, samples.AttemptProgress] = field(default_factory=dict)
     _footprints: Footprints = field(default_factory=Footprints)
     _queue: asyncio.Queue[Callable[..., Event]] = field(default_factory=asyncio.Queue)
     _jobs: dict[str, PlannedJob] = field(default_factory=dict)
     _commands: dict[int, str] = field(default_factory=dict)
     _to_arrive: int = 0
     _stops: int = 0
-    _sampler: Sampler | None = None
-    _measuring: Measuring | None = None
+    _sampler: MeterSampler | None = None
+    _measuring: LiveMeasurements | None = None
     _moving: Moving | None = None
     _sweeping: Sweeping | None = None
     _on_end: OnEnd | None = None
-    _supervisor: Supervisor | None = None
+    _supervisor: LaneServer | None = None
     _tasks: asyncio.TaskGroup | None = None
 
     def now_s(self) -> float:
@@ -206,7 +206,7 @@ class Driver:
         with self.host.heard(self._asked_to_stop):  # until all is put back: a Ctrl-C then must not cost the result
             try:
                 self._supervisor = await self.host.server(self.token, self.folder.supervisor_log)
-                self._sampler = Sampler(
+                self._sampler = MeterSampler(
                     self.folder.samples, self.plan.device, self.power, self._progress_of_jobs, self.plan.idle_w
                 )
                 self._measuring = self._measurer(self._sampler)
@@ -243,7 +243,7 @@ class Driver:
         while True:
             make = await self._queue.get()
             event = make(at_s=self.now_s())
-            if isinstance(event, Profiled | TrialMeasured):
+            if isinstance(event, Profiled | SettingMeasured):
                 self.moving.unpin()
             commands = self.core.handle(event)
             self.log.write(event, commands)
@@ -415,8 +415,8 @@ class Driver:
                 sweeping.add(job)
         return sweeping
 
-    def _measurer(self, sampler: Sampler) -> Measuring:
-        return Measuring(
+    def _measurer(self, sampler: MeterSampler) -> LiveMeasurements:
+        return LiveMeasurements(
             plan=self.plan,
             folder=self.folder,
             tables=self.tables,
@@ -440,7 +440,7 @@ class Driver:
         for _ in range(2):  # it may go on to another lane meanwhile, once
             slot = self._slot(name)
             usage = Usage(**attempt.usage(slot))
-            if slot.seat != Seat.EMPTY:
+            if slot.seat != SlotState.EMPTY:
                 # At the end of a turn it was told a few microseconds more: totals only grow.
                 process.seen = replace(usage, held_s=max(usage.held_s, process.seen.held_s))
                 break
@@ -460,7 +460,7 @@ class Driver:
         lane, index = self.processes[name].places[0]
         return self.tables[lane].slots[index]
 
-    def _progress_of_jobs(self, on_device: Mapping[int, int]) -> dict[str, samples.Progress]:
+    def _progress_of_jobs(self, on_device: Mapping[int, int]) -> dict[str, samples.AttemptProgress]:
         """What every attempt under way has done so far, and once more those that have ended since the last call."""
         done, self._ended = self._ended, {}
         usages = {name: self.usage(name) for name in self.processes}
@@ -511,9 +511,9 @@ class Driver:
             case MoveJob():
                 assert self._tasks is not None
                 self.moving.start(command, self._tasks)
-            case ProfileJob() | ApplySetting() | MeasureTrial() | Ask() | AskOutlook() | AskPlanner():
+            case ProfileJob() | ApplySetting() | MeasureSetting() | AskSetting() | AskInterference() | AskPlanner():
                 assert self._measuring is not None and self._tasks is not None
-                if isinstance(command, ProfileJob | MeasureTrial):
+                if isinstance(command, ProfileJob | MeasureSetting):
                     self.moving.pin()
                 self._measuring.start(command, self._tasks)
             case AskSampler():
@@ -523,7 +523,9 @@ class Driver:
                 wait_s = max(0.0, command.at_s - self.now_s())
                 asyncio.get_running_loop().call_later(wait_s, self._tell, partial(Done, command=command.id))
             case KillJob():
-                self._send(Stop(command.job, command.attempt, command.at_once, command.reason, GRACE_S, command.pruned))
+                self._send(
+                    StopAttempt(command.job, command.attempt, command.at_once, command.reason, GRACE_S, command.pruned)
+                )
 
     def _open_lane(self, command: OpenLane) -> None:
         try:
@@ -604,8 +606,10 @@ class Driver:
                 steps.push_async_callback(asyncio.to_thread, self.settings.restore)
 
 
-def _progress(lane: int, usage: Usage, memory_bytes: int | None) -> samples.Progress:
-    return samples.Progress(lane, usage.held_s, usage.iterations, usage.eval_iterations, usage.cpu_s, memory_bytes)
+def _progress(lane: int, usage: Usage, memory_bytes: int | None) -> samples.AttemptProgress:
+    return samples.AttemptProgress(
+        lane, usage.held_s, usage.iterations, usage.eval_iterations, usage.cpu_s, memory_bytes
+    )
 
 
 def _first(errors: BaseExceptionGroup[Any]) -> Any:

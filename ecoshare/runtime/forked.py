@@ -19,7 +19,7 @@ from ecoshare.lane import forked
 from ecoshare.lane.boot import ADDED_ENVIRONMENT
 from ecoshare.runtime.child import Child
 from ecoshare.runtime.reaping import TOKEN
-from ecoshare.runtime.supervisor import Supervisor, environment
+from ecoshare.runtime.supervisor import LaneServer, environment
 
 
 class ForkedServer:
@@ -70,7 +70,7 @@ class ForkedServer:
             raise result
         return result
 
-    async def start(self, token: str, log: Path) -> Supervisor:
+    async def start(self, token: str, log: Path) -> LaneServer:
         """Tell it which run it serves, and where to write what it says on stderr.
 
         Raises:
@@ -84,7 +84,7 @@ class ForkedServer:
         if "torch" not in sys.modules:  # else it has read the others long since
             names |= {ADDED_ENVIRONMENT, *filter(None, added.get(ADDED_ENVIRONMENT, "").split(","))}
         self._channel.sendall(forked.greeting(log, {name: added[name] for name in names & added.keys()}, TOKEN))
-        return await Supervisor.connect(self._process, self._channel)
+        return await LaneServer.connect(self._process, self._channel)
 
     def end(self) -> None:
         """End it where no run has begun or ended it."""

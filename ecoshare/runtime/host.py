@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Protocol
 
 from ecoshare.runtime import signals
-from ecoshare.runtime.supervisor import Spawned, Supervisor
+from ecoshare.runtime.supervisor import LaneServer, Spawned
 
 
-class Host(Protocol):
+class RunHost(Protocol):
     """See the module."""
 
     def heard(self, asked_to_stop: Callable[[], None]) -> AbstractContextManager[None]:
         """While the run goes on: calls `asked_to_stop`, in the running loop, whenever the user wants the end."""
         ...
 
-    async def server(self, token: str, log: Path) -> Supervisor:
+    async def server(self, token: str, log: Path) -> LaneServer:
         """A new server for the lanes of the run with this token, which writes to `log` what it says on stderr.
 
         Raises:
@@ -33,7 +33,7 @@ class Host(Protocol):
         ...
 
 
-class CommandLine:
+class CommandLineHost:
     """The process of a command, whose signals are the run's."""
 
     def __init__(self, token: str, log: Path) -> None:
@@ -46,11 +46,11 @@ class CommandLine:
             self._first.end()
 
     def heard(self, asked_to_stop: Callable[[], None]) -> AbstractContextManager[None]:
-        """See `Host`."""
+        """See `RunHost`."""
         return signals.heard(asked_to_stop)
 
-    async def server(self, token: str, log: Path) -> Supervisor:
-        """See `Host`."""
+    async def server(self, token: str, log: Path) -> LaneServer:
+        """See `RunHost`."""
         spawned, self._first = self._first or Spawned(token, log), None
         return await spawned.connect()
 

@@ -20,9 +20,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ecoshare.jobs.schema import Job
+from ecoshare.jobs.schema import JobConfig
 from ecoshare.lane.sources import local_modules, local_sources
-from ecoshare.measure.profile import Origin
+from ecoshare.measure.profile import ProfileOrigin
 
 MAX_STEM = 100
 """Characters of a class's name before its digits: as many as a name in the job file may have."""
@@ -39,7 +39,7 @@ class JobClass:
     """
 
     name: str
-    origin: Origin
+    origin: ProfileOrigin
 
 
 class JobClasses:
@@ -54,7 +54,7 @@ class JobClasses:
         self._program = cache(_program)
         self._torch = cache(torch_version)
 
-    def of(self, job: Job) -> JobClass:
+    def of(self, job: JobConfig) -> JobClass:
         """The class of a job as `load` gives it; what cannot be read is no error here, but counts by its path."""
         # A module is looked for in the working folder; a script's modules are in its own, wherever it runs.
         program = self._program(job.script, job.module, job.cwd if job.module is not None else None)
@@ -107,7 +107,7 @@ class _Program:
 
     stem: str
     digest: str
-    origin: Origin
+    origin: ProfileOrigin
 
 
 def _program(script: Path | None, module: str | None, cwd: Path | None) -> _Program:
@@ -118,7 +118,7 @@ def _program(script: Path | None, module: str | None, cwd: Path | None) -> _Prog
         assert module is not None and cwd is not None, "a job has a script or a module"
         sources = _digests(_sources_of_module(module, cwd), cwd)
         stem = name = module  # counts, since of an installed module there is nothing else
-    origin = Origin(script=_text(str(script or module)), sources=sources, args=(), device_model="", torch="")
+    origin = ProfileOrigin(script=_text(str(script or module)), sources=sources, args=(), device_model="", torch="")
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:MAX_STEM].lstrip(".-")
     return _Program(stem or "job", _digest_of(name, sources), origin)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ecoshare.core.commands import Command, StartJob
-from ecoshare.core.events import Before, Event, JobArrived, JobExited, JobSpec, Outcome, Past
+from ecoshare.core.events import EarlierAttempts, EarlierTrial, Event, JobArrived, JobExited, JobSpec, Outcome
 from ecoshare.core.states import JobState
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.measure import samples
@@ -69,13 +69,13 @@ def reached_s(folder: RunFolder, entries: Sequence[Event | Command]) -> float:
     return max([0.0, *told, *sampled])
 
 
-def _going_on(sweep: PlannedSweep, drawn: int, ended: list[tuple[JobState, Past]]) -> PlannedSweep:
+def _going_on(sweep: PlannedSweep, drawn: int, ended: list[tuple[JobState, EarlierTrial]]) -> PlannedSweep:
     past = tuple(each for _, each in ended)
     over = tuple(EndedTrial(each.name, state, each.values[-1] if each.values else None) for state, each in ended)
-    return replace(sweep, spec=replace(sweep.spec, drawn=drawn, past=past), ended=over)
+    return replace(sweep, spec=replace(sweep.spec, drawn=drawn, earlier_trials=past), ended=over)
 
 
-def _ended(trial: PlannedJob, told: _Told, folder: RunFolder) -> tuple[JobState, Past]:
+def _ended(trial: PlannedJob, told: _Told, folder: RunFolder) -> tuple[JobState, EarlierTrial]:
     """What became of a trial that is over.
 
     What it said last may be in no log: the controller was killed before it had read that.
@@ -88,7 +88,7 @@ def _ended(trial: PlannedJob, told: _Told, folder: RunFolder) -> tuple[JobState,
         values = values_of(trial.metric, folder.job(name), last)
     states = {Outcome.COMPLETED: JobState.COMPLETED, Outcome.PRUNED: JobState.PRUNED}
     state = states.get(ends[last], JobState.FAILED)
-    return state, Past(name, state is JobState.COMPLETED, tuple(values))
+    return state, EarlierTrial(name, state is JobState.COMPLETED, tuple(values))
 
 
 def _told(entries: Sequence[Event | Command]) -> _Told:
@@ -124,5 +124,5 @@ def _again(job: PlannedJob, told: _Told, folder: RunFolder, largest_bytes: int) 
     if outcomes[Outcome.COMPLETED] or outcomes[Outcome.PRUNED] or failures > job.spec.retries:
         return None
     attempts = max([0, *caps, *ends])
-    before = Before(attempts, failures, out_of_memory=bool(short))
-    return replace(job, spec=replace(job.spec, before=before))
+    before = EarlierAttempts(attempts, failures, out_of_memory=bool(short))
+    return replace(job, spec=replace(job.spec, earlier_attempts=before))

@@ -33,6 +33,26 @@ _COMMANDS: dict[str, Any] = {each.__name__: each for each in get_args(Command)}
 _TOLD_BY_JOBS = (b'{"event": "Reported"', b'{"event": "SweepOpened"')
 """Beginnings of lines with numbers that trials have reported: a loss may be anything, NaN too."""
 
+_FORMER_NAMES = {
+    "Advised": "SettingAdvised",
+    "Foreseen": "InterferencePredicted",
+    "TrialMeasured": "SettingMeasured",
+    "Ask": "AskSetting",
+    "AskOutlook": "AskInterference",
+    "MeasureTrial": "MeasureSetting",
+}
+"""Names that events and commands had in logs of schema 2, and their present ones."""
+
+_FORMER_FIELDS: dict[str, dict[str, str]] = {
+    "RunOpened": {"tuned": "known_settings", "seen": "colocations"},
+    "JobArrived": {"before": "earlier_attempts"},
+    "SweepOpened": {"halting": "early_stopping", "past": "earlier_trials"},
+    "SettingMeasured": {"trial": "measurement"},
+    "AskSetting": {"trial": "measurement"},
+    "AskInterference": {"seen": "colocations"},
+}
+"""The same for fields, by the present name of their entry. Those of a job or a sweep lie one level deeper."""
+
 Entry = TypeVar("Entry")
 
 
@@ -96,14 +116,26 @@ def _entry(line: bytes) -> Event | Command:
         raise ValueError("it is no object")
     known, key = (_EVENTS, "event") if "event" in fields else (_COMMANDS, "command")
     name = fields.pop(key, None)
+    if isinstance(name, str):
+        name = _FORMER_NAMES.get(name, name)
     if not isinstance(name, str) or name not in known:
         raise ValueError(f"there is no {key} {name!r}")
+    _rename_fields(fields, _FORMER_FIELDS.get(name, {}))
     try:
         entry: Event | Command = _adapter(known[name]).validate_python(fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ValueError(f"{name}.{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
     return entry
+
+
+def _rename_fields(fields: dict[str, Any], names: dict[str, str]) -> None:
+    """Give the fields of an older log their present names, in place."""
+    for part in (fields, fields.get("job"), fields.get("sweep")):
+        if isinstance(part, dict):
+            for old, new in names.items():
+                if old in part and new not in part:
+                    part[new] = part.pop(old)
 
 
 def replay(entries: Iterator[Event | Command]) -> Iterator[tuple[Event, list[Command], list[Command]]]:

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from ecoshare.core.commands import ApplySetting, Ask, AskOutlook, AskPlanner, MeasureTrial, ProfileJob
+from ecoshare.core.commands import ApplySetting, AskInterference, AskPlanner, AskSetting, MeasureSetting, ProfileJob
 from ecoshare.core.events import (
     Done,
     Event,
-    Foreseen,
+    InterferencePredicted,
+    Measurement,
+    MeasurementStatus,
     Planned,
     Profiled,
     Refused,
+    SettingMeasured,
     StopRequested,
-    Trial,
-    TrialMeasured,
-    TrialStatus,
     Usage,
 )
 from ecoshare.core.outlook import BESIDE
@@ -37,10 +37,10 @@ from ecoshare.runtime.known import demand, solo
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned import PlannedJob
 from ecoshare.runtime.profiler import Profiler
-from ecoshare.runtime.sampler import Sampler
+from ecoshare.runtime.sampler import MeterSampler
 from ecoshare.runtime.settings import Settings
-from ecoshare.runtime.trial import Place, TrialVoid, TrialWindow
-from ecoshare.runtime.window import ENDED_IN_WINDOW, Measured, Window, WindowFailed
+from ecoshare.runtime.trial import LanePosition, MeasurementVoid, SettingMeasurement
+from ecoshare.runtime.window import ENDED_IN_WINDOW, Window, WindowFailed, WindowResult
 
 if TYPE_CHECKING:
     from ecoshare.advise.adviser import TunerAdviser
@@ -55,7 +55,7 @@ ON_PROCESSORS = 0.4
 """The same where nothing is known of either: most scripts keep the processors busy."""
 
 
-class Attempt(Protocol):
+class RunningAttempt(Protocol):
     """An attempt under way, as the driver knows it."""
 
     @property
@@ -75,7 +75,7 @@ class Attempt(Protocol):
 
 
 @dataclass(slots=True)
-class Measuring:
+class LiveMeasurements:
     """Carries out the commands that measure, and those that ask.
 
     Attributes:
@@ -94,8 +94,8 @@ class Measuring:
     plan: Plan
     folder: RunFolder
     tables: Mapping[int, LaneTable]
-    attempts: Mapping[str, Attempt]
-    sampler: Sampler
+    attempts: Mapping[str, RunningAttempt]
+    sampler: MeterSampler
     profiler: Profiler
     usage: Callable[[str], Usage]
     now_s: Callable[[], float]
@@ -111,7 +111,7 @@ class Measuring:
 
     def start(
         self,
-        command: ProfileJob | ApplySetting | MeasureTrial | Ask | AskOutlook | AskPlanner,
+        command: ProfileJob | ApplySetting | MeasureSetting | AskSetting | AskInterference | AskPlanner,
         tasks: asyncio.TaskGroup,
     ) -> None:
         """Begin to carry out a command."""
@@ -120,11 +120,11 @@ class Measuring:
                 work = self._profile(command)
             case ApplySetting():
                 work = self._apply(command)
-            case MeasureTrial():
+            case MeasureSetting():
                 work = self._measure_trial(command)
-            case Ask():
+            case AskSetting():
                 work = self._ask(command)
-            case AskOutlook():
+            case AskInterference():
                 work = self._foresee(command)
             case AskPlanner():
                 work = self._plan(command)
@@ -138,14 +138,14 @@ class Measuring:
 
         self.tell(partial(Planned, command=command.id, shares=await asyncio.to_thread(shares, command)))
 
-    async def _foresee(self, command: AskOutlook) -> None:
+    async def _foresee(self, command: AskInterference) -> None:
         """Ask how fast jobs would be beside each other, beside everything else."""
         from ecoshare.advise.outlook import foresee
 
-        self.profiler.keep_seen(command.seen)
+        self.profiler.keep_seen(command.colocations)
         expected = (ON_PROCESSORS, BOTH_BUSY) if self.plan.device.kind == "cpu" else (BESIDE,)
         pairs, prices = await asyncio.to_thread(foresee, command, *expected)
-        self.tell(partial(Foreseen, command=command.id, pairs=pairs, prices=prices))
+        self.tell(partial(InterferencePredicted, command=command.id, pairs=pairs, prices=prices))
 
     # A job alone
 
@@ -174,7 +174,7 @@ class Measuring:
         if self.profiler.stops_the_run:
             self.tell(partial(StopRequested, at_once=False))
 
-    async def _window(self, command: ProfileJob, own: Attempt) -> Measured:
+    async def _window(self, command: ProfileJob, own: RunningAttempt) -> WindowResult:
         window = Window(
             tables=dict(self.tables),
             place=own.places[0],
@@ -192,7 +192,7 @@ class Measuring:
         measured.disturbed = await asyncio.to_thread(self.bystanders.disturbed, watch)
         return measured
 
-    def _usage_of(self, job: str, own: Attempt) -> Usage | None:
+    def _usage_of(self, job: str, own: RunningAttempt) -> Usage | None:
         """What an attempt has used; None once it has ended, or the run is about to."""
         return self.usage(job) if self.attempts.get(job) is own and not self.stopping() else None
 
@@ -206,27 +206,29 @@ class Measuring:
         else:
             self.tell(partial(Done, command=command.id))
 
-    async def _measure_trial(self, command: MeasureTrial) -> None:
+    async def _measure_trial(self, command: MeasureSetting) -> None:
         try:
             trial = await self._trial(command)
-        except TrialVoid as void:
-            trial = Trial(command.setting, TrialStatus.CONTAMINATED, note=str(void))
+        except MeasurementVoid as void:
+            trial = Measurement(command.setting, MeasurementStatus.CONTAMINATED, note=str(void))
         except (OSError, UnfitEnvironment):
             raise
         except Exception as defect:  # no run ends for a measurement
-            trial = Trial(command.setting, TrialStatus.CONTAMINATED, note=f"could not be measured: {defect!r}")
-        self.tell(partial(TrialMeasured, command=command.id, trial=trial))
+            trial = Measurement(
+                command.setting, MeasurementStatus.CONTAMINATED, note=f"could not be measured: {defect!r}"
+            )
+        self.tell(partial(SettingMeasured, command=command.id, measurement=trial))
 
-    async def _trial(self, command: MeasureTrial) -> Trial:
+    async def _trial(self, command: MeasureSetting) -> Measurement:
         own = {job: self.attempts[job] for job in command.jobs if job in self.attempts}
         if len(own) < len(command.jobs):
-            raise TrialVoid("a job ended before the trial")
+            raise MeasurementVoid("a job ended before the trial")
         places = {
-            job: Place(self.tables[lane], slot, self.folder.job(job), each.attempt)
+            job: LanePosition(self.tables[lane], slot, self.folder.job(job), each.attempt)
             for job, each in own.items()
             for lane, slot in each.places[:1]
         }
-        window = TrialWindow(
+        window = SettingMeasurement(
             command=command,
             places=places,
             sampler=self.sampler,
@@ -248,11 +250,11 @@ class Measuring:
     async def _readings(self) -> Mapping[str, float]:
         return await self.settings.readings() if self.settings is not None else {}
 
-    def _most_s(self, command: MeasureTrial) -> Mapping[str, float]:
+    def _most_s(self, command: MeasureSetting) -> Mapping[str, float]:
         """What each job's iterations may take by its limit; nothing for the default setting."""
         return {} if self.adviser is None or not command.setting else self.adviser.most_s(command.jobs)
 
-    async def _ask(self, command: Ask) -> None:
+    async def _ask(self, command: AskSetting) -> None:
         assert self.adviser is not None, "the core asks only where a search was asked for"
         advice = await asyncio.to_thread(self.adviser.answer, command)
         self.tell(advice.told(command.id))

@@ -21,8 +21,8 @@ from typing import Protocol
 
 from ecoshare.core.commands import MoveJob
 from ecoshare.core.events import Done, Event, Refused
-from ecoshare.lane.messages import Move
-from ecoshare.lane.table import SLOTS, UNREACHABLE, LaneTable, Seat
+from ecoshare.lane.messages import MoveAttempt
+from ecoshare.lane.table import SLOTS, UNREACHABLE, LaneTable, SlotState
 
 _LOOK_S = 0.02
 
@@ -55,16 +55,16 @@ class Moving:
     tables: Mapping[int, LaneTable]
     attempts: Mapping[str, Movable]
     startable: Callable[[int], int]
-    send: Callable[[Move], None]
+    send: Callable[[MoveAttempt], None]
     tell: Callable[[Callable[..., Event]], None]
-    pending: dict[str, Move] = field(default_factory=dict)
+    pending: dict[str, MoveAttempt] = field(default_factory=dict)
     _pins: int = 0
 
     def free_slots(self, lane: int) -> list[int]:
         """Slots of a lane that are nobody's; one whose job has just died is that job's until its end is told."""
         taken = {place for attempt in self.attempts.values() for place in attempt.places}
         slots = self.tables[lane].slots
-        return [slot for slot in range(SLOTS) if slots[slot].seat == Seat.EMPTY and (lane, slot) not in taken]
+        return [slot for slot in range(SLOTS) if slots[slot].seat == SlotState.EMPTY and (lane, slot) not in taken]
 
     def start(self, command: MoveJob, tasks: asyncio.TaskGroup) -> None:
         """Begin to carry out a command."""
@@ -77,7 +77,7 @@ class Moving:
             return
         slot = self.free_slots(command.lane)[0]
         self.tables[command.lane].seat(slot, command.id)
-        move = Move(command.id, command.job, command.attempt, command.lane, slot)
+        move = MoveAttempt(command.id, command.job, command.attempt, command.lane, slot)
         self.pending[command.job] = move
         self.send(move)
         tasks.create_task(self._watch(move))
@@ -93,7 +93,7 @@ class Moving:
             return "the lane has no slot left"
         return ""
 
-    async def _watch(self, move: Move) -> None:
+    async def _watch(self, move: MoveAttempt) -> None:
         while self.pending.get(move.job) is move:
             self.follow(move.job)
             await asyncio.sleep(_LOOK_S)
@@ -108,7 +108,7 @@ class Moving:
         here, there = self.tables[lane].slots[slot], self.tables[move.lane].slots[move.slot]
         if here.goal == UNREACHABLE:
             self.refused(move.command, "the job cannot go to the lane")
-        elif here.seat == Seat.EMPTY and there.pid:  # else it has died in its old place
+        elif here.seat == SlotState.EMPTY and there.pid:  # else it has died in its old place
             # Under the lock, so the job is done with it; where it was killed there, its turn is passed on.
             self.tables[lane].free(slot, attempt.owner)
             attempt.places, attempt.owner = ((move.lane, move.slot),), move.command

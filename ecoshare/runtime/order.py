@@ -9,7 +9,7 @@ from ecoshare.core.commands import (
     AskSampler,
     Command,
     KillJob,
-    MeasureTrial,
+    MeasureSetting,
     MoveJob,
     OpenLane,
     ProfileJob,
@@ -17,11 +17,10 @@ from ecoshare.core.commands import (
     StartJob,
 )
 from ecoshare.core.events import (
-    Advised,
     Done,
     Event,
     Exhausted,
-    Foreseen,
+    InterferencePredicted,
     IterationsDone,
     JobArrived,
     JobExited,
@@ -30,13 +29,14 @@ from ecoshare.core.events import (
     Refused,
     Reported,
     RunOpened,
+    SettingAdvised,
+    SettingMeasured,
     SweepOpened,
-    TrialMeasured,
 )
 from ecoshare.documents import LONGEST_S
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-_Answer = Done | Refused | Profiled | Advised | Planned | Foreseen | TrialMeasured | Exhausted
+_Answer = Done | Refused | Profiled | SettingAdvised | Planned | InterferencePredicted | SettingMeasured | Exhausted
 
 
 class Order:
@@ -97,7 +97,15 @@ class Order:
             case Exhausted():
                 if not isinstance(self._commands.get(entry.command), AskSampler):
                     raise ValueError(f"no sampler was asked with the number {entry.command}")
-            case Done() | Refused() | Profiled() | Advised() | Planned() | Foreseen() | TrialMeasured():
+            case (
+                Done()
+                | Refused()
+                | Profiled()
+                | SettingAdvised()
+                | Planned()
+                | InterferencePredicted()
+                | SettingMeasured()
+            ):
                 self._answered(entry)
 
     def _answered(self, entry: _Answer) -> None:
@@ -126,7 +134,7 @@ class Order:
             case SetShares():
                 for share in entry.shares:
                     self._known(share.job)
-            case MeasureTrial():
+            case MeasureSetting():
                 self._on(entry.device)
                 for job in entry.jobs:
                     self._known(job)

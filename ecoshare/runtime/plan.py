@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.advise.advice import OBJECTIVES, Goal
-from ecoshare.core.events import SCHEMA, Config, Device, JobSpec, Seen, Solo, Tuned
+from ecoshare.core.events import SCHEMA, ColocationMeasurement, Config, Device, JobSpec, KnownSetting, Solo
 from ecoshare.counted import counted
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.quantities import format_size
-from ecoshare.jobs.schema import Job
+from ecoshare.jobs.schema import JobConfig
 from ecoshare.lane.table import SLOTS
-from ecoshare.measure.beside import BesideStore
+from ecoshare.measure.beside import ColocationStore
 from ecoshare.measure.difference import why_new
 from ecoshare.measure.meter import MEASURED
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
-from ecoshare.measure.tuned import TunedStore
+from ecoshare.measure.tuned import TuningStore
 from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, policy_options
 from ecoshare.runtime import sweeps
 from ecoshare.runtime.jobclass import JobClass, JobClasses
@@ -57,8 +57,8 @@ class Plan:
         control: Whether clocks and power may be set.
         goal: Of searches for the best settings of packings; None for none.
         only_tune: The run is for one search alone.
-        tuned: Settings that are known for packings of these classes.
-        seen: What was measured of these classes beside each other, the oldest first.
+        known_settings: Settings that are known for packings of these classes.
+        colocations: What was measured of these classes beside each other, the oldest first.
         notes: What the user should know about these decisions, a line each.
         jobs: Those of the file without a sweep, and trials of an earlier session that are to run again.
         sweeps: Jobs of the file with one.
@@ -81,8 +81,8 @@ class Plan:
     control: bool
     goal: Goal | None
     only_tune: bool
-    tuned: tuple[Tuned, ...]
-    seen: tuple[Seen, ...]
+    known_settings: tuple[KnownSetting, ...]
+    colocations: tuple[ColocationMeasurement, ...]
     notes: tuple[str, ...]
     jobs: tuple[PlannedJob, ...]
     sweeps: tuple[PlannedSweep, ...] = ()
@@ -103,8 +103,8 @@ class Plan:
                 options=self.options,
             ),
             "devices": (Device(self.device.name, "local", self.memory_bytes, threads=self._threads),),
-            "tuned": self.tuned,
-            "seen": self.seen,
+            "known_settings": self.known_settings,
+            "colocations": self.colocations,
         }
 
     @property
@@ -132,8 +132,8 @@ class Plan:
             "control": self.control,
             "goal": asdict(self.goal) if self.goal is not None else None,
             "only_tune": self.only_tune,
-            "tuned": [{"packing": each.packing, "setting": dict(each.setting)} for each in self.tuned],
-            "measured_beside": [list(each.classes) for each in self.seen],
+            "tuned": [{"packing": each.packing, "setting": dict(each.setting)} for each in self.known_settings],
+            "measured_beside": [list(each.classes) for each in self.colocations],
             "on_end": list(self.on_end),
             "notes": list(self.notes),
             "jobs": [job.as_dict() for job in self.jobs],
@@ -156,7 +156,7 @@ class Plan:
     def without_profiles(self) -> Plan:
         """The same as if nothing were known of any class."""
         unknown = tuple(replace(job, spec=replace(job.spec, memory=None, profiled=False)) for job in self.jobs)
-        return replace(self, jobs=unknown, known={}, tuned=(), seen=())
+        return replace(self, jobs=unknown, known={}, known_settings=(), colocations=())
 
     @property
     def everything(self) -> tuple[PlannedJob, ...]:
@@ -256,8 +256,10 @@ def make(
         control=control,
         goal=goal if only_tune or (packs(policy) and store is not None and control) else None,
         only_tune=only_tune,
-        tuned=_tuned(set(names), device, objective, lanes, shown, store, notes) if control and not only_tune else (),
-        seen=_seen(set(names), store, notes) if packs(policy) else (),
+        known_settings=_tuned(set(names), device, objective, lanes, shown, store, notes)
+        if control and not only_tune
+        else (),
+        colocations=_seen(set(names), store, notes) if packs(policy) else (),
         notes=tuple(notes),
         jobs=jobs,
         sweeps=swept,
@@ -266,7 +268,7 @@ def make(
     )
 
 
-def _shown(planned: Sequence[tuple[Job, JobClass]]) -> dict[str, str]:
+def _shown(planned: Sequence[tuple[JobConfig, JobClass]]) -> dict[str, str]:
     """The jobs of each class, for people: a class has a name that only files need."""
     jobs: dict[str, list[str]] = {}
     for job, job_class in planned:
@@ -293,14 +295,14 @@ def _known(
     return known
 
 
-def _seen(classes: set[str], store: ProfileStore | None, notes: list[str]) -> tuple[Seen, ...]:
+def _seen(classes: set[str], store: ProfileStore | None, notes: list[str]) -> tuple[ColocationMeasurement, ...]:
     """What earlier runs have measured of these classes beside each other."""
     if store is None:
         return ()
-    kept = BesideStore(store.folder)
+    kept = ColocationStore(store.folder)
     found = kept.of(classes)
     notes += kept.notes
-    return tuple(Seen(each.classes, each.speeds, each.power_w) for each in found)
+    return tuple(ColocationMeasurement(each.classes, each.speeds, each.power_w) for each in found)
 
 
 def _tuned(
@@ -311,15 +313,15 @@ def _tuned(
     shown: dict[str, str],
     store: ProfileStore | None,
     notes: list[str],
-) -> tuple[Tuned, ...]:
+) -> tuple[KnownSetting, ...]:
     """What earlier searches have found for packings of these classes."""
     if store is None:
         return ()
-    kept = TunedStore(store.folder)
+    kept = TuningStore(store.folder)
     found = kept.of(classes, device.described, objective)
     notes += kept.notes
     settings = [
-        Tuned(
+        KnownSetting(
             each.packing,
             tuple(sorted(item for item in (each.best or {}).items() if each.default.get(item[0]) != item[1])),
             each.slower,
@@ -334,7 +336,7 @@ def _tuned(
     return tuple(settings)
 
 
-def _plan(job: Job, job_class: JobClass, profile: Profile | None) -> PlannedJob:
+def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None) -> PlannedJob:
     spec = JobSpec(
         name=job.name,
         job_class=job_class.name,
@@ -353,7 +355,7 @@ def _plan(job: Job, job_class: JobClass, profile: Profile | None) -> PlannedJob:
     return PlannedJob(spec, job.arrival_s, job, job_class)
 
 
-def _service_s(job: Job, profile: Profile | None) -> float | None:
+def _service_s(job: JobConfig, profile: Profile | None) -> float | None:
     """Turn time of the whole job, by what an iteration of its class has taken alone."""
     if job.iterations is None or profile is None or profile.train is None:
         return None

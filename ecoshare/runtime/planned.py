@@ -10,8 +10,8 @@ from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobSpec
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.metric import Metric
-from ecoshare.jobs.schema import Job
-from ecoshare.lane.messages import Launch
+from ecoshare.jobs.schema import JobConfig
+from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.runtime.jobclass import JobClass
 
 
@@ -26,7 +26,7 @@ class PlannedJob:
 
     spec: JobSpec
     arrival_s: float
-    source: Job
+    source: JobConfig
     job_class: JobClass
     metric: Metric | None = None
     called: bool = False
@@ -40,11 +40,11 @@ class PlannedJob:
         environment: dict[str, str | None],
         opened_s: float,
         lane_bytes: int,
-    ) -> Launch:
+    ) -> LaunchAttempt:
         """The message that starts an attempt."""
         job = self.source
         again = command.attempt > 1
-        return Launch(
+        return LaunchAttempt(
             command=command.id,
             job=job.name,
             attempt=command.attempt,

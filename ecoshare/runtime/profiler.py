@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ecoshare
-from ecoshare.core.events import Seen
+from ecoshare.core.events import ColocationMeasurement
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.lane.messages import Ready
-from ecoshare.measure.beside import BesideStore
+from ecoshare.measure.beside import ColocationStore
 from ecoshare.measure.profile import Machine, Profile
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.measure.samples import attempt_key
 from ecoshare.runtime.folder import RunFolder
 from ecoshare.runtime.planned import PlannedJob
-from ecoshare.runtime.profiling import Meter, profile
-from ecoshare.runtime.sampler import Sampler
-from ecoshare.runtime.window import Limits, Measured
+from ecoshare.runtime.profiling import MeterFacts, profile
+from ecoshare.runtime.sampler import MeterSampler
+from ecoshare.runtime.window import Limits, WindowResult
 
 
 @dataclass(slots=True)
@@ -42,12 +42,12 @@ class Profiler:
     store: ProfileStore
     limits: Limits
     stops_the_run: bool = False
-    seen: set[Seen] = field(default_factory=set)
+    seen: set[ColocationMeasurement] = field(default_factory=set)
     made: dict[str, Profile] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def keep(
-        self, job: PlannedJob, attempt: int, measured: Measured, ready: Ready | None, sampler: Sampler | None
+        self, job: PlannedJob, attempt: int, measured: WindowResult, ready: Ready | None, sampler: MeterSampler | None
     ) -> Profile:
         """Make and save the profile of a job's class.
 
@@ -58,7 +58,7 @@ class Profiler:
         """
         meter = None
         if sampler is not None and sampler.session is not None and measured.samples:
-            meter = Meter(sampler.session, sampler.idle_w)
+            meter = MeterFacts(sampler.session, sampler.idle_w)
         made = profile(
             job.job_class,
             self._machine(ready),
@@ -94,11 +94,11 @@ class Profiler:
                 continue  # a store that cannot be written is told by those that make profiles
             self.notes.append(f"{job['name']} {job['profile_doubt']}: it is measured again in the next run")
 
-    def keep_seen(self, seen: Iterable[Seen]) -> None:
+    def keep_seen(self, seen: Iterable[ColocationMeasurement]) -> None:
         """Keep for later runs what was measured of neighbours, once each."""
         new = [each for each in seen if each not in self.seen]
         self.seen.update(new)
-        kept = BesideStore(self.store.folder)
+        kept = ColocationStore(self.store.folder)
         for each in new:
             try:
                 kept.save(each.classes, each.speeds, each.power_w)

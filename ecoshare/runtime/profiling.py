@@ -12,19 +12,19 @@ from ecoshare.measure.energy import spent
 from ecoshare.measure.kept import made_utc
 from ecoshare.measure.meter import MEASURED, MeterFault
 from ecoshare.measure.profile import (
+    AchievedSetting,
     IterationEnergy,
+    IterationTimes,
     Machine,
-    Memory,
+    MemoryProfile,
     Profile,
-    Setting,
-    Times,
+    ProfileWindow,
     Use,
-    Window,
 )
 from ecoshare.measure.samples import Session
 from ecoshare.measure.times import times
 from ecoshare.runtime.jobclass import JobClass
-from ecoshare.runtime.window import Measured, durations
+from ecoshare.runtime.window import WindowResult, durations
 
 BUSY_ENOUGH = 0.8
 """A device that is busy for less of the time waits for the processor: for launches, input, or synchronisation."""
@@ -35,7 +35,7 @@ ran, not how well."""
 
 
 @dataclass(frozen=True, slots=True)
-class Meter:
+class MeterFacts:
     """What joules in a window were counted with.
 
     Attributes:
@@ -49,8 +49,8 @@ class Meter:
 def profile(
     job_class: JobClass,
     machine: Machine,
-    measured: Measured,
-    meter: Meter | None,
+    measured: WindowResult,
+    meter: MeterFacts | None,
     key: str,
     power_limit_w: float | None = None,
 ) -> Profile:
@@ -86,7 +86,7 @@ def profile(
         made_utc=made_utc(),
         origin=job_class.origin,
         machine=machine,
-        setting=Setting(
+        setting=AchievedSetting(
             gpu_clock_mhz=_typical(sample.gpu_clock_mhz for sample in measured.samples),
             memory_clock_mhz=_typical(sample.memory_clock_mhz for sample in measured.samples),
             power_limit_w=power_limit_w,
@@ -97,7 +97,7 @@ def profile(
         use=_use(machine, measured, key),
         energy=energy,
         meter_failed=meter_failed,
-        window=Window(
+        window=ProfileWindow(
             warm_up_iterations=measured.before.done,
             warm_up_s=measured.before.held_s,
             measured_s=to_s - from_s,
@@ -112,16 +112,16 @@ def profile(
     )
 
 
-def _span(measured: Measured) -> tuple[float, float]:
+def _span(measured: WindowResult) -> tuple[float, float]:
     if not measured.samples:
         return measured.timed_from_s, measured.timed_to_s
     return measured.samples[0].at_s, measured.samples[-1].at_s
 
 
-def _memory(kind: str, measured: Measured) -> Memory:
+def _memory(kind: str, measured: WindowResult) -> MemoryProfile:
     seen = measured.memory
     if seen is None:
-        return Memory(
+        return MemoryProfile(
             persistent_bytes=None,
             ephemeral_bytes=None,
             model_bytes=None,
@@ -143,7 +143,7 @@ def _memory(kind: str, measured: Measured) -> Memory:
         if seen["peak_reserved_bytes"] is not None:
             ephemeral_bytes = max(0, seen["peak_reserved_bytes"] - seen["reserved_bytes"])
     live_bytes = seen["live_bytes"]
-    return Memory(
+    return MemoryProfile(
         persistent_bytes=persistent_bytes,
         ephemeral_bytes=ephemeral_bytes,
         model_bytes=live_bytes,
@@ -158,7 +158,7 @@ def _memory(kind: str, measured: Measured) -> Memory:
     )
 
 
-def _energy(measured: Measured, meter: Meter) -> IterationEnergy:
+def _energy(measured: WindowResult, meter: MeterFacts) -> IterationEnergy:
     """Joules an iteration.
 
     Iterations are counted by the part of each that lies in the window, so that its ends need not be theirs.
@@ -206,7 +206,7 @@ def _product(watts: float | None, seconds: float | None) -> float | None:
     return watts * seconds if watts is not None and seconds is not None else None
 
 
-def _use(machine: Machine, measured: Measured, key: str) -> Use:
+def _use(machine: Machine, measured: WindowResult, key: str) -> Use:
     bound: Literal["compute", "memory", "host"] | None = None
     if machine.kind == "cpu":
         if len(measured.samples) < 2 or not machine.intra_op_threads:
@@ -226,7 +226,7 @@ def _use(machine: Machine, measured: Measured, key: str) -> Use:
     return Use(busy=busy_gpu, memory_busy=memory_busy, bound_by=bound)
 
 
-def _overhead(measured: Measured, one: Times | None, measured_s: float) -> float | None:
+def _overhead(measured: WindowResult, one: IterationTimes | None, measured_s: float) -> float | None:
     """What the observation added to the time of the iterations of the window, over that time."""
     plain_s = _plain_s(measured, one)
     if not plain_s:
@@ -234,7 +234,7 @@ def _overhead(measured: Measured, one: Times | None, measured_s: float) -> float
     return (measured.observed_s - plain_s) / (plain_s + measured_s)
 
 
-def _plain_s(measured: Measured, one: Times | None) -> float:
+def _plain_s(measured: WindowResult, one: IterationTimes | None) -> float:
     """What the observed iterations would have taken without that."""
     return measured.observed * one.mean_s if one is not None else 0.0
 

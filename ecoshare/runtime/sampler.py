@@ -26,7 +26,7 @@ from ecoshare.measure.model import PowerModel
 from ecoshare.measure.modelled import ModelMeter
 from ecoshare.measure.nvml_meter import NvmlMeter
 from ecoshare.measure.rapl import RaplMeter
-from ecoshare.measure.samples import Idle, Line, Progress, Sample, Session
+from ecoshare.measure.samples import AttemptProgress, Idle, Line, Sample, Session
 from ecoshare.runtime.kept_file import KeptFile
 
 SHORTEST_S = 1.0
@@ -40,7 +40,7 @@ def shortest_s(period_s: float) -> float:
     return max(SHORTEST_S, _LEAST_PERIODS * period_s)
 
 
-class Sampler:
+class MeterSampler:
     """Samples one device of a run.
 
     Attributes:
@@ -54,7 +54,7 @@ class Sampler:
         path: Path,
         device: DeviceInfo,
         model: PowerModel | None,
-        jobs: Callable[[Mapping[int, int]], dict[str, Progress]],
+        jobs: Callable[[Mapping[int, int]], dict[str, AttemptProgress]],
         known_idle_w: Callable[[str], float | None] = lambda _meter: None,
     ) -> None:
         """A sampler that has not begun.
@@ -74,7 +74,7 @@ class Sampler:
         self._gpu: nvml.OpenGpu | None = None
         self._meter: Meter | None = None
         self._file: KeptFile | None = None
-        self._done: dict[str, Progress] = {}
+        self._done: dict[str, AttemptProgress] = {}
         self._gone_s = 0.0  # busy time of attempts that are no longer told
         self._origin_j = self._period_s = self._taken_s = 0.0
         self._opened_s = 0.0  # of the run, on the monotonic clock
@@ -157,7 +157,7 @@ class Sampler:
         """In force on the device now; None where it has none, or does not say."""
         return self._gpu.power_limit_w() if self._gpu is not None else None
 
-    def _sample(self, meter: Meter, jobs: dict[str, Progress], now_s: Callable[[], float]) -> Sample:
+    def _sample(self, meter: Meter, jobs: dict[str, AttemptProgress], now_s: Callable[[], float]) -> Sample:
         try:
             reading = meter.read()
             # When it was read, to the microsecond: a busy machine may stop this thread between two looks at the clock,
@@ -196,7 +196,7 @@ class Sampler:
             return known_w
         return None if info.source == MEASURED and self._device.kind == "cpu" else self._model.idle_w
 
-    def _grown(self, key: str, progress: Progress) -> Progress:
+    def _grown(self, key: str, progress: AttemptProgress) -> AttemptProgress:
         """Never less than was seen before: the end of a job may be told with what was known of it a second ago, and
         without the processor time of children that it did not wait for."""
         before = self._done.get(key)
@@ -209,7 +209,7 @@ class Sampler:
             cpu_s=max(progress.cpu_s, before.cpu_s),
         )
 
-    def _busy_s(self, progress: Progress) -> float:
+    def _busy_s(self, progress: AttemptProgress) -> float:
         """What a model's joules grow with: processor time, or time of a GPU held."""
         return progress.cpu_s if self._device.kind == "cpu" else progress.held_s
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ecoshare.advise.advice import Alone, Goal
-from ecoshare.core.events import JobSpec, Trial
+from ecoshare.core.events import JobSpec, Measurement
 from ecoshare.counted import counted
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import DeviceInfo
@@ -20,16 +20,24 @@ from ecoshare.measure.meter import MEASURED
 from ecoshare.measure.nvml_meter import NvmlMeter
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.rapl import RaplMeter
-from ecoshare.measure.tuned import BestStatic, Device, KnobRange, Packing, TrialRecord, Tuned, TunedStore
+from ecoshare.measure.tuned import (
+    BestStatic,
+    KnobRange,
+    MeasurementRecord,
+    Packing,
+    TunedDevice,
+    TuningResult,
+    TuningStore,
+)
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.settings import Settings
 
 if TYPE_CHECKING:
     from ecoshare.advise.adviser import PackingSearch, TunerAdviser
-    from ecoshare.advise.search import Outcome
+    from ecoshare.advise.search import TriedSetting
     from ecoshare.advise.transfer import Earlier
-    from ecoshare.advise.yardstick import Job
+    from ecoshare.advise.yardstick import PackedJob
     from tuner import Prior, Space
 
 
@@ -39,7 +47,7 @@ class Show:
     def begins(self, knobs: Sequence[KnobRange]) -> None:
         """The knobs that it looks at."""
 
-    def trial(self, record: TrialRecord) -> None:
+    def trial(self, record: MeasurementRecord) -> None:
         """A trial is over."""
 
 
@@ -56,7 +64,7 @@ class Searching:
         settings: Settings,
         plan: Plan,
         goal: Goal,
-        kept: TunedStore,
+        kept: TuningStore,
         knobs: tuple[str, ...] | None = None,
         show: Show | None = None,
         keep: bool = False,
@@ -76,7 +84,7 @@ class Searching:
         self._show, self._keeps = show or Show(), keep
         self._specs = _chosen(settings, knobs)
         self._jobs = {each.spec.name: each.spec for each in plan.everything}
-        self._records: dict[Packing, list[TrialRecord]] = {}
+        self._records: dict[Packing, list[MeasurementRecord]] = {}
         self._adviser: TunerAdviser | None = None
         self._profiler: Profiler | None = None
 
@@ -116,21 +124,21 @@ class Searching:
         """The first search, where one began."""
         return next(iter(self._adviser.searches.values()), None) if self._adviser is not None else None
 
-    def records(self, search: PackingSearch) -> Sequence[TrialRecord]:
+    def records(self, search: PackingSearch) -> Sequence[MeasurementRecord]:
         """Its trials so far."""
         return self._records.get(search.packing, ())
 
-    def result(self, own: PackingSearch) -> Tuned:
+    def result(self, own: PackingSearch) -> TuningResult:
         """What it has found so far."""
         assert own.search is not None, "its default was measured"
         device, records = self._plan.device, self.records(own)
         spent = [record.joules for record in records if record.joules is not None]
-        return Tuned(
+        return TuningResult(
             objective=self._goal.objective,
             tuning_limit=self._goal.tuning_limit,
             knobs=self._knobs,
             packing=own.packing,
-            device=Device(model=device.described, uuid=device.uuid),
+            device=TunedDevice(model=device.described, uuid=device.uuid),
             default=self._default,
             best=self._whole(own.search.best),
             trials=tuple(records),
@@ -195,7 +203,7 @@ class Searching:
         power_w = energy.power_w if energy is not None and measured and energy.power_w > 0.0 else None
         return Alone(power_w, times.mean_s if times is not None and times.mean_s > 0.0 else None)
 
-    def _prior(self, space: Space, jobs: Sequence[Job], default_s: Mapping[str, float]) -> Prior | None:
+    def _prior(self, space: Space, jobs: Sequence[PackedJob], default_s: Mapping[str, float]) -> Prior | None:
         """What earlier searches of single jobs on this device say."""
         from ecoshare.advise.transfer import prior_from
 
@@ -210,11 +218,11 @@ class Searching:
             default_s,
         )
 
-    def _told(self, own: PackingSearch, trial: Trial, outcome: Outcome | None) -> None:
+    def _told(self, own: PackingSearch, trial: Measurement, outcome: TriedSetting | None) -> None:
         """A trial is over: its numbers, with the search's word on them."""
         judged = outcome.as_dict() if outcome is not None else {}
         records = self._records.setdefault(own.packing, [])
-        record = TrialRecord.model_validate(
+        record = MeasurementRecord.model_validate(
             {
                 "status": trial.status.value,
                 "power_w": trial.power_w or None,
@@ -256,7 +264,7 @@ def check_meter(device: DeviceInfo) -> None:
         ) from fault
 
 
-def _earlier(results: Sequence[Tuned], names: set[str]) -> list[Earlier]:
+def _earlier(results: Sequence[TuningResult], names: set[str]) -> list[Earlier]:
     """Searches of single jobs, by class; trials in which another knob than these was set are left out."""
     from ecoshare.advise.transfer import Earlier
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import ecoshare
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware import nvml
-from ecoshare.hardware.occupancy import Admission, Occupancy, occupied
+from ecoshare.hardware.occupancy import DeviceAdmission, Occupancy, occupied
 from ecoshare.jobs.load import LoadedJobs, load
 from ecoshare.jobs.mask import masked
 from ecoshare.lane import futex
@@ -28,12 +28,12 @@ from ecoshare.measure.profiles import ProfileStore
 from ecoshare.runtime import log, reaping, signals, written
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime.folder import RunFolder, unwritable, write_json, write_text
-from ecoshare.runtime.host import CommandLine, Host
+from ecoshare.runtime.host import CommandLineHost, RunHost
 from ecoshare.runtime.plan import Plan
 
 if TYPE_CHECKING:
-    from ecoshare.reporting.progress import Progress
-    from ecoshare.runtime.conducting import Result
+    from ecoshare.reporting.progress import ProgressDisplay
+    from ecoshare.runtime.conducting import RunResult
     from ecoshare.runtime.searching import Searching
     from ecoshare.runtime.window import Limits
 
@@ -42,13 +42,13 @@ def start(
     plan: Plan,
     job_text: str,
     runs: Path,
-    progress: Progress,
+    progress: ProgressDisplay,
     limits: Limits | None = None,
     only_profile: bool = False,
     searching: Searching | None = None,
-    host: Host | None = None,
+    host: RunHost | None = None,
     occupancy: Occupancy | None = None,
-) -> Result:
+) -> RunResult:
     """Run a plan in a new run folder under `runs`.
 
     Args:
@@ -82,12 +82,12 @@ def start(
 
 def resume(
     run: Path,
-    progress: Progress,
+    progress: ProgressDisplay,
     control: bool = True,
     search: bool = True,
-    admission: Admission = Admission.REFUSE,
+    admission: DeviceAdmission = DeviceAdmission.REFUSE,
     say: Callable[[str], None] = lambda _words: None,
-) -> Result:
+) -> RunResult:
     """Run what a run that was cut off has left: every job whose end is not recorded.
 
     Args:
@@ -153,7 +153,7 @@ def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs
     return before, replace(loaded, path=Path(before["job_file"]), made=made)
 
 
-def _go_on(plan: Plan, folder: RunFolder, events: log.EventLog, progress: Progress) -> Result:
+def _go_on(plan: Plan, folder: RunFolder, events: log.EventLog, progress: ProgressDisplay) -> RunResult:
     """End what the dead session has left, and run the jobs whose end it did not record."""
     from ecoshare.runtime.conducting import conclude, conduct
     from ecoshare.runtime.leftover import leftover, reached_s
@@ -176,7 +176,7 @@ def _go_on(plan: Plan, folder: RunFolder, events: log.EventLog, progress: Progre
 
 
 @contextlib.contextmanager
-def _served(host: Host | None, token: str, folder: RunFolder) -> Iterator[Host]:
+def _served(host: RunHost | None, token: str, folder: RunFolder) -> Iterator[RunHost]:
     """The process that drives a run: where none is given the command line's, whose server begins to load now."""
     if host is not None:
         yield host
@@ -185,7 +185,7 @@ def _served(host: Host | None, token: str, folder: RunFolder) -> Iterator[Host]:
         # An exception of a signal handler between the start of the server and the callback would leave it running.
         with signals.delayed():
             try:
-                own = CommandLine(token, folder.supervisor_log)
+                own = CommandLineHost(token, folder.supervisor_log)
             except OSError as error:
                 raise unwritable(folder.path, error) from error
             undo.callback(own.close)

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from ecoshare.core.events import Setting
 from ecoshare.errors import NotRestored, UnfitEnvironment
 from ecoshare.hardware import journal
-from ecoshare.hardware.control import Control
+from ecoshare.hardware.control import DeviceControl
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.hardware.journal import UntrustedJournal
 from ecoshare.hardware.knob import Cause, Clocks, KnobFault
-from ecoshare.hardware.restore import Busy, Outcome, Restored, mend
+from ecoshare.hardware.restore import Busy, KnobOutcome, Restored, mend
 from ecoshare.hardware.state import StateFolder, in_use
 from ecoshare.hardware.survey import key
 
@@ -24,7 +24,7 @@ _TOLD_WITHIN_S, _ASK_AGAIN_S = 120.0, 1.0
 class Settings:
     """Applies settings; a knob that fails is told once, and the run goes on with those that are left."""
 
-    def __init__(self, control: Control, exact: bool) -> None:
+    def __init__(self, control: DeviceControl, exact: bool) -> None:
         """Of a device that was claimed.
 
         Args:
@@ -70,9 +70,9 @@ class Settings:
     def restore(self) -> None:
         """Put everything back; what cannot be is in `unrestored`."""
         for each in self.control.restore():
-            if each.outcome is Outcome.FAILED:
+            if each.outcome is KnobOutcome.FAILED:
                 self.unrestored.append(each)
-            elif each.outcome is Outcome.FOREIGN:
+            elif each.outcome is KnobOutcome.FOREIGN:
                 self.notes.append(each.words)
 
     def _tell(self, fault: KnobFault) -> None:
@@ -88,7 +88,7 @@ def claim(device: DeviceInfo, exact: bool, assume_unlocked: bool = False) -> Set
         UnfitEnvironment: Somebody else has it, this user may set nothing, or there is nothing to set.
     """
     kind = "cpu" if device.kind == "cpu" else "gpu"
-    control = Control(key(device), kind, device.model, StateFolder.of_this_user(), assume_unlocked)
+    control = DeviceControl(key(device), kind, device.model, StateFolder.of_this_user(), assume_unlocked)
     if control.specs and control.access.allowed:
         return Settings(control, exact)
     why = "; ".join(f"{name}: {words}" for name, words in control.missing.items()) or "it offers no knobs"
@@ -125,5 +125,5 @@ def leftovers(device: DeviceInfo, may_set: bool) -> tuple[list[str], bool]:
         return [f"what a run before this one has set on {device.model} is not known: {error}"], False
     except Busy as busy:
         return [f"{device.model} is being set by {busy}: times and joules are those of its settings"], False
-    notes = [f"{each.words}: left by a run that died" for each in done if each.outcome is not Outcome.UNTOUCHED]
-    return notes, all(each.outcome is not Outcome.FAILED for each in done)
+    notes = [f"{each.words}: left by a run that died" for each in done if each.outcome is not KnobOutcome.UNTOUCHED]
+    return notes, all(each.outcome is not KnobOutcome.FAILED for each in done)

@@ -15,14 +15,14 @@ from ecoshare.jobs.from_scripts import from_scripts
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
-from ecoshare.reporting.progress import Progress
+from ecoshare.reporting.progress import ProgressDisplay
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import session
 from ecoshare.runtime.settings import leftovers
 from ecoshare.runtime.window import ENDED_IN_WINDOW, Limits
 
 if TYPE_CHECKING:
-    from ecoshare.runtime.conducting import Result
+    from ecoshare.runtime.conducting import RunResult
 
 STEADY = Limits(shortest_s=5.0, longest_s=30.0, steady=0.01)
 """Nobody waits, so there is more time for it than in a run."""
@@ -34,10 +34,10 @@ def profile_script(
     occupancy: Occupancy,
     store: ProfileStore,
     runs: Path,
-    progress: Progress,
+    progress: ProgressDisplay,
     say: Callable[[str], None],
     iterations: int | None = None,
-) -> tuple[Profile, Result]:
+) -> tuple[Profile, RunResult]:
     """Run a script as it stands until its figures are steady, and stop it then; its profile is saved.
 
     Args:
@@ -98,7 +98,7 @@ def one_job(script: Path, args: list[str], command: str) -> LoadedJobs:
     return from_scripts([script], args, f"`ecoshare {command} model.py -- its arguments`")
 
 
-def _why_not(script: Path, result: Result) -> JobFailed | Interrupted:
+def _why_not(script: Path, result: RunResult) -> JobFailed | Interrupted:
     (job,) = result.data.summary["jobs"]
     log = f"what it said is in {result.data.summary['run']}/jobs/{job['name']}/stderr.log"
     if job["state"] == "failed":

@@ -51,9 +51,9 @@ class Spawned:
             )
         self._process = Child(process.pid, process.wait)
 
-    async def connect(self) -> Supervisor:
+    async def connect(self) -> LaneServer:
         """To be called once, when the run begins."""
-        return await Supervisor.connect(self._process, self._channel)
+        return await LaneServer.connect(self._process, self._channel)
 
     def end(self) -> None:
         """End it where no run has begun."""
@@ -61,7 +61,7 @@ class Spawned:
         self._process.end()
 
 
-class Supervisor:
+class LaneServer:
     """A running warm server."""
 
     def __init__(self, process: Child, channel: socket.socket) -> None:
@@ -70,7 +70,7 @@ class Supervisor:
         self._channel = channel
 
     @classmethod
-    async def connect(cls, process: Child, channel: socket.socket) -> Supervisor:
+    async def connect(cls, process: Child, channel: socket.socket) -> LaneServer:
         """The server of a process that exists, at the other end of `channel`."""
         supervisor = cls(process, channel)
         supervisor._reader, supervisor._writer = await asyncio.open_connection(sock=channel, limit=1 << 24)

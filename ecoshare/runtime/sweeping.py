@@ -24,7 +24,7 @@ from ecoshare.runtime.folder import RunFolder
 from ecoshare.runtime.metrics import MetricReader
 from ecoshare.runtime.planned import PlannedJob
 from ecoshare.runtime.sweeps import PlannedSweep
-from ecoshare.sampling.sampler import Sampler
+from ecoshare.sampling.sampler import TrialSampler
 from ecoshare.sampling.space import Values
 
 LISTEN_S = 0.2
@@ -66,7 +66,7 @@ class Sweeping:
     errors: dict[str, str] = field(default_factory=dict)
     ended_in: dict[str, Counter[JobState]] = field(default_factory=lambda: defaultdict(Counter))
     _sweeps: dict[str, PlannedSweep] = field(default_factory=dict)
-    _samplers: dict[str, Sampler] = field(default_factory=dict)
+    _samplers: dict[str, TrialSampler] = field(default_factory=dict)
     _trials: dict[str, _Trial] = field(default_factory=dict)
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 

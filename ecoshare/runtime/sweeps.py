@@ -7,13 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ecoshare.core.events import Halting, SweepSpec
+from ecoshare.core.events import StoppingSpec, SweepSpec
 from ecoshare.core.states import JobState
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.jobs.schema import Job
+from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import Sweep, filled, names_in, trial_name
 from ecoshare.runtime.planned import PlannedJob
-from ecoshare.sampling.sampler import Grid, Random, Sampler
+from ecoshare.sampling.sampler import Grid, Random, TrialSampler
 from ecoshare.sampling.space import Choice, Dimension, Values
 
 
@@ -65,7 +65,7 @@ class PlannedSweep:
         spec = replace(self.template.spec, name=name, sweep=self.name, values=values)
         return replace(self.template, spec=spec, source=job.model_copy(update=changes), metric=self.options.metric)
 
-    def sampler(self, folder: Path) -> Sampler:
+    def sampler(self, folder: Path) -> TrialSampler:
         """Who chooses its trials; what it must remember is in `folder`.
 
         Raises:
@@ -130,12 +130,12 @@ def plan(template: PlannedJob, places: int, at_once: int) -> PlannedSweep:
         name=job.name,
         parallel=options.parallel or (places if options.optuna is None else at_once),
         maximise=options.goal == "maximize",
-        halting=Halting(stop.rule, stop.grace, stop.reduction) if stop is not None else None,
+        early_stopping=StoppingSpec(stop.rule, stop.grace, stop.reduction) if stop is not None else None,
     )
     return PlannedSweep(template, options, spec)
 
 
-def classified(job: Job) -> Job:
+def classified(job: JobConfig) -> JobConfig:
     """The job as its class is told by: where it has a sweep, what that varies counts as arguments do."""
     if job.sweep is None:
         return job

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from ecoshare.core.commands import MeasureTrial
-from ecoshare.core.events import Trial, TrialStatus, Usage
+from ecoshare.core.commands import MeasureSetting
+from ecoshare.core.events import Measurement, MeasurementStatus, Usage
 from ecoshare.hardware.knob import Clocks
 from ecoshare.lane import trace
-from ecoshare.lane.table import Ask, LaneTable
+from ecoshare.lane.table import BoundaryRequest, LaneTable
 from ecoshare.measure.energy import spent
 from ecoshare.measure.meter import MEASURED, MeterFault
 from ecoshare.measure.samples import Sample
-from ecoshare.runtime.sampler import Sampler
+from ecoshare.runtime.sampler import MeterSampler
 
 _LOOK_S = 0.2
 _FLUSHED_WITHIN_S = 20.0
@@ -50,12 +50,12 @@ _OTHERS = frozenset({"hardware slowdown", "temperature", "temperature (hardware)
 """Throttles that no setting of ours asks for. Its own power limit is what a trial tries out."""
 
 
-class TrialVoid(Exception):
+class MeasurementVoid(Exception):
     """A job ended meanwhile; there is nothing to tell."""
 
 
 @dataclass(frozen=True, slots=True)
-class TrialLimits:
+class MeasurementLimits:
     """How long a trial lasts.
 
     Attributes:
@@ -69,11 +69,11 @@ class TrialLimits:
     longest_s: float = 20.0
 
 
-DEFAULT_LIMITS = TrialLimits()
+DEFAULT_LIMITS = MeasurementLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LanePosition:
     """Where a job of the trial is."""
 
     table: LaneTable
@@ -88,7 +88,7 @@ class Place:
 
 
 @dataclass(slots=True)
-class TrialWindow:
+class SettingMeasurement:
     """Measures one trial.
 
     Attributes:
@@ -100,18 +100,18 @@ class TrialWindow:
         for_joules: Whether a trial without joules is of no use; else times alone are measured where there is no meter.
     """
 
-    command: MeasureTrial
-    places: Mapping[str, Place]
-    sampler: Sampler
+    command: MeasureSetting
+    places: Mapping[str, LanePosition]
+    sampler: MeterSampler
     now_s: Callable[[], float]
     usage: Callable[[str], Usage | None]
     clocks: Callable[[], Awaitable[Clocks | None]]
     readings: Callable[[], Awaitable[Mapping[str, float]]]
     most_s: Mapping[str, float]
     for_joules: bool = True
-    limits: TrialLimits = DEFAULT_LIMITS
+    limits: MeasurementLimits = DEFAULT_LIMITS
 
-    async def measure(self) -> Trial:
+    async def measure(self) -> Measurement:
         """Watch until there is enough, or it is clear that a job is too slow.
 
         Raises:
@@ -120,14 +120,14 @@ class TrialWindow:
         session = self.sampler.session
         is_metered = session is not None and session.source == MEASURED
         if self.for_joules and not is_metered:
-            return Trial(self.command.setting, TrialStatus.FAILED, note=_NO_METER)
+            return Measurement(self.command.setting, MeasurementStatus.FAILED, note=_NO_METER)
         period_s = session.period_s if session is not None and is_metered else 0.0
         await asyncio.sleep(max(self.limits.settle_s, 2 * period_s))
         skip = {job: trace.whole_bytes(place.trace) for job, place in self.places.items()}
         first = await self.sampler.take(self.now_s) if is_metered else None
         if is_metered and (first is None or first.energy_j is None):
             why = first.fault if first is not None else _NO_METER
-            return Trial(self.command.setting, TrialStatus.CONTAMINATED, note=why)
+            return Measurement(self.command.setting, MeasurementStatus.CONTAMINATED, note=why)
         before, began_s = self._usages(), self.now_s()
         seen: list[Clocks] = []
         readings: list[Mapping[str, float]] = []
@@ -150,8 +150,14 @@ class TrialWindow:
         joules, spoilt = self._joules(first, last, period_s) if first is not None else (None, [])
         throttles = tuple(dict.fromkeys(words for each in seen for words in each.throttles))
         spoilt += [words for words in throttles if words in _OTHERS] + self._spoilt(seen, readings, before, after, work)
-        status = TrialStatus.CONTAMINATED if spoilt else TrialStatus.CENSORED if early else TrialStatus.MEASURED
-        return Trial(
+        status = (
+            MeasurementStatus.CONTAMINATED
+            if spoilt
+            else MeasurementStatus.CENSORED
+            if early
+            else MeasurementStatus.MEASURED
+        )
+        return Measurement(
             setting=self.command.setting,
             status=status,
             power_w=joules / (last.at_s - first.at_s) if joules is not None and first and last else None,
@@ -208,7 +214,7 @@ class TrialWindow:
         for job in self.places:
             usage = self.usage(job)
             if usage is None:
-                raise TrialVoid(f"{job} ended during a trial")
+                raise MeasurementVoid(f"{job} ended during a trial")
             found[job] = usage
         return found
 
@@ -235,15 +241,15 @@ class TrialWindow:
     async def _flush(self) -> None:
         """Have every job write its marks, at its next boundary."""
         for place in self.places.values():
-            place.table.slots[place.slot].ask = Ask.FLUSH
+            place.table.slots[place.slot].ask = BoundaryRequest.FLUSH
         end_s = time.monotonic() + _FLUSHED_WITHIN_S
-        while any(place.table.slots[place.slot].ask == Ask.FLUSH for place in self.places.values()):
+        while any(place.table.slots[place.slot].ask == BoundaryRequest.FLUSH for place in self.places.values()):
             self._usages()
             if time.monotonic() > end_s:
                 break
             await asyncio.sleep(0.005)
         for place in self.places.values():
-            place.table.slots[place.slot].ask = Ask.NOTHING
+            place.table.slots[place.slot].ask = BoundaryRequest.NOTHING
 
     def _work(self, job: str, skip_bytes: int, from_s: float, to_s: float) -> _Work:
         """Its iterations in a time: the mean time of those of training, or of all where it hardly trained."""

@@ -13,9 +13,9 @@ from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.hardware.occupancy import Occupancy
 from ecoshare.jobs.load import LoadedJobs, load
 from ecoshare.measure.profiles import ProfileStore
-from ecoshare.measure.tuned import Tuned, TunedStore
+from ecoshare.measure.tuned import TuningResult, TuningStore
 from ecoshare.policy_names import LANES_TO_PACK
-from ecoshare.reporting.progress import Progress
+from ecoshare.reporting.progress import ProgressDisplay
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import session
 from ecoshare.runtime.searching import Searching, Show, check_meter
@@ -24,11 +24,11 @@ from ecoshare.runtime.single import one_job
 
 if TYPE_CHECKING:
     from ecoshare.advise.adviser import PackingSearch
-    from ecoshare.runtime.conducting import Result
+    from ecoshare.runtime.conducting import RunResult
 
 
 @dataclass(frozen=True, slots=True)
-class Tune:
+class TuneRun:
     """What is to be tuned, and how.
 
     Attributes:
@@ -55,8 +55,8 @@ class Tune:
 
 
 def tune(
-    asked: Tune, store: ProfileStore, runs: Path, progress: Progress, show: Show, say: Callable[[str], None]
-) -> tuple[Tuned, str, Result]:
+    asked: TuneRun, store: ProfileStore, runs: Path, progress: ProgressDisplay, show: Show, say: Callable[[str], None]
+) -> tuple[TuningResult, str, RunResult]:
     """Run the jobs side by side, search their best setting, and stop them; the result is kept for the packing.
 
     Returns:
@@ -87,7 +87,7 @@ def tune(
     for note in plan.notes:
         say(note)
     settings = claim(asked.device, exact=True, assume_unlocked=asked.assume_unlocked)
-    kept = TunedStore(store.folder)
+    kept = TuningStore(store.folder)
     search = Searching(settings, plan, asked.goal, kept, asked.knobs, show)
     result = session.start(plan, loaded.text, runs, progress, searching=search, occupancy=asked.occupancy)
     own = search.first
@@ -104,7 +104,7 @@ def tune(
     return tuned, own.ending, result
 
 
-def _jobs(asked: Tune) -> LoadedJobs:
+def _jobs(asked: TuneRun) -> LoadedJobs:
     if asked.jobs.suffix not in (".yaml", ".yml"):
         if asked.jobs.is_file() and asked.jobs.suffix != ".py":
             raise UsageError(f"{asked.jobs}: expected a job file (.yaml) or a script (.py)")
@@ -120,7 +120,7 @@ def _jobs(asked: Tune) -> LoadedJobs:
     return loaded
 
 
-def _within_own_limits(asked: Tune, loaded: LoadedJobs, say: Callable[[str], None]) -> Tune:
+def _within_own_limits(asked: TuneRun, loaded: LoadedJobs, say: Callable[[str], None]) -> TuneRun:
     """A job's own `slowdown:` binds the packing: where it is less than the tuning limit, all are kept within it."""
     limits = {job.name: job.slowdown for job in loaded.jobs if job.slowdown is not None}
     if not limits or min(limits.values()) >= asked.goal.tuning_limit:
@@ -130,7 +130,7 @@ def _within_own_limits(asked: Tune, loaded: LoadedJobs, say: Callable[[str], Non
     return replace(asked, goal=replace(asked.goal, tuning_limit=max(1.0, limits[name])))
 
 
-def _why_not(result: Result, own: PackingSearch | None) -> JobFailed | Interrupted | UnfitEnvironment:
+def _why_not(result: RunResult, own: PackingSearch | None) -> JobFailed | Interrupted | UnfitEnvironment:
     summary = result.data.summary
     for job in summary["jobs"]:
         log = f"what it said is in {summary['run']}/jobs/{job['name']}/stderr.log"

@@ -24,12 +24,12 @@ from typing import Any
 from ecoshare.core.events import Usage
 from ecoshare.lane import trace
 from ecoshare.lane.memory.observer import memory_path
-from ecoshare.lane.table import ANYBODY, NOBODY, Ask, LaneTable, Seat
+from ecoshare.lane.table import ANYBODY, NOBODY, BoundaryRequest, LaneTable, SlotState
 from ecoshare.measure.energy import spent
 from ecoshare.measure.meter import MEASURED, MeterFault
 from ecoshare.measure.samples import Idle, Sample
 from ecoshare.measure.times import relative_error
-from ecoshare.runtime.sampler import Sampler
+from ecoshare.runtime.sampler import MeterSampler
 
 _LOOK_S = 0.005
 _OTHERS_WITHIN_S = 15.0
@@ -84,7 +84,7 @@ DEFAULT_LIMITS = Limits()
 
 
 @dataclass(slots=True)
-class Measured:
+class WindowResult:
     """What a window saw.
 
     Attributes:
@@ -136,20 +136,20 @@ class Window:
     folder: Path
     attempt: int
     key: str
-    sampler: Sampler
+    sampler: MeterSampler
     limits: Limits
     now_s: Callable[[], float]
     usage: Callable[[], Usage | None]
     on_gpu: bool
 
-    async def measure(self) -> Measured:
+    async def measure(self) -> WindowResult:
         """Make the others wait, measure, and let everybody run again.
 
         Raises:
             WindowFailed: The job ended before enough was seen, the others cannot be made to wait, or no iteration was
                 seen.
         """
-        result = Measured(self._usage(), self.now_s())
+        result = WindowResult(self._usage(), self.now_s())
         iteration_s = _iteration_s(result.before)
         if iteration_s > self.limits.longest_s:
             raise WindowFailed(f"an iteration takes {iteration_s:.0f} s, which is too long for the others to wait")
@@ -160,7 +160,7 @@ class Window:
             await self._after(_AGAIN_WARM)
             await self._time(result, skip_bytes)
         finally:
-            self._slot.ask = Ask.NOTHING
+            self._slot.ask = BoundaryRequest.NOTHING
             for table in self.tables.values():
                 table.reserve(ANYBODY)
             result.ended_s = self.now_s()
@@ -177,7 +177,7 @@ class Window:
             raise _JobEnded(ENDED_IN_WINDOW)
         return usage
 
-    async def _alone(self, result: Measured) -> None:
+    async def _alone(self, result: WindowResult) -> None:
         """Let the job alone have its turn; before that, once a run, nobody, to watch the idle device."""
         own, slot = self.place
         for number, table in self.tables.items():
@@ -192,14 +192,15 @@ class Window:
             (table, index)
             for number, table in self.tables.items()
             for index in range(table.header.used)
-            if (number, index) != self.place and table.slots[index].seat != Seat.EMPTY
+            if (number, index) != self.place and table.slots[index].seat != SlotState.EMPTY
         ]
         result.paused_jobs = len(others)
         held = [*others, (self.tables[own], slot)] if watch else others
         await self._until(
             lambda: (
                 not any(
-                    table.slots[index].seat == Seat.HOLDING or table.header.holder == index for table, index in held
+                    table.slots[index].seat == SlotState.HOLDING or table.header.holder == index
+                    for table, index in held
                 )
             ),
             _OTHERS_WITHIN_S,
@@ -225,25 +226,29 @@ class Window:
         wall_s = last.at_s - first.at_s
         self.sampler.tell_idle(Idle(last.at_s, energy.value_j / wall_s, energy.standard_error_j / wall_s))
 
-    async def _observe(self, result: Measured) -> None:
+    async def _observe(self, result: WindowResult) -> None:
         began, began_s = self._done(), time.monotonic()
-        self._slot.ask = Ask.OBSERVE
+        self._slot.ask = BoundaryRequest.OBSERVE
         # A job that has answered and was not looked at in time takes its answer back.
         await self._until(
-            lambda: self._slot.ask != Ask.OBSERVE, _OBSERVED_WITHIN_S, "no iteration of the job was seen to its end"
+            lambda: self._slot.ask != BoundaryRequest.OBSERVE,
+            _OBSERVED_WITHIN_S,
+            "no iteration of the job was seen to its end",
         )
-        if self.on_gpu and self._slot.ask == Ask.OBSERVED:  # while the job stays where it is, its cache emptied
+        if (
+            self.on_gpu and self._slot.ask == BoundaryRequest.OBSERVED
+        ):  # while the job stays where it is, its cache emptied
             sample = await self.sampler.take(self.now_s)
             if sample is not None and self.key in sample.jobs:
                 result.device_bytes = sample.jobs[self.key].memory_bytes
-        self._slot.ask = Ask.NOTHING
+        self._slot.ask = BoundaryRequest.NOTHING
         result.observed, result.observed_s = self._done() - began, time.monotonic() - began_s
         try:
             result.memory = json.loads(memory_path(self.folder, self.attempt).read_text())
         except (OSError, ValueError):
             result.memory = None
 
-    async def _time(self, result: Measured, skip_bytes: int) -> None:
+    async def _time(self, result: WindowResult, skip_bytes: int) -> None:
         limits, session = self.limits, self.sampler.session
         period_s = session.period_s if session is not None else 0.0
         is_measured = session is not None and session.source == MEASURED
@@ -283,14 +288,16 @@ class Window:
             if wall_s >= 5 * limits.longest_s and count:
                 return
 
-    async def _take(self, result: Measured) -> None:
+    async def _take(self, result: WindowResult) -> None:
         if (sample := await self.sampler.take(self.now_s)) is not None:
             result.samples.append(sample)
 
     async def _flush(self) -> None:
-        self._slot.ask = Ask.FLUSH
+        self._slot.ask = BoundaryRequest.FLUSH
         await self._until(
-            lambda: self._slot.ask == Ask.NOTHING, _OBSERVED_WITHIN_S, "no iteration of the job was seen to its end"
+            lambda: self._slot.ask == BoundaryRequest.NOTHING,
+            _OBSERVED_WITHIN_S,
+            "no iteration of the job was seen to its end",
         )
 
     async def _after(self, iterations: int) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 from ecoshare.sampling.space import Choice, Space, Values
 
 
-class Sampler(Protocol):
+class TrialSampler(Protocol):
     """Says what the trials of a sweep are. Not for use by two threads at once."""
 
     def draw(self, number: int) -> Values | None:
@@ -50,7 +50,7 @@ class Grid(_Deaf):
         return whole if self.most is None else min(whole, self.most)
 
     def draw(self, number: int) -> Values | None:
-        """See `Sampler`."""
+        """See `TrialSampler`."""
         if number >= len(self):
             return None
         values: list[tuple[str, str]] = []
@@ -69,7 +69,7 @@ class Random(_Deaf):
     seed: int = 0
 
     def draw(self, number: int) -> Values | None:
-        """See `Sampler`."""
+        """See `TrialSampler`."""
         if number >= self.trials:
             return None
         dice = random.Random(f"{self.seed}/{number}")

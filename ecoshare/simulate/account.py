@@ -5,7 +5,7 @@ from __future__ import annotations
 _MOST_BINS = 512
 
 
-class Account:
+class UsageIntegrals:
     """Integrals over time, kept up to date at every change.
 
     Attributes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ecoshare.core.events import Device
 from ecoshare.errors import UsageError
-from ecoshare.simulate.gpus import Gpu
+from ecoshare.simulate.gpus import GpuModel
 from ecoshare.simulate.traces.trace import TraceJob
 
 SKEWED = 0.3
@@ -29,7 +29,7 @@ class Cluster:
 
     nodes: int
     gpus: int
-    gpu: Gpu
+    gpu: GpuModel
     spread: bool = False
     speeds: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
 
@@ -64,7 +64,7 @@ class Cluster:
         return ((f"n{node}", f"n{node}g{gpu}") for node in range(self.nodes) for gpu in range(self.gpus))
 
 
-def cluster(gpus: int | None, nodes: str | None, gpu: Gpu, spread: bool = False) -> Cluster:
+def cluster(gpus: int | None, nodes: str | None, gpu: GpuModel, spread: bool = False) -> Cluster:
     """The cluster that the options describe: GPUs of one node, or `15x4` for 15 nodes of 4.
 
     Raises:

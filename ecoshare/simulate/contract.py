@@ -8,8 +8,8 @@ A class in a test file of one's own is enough, and needs pytest only::
         policy = "mine"  # its name where its package is installed, or the class itself
 
 Each test simulates made-up jobs on two nodes of two GPUs, each GPU a job's own (those behind give way) or two lanes of
-four places (jobs take turns). Between the core and the policy stands a `Probe` (`probe.py`) that looks at each answer,
-so that a mistake is found where it is made; a `Ledger` (`ledger.py`) adds up from the log what was given to whom.
+four places (jobs take turns). A `PolicyProbe` (`probe.py`) between the core and the policy checks each answer, so that
+a mistake is found where it is made. An `AllocationAudit` (`ledger.py`) adds up from the log what each job was given.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from ecoshare.errors import UsageError
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.ledger import Ledger
-from ecoshare.simulate.probe import GivenUp, Probe, Rule
-from ecoshare.simulate.result import Result
+from ecoshare.simulate.ledger import AllocationAudit
+from ecoshare.simulate.probe import GivenUp, PolicyProbe, PolicyRule
+from ecoshare.simulate.result import SimulationResult
 from ecoshare.simulate.simulator import Simulator
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, in_order
 from ecoshare.simulate.world import World
@@ -85,13 +85,13 @@ class _Run:
     trace: Trace
     places: int
     log: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
-    faults: dict[Rule, str] = field(default_factory=dict)
-    result: Result | None = None
+    faults: dict[PolicyRule, str] = field(default_factory=dict)
+    result: SimulationResult | None = None
     error: str = ""
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> AllocationAudit:
         """What was given to whom."""
-        return Ledger(self.trace, _CLUSTER, _WORLD, self.places, self.log)
+        return AllocationAudit(self.trace, _CLUSTER, _WORLD, self.places, self.log)
 
 
 class PolicyContract:
@@ -161,23 +161,23 @@ class PolicyContract:
 
     def test_the_order_of_a_job_that_waits_does_not_depend_on_the_time(self) -> None:
         """The queue is sorted when a job begins to wait, never again."""
-        self._must_keep(Rule.WAITING)
+        self._must_keep(PolicyRule.WAITING)
 
     def test_drift_is_what_its_order_does_while_a_job_runs(self) -> None:
         """Who must give way is found by drift(), without asking order() again."""
-        self._must_keep(Rule.DRIFT)
+        self._must_keep(PolicyRule.DRIFT)
 
     def test_its_answers_can_be_compared(self) -> None:
         """order() and lane() are tuples of numbers, rank() is a number."""
-        self._must_keep(Rule.COMPARABLE)
+        self._must_keep(PolicyRule.COMPARABLE)
 
     def test_levels_and_rounds_keep_their_word(self) -> None:
         """What a policy does as time goes by lies ahead, and concerns jobs that are there."""
-        self._must_keep(Rule.BY_ITSELF)
+        self._must_keep(PolicyRule.BY_ITSELF)
 
     def test_equal_inputs_give_equal_decisions(self) -> None:
         """Asked twice, a policy says the same; run twice, a trace goes the same way."""
-        self._must_keep(Rule.REPEATABLE)
+        self._must_keep(PolicyRule.REPEATABLE)
         self._must_equal(list(self.decisions()), "a second run of the same trace")
 
     def test_a_fresh_process_decides_alike(self) -> None:
@@ -209,7 +209,7 @@ class PolicyContract:
         words = f"policy {self._found().name}: {what} decides otherwise, first in line {place + 1}:{lines}"
         _must(ours == others, words)
 
-    def _must_keep(self, rule: Rule) -> None:
+    def _must_keep(self, rule: PolicyRule) -> None:
         for run in self._runs():
             _must(rule not in run.faults, f"{run.where}: {run.faults.get(rule)}")
 
@@ -244,7 +244,7 @@ class PolicyContract:
         contract: Any = type(self)  # hashable, which mypy does not believe
         return (_simulated(contract, way, seed) for way in _Way for seed in SEEDS)
 
-    def _finished(self) -> Iterator[tuple[_Run, Result, Ledger]]:
+    def _finished(self) -> Iterator[tuple[_Run, SimulationResult, AllocationAudit]]:
         """Those that came to their end; of the others `test_every_job_ends` tells."""
         return ((run, run.result, run.ledger()) for run in self._runs() if run.result is not None)
 
@@ -253,7 +253,7 @@ class PolicyContract:
         policy = self._make(config)
         where = f"policy {config.policy}, trace {seed}, {way.value}"
         run = _Run(where, way, trace, policy.places or config.places_per_lane)
-        probe = Probe(policy, config.preempt, run.faults)
+        probe = PolicyProbe(policy, config.preempt, run.faults)
 
         def watch(event: Event, commands: list[Command]) -> None:
             run.log.append((event, tuple(commands)))
@@ -296,7 +296,7 @@ def _must(holds: object, words: str) -> None:
 
 
 @contextmanager
-def _known(probe: Probe) -> Iterator[str]:
+def _known(probe: PolicyProbe) -> Iterator[str]:
     """The core finds the probe by the name that this gives."""
     name = f"{probe.name} (under contract)"
     POLICIES[name] = type("Made", (), {"from_config": lambda _config: probe})

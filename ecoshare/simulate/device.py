@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ecoshare.core.events import Setting
-from ecoshare.simulate.lane import Seat
+from ecoshare.simulate.lane import SimulatedAttempt
 
 
 @dataclass(slots=True, eq=False)
@@ -22,22 +22,22 @@ class VirtualDevice:
     """
 
     name: str
-    at_work: dict[int, Seat] = field(default_factory=dict)
+    at_work: dict[int, SimulatedAttempt] = field(default_factory=dict)
     watts: float = 0.0
     busy: bool = False
     lanes: list[int] = field(default_factory=list)
     setting: Setting = ()
 
     @property
-    def seats(self) -> list[Seat]:
+    def seats(self) -> list[SimulatedAttempt]:
         """Those at work."""
         return list(self.at_work.values())
 
-    def others(self, lanes: Sequence[int]) -> list[Seat]:
+    def others(self, lanes: Sequence[int]) -> list[SimulatedAttempt]:
         """Those at work in other lanes."""
         return [seat for lane, seat in self.at_work.items() if lane not in lanes]
 
-    def work(self, lane: int, seat: Seat | None) -> None:
+    def work(self, lane: int, seat: SimulatedAttempt | None) -> None:
         """A job has the turn of one of its lanes, or nobody has."""
         if seat is None:
             del self.at_work[lane]

@@ -32,7 +32,7 @@ class Watts:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuModel:
     """A model of device: a GPU, or the processors of a recorded run.
 
     Attributes:
@@ -59,19 +59,19 @@ class Gpu:
 GPUS = {
     gpu.name: gpu
     for gpu in (
-        Gpu("a100", 400.0, 80 * _GIB),
-        Gpu("h100", 700.0, 80 * _GIB),
-        Gpu("h200", 700.0, 141 * _GIB),
-        Gpu("k80", 150.0, 12 * _GIB),
-        Gpu("p100", 300.0, 16 * _GIB),
-        Gpu("rtx6000", 260.0, 24 * _GIB),
-        Gpu("v100", 300.0, 32 * _GIB),
+        GpuModel("a100", 400.0, 80 * _GIB),
+        GpuModel("h100", 700.0, 80 * _GIB),
+        GpuModel("h200", 700.0, 141 * _GIB),
+        GpuModel("k80", 150.0, 12 * _GIB),
+        GpuModel("p100", 300.0, 16 * _GIB),
+        GpuModel("rtx6000", 260.0, 24 * _GIB),
+        GpuModel("v100", 300.0, 32 * _GIB),
     )
 }
 """By the name that `--gpu-model` takes. SXM boards where there are several; a K80 is half of its board."""
 
 
-def gpu_named(model: str) -> Gpu:
+def gpu_named(model: str) -> GpuModel:
     """The GPU that `--gpu-model` names.
 
     Raises:
@@ -82,7 +82,7 @@ def gpu_named(model: str) -> Gpu:
     return GPUS[model]
 
 
-def gpu_of(maker_name: str) -> Gpu | None:
+def gpu_of(maker_name: str) -> GpuModel | None:
     """The GPU that the driver calls by this name, such as `NVIDIA H200` or `Tesla V100-SXM2-32GB`; None if unknown."""
     if "Ada" in maker_name:  # the RTX 6000 of a later generation has another limit
         return None

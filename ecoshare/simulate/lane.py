@@ -28,7 +28,7 @@ _NEARLY = 1e-9
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
+class SimulatedAttempt:
     """An attempt of a job in its lane.
 
     Attributes:
@@ -187,8 +187,8 @@ class VirtualLane:
 
     handover_s: float
     closely: bool = False
-    seats: dict[str, Seat] = field(default_factory=dict)
-    holder: Seat | None = None
+    seats: dict[str, SimulatedAttempt] = field(default_factory=dict)
+    holder: SimulatedAttempt | None = None
     at_s: float = 0.0
     turn_ends_s: float = math.inf
     next_s: float = math.inf
@@ -227,14 +227,14 @@ class VirtualLane:
             self.turn_ends_s = math.inf
             self._look(now_s)
 
-    def _may(self, seat: Seat) -> bool:
+    def _may(self, seat: SimulatedAttempt) -> bool:
         return self.only is None or self.only == seat.job.name
 
-    def _rivals(self, holder: Seat) -> list[Seat]:
+    def _rivals(self, holder: SimulatedAttempt) -> list[SimulatedAttempt]:
         """Those that may have the turn beside its holder."""
         return [each for each in self.seats.values() if each is not holder and self._may(each)]
 
-    def join(self, seat: Seat, now_s: float) -> None:
+    def join(self, seat: SimulatedAttempt, now_s: float) -> None:
         """A job wants turns from now on."""
         self.advance(now_s)
         seat.rank, seat.weight = self.claims.get(seat.job.name, (0, 1.0))
@@ -329,7 +329,7 @@ class VirtualLane:
             self.turn_ends_s = self.at_s + self._turn_s(holder) if rivals else math.inf
         self._plan()
 
-    def _turn_s(self, holder: Seat) -> float:
+    def _turn_s(self, holder: SimulatedAttempt) -> float:
         """Length of a turn: whole iterations, and several real turns in one where nobody could tell."""
         rivals = [holder, *(each for each in self._rivals(holder) if each.rank <= holder.rank)]
         longest_s = max(each.iteration_s / each.speed for each in rivals)

@@ -14,7 +14,7 @@ from ecoshare.simulate.traces.trace import Trace, TraceJob
 from ecoshare.simulate.world import World
 
 
-class Ledger:
+class AllocationAudit:
     """Adds up a run, from its events and commands alone.
 
     Attributes:

@@ -9,26 +9,26 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ecoshare.advise.advice import Advice
-from ecoshare.core.commands import Ask, AskOutlook, MeasureTrial, ProfileJob
-from ecoshare.core.events import Event, Foreseen, Profiled, Trial, TrialMeasured, TrialStatus
+from ecoshare.core.commands import AskInterference, AskSetting, MeasureSetting, ProfileJob
+from ecoshare.core.events import Event, InterferencePredicted, Measurement, MeasurementStatus, Profiled, SettingMeasured
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.device import VirtualDevice
-from ecoshare.simulate.lane import Seat
+from ecoshare.simulate.lane import SimulatedAttempt
 from ecoshare.simulate.world import Truth
 
 Later = Callable[[float, Callable[[float], Event | None]], None]
 """Calls back at a time, and tells the core what that returns."""
 
 
-class Measuring:
+class SimulatedMeasurements:
     """Carries out the commands that measure, and those that ask."""
 
     def __init__(
         self,
         world: Truth,
         costs: Costs,
-        tuner: Callable[[Ask], Advice] | None,
-        reserve: Callable[[Seat, str | None, float], VirtualDevice],
+        tuner: Callable[[AskSetting], Advice] | None,
+        reserve: Callable[[SimulatedAttempt, str | None, float], VirtualDevice],
         later: Later,
     ) -> None:
         """Nothing is measured.
@@ -40,43 +40,47 @@ class Measuring:
         self._reserve, self._later = reserve, later
         self._watched: set[str] = set()
 
-    def profile(self, command: ProfileJob, seat: Seat, now_s: float) -> None:
+    def profile(self, command: ProfileJob, seat: SimulatedAttempt, now_s: float) -> None:
         """Measure a job alone: once in a run its device at rest first, then at work for it."""
         device = self._reserve(seat, "", now_s).name
         rest_s = 0.0 if device in self._watched else self._costs.rest_s
         self._watched.add(device)
         self._later(now_s + rest_s, partial(self._rested, command, seat))
 
-    def _rested(self, command: ProfileJob, seat: Seat, now_s: float) -> None:
+    def _rested(self, command: ProfileJob, seat: SimulatedAttempt, now_s: float) -> None:
         self._reserve(seat, seat.job.name, now_s)
         self._later(now_s + self._costs.window_s, partial(self._profiled, command, seat))
 
-    def _profiled(self, command: ProfileJob, seat: Seat, now_s: float) -> Profiled:
+    def _profiled(self, command: ProfileJob, seat: SimulatedAttempt, now_s: float) -> Profiled:
         device = self._reserve(seat, None, now_s)
         if seat.left_s <= 0.0:
             return Profiled(now_s, command.id, None, "the job ended in its window")
         return Profiled(now_s, command.id, seat.job.memory, "", self._world.solo(seat.job, device.name, now_s))
 
-    def trial(self, command: MeasureTrial, device: VirtualDevice, seats: Sequence[Seat], now_s: float) -> None:
+    def trial(
+        self, command: MeasureSetting, device: VirtualDevice, seats: Sequence[SimulatedAttempt], now_s: float
+    ) -> None:
         """Measure jobs beside each other."""
         self._later(now_s + self._costs.trial_s, partial(self._measured, command, device, seats))
 
     def _measured(
-        self, command: MeasureTrial, device: VirtualDevice, seats: Sequence[Seat], now_s: float
-    ) -> TrialMeasured:
+        self, command: MeasureSetting, device: VirtualDevice, seats: Sequence[SimulatedAttempt], now_s: float
+    ) -> SettingMeasured:
         world, at_work = self._world, [seat.job for seat in device.seats]
         if any(seat.job not in at_work for seat in seats):
             note = "a job ended before the trial"
-            return TrialMeasured(now_s, command.id, Trial(command.setting, TrialStatus.CONTAMINATED, note=note))
+            return SettingMeasured(
+                now_s, command.id, Measurement(command.setting, MeasurementStatus.CONTAMINATED, note=note)
+            )
         times_s = {
             seat.job.name: world.measured(seat.iteration_s / seat.speed, f"time of {seat.job.name}", now_s)
             for seat in seats
         }
         idle_w = world.idle_w
         power_w = world.measured(idle_w + device.watts, f"power of {device.name}", now_s)
-        trial = Trial(
+        trial = Measurement(
             command.setting,
-            TrialStatus.MEASURED,
+            MeasurementStatus.MEASURED,
             power_w=power_w,
             joules=power_w * self._costs.trial_s,
             duration_s=self._costs.trial_s,
@@ -84,17 +88,17 @@ class Measuring:
             shares=dict.fromkeys(times_s, 1.0),
             rates={name: 1.0 / time_s for name, time_s in times_s.items()},
         )
-        return TrialMeasured(now_s, command.id, trial)
+        return SettingMeasured(now_s, command.id, trial)
 
-    def ask(self, command: Ask | AskOutlook, now_s: float) -> None:
+    def ask(self, command: AskSetting | AskInterference, now_s: float) -> None:
         """Ask an adviser; it answers by what is known now."""
         event: Callable[[float], Event]
-        if isinstance(command, Ask):
+        if isinstance(command, AskSetting):
             assert self._tuner is not None, "settings are searched only where there is a tuner"
             event = self._tuner(command).told(command.id)
         else:
             from ecoshare.advise.outlook import foresee  # scipy, for those who need it
 
             pairs, prices = foresee(command)
-            event = partial(Foreseen, command=command.id, pairs=pairs, prices=prices)
+            event = partial(InterferencePredicted, command=command.id, pairs=pairs, prices=prices)
         self._later(now_s + self._costs.ask_s, event)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.reporting.units import number
-from ecoshare.simulate.gpus import Gpu, gpu_named, gpu_of
+from ecoshare.simulate.gpus import GpuModel, gpu_named, gpu_of
 from ecoshare.simulate.traces import recorded, recorded_power
 from ecoshare.simulate.traces.trace import Trace
 
@@ -17,7 +17,7 @@ ASSUMED = "h200"
 """The GPU of a trace that names none."""
 
 
-class Origin(StrEnum):
+class PowerOrigin(StrEnum):
     """Reason why a device prices a simulation."""
 
     GIVEN = "given"
@@ -34,8 +34,8 @@ class Power:
         about: Source of the watts, in words; empty where the GPU's own constants are used.
     """
 
-    gpu: Gpu
-    origin: Origin
+    gpu: GpuModel
+    origin: PowerOrigin
     active_w: Mapping[str, float] = field(default_factory=dict)
     about: str = ""
 
@@ -50,11 +50,11 @@ class Power:
             span += f" to {number(at_work[-1])}"
         watts = f"{number(self.gpu.idle_w)} W idle, {span} W at work"
         match self.origin:
-            case Origin.RECORDED:
+            case PowerOrigin.RECORDED:
                 return f"joules: power of the recorded device, {self.gpu.name} ({watts}; {self.about})"
-            case Origin.GIVEN:
+            case PowerOrigin.GIVEN:
                 return f"joules: power of --gpu-model {self.gpu.name} ({watts})"
-            case Origin.ASSUMED:
+            case PowerOrigin.ASSUMED:
                 why = f"{self.about}; " if self.about else ""
                 return f"joules: {why}{self.gpu.name} is assumed ({watts}); --gpu-model names another"
 
@@ -81,13 +81,13 @@ def choose(gpu_model: str | None, trace: Trace | None) -> Power:
         UsageError: There is no such GPU, or the run folder is damaged.
     """
     if gpu_model is not None:
-        return Power(gpu_named(gpu_model), Origin.GIVEN)
+        return Power(gpu_named(gpu_model), PowerOrigin.GIVEN)
     assumed = gpu_named(ASSUMED)
     if trace is None or trace.kind != recorded.KIND:
-        return Power(assumed, Origin.ASSUMED)
+        return Power(assumed, PowerOrigin.ASSUMED)
     found = recorded_power.read(Path(trace.file), trace)
     if isinstance(found, recorded_power.Recorded):
-        return Power(found.gpu, Origin.RECORDED, found.active_w, found.about)
+        return Power(found.gpu, PowerOrigin.RECORDED, found.active_w, found.about)
     if (known := gpu_of(found.model)) is not None:
-        return Power(known, Origin.RECORDED, about="constants of this model: the run has no joules")
-    return Power(assumed, Origin.ASSUMED, about="the run does not tell what its device drew")
+        return Power(known, PowerOrigin.RECORDED, about="constants of this model: the run has no joules")
+    return Power(assumed, PowerOrigin.ASSUMED, about="the run does not tell what its device drew")

@@ -10,13 +10,20 @@ from enum import Enum
 from numbers import Real
 from typing import Any
 
-from ecoshare.core.policies.base import Levels, Placing, Planning, Pouring, Rounds, Trying
+from ecoshare.core.policies.base import (
+    ElasticPolicy,
+    GangPlacementPolicy,
+    LevelPolicy,
+    PlannedPolicy,
+    RoundPolicy,
+    TrialPackingPolicy,
+)
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import JobState
 from ecoshare.counted import counted
 
 
-class Rule(Enum):
+class PolicyRule(Enum):
     """What an answer of a policy can break."""
 
     COMPARABLE = "comparable"
@@ -41,14 +48,14 @@ class _Said:
     drift: float = 0.0
 
 
-class Probe:
+class PolicyProbe:
     """Asks the policy in the core's place, each question twice, and notes what is wrong with its answers.
 
-    It is a policy itself, with those methods of `Levels`, `Rounds`, `Planning`, `Placing`, `Pouring` and `Trying` that
-    the one behind it has.
+    It is a policy itself. It has the methods of `LevelPolicy`, `RoundPolicy`, `PlannedPolicy`, `GangPlacementPolicy`,
+    `ElasticPolicy` and `TrialPackingPolicy` that the policy behind it has.
     """
 
-    def __init__(self, policy: Any, preempt: bool, faults: dict[Rule, str]) -> None:
+    def __init__(self, policy: Any, preempt: bool, faults: dict[PolicyRule, str]) -> None:
         """Stand before `policy`.
 
         Args:
@@ -58,22 +65,22 @@ class Probe:
         self.name, self.places, self.options = policy.name, policy.places, policy.options
         self.backfill, self.preempts = policy.backfill, policy.preempts
         self._policy, self._faults = policy, faults
-        self._moves = preempt and policy.preempts and not isinstance(policy, Rounds)
+        self._moves = preempt and policy.preempts and not isinstance(policy, RoundPolicy)
         self._said: dict[str, _Said] = {}
         self._due_s: dict[str, float] = {}
         self._parts: dict[str, int] = {}
-        if isinstance(policy, Levels):
+        if isinstance(policy, LevelPolicy):
             self.changes_s, self.change = self._changes_s, self._change
-        if isinstance(policy, Rounds):
+        if isinstance(policy, RoundPolicy):
             self.round_s, self.arrange = policy.round_s, self._arrange
-        if isinstance(policy, Planning):
+        if isinstance(policy, PlannedPolicy):
             self.planner, self.planned_by = policy.planner, policy.planned_by
             self.question, self.told = policy.question, policy.told
-        if isinstance(policy, Placing):
+        if isinstance(policy, GangPlacementPolicy):
             self.across, self.meet, self.slowness = policy.across, policy.meet, self._slowness
-        if isinstance(policy, Pouring):
+        if isinstance(policy, ElasticPolicy):
             self.restart_s, self.needs, self.pour = policy.restart_s, policy.needs, self._pour
-        if isinstance(policy, Trying):
+        if isinstance(policy, TrialPackingPolicy):
             self.beside, self.pays, self.judge = self._beside, policy.pays, policy.judge
 
     def order(self, job: Job, at_s: float) -> Any:
@@ -91,9 +98,9 @@ class Probe:
         """The policy's answer: what it promises of the order of a job that runs."""
         drift, said = self._ask("drift", job), self._said.get(job.spec.name)
         if not (_is_number(drift) and math.isfinite(drift)):
-            self._fault(Rule.COMPARABLE, f"drift() of {_of(job)} is {drift!r}: expected a finite number")
+            self._fault(PolicyRule.COMPARABLE, f"drift() of {_of(job)} is {drift!r}: expected a finite number")
         elif drift and said and not said.place:
-            self._fault(Rule.DRIFT, f"drift() of {_of(job)} is {drift:g}, but order() has no part that changes")
+            self._fault(PolicyRule.DRIFT, f"drift() of {_of(job)} is {drift:g}, but order() has no part that changes")
         elif said:
             said.drift = drift
         return drift
@@ -108,7 +115,7 @@ class Probe:
         """The policy's answer."""
         rank = self._ask("rank", job)
         if not _is_number(rank):
-            self._fault(Rule.COMPARABLE, f"rank() of {_of(job)} is {rank!r}: expected a number")
+            self._fault(PolicyRule.COMPARABLE, f"rank() of {_of(job)} is {rank!r}: expected a number")
         return rank
 
     def look(self, at_s: float) -> None:
@@ -130,16 +137,16 @@ class Probe:
             return
         was = f"order() of {_of(said.job)} was {said.place} at {said.at_s:g} s and is {now} at {at_s:g} s"
         if waits:
-            why = "while it waited; the queue is sorted when a job begins to wait, and not again (see `Levels`)"
-            self._fault(Rule.WAITING, f"{was}, {why}")
+            why = "while it waited; the queue is sorted when a job begins to wait, and not again (see `LevelPolicy`)"
+            self._fault(PolicyRule.WAITING, f"{was}, {why}")
         else:
-            self._fault(Rule.DRIFT, f"{was}, while it ran; drift() {said.drift:g} a second promised {expected}")
+            self._fault(PolicyRule.DRIFT, f"{was}, while it ran; drift() {said.drift:g} a second promised {expected}")
 
     def _changes_s(self, job: Job, at_s: float) -> Any:
         when_s = self._ask("changes_s", job, at_s)
         if not _is_number(when_s) or when_s < at_s - 1e-6:
             words = f"changes_s() of {_of(job)} at {at_s:g} s is {when_s!r}: expected a time ahead, or math.inf"
-            self._fault(Rule.BY_ITSELF, words)
+            self._fault(PolicyRule.BY_ITSELF, words)
         self._due_s[job.spec.name] = when_s
         return when_s
 
@@ -153,9 +160,11 @@ class Probe:
         self._said.clear()  # all get their places anew
         if len(set(chosen)) < len(chosen) or not set(chosen) <= set(jobs):
             words = f"chose {[job.spec.name for job in chosen]}: expected some of the jobs that it was given, once"
-            self._fault(Rule.BY_ITSELF, f"arrange() {words}")
+            self._fault(PolicyRule.BY_ITSELF, f"arrange() {words}")
         if (gpus := sum(job.spec.gpus for job in chosen)) > devices:
-            self._fault(Rule.BY_ITSELF, f"arrange() chose jobs of {counted(gpus, 'GPU')} for {devices} at {at_s:g} s")
+            self._fault(
+                PolicyRule.BY_ITSELF, f"arrange() chose jobs of {counted(gpus, 'GPU')} for {devices} at {at_s:g} s"
+            )
         return chosen
 
     def _pour(self, needs: Sequence[float], devices: int, share: float, most: Sequence[int]) -> Sequence[float]:
@@ -168,14 +177,14 @@ class Probe:
         ]
         if wrong or len(wide) != len(needs):
             expected = f"of each a whole number up to {list(most)}, or a part of 1"
-            self._fault(Rule.COMPARABLE, f"pour() of {counted(len(needs), 'job')} is {wide}: expected {expected}")
+            self._fault(PolicyRule.COMPARABLE, f"pour() of {counted(len(needs), 'job')} is {wide}: expected {expected}")
         return wide
 
     def _slowness(self, job: Job, lane: Lane) -> Any:
         slowness = self._ask("slowness", job, lane)
         if not (_is_number(slowness) and 0.0 < slowness < math.inf):
             words = f"slowness() of {_of(job)} in {_of(lane)} is {slowness!r}: expected a positive number"
-            self._fault(Rule.COMPARABLE, words)
+            self._fault(PolicyRule.COMPARABLE, words)
         return slowness
 
     def _beside(self, job: Job, other: Job) -> Any:
@@ -190,20 +199,21 @@ class Probe:
             answer, again = ask(subject, *more), ask(subject, *more)
         if repr(answer) != repr(again):
             words = f"{method}() of {_of(subject)} was {answer!r}, and {again!r} when it was asked again at once"
-            self._fault(Rule.REPEATABLE, words)
+            self._fault(PolicyRule.REPEATABLE, words)
         return answer
 
     def _compare(self, method: str, key: object, subject: str) -> bool:
         if not isinstance(key, tuple) or not all(map(_is_number, key)):
-            self._fault(Rule.COMPARABLE, f"{method}() of {subject} is {key!r}: expected a tuple of numbers")
+            self._fault(PolicyRule.COMPARABLE, f"{method}() of {subject} is {key!r}: expected a tuple of numbers")
             return False
         if (before := self._parts.setdefault(method, len(key))) != len(key):
             self._fault(
-                Rule.COMPARABLE, f"{method}() of {subject} has {counted(len(key), 'part')}, and had {before} before"
+                PolicyRule.COMPARABLE,
+                f"{method}() of {subject} has {counted(len(key), 'part')}, and had {before} before",
             )
         return True
 
-    def _fault(self, rule: Rule, words: str) -> None:
+    def _fault(self, rule: PolicyRule, words: str) -> None:
         self._faults.setdefault(rule, words)
 
 

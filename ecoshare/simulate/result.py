@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ecoshare.core.events import Config
-from ecoshare.simulate.account import Account
+from ecoshare.simulate.account import UsageIntegrals
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.traces.trace import Trace
 
@@ -53,7 +53,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SimulationResult:
     """Of one trace under one policy.
 
     Attributes:
@@ -79,8 +79,8 @@ class Result:
 
     @classmethod
     def of(
-        cls, trace: Trace, cluster: Cluster, config: Config, finished: Sequence[Finished], account: Account
-    ) -> Result:
+        cls, trace: Trace, cluster: Cluster, config: Config, finished: Sequence[Finished], account: UsageIntegrals
+    ) -> SimulationResult:
         """Add up a simulation that is over."""
         begin_s = min((each.arrival_s for each in finished), default=0.0)
         makespan_s = max((each.finish_s for each in finished), default=0.0) - begin_s

@@ -25,14 +25,14 @@ from typing import Any
 from ecoshare.advise.advice import Advice
 from ecoshare.core.commands import (
     ApplySetting,
-    Ask,
-    AskOutlook,
+    AskInterference,
     AskPlanner,
     AskSampler,
+    AskSetting,
     Command,
     DropJob,
     KillJob,
-    MeasureTrial,
+    MeasureSetting,
     MoveJob,
     OpenLane,
     ProfileJob,
@@ -59,18 +59,18 @@ from ecoshare.core.events import (
     SweepSpec,
 )
 from ecoshare.core.policies import make
-from ecoshare.core.policies.base import Packing, Pouring
+from ecoshare.core.policies.base import ElasticPolicy, PackingPolicy
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.counted import counted
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_size
-from ecoshare.simulate.account import Account
+from ecoshare.simulate.account import UsageIntegrals
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.device import VirtualDevice
-from ecoshare.simulate.lane import TOLD_SHARE, Seat, VirtualLane, expected_s
-from ecoshare.simulate.measuring import Measuring
-from ecoshare.simulate.result import Finished, Result
+from ecoshare.simulate.lane import TOLD_SHARE, SimulatedAttempt, VirtualLane, expected_s
+from ecoshare.simulate.measuring import SimulatedMeasurements
+from ecoshare.simulate.result import Finished, SimulationResult
 from ecoshare.simulate.traces.trace import Trace, TraceJob, TraceSweep
 from ecoshare.simulate.world import Truth
 
@@ -116,7 +116,7 @@ class _Running:
     placed_s: float = 0.0
     since_s: float = 0.0
     attempts: int = 0
-    seat: Seat | None = None
+    seat: SimulatedAttempt | None = None
 
 
 class Simulator:
@@ -129,7 +129,7 @@ class Simulator:
         config: Config,
         world: Truth,
         costs: Costs,
-        tuner: Callable[[Ask], Advice] | None = None,
+        tuner: Callable[[AskSetting], Advice] | None = None,
     ) -> None:
         """Nothing has happened yet.
 
@@ -149,15 +149,15 @@ class Simulator:
         self._heap: list[tuple[float, _What, int, Any]] = []
         self._order = 0
         self._finished: list[Finished] = []
-        self._account = Account(cluster.size, cluster.gpu.idle_w)
+        self._account = UsageIntegrals(cluster.size, cluster.gpu.idle_w)
         self._idle_wakes = 0
         self._watches = False
         policy = make(config)
-        self._packs, self._pours = isinstance(policy, Packing), isinstance(policy, Pouring)
+        self._packs, self._pours = isinstance(policy, PackingPolicy), isinstance(policy, ElasticPolicy)
         self._sweeps = {sweep.name: sweep for sweep in trace.sweeps}
         self._unfinished = {sweep.name: len(sweep.trials) for sweep in trace.sweeps}
         self._varies = config.search or world.changes_s < math.inf
-        self._measuring = Measuring(world, costs, tuner, self._alone_on, self._later)
+        self._measuring = SimulatedMeasurements(world, costs, tuner, self._alone_on, self._later)
         for job in trace.all_jobs:
             self._refuse_what_cannot_run(job)
 
@@ -175,7 +175,7 @@ class Simulator:
                 "--gpu-model names a larger one",
             )
 
-    def run(self, watch: Watch | None = None, progress: Callable[[int], None] | None = None) -> Result:
+    def run(self, watch: Watch | None = None, progress: Callable[[int], None] | None = None) -> SimulationResult:
         """Until every job has ended.
 
         Args:
@@ -199,7 +199,7 @@ class Simulator:
                 self._next(coming is None)
                 if progress is not None:
                     progress(len(self._finished))
-        return Result.of(self._trace, self._cluster, self._config, self._finished, self._account)
+        return SimulationResult.of(self._trace, self._cluster, self._config, self._finished, self._account)
 
     def _next(self, all_came: bool) -> None:
         """What comes next happens.
@@ -220,7 +220,7 @@ class Simulator:
                     self._lane_event(lane, at_s)
             case _What.DONE:
                 command, more = subject
-                if isinstance(more, Seat):
+                if isinstance(more, SimulatedAttempt):
                     self._idle_wakes = 0
                     if more.job.memory is not None and more.job.memory.peak_bytes > more.cap_bytes:
                         self._exit(more, Outcome.OUT_OF_MEMORY, at_s)
@@ -250,7 +250,7 @@ class Simulator:
         return self._spec(job, work_s, now_s, sweep)
 
     def _open(self, sweep: TraceSweep, now_s: float) -> SweepOpened:
-        return SweepOpened(now_s, SweepSpec(sweep.name, sweep.parallel, halting=sweep.halting))
+        return SweepOpened(now_s, SweepSpec(sweep.name, sweep.parallel, early_stopping=sweep.halting))
 
     def _sample(self, command: AskSampler, now_s: float) -> JobArrived | Exhausted:
         """The next trial of a sweep."""
@@ -324,10 +324,10 @@ class Simulator:
                 self._push(now_s + self._costs.apply_s, _What.MEASURED, partial(self._apply, command))
             case ProfileJob():
                 self._measuring.profile(command, self._seat_of(command.job), now_s)
-            case MeasureTrial():
+            case MeasureSetting():
                 seats = [self._seat_of(name) for name in command.jobs]
                 self._measuring.trial(command, self._devices[command.device], seats, now_s)
-            case Ask() | AskOutlook():
+            case AskSetting() | AskInterference():
                 self._measuring.ask(command, now_s)
 
     def _push(self, at_s: float, what: _What, subject: Any) -> None:
@@ -337,7 +337,9 @@ class Simulator:
     def _start(self, command: StartJob, now_s: float) -> None:
         running = self._jobs[command.job]
         left_s = running.left_s
-        seat = Seat(running.job, command.attempt, command.lanes, left_s, left_s, running.work_s, command.cap_bytes)
+        seat = SimulatedAttempt(
+            running.job, command.attempt, command.lanes, left_s, left_s, running.work_s, command.cap_bytes
+        )
         seat.steps, seat.reported = len(running.curve), running.reported
         running.seat, running.since_s, running.attempts = seat, now_s, command.attempt
         running.start_s = min(running.start_s, now_s)
@@ -345,7 +347,7 @@ class Simulator:
         cost_s = launch_s + (self._costs.restart_s if command.attempt > 1 else 0.0)
         self._push(now_s + cost_s, _What.DONE, (command.id, seat))
 
-    def _begin(self, seat: Seat, now_s: float) -> None:
+    def _begin(self, seat: SimulatedAttempt, now_s: float) -> None:
         """A job has started, and wants its turn."""
         self._tell_of_neighbours(seat, now_s)
         lane = self._lanes[seat.lanes[0]]
@@ -356,7 +358,7 @@ class Simulator:
     def _later(self, at_s: float, what: Callable[[float], Event | None]) -> None:
         self._push(at_s, _What.MEASURED, what)
 
-    def _seat_of(self, job: str) -> Seat:
+    def _seat_of(self, job: str) -> SimulatedAttempt:
         seat = self._jobs[job].seat
         assert seat is not None, "only who runs is measured"
         return seat
@@ -384,7 +386,7 @@ class Simulator:
             self._feel(device, now_s)
         self._push(now_s + self._world.changes_s, _What.MEASURED, None)
 
-    def _alone_on(self, seat: Seat, only: str | None, now_s: float) -> VirtualDevice:
+    def _alone_on(self, seat: SimulatedAttempt, only: str | None, now_s: float) -> VirtualDevice:
         """Let one job of a seat's device have its turn, nobody (empty), or all again (None)."""
         device = self._device_of[seat.lanes[0]]
         for number in device.lanes:
@@ -420,7 +422,7 @@ class Simulator:
             if lane.is_watched or seat.held_s - seat.told_s > TOLD_SHARE * seat.told_s:
                 self._tell_of(seat, now_s)
 
-    def _report(self, seat: Seat, lane: VirtualLane, now_s: float) -> None:
+    def _report(self, seat: SimulatedAttempt, lane: VirtualLane, now_s: float) -> None:
         """A trial reports its next value, after what it has done."""
         running = self._jobs[seat.job.name]
         running.reported = seat.reported = seat.reported + 1
@@ -429,11 +431,11 @@ class Simulator:
         self._tell_of(seat, now_s)
         self._tell(Reported(now_s, seat.job.name, seat.reported, running.curve[seat.reported - 1]))
 
-    def _tell_of(self, seat: Seat, now_s: float) -> None:
+    def _tell_of(self, seat: SimulatedAttempt, now_s: float) -> None:
         seat.told_s = seat.held_s
         self._tell(IterationsDone(now_s, seat.job.name, seat.usage()))
 
-    def _tell_of_neighbours(self, seat: Seat, now_s: float) -> None:
+    def _tell_of_neighbours(self, seat: SimulatedAttempt, now_s: float) -> None:
         """Those in other lanes have another neighbour from now on: what they did until now was without."""
         if not self._watches:
             return
@@ -443,13 +445,13 @@ class Simulator:
                 if other.held_s > other.told_s:
                     self._tell_of(other, now_s)
 
-    def _leave(self, seat: Seat, now_s: float) -> None:
+    def _leave(self, seat: SimulatedAttempt, now_s: float) -> None:
         lane = self._lanes[seat.lanes[0]]
         before = lane.holder
         lane.leave(seat.job.name, now_s)
         self._after(lane, now_s, before)
 
-    def _exit(self, seat: Seat, outcome: Outcome, now_s: float) -> None:
+    def _exit(self, seat: SimulatedAttempt, outcome: Outcome, now_s: float) -> None:
         """The attempt is over, and its places are free."""
         running = self._jobs[seat.job.name]
         running.left_s, running.seat = seat.left_s, None
@@ -481,7 +483,7 @@ class Simulator:
                 if sweep.after == running.sweep:
                     self._later(now_s, partial(self._open, sweep))
 
-    def _after(self, lane: VirtualLane, now_s: float, before: Seat | None) -> None:
+    def _after(self, lane: VirtualLane, now_s: float, before: SimulatedAttempt | None) -> None:
         """A lane has changed: let its devices feel a new holder, and plan what comes next.
 
         Args:
@@ -512,7 +514,7 @@ class Simulator:
                 lane.watch(len(device.at_work) > 1, now_s)
             self._plan(lane)
 
-    def _speed(self, seat: Seat, now_s: float) -> float:
+    def _speed(self, seat: SimulatedAttempt, now_s: float) -> float:
         devices = [self._device_of[number] for number in seat.lanes]
         beside = [other.job for device in devices for other in device.others(seat.lanes)]
         names = [device.name for device in devices]

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ecoshare.core.events import Setting, Solo
 from ecoshare.core.outlook import BESIDE
-from ecoshare.simulate.gpus import Gpu
+from ecoshare.simulate.gpus import GpuModel
 from ecoshare.simulate.pairs import Pairs
 from ecoshare.simulate.traces.trace import TraceJob
 
@@ -68,7 +68,7 @@ class World:
         active_w: By class: watts beyond an idle device.
     """
 
-    gpu: Gpu
+    gpu: GpuModel
     speeds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     beside: float = BESIDE
     active_w: Mapping[str, float] = field(default_factory=dict)

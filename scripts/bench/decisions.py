@@ -18,17 +18,17 @@ from itertools import combinations_with_replacement
 from random import Random
 
 from ecoshare.advise.outlook import foresee
-from ecoshare.core.commands import AskOutlook, Command
+from ecoshare.core.commands import AskInterference, Command
 from ecoshare.core.events import (
     Config,
     Done,
     Event,
-    Foreseen,
+    InterferencePredicted,
     IterationsDone,
     JobArrived,
     JobExited,
     Profiled,
-    TrialMeasured,
+    SettingMeasured,
 )
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.packer import MOST_CLASSES
@@ -60,9 +60,9 @@ KINDS: dict[type[Event], str] = {
     JobArrived: "arrival",
     JobExited: "departure",
     IterationsDone: "IterationsDone",
-    Foreseen: "Foreseen",
+    InterferencePredicted: "Foreseen",
     Profiled: "Profiled",
-    TrialMeasured: "TrialMeasured",
+    SettingMeasured: "TrialMeasured",
     Done: "Done",
 }
 
@@ -83,7 +83,7 @@ class Log:
 
     events: Sequence[Event]
     from_there: int
-    asked: Sequence[AskOutlook]
+    asked: Sequence[AskInterference]
 
 
 def jobs(devices: int, until_s: float) -> Iterable[TraceJob]:
@@ -121,13 +121,13 @@ def world() -> World:
 def record(devices: int, until_s: float) -> Log:
     """Simulate until then, and keep what happened."""
     events: list[Event] = []
-    asked: list[AskOutlook] = []
+    asked: list[AskInterference] = []
     arrived = ended = from_there = 0
 
     def watch(event: Event, commands: list[Command]) -> None:
         nonlocal arrived, ended, from_there
         events.append(event)
-        asked.extend(each for each in commands if isinstance(each, AskOutlook))
+        asked.extend(each for each in commands if isinstance(each, AskInterference))
         arrived += isinstance(event, JobArrived)
         ended += isinstance(event, JobExited)
         if not from_there and arrived - ended >= WAITING + devices * LANES * PLACES:
@@ -180,20 +180,20 @@ def decisions(devices: int, quick: bool) -> tuple[list[Figure], Log]:
     return figures, log
 
 
-def adviser(asked: Sequence[AskOutlook], quick: bool) -> list[Figure]:
+def adviser(asked: Sequence[AskInterference], quick: bool) -> list[Figure]:
     """Time of an answer for as many classes as are asked about at once."""
     full = [each for each in asked if len(each.work_s) == MOST_CLASSES]
     if not full:
         return [Figure(f"foresee, {MOST_CLASSES} classes", None, "ms", note="the core never asked about so many")]
     figures = []
-    for ask in (min(full, key=lambda each: len(each.seen)), max(full, key=lambda each: len(each.seen))):
+    for ask in (min(full, key=lambda each: len(each.colocations)), max(full, key=lambda each: len(each.colocations))):
         foresee(ask)  # loads what it needs
         spent_ms = []
         for _ in range(ASKED // 4 if quick else ASKED):
             began_s = time.perf_counter()
             foresee(ask)
             spent_ms.append(1e3 * (time.perf_counter() - began_s))
-        name = f"foresee, {MOST_CLASSES} classes, {len(ask.seen)} packings measured"
+        name = f"foresee, {MOST_CLASSES} classes, {len(ask.colocations)} packings measured"
         known = f"{len([1 for _, solo in ask.solos if solo.power_w is not None])} classes measured alone; wall time"
         figures += [
             Figure(f"{name}, p50", median(spent_ms), "ms", note=known),
@@ -205,7 +205,7 @@ def adviser(asked: Sequence[AskOutlook], quick: bool) -> list[Figure]:
 def measure(options: Options) -> list[Figure]:
     """All figures."""
     figures: list[Figure] = []
-    asked: list[AskOutlook] = []
+    asked: list[AskInterference] = []
     for devices in WATCHED_S:
         found, log = decisions(devices, options.quick)
         figures += found

@@ -23,7 +23,7 @@ from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Config, Done, Event, IterationsDone, JobExited, Usage
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.lane.trace import Kind, Tracer, trace_path
-from ecoshare.measure.samples import Line, Progress, Sample, Session, attempt_key, encode
+from ecoshare.measure.samples import AttemptProgress, Line, Sample, Session, attempt_key, encode
 from ecoshare.reporting.explaining_text import show
 from ecoshare.reporting.export import export
 from ecoshare.runtime.folder import RunFolder
@@ -121,7 +121,7 @@ def samples(log: Log, device: str) -> list[Line]:
     """What the meter said, and how far each job was by then."""
     lines: list[Line] = [Session(0.0, device, "a meter", "measured", "gpu", "made for this benchmark", 0.1, 40.0)]
     keys: dict[str, str] = {}
-    going: dict[str, Progress] = {}
+    going: dict[str, AttemptProgress] = {}
     ended: set[str] = set()
     next_s = 0.0
     for event, commands in log:
@@ -134,7 +134,7 @@ def samples(log: Log, device: str) -> list[Line]:
         for command in commands:
             if isinstance(command, StartJob):
                 key = keys[command.job] = attempt_key(command.job, command.attempt)
-                going[key] = Progress(command.lanes[0], 0.0, 0, 0, 0.0)
+                going[key] = AttemptProgress(command.lanes[0], 0.0, 0, 0, 0.0)
         if isinstance(event, IterationsDone | JobExited):
             key = keys[event.job]
             going[key] = progress(going[key], event.usage)
@@ -143,9 +143,9 @@ def samples(log: Log, device: str) -> list[Line]:
     return lines
 
 
-def progress(before: Progress, usage: Usage) -> Progress:
+def progress(before: AttemptProgress, usage: Usage) -> AttemptProgress:
     """What an attempt has done by now."""
-    return Progress(before.lane, usage.held_s, usage.iterations, usage.eval_iterations, usage.cpu_s)
+    return AttemptProgress(before.lane, usage.held_s, usage.iterations, usage.eval_iterations, usage.cpu_s)
 
 
 def write_traces(folder: RunFolder, log: Log) -> None:

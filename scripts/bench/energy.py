@@ -29,14 +29,14 @@ from ecoshare.advise.advice import Alone, Goal
 from ecoshare.advise.adviser import TunerAdviser
 from ecoshare.core.commands import Command, ProfileJob
 from ecoshare.core.events import Config, Event, Profiled, Setting, Solo
-from ecoshare.core.outlook import Forecast
+from ecoshare.core.outlook import ColocationForecast
 from ecoshare.core.policies import POLICIES
-from ecoshare.core.policies.packs import Packs
+from ecoshare.core.policies.packs import ObjectivePolicy
 from ecoshare.core.records import Job, Key
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.gpus import Gpu
-from ecoshare.simulate.result import Result
+from ecoshare.simulate.gpus import GpuModel
+from ecoshare.simulate.result import SimulationResult
 from ecoshare.simulate.simulator import Simulator
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
@@ -72,7 +72,7 @@ class EnergyOptions(DataOptions):
     workers: int | None
 
 
-class Blind(Packs):
+class Blind(ObjectivePolicy):
     """All jobs that fit run beside each other, in the order of arrival."""
 
     name: ClassVar[str] = "blind"
@@ -81,7 +81,7 @@ class Blind(Packs):
         """Order of arrival."""
         return (job.arrival_s,)
 
-    def spent(self, forecast: Forecast) -> float:
+    def spent(self, forecast: ColocationForecast) -> float:
         """The more there are, the better."""
         return 0.5 ** len(forecast.speeds) / sum(forecast.speeds)
 
@@ -158,10 +158,10 @@ def simulate(
     jobs: Sequence[MixJob],
     config: Config,
     watch: Callable[[Event, list[Command]], None] = lambda event, commands: None,
-) -> Result:
+) -> SimulationResult:
     """A mix under one way, with all its events."""
     trace = Trace("mix", "energy", tuple(_job(world, each, config.policy != Blind.name) for each in jobs), "")
-    gpu = Gpu("judged", max(world.space.knobs[1].values), world.memory_bytes)
+    gpu = GpuModel("judged", max(world.space.knobs[1].values), world.memory_bytes)
     solos: dict[str, Solo] = {}
     named = {each.name: each.job_class for each in jobs}
 
@@ -197,7 +197,7 @@ def _job(world: MeasuredWorld, job: MixJob, with_limit: bool) -> TraceJob:
     )
 
 
-def outcome(result: Result, jobs: Sequence[MixJob]) -> Outcome:
+def outcome(result: SimulationResult, jobs: Sequence[MixJob]) -> Outcome:
     """The numbers of a result that are compared."""
     limits = {each.name: each.slowdown for each in jobs if each.slowdown is not None}
     slowdowns = {each.name: each.placed_s / each.service_s for each in result.finished}

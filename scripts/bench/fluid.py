@@ -27,7 +27,7 @@ from ecoshare.core.events import Config
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.result import Result
+from ecoshare.simulate.result import SimulationResult
 from ecoshare.simulate.simulator import Simulator
 from ecoshare.simulate.traces.searches import DOUBLING, SPREAD, generate
 from ecoshare.simulate.world import World
@@ -97,7 +97,7 @@ def measure(options: Options) -> list[Figure]:
     return figures
 
 
-def results(kind: str, policy: str, assumed: Assumed, seeds: int) -> list[Result]:
+def results(kind: str, policy: str, assumed: Assumed, seeds: int) -> list[SimulationResult]:
     """Results of `seeds` searches of a kind."""
     say(f"{kind}, {policy}, {assumed}")
     gpu = GPUS["v100"]
@@ -111,7 +111,12 @@ def results(kind: str, policy: str, assumed: Assumed, seeds: int) -> list[Result
 
 
 def improvement(
-    name: str, before: list[Result], after: list[Result], wanted: str = "", paper: str = "", by_work: bool = False
+    name: str,
+    before: list[SimulationResult],
+    after: list[SimulationResult],
+    wanted: str = "",
+    paper: str = "",
+    by_work: bool = False,
 ) -> Figure:
     """Percent by which the makespan was longer before, median over the seeds."""
     percents = []

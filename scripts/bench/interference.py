@@ -21,7 +21,7 @@ from statistics import fmean
 
 import numpy as np
 
-from ecoshare.advise.interference import SHIPPED, Guess, Interference, Seen, Traits
+from ecoshare.advise.interference import SHIPPED, InterferenceModel, PairMeasurement, SpeedEstimate, Traits
 from ecoshare.simulate.traces.speeds import read, speed_of
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, run_benchmark, say
 
@@ -59,12 +59,14 @@ class Table:
     speeds: dict[tuple[str, str], tuple[float, float]]
     used: dict[str, float]
 
-    def seen(self, pairs: Sequence[tuple[str, str]]) -> list[Seen]:
+    def seen(self, pairs: Sequence[tuple[str, str]]) -> list[PairMeasurement]:
         """Both sides of these."""
         both = []
         for one, other in pairs:
             speed, others = self.speeds[one, other]
-            both += [Seen(one, other, speed), Seen(other, one, others)][: 1 if one == other else 2]
+            both += [PairMeasurement(one, other, speed), PairMeasurement(other, one, others)][
+                : 1 if one == other else 2
+            ]
         return both
 
 
@@ -84,7 +86,7 @@ class Score:
         self.possible += sum(max(0.0, total - 1.0) for total in truth)
         self.right += [float(pack == (total > 1.0)) for total, pack in zip(truth, packs, strict=True)]
 
-    def predicted(self, guesses: Sequence[Guess], truth: Sequence[float]) -> None:
+    def predicted(self, guesses: Sequence[SpeedEstimate], truth: Sequence[float]) -> None:
         """Add the combined speeds that the rule expected."""
         self.squared += [(guess.mean - total) ** 2 for guess, total in zip(guesses, truth, strict=True)]
         off = [abs(guess.mean - total) / guess.sd for guess, total in zip(guesses, truth, strict=True)]
@@ -114,7 +116,7 @@ def _judged(table: Table, wanted: bool, splits: int) -> list[Figure]:
         truth = [sum(table.speeds[pair]) for pair in judged]
         more = _first_of_each(table, sorted(set(names) - known), known, draw)
         for name, pairs in (("ours", before), ("ours, one measured", before + more)):
-            model = Interference(table.traits, table.seen(pairs))
+            model = InterferenceModel(table.traits, table.seen(pairs))
             guesses = [model.combined(*pair) for pair in judged]
             scores[name].add([guess.mean > 1.0 for guess in guesses], truth)
             scores[name].predicted(guesses, truth)
@@ -132,7 +134,7 @@ def _all_known(table: Table) -> Score:
     folds = np.random.default_rng(0).permutation(len(pairs)) % FOLDS
     for fold in range(FOLDS):
         judged = [pair for pair, of in zip(pairs, folds, strict=True) if of == fold]
-        model = Interference(table.traits, table.seen([pair for pair in pairs if pair not in judged]))
+        model = InterferenceModel(table.traits, table.seen([pair for pair in pairs if pair not in judged]))
         guesses, truth = [model.combined(*pair) for pair in judged], [sum(table.speeds[pair]) for pair in judged]
         score.add([guess.mean > 1.0 for guess in guesses], truth)
         score.predicted(guesses, truth)
@@ -239,7 +241,7 @@ def _say_fitted(tables: Sequence[Table]) -> None:
     """The hyperparameters of each table, and their mean: what `SHIPPED` is."""
     fitted = []
     for table in tables:
-        values = Interference(table.traits, table.seen(list(table.speeds)), centre=_NEUTRAL).hyperparameters
+        values = InterferenceModel(table.traits, table.seen(list(table.speeds)), centre=_NEUTRAL).hyperparameters
         say(f"{table.name}: " + ", ".join(f"{name} {value:.2f}" for name, value in values.items()))
         fitted.append(values)
     for name, shipped in SHIPPED.items():

@@ -37,9 +37,9 @@ from ecoshare.advise.advice import TUNING_LIMIT, Alone, Goal
 from ecoshare.advise.adviser import TunerAdviser
 from ecoshare.advise.search import BUDGET
 from ecoshare.advise.transfer import prior_from, tuned_alone
-from ecoshare.advise.yardstick import Job, observable
-from ecoshare.core.commands import Ask
-from ecoshare.core.events import Packing, Trial, TrialStatus
+from ecoshare.advise.yardstick import PackedJob, observable
+from ecoshare.core.commands import AskSetting
+from ecoshare.core.events import Measurement, MeasurementStatus, Packing
 from scripts.bench.benchmarking import (
     DataOptions,
     Figure,
@@ -59,7 +59,7 @@ NEVER = BUDGET + 1
 ORACLE_SD = 0.005
 
 Array = NDArray[np.float64]
-PriorOf = Callable[[Space, Sequence[Job], Mapping[str, float]], Prior | None]
+PriorOf = Callable[[Space, Sequence[PackedJob], Mapping[str, float]], Prior | None]
 
 
 class JointOptions(DataOptions):
@@ -179,7 +179,7 @@ class Bench:
     def oracle(self, truth: Truth) -> Course:
         """A search with the truth as its prior."""
 
-        def prior(_space: Space, jobs: Sequence[Job], _default_s: Mapping[str, float]) -> Prior:
+        def prior(_space: Space, jobs: Sequence[PackedJob], _default_s: Mapping[str, float]) -> Prior:
             logs = torch.from_numpy(np.log(np.concatenate([truth.watts[None], truth.times_s])))
             logs[1:] -= logs[1:, [truth.at]].clone()
             draw = torch.Generator().manual_seed(self._seed)
@@ -195,7 +195,7 @@ class Bench:
         world, goal = self._world, Goal("energy", TUNING_LIMIT, BUDGET, self._seed)
         return TunerAdviser(lambda: world.space, lambda: dict(world.default), self._alone, goal, prior=prior)
 
-    def _transferred(self, space: Space, jobs: Sequence[Job], default_s: Mapping[str, float]) -> Prior | None:
+    def _transferred(self, space: Space, jobs: Sequence[PackedJob], default_s: Mapping[str, float]) -> Prior | None:
         if len(jobs) == 1:
             return None
         classes, earlier = {job.name: job.name for job in jobs}, tuned_alone(self._known.searches)
@@ -213,7 +213,7 @@ class Bench:
     def _search(self, adviser: TunerAdviser, truth: Truth, name: str) -> Course:
         """Ask and measure until the search is over."""
         space, tried, kept = self._world.space, list[int](), list[int | None]()
-        advice = adviser.answer(Ask(0, "tuner", "", truth.packing, None))
+        advice = adviser.answer(AskSetting(0, "tuner", "", truth.packing, None))
         while not advice.over:
             number = len(tried) + 1
             place = space.index({**self._world.default, **dict(advice.setting)})
@@ -224,8 +224,8 @@ class Bench:
             }
             power_w = float(truth.watts[place]) * self._noise(f"{key} watts", number)
             shares = dict.fromkeys(truth.jobs, truth.share)
-            trial = Trial(advice.setting, TrialStatus.MEASURED, power_w, times_s=times_s, shares=shares)
-            advice = adviser.answer(Ask(number, "tuner", "", truth.packing, trial))
+            trial = Measurement(advice.setting, MeasurementStatus.MEASURED, power_w, times_s=times_s, shares=shares)
+            advice = adviser.answer(AskSetting(number, "tuner", "", truth.packing, trial))
             search = adviser.searches[truth.packing].search
             assert search is not None, advice.note
             tried.append(place)

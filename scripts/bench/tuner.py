@@ -25,7 +25,7 @@ from scripts.bench import tuner_tables
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, percentile, run_benchmark, say
 from scripts.bench.tuner_searches import MOST, Outcome, Search
 from scripts.bench.tuner_tables import Problem
-from tuner import ConstrainedTuner, Knob, Limit, Role, Setting, Space, Trial, energy
+from tuner import ConstrainedTuner, Evaluation, Knob, Limit, Role, Setting, Space, energy
 
 SEEDS, QUICK_SEEDS = 20, 3
 SLOW_SEEDS, QUICK_SLOW_SEEDS = 3, 1
@@ -157,7 +157,7 @@ def latency() -> list[Figure]:
     made_s = time.perf_counter() - began_s
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trials.json"
-        trials = [Trial(setting, observe(setting)).as_dict() for setting in tried]
+        trials = [Evaluation(setting, observe(setting)).as_dict() for setting in tried]
         path.write_text(json.dumps({"schema_version": 1, "default": default, "trials": trials}))
         tuned.load(path)
     setting = tuned.ask()

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 
-from ecoshare.lane.table import LaneTable, Seat, Slot
-from ecoshare.lane.turn import Turn
+from ecoshare.lane.table import LaneTable, Slot, SlotState
+from ecoshare.lane.turn import LaneTurn
 from scripts.bench.benchmarking import JOBS, Figure, Options, median, percentile, run_benchmark, say
 from scripts.bench.job_file import JobEntry, write_jobs
 
@@ -51,11 +51,11 @@ def handover(jobs: int, turns: int) -> list[Figure]:
 
 
 def _hand_over(table: LaneTable, slot: int, turns: int) -> list[float]:
-    turn = Turn(table, slot)
+    turn = LaneTurn(table, slot)
     mine = table.slots[slot]
     latencies = []
     turn.take()
-    while any(slot.seat == Seat.AWAY for slot in table.slots[: table.header.used]):
+    while any(slot.seat == SlotState.AWAY for slot in table.slots[: table.header.used]):
         time.sleep(0.001)  # the first would be done before the others have begun
     for _ in range(turns):
         table.header.quantum_s = 0.0

@@ -17,9 +17,9 @@ from ecoshare.cli.restore import restore
 from ecoshare.hardware.devices import find
 from ecoshare.hardware.journal import Journal
 from ecoshare.jobs.load import load
-from ecoshare.measure.beside import BesideStore
+from ecoshare.measure.beside import ColocationStore
 from ecoshare.measure.profiles import ProfileStore
-from ecoshare.measure.tuned import TunedStore
+from ecoshare.measure.tuned import TuningStore
 from ecoshare.runtime import plan as planning
 from scripts.fuzz.commands import called, is_json, judge
 from scripts.fuzz.damage import damage_bytes, damage_json, damage_place, dumped
@@ -42,9 +42,9 @@ def prepare(folder: Path) -> Play:
     store = ProfileStore(stored)
     for job_class in (*made, GOOD, OTHER):
         store.save(PROFILE.model_copy(update={"job_class": job_class}))
-    BesideStore(stored).save((GOOD, made[0]), (0.7, 0.8), None)
-    BesideStore(stored).save((made[0], made[0]), (0.6, 0.6), 12.0)
-    TunedStore(stored).save(tuned(packing=((GOOD,), (made[0],))))
+    ColocationStore(stored).save((GOOD, made[0]), (0.7, 0.8), None)
+    ColocationStore(stored).save((made[0], made[0]), (0.6, 0.6), 12.0)
+    TuningStore(stored).save(tuned(packing=((GOOD,), (made[0],))))
     state = folder / "state"
     Journal.new(_GPU, "gpu", "NVIDIA H200").noting("power_limit", (700.0,), ((400.0,),)).write(state / f"{_GPU}.json")
 

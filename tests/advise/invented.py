@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoshare.advise.yardstick import Job, Measured
+from ecoshare.advise.yardstick import MeasuredRates, PackedJob
 from tuner import Knob, Role, Setting, Space
 
 CLOCKS = tuple(float(mhz) for mhz in range(600, 1500, 100))
@@ -28,16 +28,16 @@ class Device:
     idle_w: float = 60.0
     dynamic_w: float = 190.0
 
-    def measure(self, setting: Setting) -> Measured:
+    def measure(self, setting: Setting) -> MeasuredRates:
         clock = setting["clock"]
         assert isinstance(clock, float)
         relative = clock / CLOCKS[-1]
         times = {name: 0.1 * (part / relative + 1.0 - part) for name, part in self.compute.items()}
-        return Measured(self.idle_w + self.dynamic_w * relative**2.5, times)
+        return MeasuredRates(self.idle_w + self.dynamic_w * relative**2.5, times)
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[PackedJob]:
         power_w = self.measure(DEFAULT).power_w
-        return [Job(name, power_w / len(self.compute)) for name in self.compute]
+        return [PackedJob(name, power_w / len(self.compute)) for name in self.compute]
 
 
 COLUMNS = "power_limit=limit:W,work_size=batch,time=epoch_s,power=watts"

@@ -11,9 +11,9 @@ from ecoshare.advise.advice import Advice, Alone, Goal
 from ecoshare.advise.adviser import TunerAdviser
 from ecoshare.advise.space import knob_of, space_of
 from ecoshare.advise.transfer import Earlier, prior_from
-from ecoshare.advise.yardstick import Job
-from ecoshare.core.commands import Ask
-from ecoshare.core.events import Packing, Setting, Trial, TrialStatus
+from ecoshare.advise.yardstick import PackedJob
+from ecoshare.core.commands import AskSetting
+from ecoshare.core.events import Measurement, MeasurementStatus, Packing, Setting
 from tuner import Space
 
 CLOCKS = tuple(float(each) for each in range(600, 1980, 60))
@@ -38,7 +38,7 @@ class Device:
         whole: dict[str, float | str] = {"gpu_clock": "unlocked", "power_limit": 300.0}
         return {name: value for name, value in whole.items() if name in self.knobs}
 
-    def run(self, setting: Setting, jobs: tuple[str, ...] = ("a", "b")) -> Trial:
+    def run(self, setting: Setting, jobs: tuple[str, ...] = ("a", "b")) -> Measurement:
         """What is measured there: no noise."""
         values = dict(setting)
         clock = values.get("gpu_clock", "unlocked")
@@ -47,9 +47,9 @@ class Device:
             part -= 0.002
         power = {"a": 60.0 + 230.0 * part**2.4, "b": 60.0 + 90.0 * part**2.4}
         times = {"a": 0.1 * (0.75 / part + 0.25), "b": 0.1 * (0.2 / part + 0.8)}
-        return Trial(
+        return Measurement(
             setting,
-            TrialStatus.MEASURED,
+            MeasurementStatus.MEASURED,
             power_w=sum(power[job] for job in jobs) / len(jobs),
             joules=1.0,
             times_s={job: times[job] for job in jobs},
@@ -62,8 +62,8 @@ def adviser(device: Device, alone: Alone | None = None, **goal: Any) -> TunerAdv
     return TunerAdviser(device.space, device.default, lambda _job: known, replace(GOAL, **goal))
 
 
-def ask(trial: Trial | None, number: int = 1) -> Ask:
-    return Ask(number, "tuner", "cuda:0", PACKING, trial)
+def ask(trial: Measurement | None, number: int = 1) -> AskSetting:
+    return AskSetting(number, "tuner", "cuda:0", PACKING, trial)
 
 
 def carry_out(tuned: TunerAdviser, device: Device) -> tuple[list[Setting], Advice]:
@@ -92,7 +92,7 @@ def test_a_job_s_own_limit_binds_the_packing_and_the_answer_says_how_slow_it_get
     rates = {job: 1.0 / time_s for job, time_s in before.times_s.items()}  # no turns to wait for
 
     class Counting(Device):
-        def run(self, setting: Setting, jobs: tuple[str, ...] = ("a", "b")) -> Trial:
+        def run(self, setting: Setting, jobs: tuple[str, ...] = ("a", "b")) -> Measurement:
             return replace(super().run(setting, jobs), rates=rates)
 
     def slower(**limits: float) -> Advice:
@@ -137,7 +137,7 @@ def test_other_jobs_of_the_same_classes_go_on_with_the_search() -> None:
 
 def test_a_default_that_is_disturbed_is_measured_again_and_then_given_up() -> None:
     device, tuned = Device(), adviser(Device())
-    disturbed = Trial((), TrialStatus.CONTAMINATED, power_w=100.0, throttles=("temperature",))
+    disturbed = Measurement((), MeasurementStatus.CONTAMINATED, power_w=100.0, throttles=("temperature",))
     assert tuned.answer(ask(None)) == Advice(())
     assert tuned.answer(ask(disturbed)) == Advice(())
     assert not tuned.answer(ask(device.run(()))).over, "now it was measured"
@@ -150,7 +150,7 @@ def test_a_default_that_is_disturbed_is_measured_again_and_then_given_up() -> No
 def test_without_a_meter_it_is_over_at_once() -> None:
     tuned = adviser(Device())
     tuned.answer(ask(None))
-    advice = tuned.answer(ask(Trial((), TrialStatus.FAILED, note="joules are not measured")))
+    advice = tuned.answer(ask(Measurement((), MeasurementStatus.FAILED, note="joules are not measured")))
     assert advice.over and advice.setting == () and "joules are not measured" in advice.note
 
 
@@ -162,7 +162,7 @@ def test_a_knob_that_is_gone_is_searched_without() -> None:
     for _ in range(3):
         advice = tuned.answer(ask(device.run(advice.setting)))
     del device.knobs["gpu_clock"]
-    advice = tuned.answer(ask(Trial(advice.setting, TrialStatus.FAILED, note="no permission")))
+    advice = tuned.answer(ask(Measurement(advice.setting, MeasurementStatus.FAILED, note="no permission")))
     while not advice.over:
         assert "gpu_clock" not in dict(advice.setting)
         advice = tuned.answer(ask(device.run(advice.setting)))
@@ -175,7 +175,7 @@ def test_with_no_knob_left_it_is_over() -> None:
     tuned.answer(ask(None))
     advice = tuned.answer(ask(device.run(())))
     device.knobs.clear()
-    advice = tuned.answer(ask(Trial(advice.setting, TrialStatus.FAILED, note="lost")))
+    advice = tuned.answer(ask(Measurement(advice.setting, MeasurementStatus.FAILED, note="lost")))
     assert advice.over and advice.setting == () and "nothing can be set" in advice.note
 
 
@@ -205,7 +205,7 @@ def test_what_a_job_alone_has_shown_is_the_prior_of_its_packing() -> None:
     device = Device()
     space = device.space()
     assert space is not None
-    jobs = [Job("one", 200.0), Job("two", 150.0)]
+    jobs = [PackedJob("one", 200.0), PackedJob("two", 150.0)]
     classes = {"one": "a", "two": "b"}
 
     def tuned_alone(name: str, *settings: Setting) -> Earlier:

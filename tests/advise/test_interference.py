@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.advise.interference import ENOUGH, SHIPPED, Interference, Seen, Traits, _Kernel
+from ecoshare.advise.interference import ENOUGH, SHIPPED, InterferenceModel, PairMeasurement, Traits, _Kernel
 from ecoshare.core.events import PairSpeed
-from ecoshare.core.outlook import BESIDE, Outlook
+from ecoshare.core.outlook import BESIDE, ColocationEstimates
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 STRANGER = "nobody knows it"
@@ -32,7 +32,9 @@ numbers = st.dictionaries(
 )
 all_traits = st.dictionaries(st.sampled_from(NAMES), st.builds(Traits, st.sampled_from(["", "x", "y"]), numbers))
 names = st.sampled_from(NAMES)
-all_seen = st.lists(st.builds(Seen, names, names, st.floats(allow_nan=False, allow_infinity=False)), max_size=40)
+all_seen = st.lists(
+    st.builds(PairMeasurement, names, names, st.floats(allow_nan=False, allow_infinity=False)), max_size=40
+)
 besides = st.floats(0.1, 1.0)
 
 
@@ -53,8 +55,10 @@ def like_a_device(seed: int) -> tuple[dict[str, Traits], dict[tuple[str, str], f
 
 
 @given(all_traits, all_seen, besides)
-def test_whatever_was_seen_speeds_are_speeds(traits: dict[str, Traits], seen: list[Seen], beside: float) -> None:
-    model = Interference(traits, seen, beside)
+def test_whatever_was_seen_speeds_are_speeds(
+    traits: dict[str, Traits], seen: list[PairMeasurement], beside: float
+) -> None:
+    model = InterferenceModel(traits, seen, beside)
     for one in (*NAMES, STRANGER):
         for other in (*NAMES, STRANGER):
             first, second = model.speeds(one, other)
@@ -68,11 +72,11 @@ def test_whatever_was_seen_speeds_are_speeds(traits: dict[str, Traits], seen: li
 
 @given(all_traits, all_seen, st.randoms(use_true_random=False))
 def test_the_order_of_what_was_seen_does_not_matter(
-    traits: dict[str, Traits], seen: list[Seen], draw: random.Random
+    traits: dict[str, Traits], seen: list[PairMeasurement], draw: random.Random
 ) -> None:
     mixed = list(seen)
     draw.shuffle(mixed)
-    first, second = Interference(traits, seen), Interference(dict(reversed(traits.items())), mixed)
+    first, second = InterferenceModel(traits, seen), InterferenceModel(dict(reversed(traits.items())), mixed)
     for one in NAMES:
         for other in NAMES:
             assert first.speeds(one, other)[0] == pytest.approx(second.speeds(one, other)[0], abs=1e-6)
@@ -80,39 +84,48 @@ def test_the_order_of_what_was_seen_does_not_matter(
 
 @given(all_traits, all_seen, names, names)
 def test_the_two_of_a_pair_may_be_named_in_any_order(
-    traits: dict[str, Traits], seen: list[Seen], one: str, other: str
+    traits: dict[str, Traits], seen: list[PairMeasurement], one: str, other: str
 ) -> None:
-    model = Interference(traits, seen)
+    model = InterferenceModel(traits, seen)
     assert model.speeds(one, other) == model.speeds(other, one)[::-1]
     assert model.combined(one, other) == pytest.approx(model.combined(other, one), abs=1e-9)
 
 
 @pytest.mark.slow
-@given(all_traits, st.lists(st.builds(Seen, names, names, st.floats(0.3, 1.0)), max_size=20), st.floats(0.1, 0.9))
-def test_what_was_measured_often_is_believed(traits: dict[str, Traits], seen: list[Seen], speed: float) -> None:
+@given(
+    all_traits,
+    st.lists(st.builds(PairMeasurement, names, names, st.floats(0.3, 1.0)), max_size=20),
+    st.floats(0.1, 0.9),
+)
+def test_what_was_measured_often_is_believed(
+    traits: dict[str, Traits], seen: list[PairMeasurement], speed: float
+) -> None:
     others = [each for each in seen if (each.one, each.other) != ("a", "b")]
-    guess, _ = Interference(traits, [*others, *[Seen("a", "b", speed)] * 300]).speeds("a", "b")
+    guess, _ = InterferenceModel(traits, [*others, *[PairMeasurement("a", "b", speed)] * 300]).speeds("a", "b")
     assert guess.mean == pytest.approx(speed, rel=0.05)
     assert guess.sd < 0.05
 
 
 @given(all_traits, st.floats(0.2, 0.8))
 def test_each_measurement_makes_it_surer(traits: dict[str, Traits], speed: float) -> None:
-    start = [Seen("a", "b", speed), Seen("b", "a", speed)]
-    errors = [Interference(traits, start * times).combined("a", "b").sd for times in (1, 4, 16, 64)]
-    assert errors == sorted(errors, reverse=True) and errors[-1] < 0.5 * Interference(traits, []).combined("a", "b").sd
+    start = [PairMeasurement("a", "b", speed), PairMeasurement("b", "a", speed)]
+    errors = [InterferenceModel(traits, start * times).combined("a", "b").sd for times in (1, 4, 16, 64)]
+    assert (
+        errors == sorted(errors, reverse=True)
+        and errors[-1] < 0.5 * InterferenceModel(traits, []).combined("a", "b").sd
+    )
 
 
 @pytest.mark.parametrize("beside", [0.5, BESIDE])
 def test_of_strangers_the_prior_is_said_with_a_wide_margin(beside: float) -> None:
-    first, second = Interference({}, [], beside).speeds(STRANGER, "another")
+    first, second = InterferenceModel({}, [], beside).speeds(STRANGER, "another")
     assert first == second
     assert first.mean == pytest.approx(beside, abs=0.05) and first.sd > 0.1
 
 
 def test_who_leaves_the_device_idle_is_expected_to_suffer_less() -> None:
     busy = {"idle": 0.2, "half": 0.6, "all": 1.0}
-    model = Interference({name: Traits(name, {"busy": value}) for name, value in busy.items()}, [])
+    model = InterferenceModel({name: Traits(name, {"busy": value}) for name, value in busy.items()}, [])
     light, medium, heavy = (model.combined(name, "all").mean for name in busy)
     assert light > medium > heavy
     assert heavy == pytest.approx(2 * BESIDE, abs=0.1)
@@ -120,7 +133,10 @@ def test_who_leaves_the_device_idle_is_expected_to_suffer_less() -> None:
 
 def test_one_class_says_something_of_others_of_its_script_only() -> None:
     traits = {"a1": Traits("a"), "a2": Traits("a"), "b": Traits("b"), "z": Traits("z")}
-    before, seen = Interference(traits, []), Interference(traits, [Seen("a1", "z", 0.3), Seen("z", "a1", 0.3)])
+    before, seen = (
+        InterferenceModel(traits, []),
+        InterferenceModel(traits, [PairMeasurement("a1", "z", 0.3), PairMeasurement("z", "a1", 0.3)]),
+    )
     fell = {name: before.combined(name, "z").mean - seen.combined(name, "z").mean for name in ("a1", "a2", "b")}
     assert fell["a1"] > fell["a2"] > fell["b"], "what happens to one script says little of another"
 
@@ -130,10 +146,10 @@ def test_pairs_of_a_device_teach_of_others_that_were_not_measured() -> None:
     traits, speeds = like_a_device(1)
     pairs = sorted(speeds)
     draw = np.random.default_rng(2).permutation(len(pairs))
-    seen = [Seen(one, other, speeds[one, other]) for one, other in (pairs[place] for place in draw[::2])]
+    seen = [PairMeasurement(one, other, speeds[one, other]) for one, other in (pairs[place] for place in draw[::2])]
     rest = [pairs[place] for place in draw[1::2]]
     mean = float(np.mean([each.speed for each in seen]))
-    model = Interference(traits, seen)
+    model = InterferenceModel(traits, seen)
     off = [model.speeds(*pair)[0].mean - speeds[pair] for pair in rest]
     inside = [abs(each) < 1.96 * model.speeds(*pair)[0].sd for each, pair in zip(off, rest, strict=True)]
     assert np.std(off) < 0.35 * np.std([speeds[pair] - mean for pair in rest])
@@ -145,8 +161,12 @@ def test_hyperparameters_are_looked_for_once_enough_pairs_were_seen() -> None:
     unordered = [(one, other) for one, other in sorted(speeds) if one < other]
 
     def after(pairs: int, fit: bool = True) -> dict[str, float]:
-        seen = [Seen(*side, speeds[side]) for one, other in unordered[:pairs] for side in ((one, other), (other, one))]
-        return Interference(traits, seen, fit=fit).hyperparameters
+        seen = [
+            PairMeasurement(*side, speeds[side])
+            for one, other in unordered[:pairs]
+            for side in ((one, other), (other, one))
+        ]
+        return InterferenceModel(traits, seen, fit=fit).hyperparameters
 
     assert after(ENOUGH - 1) == SHIPPED == after(40, fit=False)
     assert after(ENOUGH) != SHIPPED
@@ -171,7 +191,7 @@ def test_the_slopes_are_those_of_the_covariance(seed: int) -> None:
 
 
 def group(speeds: dict[tuple[str, str], float], classes: Sequence[str]) -> tuple[float, ...]:
-    outlook = Outlook()
+    outlook = ColocationEstimates()
     outlook.foreseen([PairSpeed(*pair, speed, 0.0) for pair, speed in speeds.items()], {})
     return outlook.forecast(classes).speeds
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from ecoshare.advise.outlook import foresee
 from ecoshare.advise.prices import MOST_FOR_TRIPLES, prices
-from ecoshare.core.commands import AskOutlook
-from ecoshare.core.events import PairSpeed, Seen, Solo
-from ecoshare.core.outlook import BESIDE, Outlook
+from ecoshare.core.commands import AskInterference
+from ecoshare.core.events import ColocationMeasurement, PairSpeed, Solo
+from ecoshare.core.outlook import BESIDE, ColocationEstimates
 
 NAMES = ("a", "b", "c", "d")
 
 
-def outlook_of(watts: dict[str, float], idle_w: float, speeds: dict[tuple[str, str], float]) -> Outlook:
-    outlook = Outlook()
+def outlook_of(watts: dict[str, float], idle_w: float, speeds: dict[tuple[str, str], float]) -> ColocationEstimates:
+    outlook = ColocationEstimates()
     for name, power_w in watts.items():
         outlook.learn(name, Solo(power_w=power_w, idle_w=idle_w))
     outlook.foreseen([PairSpeed(one, other, speed, 0.1) for (one, other), speed in speeds.items()], {})
@@ -27,7 +27,7 @@ def outlook_of(watts: dict[str, float], idle_w: float, speeds: dict[tuple[str, s
 
 
 @st.composite
-def mixes(draw: st.DrawFn) -> tuple[Outlook, dict[str, float], int]:
+def mixes(draw: st.DrawFn) -> tuple[ColocationEstimates, dict[str, float], int]:
     watts = {name: draw(st.floats(60.0, 300.0)) for name in NAMES}
     speeds = {(one, other): draw(st.floats(0.1, 1.0)) for one in NAMES for other in NAMES}
     work_s = {name: draw(st.sampled_from([0.0]) | st.floats(1.0, 1e5)) for name in NAMES}
@@ -42,7 +42,7 @@ def groups(classes: Sequence[str], largest: int) -> list[tuple[str, ...]]:
 
 @given(mixes())
 def test_no_work_is_worth_more_than_it_costs_alone_and_no_group_earns_more_than_it_draws(
-    mix: tuple[Outlook, dict[str, float], int],
+    mix: tuple[ColocationEstimates, dict[str, float], int],
 ) -> None:
     outlook, work_s, largest = mix
     found = prices(outlook, work_s, largest)
@@ -60,7 +60,7 @@ def test_no_work_is_worth_more_than_it_costs_alone_and_no_group_earns_more_than_
 
 @given(mixes())
 def test_with_these_prices_all_work_costs_what_the_best_schedule_spends(
-    mix: tuple[Outlook, dict[str, float], int],
+    mix: tuple[ColocationEstimates, dict[str, float], int],
 ) -> None:
     """Strong duality; and complementary slackness: only groups that earn what they draw are in the schedule."""
     from scipy.optimize import linprog
@@ -102,7 +102,7 @@ def test_two_that_do_not_disturb_each_other_share_what_the_idle_device_draws() -
 
 
 def test_where_no_watts_are_known_there_are_no_prices() -> None:
-    outlook = Outlook()
+    outlook = ColocationEstimates()
     outlook.learn("a", Solo(busy=0.5, iteration_s=0.1))
     assert prices(outlook, {"a": 10.0, "b": 1.0}, 2) == {}
     outlook.learn("b", Solo(power_w=120.0))
@@ -121,9 +121,12 @@ def test_three_are_looked_at_where_classes_are_few() -> None:
 
 
 def ask(
-    solos: dict[str, Solo], seen: Sequence[Seen] = (), work_s: Sequence[tuple[str, float]] = (), largest: int = 2
-) -> AskOutlook:
-    return AskOutlook(1, tuple(solos.items()), tuple(seen), tuple(work_s), largest)
+    solos: dict[str, Solo],
+    seen: Sequence[ColocationMeasurement] = (),
+    work_s: Sequence[tuple[str, float]] = (),
+    largest: int = 2,
+) -> AskInterference:
+    return AskInterference(1, tuple(solos.items()), tuple(seen), tuple(work_s), largest)
 
 
 WORK = (("a", 60.0), ("b", 30.0), ("c", 5.0))
@@ -150,7 +153,7 @@ def test_nothing_known_is_the_prior_and_no_prices() -> None:
 
 
 def test_what_was_measured_of_a_pair_is_answered() -> None:
-    seen = Seen(("a", "b"), (0.9, 0.3), 260.0)
+    seen = ColocationMeasurement(("a", "b"), (0.9, 0.3), 260.0)
     pairs, _ = foresee(ask(SOLOS, [seen] * 5, WORK))
     speeds = {(each.one, each.other): each.speed for each in pairs}
     assert speeds["a", "b"] == pytest.approx(0.9, abs=0.05) and speeds["b", "a"] == pytest.approx(0.3, abs=0.05)
@@ -158,9 +161,9 @@ def test_what_was_measured_of_a_pair_is_answered() -> None:
 
 def test_a_group_of_three_is_forecast_as_it_was_measured() -> None:
     """Its delays are shared by the neighbours, and the core adds them up again."""
-    seen = Seen(("a", "b", "c"), (0.7, 0.5, 0.4), 260.0)
+    seen = ColocationMeasurement(("a", "b", "c"), (0.7, 0.5, 0.4), 260.0)
     pairs, _ = foresee(ask(SOLOS, [seen] * 8, WORK, 3))
-    outlook = Outlook()
+    outlook = ColocationEstimates()
     outlook.foreseen(pairs, {})
     assert outlook.forecast("abc").speeds == pytest.approx((0.7, 0.5, 0.4), abs=0.06)
 
@@ -180,7 +183,7 @@ def test_a_group_of_three_is_forecast_as_it_was_measured() -> None:
     ),
     st.lists(
         st.lists(st.tuples(st.sampled_from(NAMES), st.floats(0.0, 1.5)), min_size=1, max_size=4).map(
-            lambda jobs: Seen(tuple(name for name, _ in jobs), tuple(speed for _, speed in jobs), None)
+            lambda jobs: ColocationMeasurement(tuple(name for name, _ in jobs), tuple(speed for _, speed in jobs), None)
         ),
         max_size=20,
     ),
@@ -188,7 +191,7 @@ def test_a_group_of_three_is_forecast_as_it_was_measured() -> None:
     st.integers(1, 4),
 )
 def test_any_question_has_an_answer(
-    solos: dict[str, Solo], seen: list[Seen], work_s: dict[str, float], largest: int
+    solos: dict[str, Solo], seen: list[ColocationMeasurement], work_s: dict[str, float], largest: int
 ) -> None:
     pairs, found = foresee(ask(solos, seen, tuple(work_s.items()), largest), BESIDE)
     assert len(pairs) == len(work_s) ** 2 and all(0.0 < each.speed <= 1.0 for each in pairs)

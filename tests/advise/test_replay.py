@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.advise.replay import GOOD, Replay
+from ecoshare.advise.replay import GOOD, SearchReplay
 from ecoshare.advise.table import Table
 from ecoshare.advise.table_file import read
 from tests.advise.invented import COLUMNS, write_table
@@ -30,7 +30,7 @@ def by_hand(table: Table) -> dict[tuple[float | str, ...], tuple[float, float]]:
 
 
 def test_the_verdict_is_that_of_the_table(table: Table) -> None:
-    replay = Replay(table, DEFAULT, noise=0.0)
+    replay = SearchReplay(table, DEFAULT, noise=0.0)
     trials = list(replay.trials())
     verdict, known = replay.verdict(), by_hand(table)
     feasible = {point: energy for point, (energy, slow) in known.items() if slow <= 1.1}
@@ -52,7 +52,7 @@ def test_the_verdict_is_that_of_the_table(table: Table) -> None:
 
 
 def test_without_noise_a_trial_shows_the_row(table: Table) -> None:
-    replay = Replay(table, DEFAULT, noise=0.0)
+    replay = SearchReplay(table, DEFAULT, noise=0.0)
     known = by_hand(table)
     for trial in replay.trials():
         energy, slow = known[tuple(trial.requested.values())]
@@ -62,7 +62,7 @@ def test_without_noise_a_trial_shows_the_row(table: Table) -> None:
 
 @pytest.mark.slow
 def test_noise_is_on_the_trials_alone_and_equal_seeds_are_equal(table: Table) -> None:
-    one, again, other = (Replay(table, DEFAULT, seed=seed, noise=0.05) for seed in (1, 1, 2))
+    one, again, other = (SearchReplay(table, DEFAULT, seed=seed, noise=0.05) for seed in (1, 1, 2))
     assert list(one.trials()) == list(again.trials()) != list(other.trials())
     first = one.search.trials[0]
     assert first.requested == DEFAULT and first.judged is not None
@@ -73,7 +73,7 @@ def test_noise_is_on_the_trials_alone_and_equal_seeds_are_equal(table: Table) ->
 
 
 def test_the_best_static_setting_is_what_the_others_like(table: Table) -> None:
-    static = Replay(table, DEFAULT, noise=0.0).verdict().static
+    static = SearchReplay(table, DEFAULT, noise=0.0).verdict().static
     assert static is not None and static.workloads == 2
     alone = [Table(table.file, table.knobs, table.times, rows) for rows in table.others]
     known = [by_hand(each) for each in alone]
@@ -87,11 +87,11 @@ def test_the_best_static_setting_is_what_the_others_like(table: Table) -> None:
 
 def test_a_table_of_one_workload_knows_no_static_setting(tmp_path: Path) -> None:
     table = read(write_table(tmp_path / "t.csv"), [COLUMNS])
-    assert Replay(table, DEFAULT).verdict().static is None
+    assert SearchReplay(table, DEFAULT).verdict().static is None
 
 
 def test_only_rows_that_are_there_are_tried(table: Table) -> None:
-    replay = Replay(table, DEFAULT, budget=40, noise=0.3)
+    replay = SearchReplay(table, DEFAULT, budget=40, noise=0.3)
     assert len(replay.space) == 27
     for trial in replay.trials():
         assert (trial.requested["limit"], trial.requested["batch"]) != (250.0, 32.0)
@@ -105,7 +105,7 @@ def test_several_jobs_each_keep_the_limit(tmp_path: Path) -> None:
         lines.append(f"{clock},{1400 / clock},{0.9 + 0.1 * 1400 / clock},{60 + 190 * (clock / 1400) ** 3}")
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     table = read(tmp_path / "t.csv", ["core_clock=clock,time=a,time=b,power=w"])
-    replay = Replay(table, {"clock": 1400.0}, noise=0.0)
+    replay = SearchReplay(table, {"clock": 1400.0}, noise=0.0)
     assert all(set(trial.interference) == {"a", "b"} for trial in replay.trials())
     verdict = replay.verdict()
     assert verdict.optimum == {"clock": 1300.0}, "the mean may keep the limit, each job must"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.advise.columns import Part, parse_columns
+from ecoshare.advise.columns import ColumnContent, parse_columns
 from ecoshare.advise.table import Table
 from ecoshare.advise.table_file import read
 from ecoshare.errors import InvalidJobFile, UsageError
@@ -196,12 +196,17 @@ def test_columns_that_cannot_be(columns: str, said: str, hint: str) -> None:
 def test_columns_with_commas_and_colons_in_their_names() -> None:
     found = parse_columns(['"time=a,b", power=watts', "power_limit=x:W"], HEADER)
     assert [(each.part, each.name) for each in found] == [
-        (Part.TIME, "a,b"),
-        (Part.POWER, "watts"),
-        (Part.POWER_LIMIT, "x:W"),
+        (ColumnContent.TIME, "a,b"),
+        (ColumnContent.POWER, "watts"),
+        (ColumnContent.POWER_LIMIT, "x:W"),
     ]
     aliases = parse_columns(["gpu_clock=watts,batch_size=x:W,time=epoch_s,power=power limit:mW"], HEADER)
-    assert [each.part for each in aliases] == [Part.CORE_CLOCK, Part.WORK_SIZE, Part.TIME, Part.POWER]
+    assert [each.part for each in aliases] == [
+        ColumnContent.CORE_CLOCK,
+        ColumnContent.WORK_SIZE,
+        ColumnContent.TIME,
+        ColumnContent.POWER,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from ecoshare.advise.advice import Alone, Goal
 from ecoshare.advise.adviser import TunerAdviser
 from ecoshare.advise.transfer import Earlier, prior_from, tuned_alone
-from ecoshare.advise.yardstick import Job
-from ecoshare.core.commands import Ask
-from ecoshare.core.events import Packing, Setting, Trial, TrialStatus
+from ecoshare.advise.yardstick import PackedJob
+from ecoshare.core.commands import AskSetting
+from ecoshare.core.events import Measurement, MeasurementStatus, Packing, Setting
 from tests.advise.invented import DEFAULT, SPACE
 
 COMPUTE = {"a": 0.9, "b": 0.1}
@@ -21,22 +21,24 @@ LOW = SPACE.index({"clock": 1000.0})
 AT = SPACE.index(DEFAULT)
 
 
-def run(setting: Setting, jobs: tuple[str, ...], slower: float = 1.0, share: float = 1.0) -> Trial:
+def run(setting: Setting, jobs: tuple[str, ...], slower: float = 1.0, share: float = 1.0) -> Measurement:
     """What is measured: watts add up beside each other, and are those of who has the turn in one lane."""
     clock = dict(setting).get("clock", DEFAULT["clock"])
     assert isinstance(clock, float)
     part = clock / 1400.0
     times_s = {job: slower * 0.1 * (COMPUTE[job] / part + 1.0 - COMPUTE[job]) for job in jobs}
     power_w = 40.0 + len(jobs) * share * 80.0 / slower * part**2.5
-    return Trial(setting, TrialStatus.MEASURED, power_w, times_s=times_s, shares=dict.fromkeys(jobs, share), joules=1.0)
+    return Measurement(
+        setting, MeasurementStatus.MEASURED, power_w, times_s=times_s, shares=dict.fromkeys(jobs, share), joules=1.0
+    )
 
 
 def search(adviser: TunerAdviser, packing: Packing, most: int = 99) -> None:
     """Ask until it is over, or so often."""
-    advice = adviser.answer(Ask(1, "tuner", "cuda:0", packing, None))
+    advice = adviser.answer(AskSetting(1, "tuner", "cuda:0", packing, None))
     jobs = tuple(job for lane in packing for job in lane)
     while not advice.over and most > 0:
-        advice, most = adviser.answer(Ask(1, "tuner", "cuda:0", packing, run(advice.setting, jobs))), most - 1
+        advice, most = adviser.answer(AskSetting(1, "tuner", "cuda:0", packing, run(advice.setting, jobs))), most - 1
 
 
 def adviser() -> TunerAdviser:
@@ -70,7 +72,7 @@ def test_searches_of_one_class_are_what_is_known_alone() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [1.0, 0.5], ids=["beside each other", "in one lane"])
 def test_each_job_of_a_packing_is_believed_to_respond_as_its_class(share: float) -> None:
-    jobs = [Job("first", 120.0, share=share), Job("second", 120.0, share=share)]
+    jobs = [PackedJob("first", 120.0, share=share), PackedJob("second", 120.0, share=share)]
     classes = {"first": "a", "second": "b"}
     prior = prior_from(SPACE, DEFAULT, jobs, classes, earlier(), default_s={"first": 0.15, "second": 0.15})
     assert prior is not None and prior.observables == ("power_w", "time of first", "time of second")
@@ -83,7 +85,7 @@ def test_each_job_of_a_packing_is_believed_to_respond_as_its_class(share: float)
 @pytest.mark.slow
 def test_how_much_neighbours_slow_a_job_down_is_its_time_over_that_alone() -> None:
     """Whoever is slowed to a crawl adds nothing to what the other draws, so that power falls as for that one alone."""
-    jobs, classes, known = [Job("a", 120.0), Job("b", 120.0)], {"a": "a", "b": "b"}, earlier()
+    jobs, classes, known = [PackedJob("a", 120.0), PackedJob("b", 120.0)], {"a": "a", "b": "b"}, earlier()
     levels: tuple[dict[str, float], ...] = ({"a": 0.1, "b": 0.1}, {"a": 0.1, "b": 10.0}, {})
     free, crawls, unknown = (prior_from(SPACE, DEFAULT, jobs, classes, known, default_s=each) for each in levels)
     assert free is not None and crawls is not None and unknown is not None
@@ -93,7 +95,7 @@ def test_how_much_neighbours_slow_a_job_down_is_its_time_over_that_alone() -> No
 
 @pytest.mark.slow
 def test_a_class_alone_that_was_never_searched_may_be_like_any() -> None:
-    jobs = [Job("new", 120.0, alone_s=0.05), Job("old", 120.0)]
+    jobs = [PackedJob("new", 120.0, alone_s=0.05), PackedJob("old", 120.0)]
     prior = prior_from(SPACE, DEFAULT, jobs, {"new": "c", "old": "a"}, earlier(), default_s={"new": 0.1, "old": 0.1})
     assert prior is not None
     spread = prior.parts[0].root[:, 1:, LOW].square().sum(dim=0).sqrt()
@@ -108,7 +110,9 @@ def test_a_search_that_knows_its_classes_asks_for_less() -> None:
 
     def first_tried(with_prior: bool) -> Setting:
         default_s = {"a": 0.13, "b": 0.13}
-        made = prior_from(SPACE, DEFAULT, [Job("a", 120.0), Job("b", 120.0)], {"a": "a", "b": "b"}, known, 0, default_s)
+        made = prior_from(
+            SPACE, DEFAULT, [PackedJob("a", 120.0), PackedJob("b", 120.0)], {"a": "a", "b": "b"}, known, 0, default_s
+        )
         tuned = TunerAdviser(
             lambda: SPACE,
             lambda: dict(DEFAULT),
@@ -116,8 +120,8 @@ def test_a_search_that_knows_its_classes_asks_for_less() -> None:
             GOAL,
             prior=lambda _space, _jobs, _default_s: made if with_prior else None,
         )
-        tuned.answer(Ask(1, "tuner", "cuda:0", packing, None))
-        return tuned.answer(Ask(1, "tuner", "cuda:0", packing, run((), ("a", "b"), slower=1.3))).setting
+        tuned.answer(AskSetting(1, "tuner", "cuda:0", packing, None))
+        return tuned.answer(AskSetting(1, "tuner", "cuda:0", packing, run((), ("a", "b"), slower=1.3))).setting
 
     def cost(setting: Setting) -> float:
         trial = run(setting, ("a", "b"), slower=1.3)

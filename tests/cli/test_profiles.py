@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.measure.beside import BesideStore
+from ecoshare.measure.beside import ColocationStore
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.profiles import ProfileStore
-from ecoshare.measure.tuned import BestStatic, Device, Tuned, TunedStore
+from ecoshare.measure.tuned import BestStatic, TunedDevice, TuningResult, TuningStore
 from ecoshare.reporting.units import printable
 from tests.measure.classes import profile
 from tests.test_cli import ecoshare
@@ -19,13 +19,13 @@ from tests.test_cli import ecoshare
 TRAIN, OTHER_TRAIN, EVALUATE = "train-0123456789ab", "train-ba9876543210", "evaluate-001122334455"
 
 
-def tuned(*classes: str) -> Tuned:
-    return Tuned(
+def tuned(*classes: str) -> TuningResult:
+    return TuningResult(
         objective="energy",
         tuning_limit=1.1,
         knobs=(),
         packing=tuple((name,) for name in classes),
-        device=Device(model="A GPU", uuid=None),
+        device=TunedDevice(model="A GPU", uuid=None),
         default={"gpu_clock": 1980.0},
         best={"gpu_clock": 1200.0},
         trials=(),
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
     store.save(profile(OTHER_TRAIN, "2026-01-02T10:00:00Z"))
     store.save(profile(EVALUATE, "2026-01-03T10:00:00Z", script="/home/a/project/evaluate.py"))
     (tmp_path / "profiles" / f"{TRAIN}.svg").touch()
-    beside, settings = BesideStore(store.folder), TunedStore(store.folder)
+    beside, settings = ColocationStore(store.folder), TuningStore(store.folder)
     beside.save((TRAIN, EVALUATE), (0.9, 0.8), None)
     beside.save((OTHER_TRAIN, EVALUATE), (0.9, 0.8), None)
     settings.save(tuned(TRAIN))

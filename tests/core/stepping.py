@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ecoshare.core.commands import KillJob
-from ecoshare.core.events import SCHEMA, Config, Device, Done, Foreseen, JobArrived, JobSpec, PairSpeed, RunOpened, Solo
+from ecoshare.core.events import (
+    SCHEMA,
+    Config,
+    Device,
+    Done,
+    InterferencePredicted,
+    JobArrived,
+    JobSpec,
+    PairSpeed,
+    RunOpened,
+    Solo,
+)
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.scheduler import Scheduler
 
@@ -48,7 +59,7 @@ class Core:
             kind = type(command).__name__
             if kind in ("StartJob", "MoveJob"):
                 self.tell(Done(self.now_s, command.id))
-            elif kind == "AskOutlook":
+            elif kind == "AskInterference":
                 self._asked = command.id
             elif isinstance(command, KillJob):
                 self.stopped.append(command.job)
@@ -57,4 +68,4 @@ class Core:
         """`ab=0.9`: a beside b, and b beside a."""
         both = [(pair[place], pair[1 - place], speed) for pair, speed in speeds.items() for place in (0, 1)]
         pairs = [PairSpeed(one, other, speed, ERROR) for one, other, speed in both]
-        self.tell(Foreseen(self.now_s, self._asked, tuple(pairs), {}))
+        self.tell(InterferencePredicted(self.now_s, self._asked, tuple(pairs), {}))

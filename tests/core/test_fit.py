@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ecoshare.core.choice import Because, Why
+from ecoshare.core.choice import Explanation, ReasonKind
 from ecoshare.core.events import IterationsDone, JobExited, Outcome, Solo, Usage
 from ecoshare.core.fit import SPARE, UNSEEN_BYTES
 from ecoshare.core.reasons import Reasons
@@ -49,7 +49,7 @@ def test_on_processors_new_jobs_share_from_the_first_second(policy: str) -> None
     assert all(granted_gib(core, name) == UNSEEN_BYTES / GIB for name in beside)
     if policy == "energy":
         reason = Reasons(core.scheduler.inside, 0.0).of(core.scheduler.jobs["c"])
-        assert reason is not None and reason.because == Because(Why.NEW, ("a", "b"))
+        assert reason is not None and reason.because == Explanation(ReasonKind.NEW, ("a", "b"))
 
 
 def test_on_a_gpu_a_new_job_has_all_that_is_free() -> None:

@@ -14,7 +14,6 @@ from ecoshare.core.events import (
     Done,
     Event,
     Exhausted,
-    Halting,
     IterationsDone,
     JobArrived,
     JobExited,
@@ -23,6 +22,7 @@ from ecoshare.core.events import (
     Reported,
     RunOpened,
     Solo,
+    StoppingSpec,
     StopRequested,
     SweepOpened,
     SweepSpec,
@@ -48,7 +48,7 @@ class Run:
         self.steps: Counter[str] = Counter()
         gpus = tuple(Device(f"cuda:{number}", "here", 1 << 34) for number in range(devices))
         self.tell(RunOpened(0.0, SCHEMA, Config(policy, 1, 1 if preempt else 2, preempt=preempt), gpus))
-        self.tell(SweepOpened(0.0, SweepSpec("s", parallel, halting=Halting("halving", 1, 3, STEPS))))
+        self.tell(SweepOpened(0.0, SweepSpec("s", parallel, early_stopping=StoppingSpec("halving", 1, 3, STEPS))))
 
     def tell(self, event: Event) -> None:
         commands = self.core.handle(event)
@@ -126,7 +126,7 @@ def test_who_goes_on_does_so_from_where_it_was() -> None:
     for number in range(6):
         run.report(f"t{number}", number)
     job = run.core.jobs["t0"]
-    assert (job.attempt, job.earlier_iterations, job.leg) == (2, 10, 30)
+    assert (job.attempt, job.earlier_iterations, job.iterations_until_rung) == (2, 10, 30)
     assert job.needs_s(0.0) == 20.0, "iterations to its next rung"
 
 
@@ -179,12 +179,12 @@ def test_those_that_pause_end_with_the_run() -> None:
 
 
 def test_equal_ones_go_on_in_the_order_in_which_they_came() -> None:
-    rule = Halving(Halting("halving", 1, 3))
+    rule = Halving(StoppingSpec("halving", 1, 3))
     for name in "cab":
         assert rule.told(name, 1, 0.5)
     assert [name for name, reason in rule.decide().items() if not reason] == ["c"]
 
 
 def test_a_rung_at_the_end_of_a_trial_is_none() -> None:
-    assert not Halving(Halting("halving", 3, 3, steps=3)).told("a", 3, 0.5)
-    assert Halving(Halting("halving", 3, 3)).told("a", 3, 0.5), "nobody knows where it ends"
+    assert not Halving(StoppingSpec("halving", 3, 3, steps=3)).told("a", 3, 0.5)
+    assert Halving(StoppingSpec("halving", 3, 3)).told("a", 3, 0.5), "nobody knows where it ends"

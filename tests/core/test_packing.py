@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.events import IterationsDone, PairSpeed, Solo, Usage
-from ecoshare.core.outlook import Forecast, Outlook
-from ecoshare.core.packing import EXPLORE, HOPE, Candidate, Group, Grouping
+from ecoshare.core.outlook import ColocationEstimates, ColocationForecast
+from ecoshare.core.packing import EXPLORE, HOPE, Candidate, Grouping, JobGroup
 from tests.core.stepping import Core
 
 CLASSES = "abcdef"
@@ -18,8 +18,8 @@ NEARLY = 1.03
 
 
 @st.composite
-def outlooks(draw: st.DrawFn) -> Outlook:
-    outlook = Outlook()
+def outlooks(draw: st.DrawFn) -> ColocationEstimates:
+    outlook = ColocationEstimates()
     for name in CLASSES:
         outlook.learn(name, Solo(name, 0.1, draw(st.floats(60.0, 300.0)), 40.0))
     speeds = st.floats(0.2, 1.0)
@@ -37,11 +37,11 @@ def candidates(draw: st.DrawFn, most: int = 8) -> list[Candidate]:
     ]
 
 
-def watts(forecast: Forecast) -> float:
+def watts(forecast: ColocationForecast) -> float:
     return forecast.power_w
 
 
-def time(forecast: Forecast) -> float:
+def time(forecast: ColocationForecast) -> float:
     return 1.0
 
 
@@ -49,7 +49,7 @@ def everybody(members: object) -> bool:
     return True
 
 
-def all_groups(grouping: Grouping, them: list[Candidate], largest: int) -> list[Group]:
+def all_groups(grouping: Grouping, them: list[Candidate], largest: int) -> list[JobGroup]:
     """With the first of them, and all that keep the limits, but for the first alone, which always may."""
     first, *others = them
     groups = [grouping.of([first, *mates]) for size in range(largest) for mates in combinations(others, size)]
@@ -58,7 +58,7 @@ def all_groups(grouping: Grouping, them: list[Candidate], largest: int) -> list[
 
 @given(outlooks(), candidates(), st.sampled_from([watts, time]), st.integers(1, 4))
 def test_no_group_is_much_better(
-    outlook: Outlook, them: list[Candidate], spent: Callable[[Forecast], float], largest: int
+    outlook: ColocationEstimates, them: list[Candidate], spent: Callable[[ColocationForecast], float], largest: int
 ) -> None:
     grouping = Grouping(outlook, spent, largest)
     found = grouping.best(them, everybody)
@@ -69,7 +69,7 @@ def test_no_group_is_much_better(
 
 @given(outlooks(), candidates(), st.sets(st.integers(0, 7)), st.permutations(range(8)))
 def test_who_must_run_does_as_far_as_all_keep_their_limits(
-    outlook: Outlook, them: list[Candidate], must: set[int], urgency: list[int]
+    outlook: ColocationEstimates, them: list[Candidate], must: set[int], urgency: list[int]
 ) -> None:
     them = [
         each._replace(must=each.least > 0.0 and each.number in must, urgency=float(urgency[each.number]))
@@ -93,14 +93,14 @@ def test_who_must_run_does_as_far_as_all_keep_their_limits(
 
 
 @given(outlooks(), candidates())
-def test_nobody_joins_who_has_no_room(outlook: Outlook, them: list[Candidate]) -> None:
+def test_nobody_joins_who_has_no_room(outlook: ColocationEstimates, them: list[Candidate]) -> None:
     found = Grouping(outlook, watts, 3).best(them, lambda members: sum(each.number % 3 + 1 for each in members) <= 4)
     assert found is not None
     assert len(found.members) == 1 or sum(each.number % 3 + 1 for each in found.members) <= 4
 
 
 def test_who_hurts_each_other_stays_apart_and_who_does_not_is_packed() -> None:
-    outlook = Outlook()
+    outlook = ColocationEstimates()
     for name in "abc":
         outlook.learn(name, Solo(name, 0.1, 200.0, 40.0))
     speeds = {("a", "b"): 0.4, ("b", "a"): 0.45, ("a", "c"): 0.9, ("c", "a"): 0.95}
@@ -114,7 +114,7 @@ def test_who_hurts_each_other_stays_apart_and_who_does_not_is_packed() -> None:
 
 def test_a_job_that_will_be_measured_is_given_more_of_a_chance_than_one_that_was() -> None:
     """Else a class that is expected to hurt others would only run when nobody else is left, known or not."""
-    outlook = Outlook()
+    outlook = ColocationEstimates()
     outlook.foreseen([PairSpeed(one, other, 0.4, 0.15) for one in "ab" for other in "ab"], {})
     grouping = Grouping(outlook, lambda forecast: 1.0, 2)
     known = [Candidate(0, "a", 1.0), Candidate(1, "b", 1.0)]

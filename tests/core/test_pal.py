@@ -31,7 +31,7 @@ from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.policies.pal import Pal
 from ecoshare.core.policies.srtf import Srtf
 from ecoshare.core.records import Job, Lane
-from ecoshare.core.room import Room
+from ecoshare.core.room import LaneIndex
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import LaneState
 from ecoshare.simulate.contract import PolicyContract
@@ -243,7 +243,7 @@ def test_where_all_are_as_slow_a_job_gets_what_it_would_get_without(
     sizes: list[int], data: st.DataObject, gpus: int, nodes: int | None
 ) -> None:
     policy = Pal({"blind": 1.0})
-    rooms = [Room(policy.lane), Room(policy.lane, policy)]
+    rooms = [LaneIndex(policy.lane), LaneIndex(policy.lane, policy)]
     taken, kept = (data.draw(st.sets(st.integers(0, sum(sizes) - 1))) for _ in range(2))
     found = []
     for room in rooms:

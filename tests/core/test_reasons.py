@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sortedcontainers import SortedList
 
-from ecoshare.core.choice import Because, Why
+from ecoshare.core.choice import Explanation, ReasonKind
 from ecoshare.core.events import (
     SCHEMA,
     Config,
@@ -40,7 +40,7 @@ class Asked(Core):
         assert found is not None
         return found
 
-    def because(self, name: str) -> Because:
+    def because(self, name: str) -> Explanation:
         found = self.why(name).because
         assert found is not None
         return found
@@ -55,7 +55,7 @@ def test_who_would_cost_more_waits_and_it_is_said_how_much_more() -> None:
     hoped = 2 * (0.4 + HOPE * ERROR)
     dearer = (IDLE_W + hoped * (ALONE_W - IDLE_W)) / hoped / ALONE_W - 1.0
     because = core.because("b")
-    assert (because.why, because.jobs, because.instead) == (Why.WORSE, ("a",), ("a",))
+    assert (because.why, because.jobs, because.instead) == (ReasonKind.WORSE, ("a",), ("a",))
     assert because.speeds == pytest.approx((0.4, 0.4)) and because.excess == pytest.approx(dearer)
     alone = core.why("a")
     assert (alone.doing, alone.because) == (Doing.ALONE, replace(because, jobs=("b",)))
@@ -64,7 +64,7 @@ def test_who_would_cost_more_waits_and_it_is_said_how_much_more() -> None:
 def test_those_that_gain_share_and_are_told_how_fast_they_should_be() -> None:
     core = Asked()
     core.arrive("a")
-    assert core.why("a") == Reason(Doing.ALONE, "cuda:0", because=Because(Why.NOBODY))
+    assert core.why("a") == Reason(Doing.ALONE, "cuda:0", because=Explanation(ReasonKind.NOBODY))
     core.arrive("b")
     core.foresee(ab=0.9)
     assert replace(core.why("a"), speeds=()) == Reason(Doing.SHARES, "cuda:0", ("b",))
@@ -79,9 +79,9 @@ def test_who_would_break_a_limit_is_named_with_what_it_must_keep() -> None:
     core.arrive("b")
     core.foresee(ab=0.7)
     because = core.because("b")
-    assert (because.why, because.jobs) == (Why.LIMIT, ("a",))
+    assert (because.why, because.jobs) == (ReasonKind.LIMIT, ("a",))
     assert because.least == pytest.approx((0.0, 0.8)) and because.speeds[1] == pytest.approx(0.7)
-    assert core.because("a").why is Why.LIMIT
+    assert core.because("a").why is ReasonKind.LIMIT
 
 
 def test_memory_is_told_as_what_is_needed_and_what_is_free() -> None:
@@ -89,7 +89,7 @@ def test_memory_is_told_as_what_is_needed_and_what_is_free() -> None:
     core.arrive("a", gib=6.0)
     core.foresee()
     core.arrive("b", gib=3.0)
-    expected = Because(Why.MEMORY, needs_bytes=3 * GIB, free_bytes=2 * GIB)
+    expected = Explanation(ReasonKind.MEMORY, needs_bytes=3 * GIB, free_bytes=2 * GIB)
     assert core.because("b") == expected
     assert core.because("a") == replace(expected, jobs=("b",)), "why a is alone"
 
@@ -98,11 +98,11 @@ def test_places_are_taken_and_others_are_first_in_a_policy_that_groups_nobody() 
     core = Asked("fifo", lanes=1, places=1)
     for name in ("a", "b", "c"):
         core.arrive(name)
-    assert core.because("b") == Because(Why.PLACES, ("a",))
+    assert core.because("b") == Explanation(ReasonKind.PLACES, ("a",))
     core = Asked("fair", lanes=1, places=3)
     for name, gib in (("a", 5.0), ("b", 4.0), ("c", 2.0)):
         core.arrive(name, gib=gib)
-    assert core.because("b") == Because(Why.MEMORY, needs_bytes=4 * GIB, free_bytes=GIB)
+    assert core.because("b") == Explanation(ReasonKind.MEMORY, needs_bytes=4 * GIB, free_bytes=GIB)
     assert core.why("c") == Reason(Doing.SHARES, "cuda:0", mates=("a",))
 
 
@@ -115,8 +115,8 @@ def test_a_gang_waits_for_devices_and_without_backfill_others_for_the_gang() -> 
         scheduler.handle(JobArrived(0.0, JobSpec(name, name, gpus=gpus)))
     reasons = Reasons(scheduler.inside, 0.0)
     gang, single = (reasons.of(scheduler.jobs[name]) for name in "gc")
-    assert gang == Reason(Doing.WAITS, because=Because(Why.DEVICES, needs=2, free=1))
-    assert single is not None and single.because == Because(Why.ORDER, ("g",), ahead=1)
+    assert gang == Reason(Doing.WAITS, because=Explanation(ReasonKind.DEVICES, needs=2, free=1))
+    assert single is not None and single.because == Explanation(ReasonKind.ORDER, ("g",), ahead=1)
 
 
 def test_nobody_comes_while_somebody_is_measured_and_who_it_is_is_told() -> None:
@@ -126,7 +126,7 @@ def test_nobody_comes_while_somebody_is_measured_and_who_it_is_is_told() -> None
     core.tell(IterationsDone(1.0, "a", Usage(iterations=50, held_s=2.0, span_s=2.0)))
     core.arrive("c")
     assert core.why("a").doing is Doing.MEASURED
-    assert core.because("c") == Because(Why.WINDOW, ("a",))
+    assert core.because("c") == Explanation(ReasonKind.WINDOW, ("a",))
     assert core.why("b") == Reason(Doing.PAUSED, "cuda:0", ("a",)), "it had started before"
 
 
@@ -135,7 +135,7 @@ def test_lanes_that_are_not_there_yet_keep_everybody_waiting() -> None:
     scheduler.handle(RunOpened(0.0, SCHEMA, Config("energy"), (Device("cuda:0", "here", GIB),)))
     scheduler.handle(JobArrived(0.0, JobSpec("a", "a")))
     found = Reasons(scheduler.inside, 0.0).of(scheduler.jobs["a"])
-    assert found == Reason(Doing.WAITS, because=Because(Why.OPENING))
+    assert found == Reason(Doing.WAITS, because=Explanation(ReasonKind.OPENING))
 
 
 def state(value: object, seen: dict[int, int]) -> object:
@@ -214,9 +214,9 @@ def check(found: Reason, state: JobState) -> None:
         assert found.beside or found.mates
     if because is None:
         return
-    if because.why is Why.MEMORY and because.needs_bytes is not None and because.free_bytes is not None:
+    if because.why is ReasonKind.MEMORY and because.needs_bytes is not None and because.free_bytes is not None:
         assert because.needs_bytes > because.free_bytes, "there would have been room"
-    if because.why in (Why.WORSE, Why.LIMIT):
+    if because.why in (ReasonKind.WORSE, ReasonKind.LIMIT):
         assert len(because.speeds) == len(because.least) == 1 + len(because.jobs)
-    if because.why is Why.LIMIT:
+    if because.why is ReasonKind.LIMIT:
         assert any(because.least)

@@ -13,10 +13,10 @@ from ecoshare.core.commands import KillJob, OpenLane, ProfileJob, SetShares, Sta
 from ecoshare.core.endings import MOST_LOSSES
 from ecoshare.core.events import (
     SCHEMA,
-    Before,
     Config,
     Device,
     Done,
+    EarlierAttempts,
     IterationsDone,
     JobArrived,
     JobExited,
@@ -109,10 +109,10 @@ def test_who_needs_a_whole_lane_is_not_passed_for_ever() -> None:
 
 def test_a_resumed_job_has_the_failures_that_it_had() -> None:
     fails = ((0.1, Outcome.FAILED),)
-    before = drive("fair", job("a", retries=1, attempts=fails, before=Before(attempts=1, failures=1)))
+    before = drive("fair", job("a", retries=1, attempts=fails, before=EarlierAttempts(attempts=1, failures=1)))
     assert starts(before) == ["a"]
     assert before.states()["a"] is JobState.FAILED
-    short = drive("fair", job("a", before=Before(attempts=1, out_of_memory=True)))
+    short = drive("fair", job("a", before=EarlierAttempts(attempts=1, out_of_memory=True)))
     [start] = [each for _, log in short.log for each in log if isinstance(each, StartJob)]
     assert start.cap_bytes == 8 * GIB
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ecoshare.core.choice import Because, Why
+from ecoshare.core.choice import Explanation, ReasonKind
 from ecoshare.core.endings import MOST_LOSSES
 from ecoshare.core.events import JobExited, Outcome, Usage
 from ecoshare.core.reasons import Reasons
@@ -60,4 +60,4 @@ def test_the_reason_is_told_for_both_sides() -> None:
     core.arrive("fresh")
     for name in (waits, "fresh"):
         reason = Reasons(core.scheduler.inside, 0.0).of(core.scheduler.jobs[name])
-        assert reason is not None and reason.because == Because(Why.SUSPECT, (alone,))
+        assert reason is not None and reason.because == Explanation(ReasonKind.SUSPECT, (alone,))

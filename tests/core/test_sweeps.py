@@ -9,23 +9,23 @@ from dataclasses import replace
 import pytest
 
 from ecoshare.advise.outlook import foresee
-from ecoshare.core.commands import AskOutlook, AskSampler, Command, KillJob, MoveJob, StartJob
+from ecoshare.core.commands import AskInterference, AskSampler, Command, KillJob, MoveJob, StartJob
 from ecoshare.core.events import (
     SCHEMA,
     Config,
     Device,
     Done,
+    EarlierTrial,
     Event,
     Exhausted,
-    Foreseen,
-    Halting,
+    InterferencePredicted,
     JobArrived,
     JobExited,
     JobSpec,
     Outcome,
-    Past,
     Reported,
     RunOpened,
+    StoppingSpec,
     StopRequested,
     SweepOpened,
     SweepSpec,
@@ -115,9 +115,9 @@ def test_every_trial_is_drawn_once_and_ends_and_never_too_many_are_there(policy:
     assert world.core.live_jobs == world.core.open_sweeps == 0
 
 
-@pytest.mark.parametrize("halting", [Halting("asha", 1, 3), Halting("median", 2)], ids=["asha", "median"])
-def test_early_stopping_spares_work_and_keeps_the_best(halting: Halting) -> None:
-    world = World(SweepSpec("s", 4, halting=halting), 200, seed=3)
+@pytest.mark.parametrize("halting", [StoppingSpec("asha", 1, 3), StoppingSpec("median", 2)], ids=["asha", "median"])
+def test_early_stopping_spares_work_and_keeps_the_best(halting: StoppingSpec) -> None:
+    world = World(SweepSpec("s", 4, early_stopping=halting), 200, seed=3)
     world.go_on(27)
     states = Counter(job.state for job in world.core.jobs.values())
     assert states[JobState.PRUNED] > 80
@@ -138,7 +138,7 @@ def test_a_stop_draws_no_more() -> None:
 
 
 def test_larger_values_can_be_the_better_ones() -> None:
-    world = World(SweepSpec("s", 4, maximise=True, halting=Halting("asha")), 4)
+    world = World(SweepSpec("s", 4, maximise=True, early_stopping=StoppingSpec("asha")), 4)
     for _ in range(4):
         world.answer()
     for number, value in enumerate((0.9, 0.8, 0.95)):
@@ -156,8 +156,8 @@ def test_a_sampler_with_a_rule_of_its_own_has_the_last_word() -> None:
 
 
 def test_a_sweep_that_goes_on_knows_what_its_trials_have_reported() -> None:
-    past = tuple(Past(f"s.{number:04d}", True, (0.1,)) for number in range(9))
-    world = World(SweepSpec("s", 1, halting=Halting("asha"), drawn=9, past=past), 10)
+    past = tuple(EarlierTrial(f"s.{number:04d}", True, (0.1,)) for number in range(9))
+    world = World(SweepSpec("s", 1, early_stopping=StoppingSpec("asha"), drawn=9, earlier_trials=past), 10)
     assert world.asked[0].number == 9
     world.answer()
     world.tell(Reported(0.0, "s.0009", 1, 0.2))
@@ -166,7 +166,7 @@ def test_a_sweep_that_goes_on_knows_what_its_trials_have_reported() -> None:
 
 def test_a_value_that_is_no_number_is_the_worst() -> None:
     for name in ("asha", "median"):
-        halting = rule(Halting(name))
+        halting = rule(StoppingSpec(name))
         for number in range(max(3, LEAST_COMPLETED)):
             halting.told(f"t{number}", 1, 1.0)
             halting.ended(f"t{number}", completed=True)
@@ -175,13 +175,13 @@ def test_a_value_that_is_no_number_is_the_worst() -> None:
 
 
 def test_a_trial_that_is_started_again_counts_once() -> None:
-    halting = rule(Halting("asha", reduction=2))
+    halting = rule(StoppingSpec("asha", reduction=2))
     for _ in range(3):
         halting.told("a", 1, 0.1)
     assert not halting.told("b", 1, 0.05)
     assert halting.told("c", 1, 0.2)
-    spec = replace(SweepSpec("s", 1), halting=Halting("median"))
-    assert spec.halting is not None and not rule(spec.halting).told("a", 1, 9.0)
+    spec = replace(SweepSpec("s", 1), early_stopping=StoppingSpec("median"))
+    assert spec.early_stopping is not None and not rule(spec.early_stopping).told("a", 1, 9.0)
 
 
 def short_trials(threads: int, cpu_s: float) -> tuple[list[str], list[str]]:
@@ -210,9 +210,9 @@ def _carried_out(core: Scheduler, commands: list[Command], at_s: float) -> list[
             case StartJob() | MoveJob():
                 commands += core.handle(Done(at_s, command.id))
                 started += [command.job] if isinstance(command, StartJob) else []
-            case AskOutlook():
+            case AskInterference():
                 pairs, prices = foresee(command, 0.4, 0.35)
-                commands += core.handle(Foreseen(at_s, command.id, pairs, prices))
+                commands += core.handle(InterferencePredicted(at_s, command.id, pairs, prices))
     return started
 
 

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.core.commands import ApplySetting, Ask, Command, MeasureTrial, ProfileJob
+from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting, ProfileJob
 from ecoshare.core.events import (
-    Advised,
     Config,
     Device,
     JobExited,
     JobSpec,
+    KnownSetting,
+    MeasurementStatus,
     Outcome,
     Setting,
+    SettingAdvised,
+    SettingMeasured,
     Solo,
-    TrialMeasured,
-    TrialStatus,
-    Tuned,
 )
 from ecoshare.core.memory import MemoryDemand
 from tests.core.virtual import Script, VirtualDriver
@@ -62,10 +62,10 @@ class Scripted:
     """An adviser that proposes settings one after the other, and ends with the last but one."""
 
     def __init__(self, *proposals: Setting) -> None:
-        self.asked: list[Ask] = []
+        self.asked: list[AskSetting] = []
         self._proposals = proposals
 
-    def __call__(self, ask: Ask) -> tuple[Setting, bool]:
+    def __call__(self, ask: AskSetting) -> tuple[Setting, bool]:
         self.asked.append(ask)
         own = [each for each in self.asked if each.packing == ask.packing]
         if len(own) <= len(self._proposals):
@@ -75,20 +75,20 @@ class Scripted:
 
 def test_a_run_that_knows_no_setting_sets_none() -> None:
     driver = drive(job("a", "a", 5.0), job("b", "b", 5.0))
-    assert not applied(driver) and not commands(driver, Ask)
+    assert not applied(driver) and not commands(driver, AskSetting)
 
 
 def test_a_known_packing_gets_its_setting_and_others_the_default() -> None:
     driver = drive(
         job("a", "a", 9.0),
         job("b", "b", 3.0, arrival_s=2.0),
-        tuned=(Tuned((("a", "b"),), SLOW),),
+        tuned=(KnownSetting((("a", "b"),), SLOW),),
     )
     assert applied(driver) == [SLOW, ()], "while both run, and not before and after"
 
 
 def test_lanes_and_jobs_have_no_order_in_a_packing() -> None:
-    known = (Tuned((("a",), ("b",)), SLOW),)
+    known = (KnownSetting((("a",), ("b",)), SLOW),)
     for names in (("a", "b"), ("b", "a")):
         assert applied(drive(*(job(name, name, 5.0) for name in names), lanes=2, tuned=known))[0] == SLOW
     assert not applied(drive(job("a", "a", 5.0), job("b", "b", 5.0), lanes=1, tuned=known)), (
@@ -99,9 +99,13 @@ def test_lanes_and_jobs_have_no_order_in_a_packing() -> None:
 def test_a_search_begins_with_the_default_and_ends_with_the_best() -> None:
     adviser = Scripted((), SLOW, SLOWER)
     driver = drive(job("a", "a", 20.0), job("b", "b", 20.0), search=True, advises=adviser)
-    trials = [each.setting for each in commands(driver, MeasureTrial) if len(each.jobs) == 2]
+    trials = [each.setting for each in commands(driver, MeasureSetting) if len(each.jobs) == 2]
     assert trials == [(), SLOW, SLOWER]
-    told = [None if ask.trial is None else ask.trial.setting for ask in adviser.asked if len(ask.packing[0]) == 2]
+    told = [
+        None if ask.measurement is None else ask.measurement.setting
+        for ask in adviser.asked
+        if len(ask.packing[0]) == 2
+    ]
     assert told == [None, (), SLOW, SLOWER]
     assert applied(driver)[:3] == [SLOW, SLOWER, SLOW], "the best one, once it is over"
 
@@ -109,27 +113,33 @@ def test_a_search_begins_with_the_default_and_ends_with_the_best() -> None:
 def test_jobs_are_measured_alone_before_their_packing_is_searched() -> None:
     adviser = Scripted((), SLOW)
     driver = drive(job("a", "a", 30.0, known=False), job("b", "b", 30.0, known=False), search=True, advises=adviser)
-    order = [type(each).__name__ for _, some in driver.log for each in some if isinstance(each, ProfileJob | Ask)]
-    assert order[:3] == ["ProfileJob", "ProfileJob", "Ask"]
+    order = [
+        type(each).__name__ for _, some in driver.log for each in some if isinstance(each, ProfileJob | AskSetting)
+    ]
+    assert order[:3] == ["ProfileJob", "ProfileJob", "AskSetting"]
 
 
 def test_a_setting_that_is_refused_is_a_failed_trial() -> None:
     adviser = Scripted((), SLOWER, SLOW)
     driver = drive(job("a", "a", 20.0), search=True, advises=adviser, refuses=frozenset({SLOWER}))
-    failed = [ask.trial for ask in adviser.asked if ask.trial is not None and ask.trial.status is TrialStatus.FAILED]
+    failed = [
+        ask.measurement
+        for ask in adviser.asked
+        if ask.measurement is not None and ask.measurement.status is MeasurementStatus.FAILED
+    ]
     assert [each.setting for each in failed] == [SLOWER] and failed[0].note == "value refused"
-    assert [each.setting for each in commands(driver, MeasureTrial)] == [(), SLOW]
+    assert [each.setting for each in commands(driver, MeasureSetting)] == [(), SLOW]
 
 
 def test_a_known_setting_that_is_refused_is_not_tried_again_and_again() -> None:
-    driver = drive(job("a", "a", 20.0), tuned=(Tuned((("a",),), SLOW),), refuses=frozenset({SLOW}))
+    driver = drive(job("a", "a", 20.0), tuned=(KnownSetting((("a",),), SLOW),), refuses=frozenset({SLOW}))
     assert applied(driver) == [SLOW]
 
 
 @pytest.mark.parametrize(("limit", "is_set"), [(None, True), (1.3, True), (1.05, False)])
 def test_a_setting_too_slow_for_a_job_s_own_limit_is_not_used(limit: float | None, is_set: bool) -> None:
     spec, script = job("a", "a", 20.0)
-    known = Tuned((("a",),), SLOW, slower=1.1)
+    known = KnownSetting((("a",),), SLOW, slower=1.1)
     config = Config("energy", lanes_per_device=2)
     limited = replace(spec, slowdown=limit, solo=Solo("a", 0.1))
     driver = VirtualDriver(config, (GPU,), {"a": (limited, script)}, tuned=(known,)).run()
@@ -140,15 +150,17 @@ def test_a_packing_that_changes_voids_its_trial() -> None:
     adviser = Scripted((), SLOW, SLOWER)
     driver = drive(job("a", "a", 30.0), job("b", "b", 2.5), search=True, advises=adviser)
     (ended_s,) = [event.at_s for event, _ in driver.log if isinstance(event, JobExited) and event.job == "b"]
-    begun = {each.id: each for each in commands(driver, MeasureTrial)}
+    begun = {each.id: each for each in commands(driver, MeasureSetting)}
     cut = [
         event
         for event, _ in driver.log
-        if isinstance(event, TrialMeasured) and event.at_s > ended_s and "b" in begun[event.command].jobs
+        if isinstance(event, SettingMeasured) and event.at_s > ended_s and "b" in begun[event.command].jobs
     ]
     assert len(cut) == 1, "b ends in a trial"
-    late = [ask for event, some in driver.log if event.at_s > ended_s for ask in some if isinstance(ask, Ask)]
-    assert late[0].packing == (("a",),) and late[0].trial is None, "nothing of it is told, and another search begins"
+    late = [ask for event, some in driver.log if event.at_s > ended_s for ask in some if isinstance(ask, AskSetting)]
+    assert late[0].packing == (("a",),) and late[0].measurement is None, (
+        "nothing of it is told, and another search begins"
+    )
     assert all(ask.packing == (("a",),) for ask in late)
 
 
@@ -156,12 +168,12 @@ def test_a_stopped_run_asks_for_nothing_more() -> None:
     adviser = Scripted((), SLOW, SLOWER)
     driver = drive(job("a", "a", 30.0), search=True, advises=adviser, stop_s=2.0)
     after = [each for event, some in driver.log if event.at_s >= 2.0 for each in some]
-    assert not [each for each in after if isinstance(each, ApplySetting | Ask | MeasureTrial)]
+    assert not [each for each in after if isinstance(each, ApplySetting | AskSetting | MeasureSetting)]
 
 
 def test_every_device_has_its_own_setting() -> None:
     devices = (GPU, Device("cuda:1", "here", 8 * GIB))
-    driver = drive(job("a", "a", 5.0), job("b", "b", 5.0), devices=devices, tuned=(Tuned((("b",),), SLOW),))
+    driver = drive(job("a", "a", 5.0), job("b", "b", 5.0), devices=devices, tuned=(KnownSetting((("b",),), SLOW),))
     (first, *_) = commands(driver, ApplySetting)
     where = (
         next(lane.device.name for lane in driver.core.jobs["b"].lanes or []) if driver.core.jobs["b"].lanes else None
@@ -201,15 +213,15 @@ def test_whatever_comes_and_goes_trials_are_of_what_runs(
         *jobs,
         search=search,
         lanes=lanes,
-        tuned=(Tuned((("a",),), SLOW), Tuned((("a", "b"),), SLOWER)),
+        tuned=(KnownSetting((("a",),), SLOW), KnownSetting((("a", "b"),), SLOWER)),
         advises=Scripted(*proposed),
         refuses=frozenset(refused),
         stop_s=stop_s,
     )
     assert all(state.ended for state in driver.states().values())
-    answered = {event.command for event, _ in driver.log if isinstance(event, Advised | TrialMeasured)}
-    assert {each.id for each in commands(driver, Ask)} | {
-        each.id for each in commands(driver, MeasureTrial)
+    answered = {event.command for event, _ in driver.log if isinstance(event, SettingAdvised | SettingMeasured)}
+    assert {each.id for each in commands(driver, AskSetting)} | {
+        each.id for each in commands(driver, MeasureSetting)
     } == answered
 
 

@@ -12,11 +12,11 @@ from typing import Any
 from ecoshare.advise.planners import shares
 from ecoshare.core.commands import (
     ApplySetting,
-    Ask,
     AskPlanner,
+    AskSetting,
     Command,
     KillJob,
-    MeasureTrial,
+    MeasureSetting,
     OpenLane,
     ProfileJob,
     SetShares,
@@ -25,7 +25,6 @@ from ecoshare.core.commands import (
 )
 from ecoshare.core.events import (
     SCHEMA,
-    Advised,
     Config,
     Device,
     Done,
@@ -34,17 +33,18 @@ from ecoshare.core.events import (
     JobArrived,
     JobExited,
     JobSpec,
+    KnownSetting,
+    Measurement,
+    MeasurementStatus,
     Outcome,
     Planned,
     Profiled,
     Refused,
     RunOpened,
     Setting,
+    SettingAdvised,
+    SettingMeasured,
     StopRequested,
-    Trial,
-    TrialMeasured,
-    TrialStatus,
-    Tuned,
     Usage,
 )
 from ecoshare.core.memory import MemoryDemand
@@ -78,8 +78,8 @@ class VirtualDriver:
     devices: tuple[Device, ...]
     jobs: dict[str, tuple[JobSpec, Script]]
     stop_s: float | None = None
-    tuned: tuple[Tuned, ...] = ()
-    advises: Callable[[Ask], tuple[Setting, bool]] | None = None
+    tuned: tuple[KnownSetting, ...] = ()
+    advises: Callable[[AskSetting], tuple[Setting, bool]] | None = None
     refuses: frozenset[Setting] = frozenset()
     settings: dict[str, Setting] = field(default_factory=dict)
     core: Scheduler = field(default_factory=Scheduler)
@@ -95,7 +95,9 @@ class VirtualDriver:
 
     def run(self) -> VirtualDriver:
         """Until nothing happens any more."""
-        self._at(0.0, partial(RunOpened, schema=SCHEMA, config=self.config, devices=self.devices, tuned=self.tuned))
+        self._at(
+            0.0, partial(RunOpened, schema=SCHEMA, config=self.config, devices=self.devices, known_settings=self.tuned)
+        )
         for spec, script in self.jobs.values():
             self._at(script.arrival_s, partial(JobArrived, job=spec))
         if self.stop_s is not None:
@@ -135,9 +137,9 @@ class VirtualDriver:
                 self._open_window(command)
             case ApplySetting():
                 self._apply(command)
-            case MeasureTrial():
+            case MeasureSetting():
                 self._measure(command)
-            case Ask():
+            case AskSetting():
                 self._ask(command)
             case AskPlanner():
                 self._at(self.now_s + 0.2, partial(Planned, command=command.id, shares=shares(command)))
@@ -199,7 +201,7 @@ class VirtualDriver:
 
         self._at(self.now_s + 0.05, make)
 
-    def _measure(self, command: MeasureTrial) -> None:
+    def _measure(self, command: MeasureSetting) -> None:
         """A trial is of the setting that is in force, and of all jobs that run."""
         assert self.settings.get(command.device, ()) == command.setting
         running = {
@@ -210,15 +212,15 @@ class VirtualDriver:
         }
         assert set(command.jobs) == running and running
         times_s = dict.fromkeys(command.jobs, 0.1)
-        trial = Trial(
-            command.setting, TrialStatus.MEASURED, power_w=100.0, joules=40.0, duration_s=0.4, times_s=times_s
+        trial = Measurement(
+            command.setting, MeasurementStatus.MEASURED, power_w=100.0, joules=40.0, duration_s=0.4, times_s=times_s
         )
-        self._at(self.now_s + 0.4, partial(TrialMeasured, command=command.id, trial=trial))
+        self._at(self.now_s + 0.4, partial(SettingMeasured, command=command.id, measurement=trial))
 
-    def _ask(self, command: Ask) -> None:
+    def _ask(self, command: AskSetting) -> None:
         assert self.advises is not None, "nobody is there to be asked"
         setting, over = self.advises(command)
-        self._at(self.now_s + 0.1, partial(Advised, command=command.id, setting=setting, over=over))
+        self._at(self.now_s + 0.1, partial(SettingAdvised, command=command.id, setting=setting, over=over))
 
     def _exit(self, name: str, attempt: int, after_s: float, outcome: Outcome) -> None:
         """The attempt ends once, by the first cause."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.hardware import nvml
-from ecoshare.measure.energy import Interval
+from ecoshare.measure.energy import EnergyInterval
 from ecoshare.measure.profile import Profile
 from ecoshare.measure.samples import Line, Sample, read
 from ecoshare.reporting import reading
@@ -47,7 +47,7 @@ class OnGpu:
         return samples(self.done.folder)
 
     @property
-    def intervals(self) -> list[Interval]:
+    def intervals(self) -> list[EnergyInterval]:
         """Of its account of the joules."""
         return reading.read(RunFolder.open(self.done.folder)).account.intervals
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from ecoshare.hardware.control import Control
+from ecoshare.hardware.control import DeviceControl
 from ecoshare.hardware.cpu_knobs import CpuKnobs
 from ecoshare.hardware.state import StateFolder
 from tests.driver import FakeDriver
@@ -31,10 +31,10 @@ def limited(driver: FakeDriver, watts: float, index: int = 0) -> None:
     pynvml.nvmlShutdown()
 
 
-def claim(driver: FakeDriver, state: StateFolder, assume_unlocked: bool = True, index: int = 0) -> Control:
+def claim(driver: FakeDriver, state: StateFolder, assume_unlocked: bool = True, index: int = 0) -> DeviceControl:
     """A GPU of a driver that this process has entered."""
     gpu = driver.gpu(index)
-    return Control(gpu.uuid, "gpu", f"GPU {index}", state, assume_unlocked)
+    return DeviceControl(gpu.uuid, "gpu", f"GPU {index}", state, assume_unlocked)
 
 
 def processors(folder: Path, policies: int = 2, packages: int = 1) -> Path:
@@ -52,6 +52,6 @@ def processors(folder: Path, policies: int = 2, packages: int = 1) -> Path:
     return folder
 
 
-def claim_processors(sysfs: Path, state: StateFolder) -> Control:
+def claim_processors(sysfs: Path, state: StateFolder) -> DeviceControl:
     """Processors of a folder of `processors`."""
-    return Control("processors-test", "cpu", "a processor", state, find=partial(CpuKnobs, sysfs))
+    return DeviceControl("processors-test", "cpu", "a processor", state, find=partial(CpuKnobs, sysfs))

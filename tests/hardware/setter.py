@@ -13,7 +13,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from ecoshare.hardware.control import Control
+from ecoshare.hardware.control import DeviceControl
 from ecoshare.hardware.state import StateFolder
 from ecoshare.runtime.guarding import Guard
 
@@ -36,7 +36,7 @@ async def main(uuid: str, seed: int) -> None:
     showing = asyncio.create_task(show(guard))
     while not told.is_set():
         assert not showing.done(), showing
-        control = await asyncio.to_thread(Control, uuid, "gpu", "GPU", StateFolder.of_this_user(), True)
+        control = await asyncio.to_thread(DeviceControl, uuid, "gpu", "GPU", StateFolder.of_this_user(), True)
         specs = control.specs
         for _ in range(draw.randint(1, 4)):
             setting: dict[str, float | str] = {}

@@ -13,10 +13,10 @@ import pytest
 
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware import journal
-from ecoshare.hardware.control import Control
+from ecoshare.hardware.control import DeviceControl
 from ecoshare.hardware.gpu_knobs import GPU_CLOCK, MEMORY_CLOCK, POWER_LIMIT, GpuKnobs
 from ecoshare.hardware.knob import UNLOCKED, Cause, KnobFault, Reading
-from ecoshare.hardware.restore import Foreign, Outcome, mend
+from ecoshare.hardware.restore import Foreign, KnobOutcome, mend
 from ecoshare.hardware.state import StateFolder
 from tests.driver import FakeDriver, Fault
 from tests.hardware.claims import FOUND_W, claim, limited, state_in
@@ -36,7 +36,7 @@ def found(driver: FakeDriver) -> FakeDriver:
     return driver
 
 
-def some_limit_w(control: Control) -> float:
+def some_limit_w(control: DeviceControl) -> float:
     """One that may be set."""
     return next(spec for spec in control.specs if spec.name == POWER_LIMIT).values[3]
 
@@ -53,7 +53,7 @@ def test_the_limit_before_is_put_back_and_not_the_boards_maximum(found: FakeDriv
     assert not applied.refused
     settings = found.gpu(0).settings()
     assert (settings.power_limit_w, settings.gpu_clocks_mhz) == (limit_w, (345, 1200))
-    assert {each.outcome for each in control.restore()} == {Outcome.RESTORED}
+    assert {each.outcome for each in control.restore()} == {KnobOutcome.RESTORED}
     settings = found.gpu(0).settings()
     assert (settings.power_limit_w, settings.gpu_clocks_mhz, settings.memory_clocks_mhz) == (FOUND_W, None, None)
     assert not list(state.all_journals()), "nothing is left to put back"
@@ -125,7 +125,7 @@ def test_a_knob_without_permission_is_dropped_and_the_others_go_on(found: FakeDr
     assert [spec.name for spec in control.specs] == [GPU_CLOCK]
     again = control.apply({POWER_LIMIT: FOUND_W})
     assert again.refused[POWER_LIMIT] is fault, "said once, not tried again"
-    assert Outcome.FAILED not in {each.outcome for each in control.restore()}, "the limit is as it was"
+    assert KnobOutcome.FAILED not in {each.outcome for each in control.restore()}, "the limit is as it was"
     assert found.gpu(0).settings().gpu_clocks_mhz is None
 
 
@@ -155,10 +155,10 @@ def test_a_lost_gpu_keeps_its_journal_until_it_is_back(found: FakeDriver, state:
     control.apply({POWER_LIMIT: some_limit_w(control), GPU_CLOCK: 900.0})
     found.fault(Fault.GPU_LOST)
     assert control.apply({POWER_LIMIT: FOUND_W}).refused[POWER_LIMIT].cause is Cause.LOST
-    assert {each.outcome for each in control.restore()} == {Outcome.FAILED}
+    assert {each.outcome for each in control.restore()} == {KnobOutcome.FAILED}
     (path,) = state.all_journals()
     found.mend()
-    assert {each.outcome for each in mend(path, state)} == {Outcome.RESTORED}
+    assert {each.outcome for each in mend(path, state)} == {KnobOutcome.RESTORED}
     assert found.gpu(0).settings().power_limit_w == FOUND_W and found.gpu(0).settings().gpu_clocks_mhz is None
     assert not path.exists()
 
@@ -170,7 +170,7 @@ def test_a_change_by_somebody_else_is_told_and_not_overwritten(found: FakeDriver
     refused = control.apply({POWER_LIMIT: FOUND_W}).refused[POWER_LIMIT]
     assert refused.cause is Cause.CHANGED and "450 W" in str(refused)
     (restored,) = control.restore()
-    assert restored.outcome is Outcome.FOREIGN and "450 W" in restored.words and "600 W" in restored.words
+    assert restored.outcome is KnobOutcome.FOREIGN and "450 W" in restored.words and "600 W" in restored.words
     assert found.gpu(0).settings().power_limit_w == 450.0
 
 
@@ -204,7 +204,7 @@ def test_after_a_restart_of_the_machine_locks_are_gone_and_not_reset(
     monkeypatch.setattr(journal, "boot", lambda: "another boot")
     (path,) = state.all_journals()
     done = {each.knob: each.outcome for each in mend(path, state)}
-    assert done == {POWER_LIMIT: Outcome.RESTORED, GPU_CLOCK: Outcome.GONE}
+    assert done == {POWER_LIMIT: KnobOutcome.RESTORED, GPU_CLOCK: KnobOutcome.GONE}
     assert found.gpu(0).settings().gpu_clocks_mhz == (345, 900)
 
 
@@ -213,10 +213,10 @@ def test_restore_asks_before_it_overwrites(found: FakeDriver, state: StateFolder
     limited(found, 450.0)
     (path,) = state.all_journals()
     done = {each.knob: each.outcome for each in mend(path, state, foreign=Foreign.ASK)}
-    assert done[POWER_LIMIT] is Outcome.FOREIGN and path.exists()
+    assert done[POWER_LIMIT] is KnobOutcome.FOREIGN and path.exists()
     assert found.gpu(0).settings().power_limit_w == 450.0
     done = {each.knob: each.outcome for each in mend(path, state, foreign=Foreign.OVERWRITE)}
-    assert done[POWER_LIMIT] is Outcome.RESTORED and not path.exists()
+    assert done[POWER_LIMIT] is KnobOutcome.RESTORED and not path.exists()
     assert found.gpu(0).settings().power_limit_w == FOUND_W
 
 

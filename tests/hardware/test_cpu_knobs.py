@@ -10,7 +10,7 @@ from ecoshare.hardware import journal
 from ecoshare.hardware.cpu_knobs import CPU_FREQUENCY, CPU_POWER_LIMIT, CpuKnobs
 from ecoshare.hardware.journal import Journal
 from ecoshare.hardware.knob import Cause
-from ecoshare.hardware.restore import Foreign, Outcome, put_back
+from ecoshare.hardware.restore import Foreign, KnobOutcome, put_back
 from tests.hardware.claims import claim_processors, processors, state_in
 
 
@@ -32,7 +32,7 @@ def test_every_policy_gets_the_cap_and_gets_back_its_own(tmp_path: Path) -> None
     assert not control.apply({CPU_FREQUENCY: 3000.0}).refused
     assert written(sysfs, "scaling_max_freq") == ["3000000", "3500000"], "its default is what each had"
     control.apply({CPU_FREQUENCY: slower})
-    assert {each.outcome for each in control.restore()} == {Outcome.RESTORED}
+    assert {each.outcome for each in control.restore()} == {KnobOutcome.RESTORED}
     assert written(sysfs, "scaling_max_freq") == ["3000000", "3500000"]
     assert written(sysfs, "constraint_0_power_limit_uw") == ["200000000"]
     assert not list(state.all_journals())
@@ -48,7 +48,7 @@ def test_a_death_between_two_policies_is_mended(tmp_path: Path) -> None:
     left = journal.read(path)
     assert left is not None
     (done,) = put_back(left, path, lambda: CpuKnobs(sysfs))
-    assert done.outcome is Outcome.RESTORED and written(sysfs, "scaling_max_freq") == ["3000000"] * 2
+    assert done.outcome is KnobOutcome.RESTORED and written(sysfs, "scaling_max_freq") == ["3000000"] * 2
 
 
 def test_frequencies_that_a_driver_lists_are_the_ones_offered(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_turbo_step_of_one_megahertz_is_put_back(tmp_path: Path) -> None:
     assert control.apply({CPU_FREQUENCY: 3600.0}).setting == {CPU_FREQUENCY: 3600.0}
     assert written(sysfs, "scaling_max_freq") == ["3600000"]
     (done,) = control.restore()
-    assert done.outcome is Outcome.RESTORED and written(sysfs, "scaling_max_freq") == ["3601000"]
+    assert done.outcome is KnobOutcome.RESTORED and written(sysfs, "scaling_max_freq") == ["3601000"]
 
 
 def test_a_journal_of_other_policies_is_told(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_journal_of_other_policies_is_told(tmp_path: Path) -> None:
     left = Journal.new("processors-test", "cpu", "a processor").noting(CPU_FREQUENCY, (3000.0,), ((3000.0,), (1500.0,)))
     left.write(path)
     (done,) = put_back(left, path, lambda: CpuKnobs(sysfs), foreign=Foreign.OVERWRITE)
-    assert done.outcome is Outcome.FAILED and "2 places" in done.words and path.exists()
+    assert done.outcome is KnobOutcome.FAILED and "2 places" in done.words and path.exists()
 
 
 def test_a_machine_without_knobs_says_so(tmp_path: Path) -> None:

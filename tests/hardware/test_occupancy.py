@@ -17,7 +17,7 @@ import pytest
 
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.devices import find, processors
-from ecoshare.hardware.occupancy import Admission, Occupancy, occupants, occupied
+from ecoshare.hardware.occupancy import DeviceAdmission, Occupancy, occupants, occupied
 from ecoshare.hardware.state import StateFolder
 from tests.runtime.running import job_file, slow_steps, start
 from tests.warm import wait_for
@@ -45,7 +45,9 @@ class Holder:
             if on is not None:
                 os.sched_setaffinity(0, {on})
             try:
-                with occupied("cpu", Admission(admission), lambda words: there.sendall(f"{words}\n".encode())) as own:
+                with occupied(
+                    "cpu", DeviceAdmission(admission), lambda words: there.sendall(f"{words}\n".encode())
+                ) as own:
                     own.tell(Path(run))
                     there.sendall(b"in\n")
                     there.recv(1)
@@ -91,12 +93,12 @@ def test_a_second_run_is_refused_with_the_name_of_the_first(first: Holder) -> No
         pytest.raises(
             UnfitEnvironment, match=r"cpu is used by the run /somewhere/runs/first \(.*'s process \d+"
         ) as raised,
-        occupied("cpu", Admission.REFUSE, silent),
+        occupied("cpu", DeviceAdmission.REFUSE, silent),
     ):
         pass
     assert "--wait" in raised.value.hint and "--share-device" in raised.value.hint
     first.let_go()
-    with occupied("cpu", Admission.REFUSE, silent) as occupancy:
+    with occupied("cpu", DeviceAdmission.REFUSE, silent) as occupancy:
         assert occupancy.device == processors() or occupancy.device.memory_bytes
 
 
@@ -104,7 +106,7 @@ def test_a_run_that_was_killed_uses_nothing(first: Holder, state: StateFolder) -
     """Its file is still there: what counts is the lock, which ended with it."""
     first.kill()
     assert list(state.locks.glob("*.run"))
-    with occupied("cpu", Admission.REFUSE, silent):
+    with occupied("cpu", DeviceAdmission.REFUSE, silent):
         assert len(list(state.locks.glob("*.run"))) == 1
     assert not list(state.locks.glob("*.run"))
 
@@ -118,7 +120,7 @@ def test_a_run_whose_jobs_are_still_ending_is_waited_for(state: StateFolder) -> 
     path.write_text(json.dumps({"pid": no_process, "run": "/killed", "processors": []}))
     timer = threading.Timer(0.5, killed.end)
     timer.start()
-    with occupied("cpu", Admission.REFUSE, silent):
+    with occupied("cpu", DeviceAdmission.REFUSE, silent):
         assert not timer.is_alive()
     timer.join()
 
@@ -127,7 +129,7 @@ def test_one_that_waits_is_let_in_when_the_first_has_ended(first: Holder) -> Non
     told: list[str] = []
     timer = threading.Timer(0.5, first.let_go)
     timer.start()
-    with occupied("cpu", Admission.WAIT, told.append):
+    with occupied("cpu", DeviceAdmission.WAIT, told.append):
         timer.join()
         assert first.is_gone
     (words,) = told
@@ -149,11 +151,11 @@ def test_those_that_wait_form_a_line(first: Holder) -> None:
 
 def test_one_that_shares_runs_at_once_and_counts_as_a_user(first: Holder, state: StateFolder) -> None:
     told: list[str] = []
-    with occupied("cpu", Admission.SHARE, told.append) as occupancy:
+    with occupied("cpu", DeviceAdmission.SHARE, told.append) as occupancy:
         assert told[0].startswith("cpu is shared with the run /somewhere/runs/first")
         assert len(occupants(occupancy.device, state)) == 2
         first.let_go()
-        with pytest.raises(UnfitEnvironment, match="cpu is used by"), occupied("cpu", Admission.REFUSE, silent):
+        with pytest.raises(UnfitEnvironment, match="cpu is used by"), occupied("cpu", DeviceAdmission.REFUSE, silent):
             pass
 
 
@@ -168,7 +170,7 @@ def test_runs_on_other_processors_are_in_nobodys_way(first: Holder) -> None:
     assert holder.says() == "in"
     os.sched_setaffinity(0, others)
     try:
-        with occupied("cpu", Admission.REFUSE, silent):
+        with occupied("cpu", DeviceAdmission.REFUSE, silent):
             pass
     finally:
         os.sched_setaffinity(0, mine)
@@ -180,7 +182,7 @@ def test_a_file_of_another_kind_keeps_nobody_out(state: StateFolder) -> None:
     state.locks.mkdir()
     os.mkfifo(state.place("cpu", "fifo"))
     state.place("cpu", "link").symlink_to("/etc/passwd")
-    with occupied("cpu", Admission.REFUSE, silent):
+    with occupied("cpu", DeviceAdmission.REFUSE, silent):
         pass
 
 
@@ -208,7 +210,7 @@ def test_a_record_of_another_user_is_not_believed(state: StateFolder, content: b
 
 def test_to_wait_and_to_share_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="exclude each other"):
-        Admission.of(wait=True, share_device=True)
+        DeviceAdmission.of(wait=True, share_device=True)
 
 
 @pytest.mark.slow

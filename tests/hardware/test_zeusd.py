@@ -9,7 +9,7 @@ import pytest
 
 from ecoshare.hardware.gpu_knobs import GPU_CLOCK, POWER_LIMIT, GpuKnobs
 from ecoshare.hardware.knob import Cause
-from ecoshare.hardware.restore import Outcome, mend
+from ecoshare.hardware.restore import KnobOutcome, mend
 from tests.driver import FakeDriver, Fault
 from tests.driver.zeusd import Zeusd
 from tests.hardware.claims import FOUND_W, claim, limited, state_in
@@ -29,7 +29,7 @@ def test_a_setting_goes_through_the_daemon_and_back(driver: FakeDriver, socket: 
         assert not control.apply({GPU_CLOCK: 1200.0, POWER_LIMIT: 280.0}).refused
         settings = driver.gpu(0).settings()
         assert (settings.power_limit_w, settings.gpu_clocks_mhz) == (280.0, (345, 1200))
-        assert {each.outcome for each in control.restore()} == {Outcome.RESTORED}
+        assert {each.outcome for each in control.restore()} == {KnobOutcome.RESTORED}
     settings = driver.gpu(0).settings()
     assert (settings.power_limit_w, settings.gpu_clocks_mhz) == (FOUND_W, None)
 
@@ -47,11 +47,11 @@ def test_a_daemon_that_is_gone_costs_its_knobs_and_leaves_the_journal(
     assert refused.cause is Cause.UNREACHABLE and "zeusd" in str(refused) and "ecoshare restore" in refused.remedy
     driver.fault(Fault.NO_PERMISSION)  # for us, who are not the daemon
     done = control.restore()
-    assert {each.outcome for each in done} == {Outcome.FAILED} and all("\n" not in each.words for each in done)
+    assert {each.outcome for each in done} == {KnobOutcome.FAILED} and all("\n" not in each.words for each in done)
     driver.mend()
     with Zeusd(socket):
         (path,) = state.all_journals()
-        assert Outcome.FAILED not in {each.outcome for each in mend(path, state)}
+        assert KnobOutcome.FAILED not in {each.outcome for each in mend(path, state)}
     assert driver.gpu(0).settings().power_limit_w == FOUND_W
     gc.collect()  # here, where that socket may be found
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.integrations.ray.ledger import Ledger, Place, Wish
+from ecoshare.integrations.ray.ledger import NodeLedger, TrialPlace, Wish
 from ecoshare.lane.table import NOBODY
-from ecoshare.lane.turn import Turn
+from ecoshare.lane.turn import LaneTurn
 
 BUDGET = 1000
 
@@ -26,7 +26,7 @@ def wish(*demand: int, kind: str = "train", devices: tuple[str, ...] = ("cpu",),
     return Wish(kind, {each: lambda: BUDGET for each in devices}, MemoryDemand(*demand) if demand else None, most)
 
 
-def enter(ledger: Ledger, wanted: Wish) -> Place:
+def enter(ledger: NodeLedger, wanted: Wish) -> TrialPlace:
     place = ledger.enter(ledger.queue(), wanted)
     assert place is not None
     return place
@@ -36,7 +36,7 @@ def enter(ledger: Ledger, wanted: Wish) -> Place:
 def test_no_lane_is_ever_over_committed(steps: list[tuple[str, int, int, bool]]) -> None:
     """Each step lets a trial in, if it may come, or ends the oldest one."""
     with tempfile.TemporaryDirectory() as folder:
-        ledger, inside = Ledger(Path(folder, "ledger")), []
+        ledger, inside = NodeLedger(Path(folder, "ledger")), []
         for kind, persistent, ephemeral, comes in steps:
             if comes and persistent + ephemeral <= BUDGET:
                 number = ledger.queue()
@@ -53,13 +53,13 @@ def test_no_lane_is_ever_over_committed(steps: list[tuple[str, int, int, bool]])
 
 
 def test_a_trial_goes_where_fewest_are(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = NodeLedger(tmp_path / "ledger")
     taken = [enter(ledger, wish(100, devices=("GPU-1", "GPU-2"))).device for _ in range(4)]
     assert sorted(taken) == ["GPU-1", "GPU-1", "GPU-2", "GPU-2"]
 
 
 def test_the_first_of_a_kind_is_alone_until_it_is_measured(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = NodeLedger(tmp_path / "ledger")
     first = enter(ledger, wish())
     second = ledger.queue()
     assert not first.measured
@@ -73,14 +73,14 @@ def test_the_first_of_a_kind_is_alone_until_it_is_measured(tmp_path: Path) -> No
 
 
 def test_one_that_grows_keeps_others_out(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = NodeLedger(tmp_path / "ledger")
     grown = enter(ledger, wish(100))
     ledger.update(grown, MemoryDemand(950))
     assert ledger.enter(ledger.queue(), wish(100)) is None
 
 
 def test_a_kind_that_was_seen_to_need_more_than_there_is_still_runs_alone(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = NodeLedger(tmp_path / "ledger")
     first = enter(ledger, wish())
     ledger.update(first, MemoryDemand(2 * BUDGET))
     ledger.leave(first)
@@ -89,7 +89,7 @@ def test_a_kind_that_was_seen_to_need_more_than_there_is_still_runs_alone(tmp_pa
 
 def test_nobody_overtakes(tmp_path: Path) -> None:
     """Small ones that come all the time would keep a large one out for ever."""
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = NodeLedger(tmp_path / "ledger")
     small = enter(ledger, wish(600))
     large, late = ledger.queue(), ledger.queue()
     assert ledger.enter(large, wish(900)) is None
@@ -100,7 +100,7 @@ def test_nobody_overtakes(tmp_path: Path) -> None:
 
 
 def test_what_never_fits_is_refused_in_one_line(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = NodeLedger(tmp_path / "ledger")
     with pytest.raises(UnfitEnvironment, match=r"^a trial needs 1.95 KiB of memory, .* 1000 B of cpu$"):
         ledger.enter(ledger.queue(), wish(2 * BUDGET))
 
@@ -110,7 +110,7 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(UnfitEnvironment, match="which others may write"):
-        Ledger(folder)
+        NodeLedger(folder)
 
 
 HOLDER = """
@@ -132,7 +132,7 @@ time.sleep(600)
 def test_the_dead_lose_turn_memory_and_their_place_in_the_queue(tmp_path: Path) -> None:
     """A worker that was killed must keep nobody from the device."""
     folder = tmp_path / "ledger"
-    ledger = Ledger(folder)
+    ledger = NodeLedger(folder)
     mine = enter(ledger, wish(100))
     other = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True)
     assert other.stdout is not None
@@ -147,6 +147,6 @@ def test_the_dead_lose_turn_memory_and_their_place_in_the_queue(tmp_path: Path) 
     os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped: a zombie has nothing
     ledger.look(mine)
     assert table.header.holder == NOBODY
-    Turn(table, mine.slot).take()
+    LaneTurn(table, mine.slot).take()
     assert ledger.enter(later, wish(800)) is not None
     other.communicate()

@@ -15,7 +15,7 @@ from ecoshare.errors import InvalidJobFile
 from ecoshare.jobs import document
 from ecoshare.jobs.load import load
 from ecoshare.jobs.mask import masked
-from ecoshare.jobs.schema import Job
+from ecoshare.jobs.schema import JobConfig
 from scripts.fuzz.job_files import WRITTEN, check_places
 
 RICH = """\
@@ -75,7 +75,7 @@ EDITS = st.one_of(
     st.builds(_delete, PLACES, st.integers(1, 12)),
     st.builds(_move_line, PLACES, PLACES),
 )
-KEYS = st.sampled_from([field.alias or name for name, field in Job.model_fields.items()])
+KEYS = st.sampled_from([field.alias or name for name, field in JobConfig.model_fields.items()])
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),

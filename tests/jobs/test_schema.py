@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ecoshare.jobs.schema import Job, JobFile, json_schema
+from ecoshare.jobs.schema import JobConfig, JobFile, json_schema
 from tests.jobs.conftest import KNOWN_KEYS
 
 
@@ -48,7 +48,7 @@ def test_bounds_are_in_the_schema() -> None:
 
 def test_environments_stay_out_of_what_is_printed() -> None:
     """If it failed, a log line with a job or with an uncaught error would hold a password."""
-    job = Job.model_validate({"name": "a", "script": "a.py", "env": {"TOKEN": "hunter2"}})
+    job = JobConfig.model_validate({"name": "a", "script": "a.py", "env": {"TOKEN": "hunter2"}})
     assert job.env == {"TOKEN": "hunter2"}
     assert "hunter2" not in repr(job) + str(job)
     with pytest.raises(ValidationError) as raised:
@@ -60,12 +60,12 @@ def test_environments_stay_out_of_what_is_printed() -> None:
 def test_a_job_has_one_program(programs: dict[str, str]) -> None:
     """If it failed, code that makes jobs without a file could make one that cannot run."""
     with pytest.raises(ValidationError, match="script"):
-        Job.model_validate({"name": "a", **programs})
+        JobConfig.model_validate({"name": "a", **programs})
 
 
 def test_values_of_python_code() -> None:
     """If it failed, a job made in Python would have to spell its numbers as text."""
-    job = Job.model_validate({"name": "a", "module": "m", "timeout": 5, "arrival": 0.5, "slowdown": 2, "gpus": 2})
+    job = JobConfig.model_validate({"name": "a", "module": "m", "timeout": 5, "arrival": 0.5, "slowdown": 2, "gpus": 2})
     assert (job.timeout_s, job.arrival_s, job.slowdown, job.gpus) == (5.0, 0.5, 2.0, 2)
 
 
@@ -74,4 +74,4 @@ def test_values_of_python_code() -> None:
 def test_values_that_are_no_numbers(key: str, value: object) -> None:
     """If it failed, a truth value or a number that compares with nothing would pass for a limit."""
     with pytest.raises(ValidationError, match="expected a"):
-        Job.model_validate({"name": "a", "module": "m", key: value})
+        JobConfig.model_validate({"name": "a", "module": "m", key: value})

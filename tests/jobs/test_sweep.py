@@ -9,13 +9,13 @@ import pytest
 from ecoshare.errors import InvalidJobFile
 from ecoshare.jobs import metric
 from ecoshare.jobs.load import load
-from ecoshare.jobs.schema import Job
+from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import Sweep, filled, sweep_of, trial_name, trial_number
 from ecoshare.sampling.space import Choice, Range
 from tests.jobs.conftest import WrongFile
 
 
-def loaded(folder: Path, sweep: str, args: str = "[]") -> Job:
+def loaded(folder: Path, sweep: str, args: str = "[]") -> JobConfig:
     (folder / "jobs.yaml").write_text(
         f"version: 1\njobs:\n- name: a\n  script: train.py\n  args: {args}\n  sweep:\n" + sweep
     )

@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 import yaml
 
 from ecoshare.jobs.load import load
-from ecoshare.jobs.schema import Job
+from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.template import REFERENCE, job_names, template
 
 BLOCK = "\n".join(line[2:] for line in REFERENCE.splitlines()[2:])
@@ -36,7 +36,7 @@ def test_names_of_jobs_are_unique_and_not_too_long() -> None:
 def test_it_shows_every_key_with_its_default(folder: Path) -> None:
     """If it failed, a key would be missing, or a reader would learn a default that is not the default."""
     (shown,) = yaml.safe_load(f"jobs:\n{BLOCK}")["jobs"]
-    assert set(shown) == {field.alias or name for name, field in Job.model_fields.items()} - {"module"}
+    assert set(shown) == {field.alias or name for name, field in JobConfig.model_fields.items()} - {"module"}
     assert "module: " in BLOCK
     Path("jobs.yaml").write_text(f"version: 1\njobs:\n{BLOCK}\n")
     (explained,) = load(Path("jobs.yaml")).jobs

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane import messages
-from ecoshare.lane.messages import Ended, Launch, Launched, Message, NotLaunched, Stop
-from ecoshare.lane.table import ANYBODY, NOBODY, SLOTS, LaneTable, Seat
+from ecoshare.lane.messages import Ended, LaunchAttempt, Launched, Message, NotLaunched, StopAttempt
+from ecoshare.lane.table import ANYBODY, NOBODY, SLOTS, LaneTable, SlotState
 from tests import warm
 
 _LONGEST_S = 90.0
@@ -52,17 +52,17 @@ class ServedLane:
         try:
             yield
             mine = self._seated() - before
-            warm.wait_for(lambda: all(self.table.slots[slot].seat == Seat.WAITING for slot in mine), _LONGEST_S)
+            warm.wait_for(lambda: all(self.table.slots[slot].seat == SlotState.WAITING for slot in mine), _LONGEST_S)
         finally:  # the lane is that of other tests, too
             self.table.reserve(ANYBODY)
 
     def _seated(self) -> set[int]:
-        return {index for index in range(SLOTS) if self.table.slots[index].seat != Seat.EMPTY}
+        return {index for index in range(SLOTS) if self.table.slots[index].seat != SlotState.EMPTY}
 
-    def start(self, job: str, script: Path, *args: str, cwd: Path | None = None, **fields: Any) -> Launch:
+    def start(self, job: str, script: Path, *args: str, cwd: Path | None = None, **fields: Any) -> LaunchAttempt:
         """Launch a job, in a shared process unless `fused` is false."""
         self._commands += 1
-        slot = next(index for index in range(SLOTS) if self.table.slots[index].seat == Seat.EMPTY)
+        slot = next(index for index in range(SLOTS) if self.table.slots[index].seat == SlotState.EMPTY)
         self.table.seat(slot, self._commands)
         folder = self.folder / job
         folder.mkdir(exist_ok=True)
@@ -79,7 +79,7 @@ class ServedLane:
             "fused": True,
             "lane_bytes": 16 << 30,
         }
-        launch = Launch(
+        launch = LaunchAttempt(
             command=self._commands,
             job=job,
             tables=[(self.table.path, slot)],
@@ -95,7 +95,7 @@ class ServedLane:
 
     def stop(self, job: str, at_once: bool = False, grace_s: float = 5.0, pruned: bool = False) -> None:
         """Ask a job to end."""
-        self._channel.sendall(messages.encode(Stop(job, 1, at_once, "asked to", grace_s, pruned)))
+        self._channel.sendall(messages.encode(StopAttempt(job, 1, at_once, "asked to", grace_s, pruned)))
 
     def ended(self, job: str, attempt: int = 1) -> Ended:
         """Wait for the end of a job."""
@@ -103,7 +103,7 @@ class ServedLane:
         assert isinstance(ended, Ended)
         return ended
 
-    def pid(self, launch: Launch) -> int:
+    def pid(self, launch: LaunchAttempt) -> int:
         """Wait for the start of a job; its process."""
         told = self._until(lambda each: isinstance(each, Launched | NotLaunched) and each.command == launch.command)
         assert isinstance(told, Launched), told

@@ -17,7 +17,7 @@ import torch
 
 from ecoshare.lane.fused.seeds import Seeds
 from ecoshare.lane.messages import Ended
-from ecoshare.lane.table import Seat
+from ecoshare.lane.table import SlotState
 from tests.lane.serving import ServedLane
 from tests.rounds import nightly
 from tests.runtime.running import EXAMPLES, alone, copy_of_scripts, settled
@@ -153,7 +153,7 @@ def test_who_dies_takes_the_others_along_and_is_named(name: str, how: str, lane:
     assert ends["lost"].reason == f"the process that it shared died of {culprit}"
     lane.start(culprit, scripts / f"{name}.py", attempt=2, fused=False)
     assert lane.ended(culprit, attempt=2).outcome == "crashed"
-    assert all(slot.seat == Seat.EMPTY for slot in lane.table.slots)
+    assert all(slot.seat == SlotState.EMPTY for slot in lane.table.slots)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ecoshare.lane.iterations import Boundary, IterationTracker, Phase
+from ecoshare.lane.iterations import Boundary, IterationPhase, IterationTracker
 
 TRAIN, EVAL = Boundary.TRAIN, Boundary.EVAL
 
@@ -69,7 +69,7 @@ def test_forwards_inside_an_open_iteration_need_no_watching() -> None:
     tracker = IterationTracker()
     assert tracker.watches_forward
     tracker.forward(gradients=True)
-    assert tracker.phase is Phase.TRAINING and not tracker.watches_forward
+    assert tracker.phase is IterationPhase.TRAINING and not tracker.watches_forward
     tracker.step(1)
     assert tracker.watches_forward
 
@@ -78,4 +78,4 @@ def test_a_script_may_say_it_itself() -> None:
     tracker = IterationTracker()
     tracker.forward(gradients=True)
     assert tracker.declare() is TRAIN
-    assert tracker.phase is Phase.BETWEEN
+    assert tracker.phase is IterationPhase.BETWEEN

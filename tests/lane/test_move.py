@@ -19,15 +19,15 @@ import pytest
 
 from ecoshare.core.commands import MoveJob
 from ecoshare.core.events import Done, Event, Refused
-from ecoshare.lane.attempt import Attempt, Place, usage
-from ecoshare.lane.messages import Launch, Move, Stop
-from ecoshare.lane.table import ANYBODY, NO_RANK, NOBODY, LaneTable, Seat, lane_path
-from ecoshare.lane.turn import Turn
+from ecoshare.lane.attempt import AttemptProcess, PreparedSlot, usage
+from ecoshare.lane.messages import LaunchAttempt, MoveAttempt, StopAttempt
+from ecoshare.lane.table import ANYBODY, NO_RANK, NOBODY, LaneTable, SlotState, lane_path
+from ecoshare.lane.turn import LaneTurn
 from ecoshare.runtime.moving import Moving
 from tests.rounds import nightly, rounds
 from tests.warm import wait_for
 
-Body = Callable[[Turn], None]
+Body = Callable[[LaneTurn], None]
 
 
 @dataclass
@@ -41,12 +41,12 @@ class Known:
 
 @dataclass
 class Lanes:
-    """Two lanes with jobs that are functions, the driver's `Moving` and the supervisor's `Attempt`."""
+    """Two lanes with jobs that are functions, the driver's `Moving` and the supervisor's `AttemptProcess`."""
 
     folder: Path
     tables: dict[int, LaneTable] = field(default_factory=dict)
     known: dict[str, Known] = field(default_factory=dict)
-    attempts: dict[str, Attempt] = field(default_factory=dict)
+    attempts: dict[str, AttemptProcess] = field(default_factory=dict)
     told: list[Event] = field(default_factory=list)
     ids: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -56,11 +56,11 @@ class Lanes:
             self.tables, self.known, lambda _: 0, self._send, lambda make: self.told.append(make(at_s=0.0))
         )
 
-    def _send(self, move: Move) -> None:
+    def _send(self, move: MoveAttempt) -> None:
         if move.job in self.attempts:  # else it has been reaped
             self.attempts[move.job].go_on(self.tables[move.lane], move)
 
-    def start(self, name: str, lane: int, body: Body, rank: int = 0) -> Attempt:
+    def start(self, name: str, lane: int, body: Body, rank: int = 0) -> AttemptProcess:
         """Fork a process that runs `body` with its turn in a lane."""
         slot, owner = self.moving.free_slots(lane)[0], next(self.ids)
         table = self.tables[lane]
@@ -70,15 +70,15 @@ class Lanes:
         if pid == 0:
             code = 1
             try:
-                body(Turn(LaneTable(table.path), slot))
+                body(LaneTurn(LaneTable(table.path), slot))
                 code = 0
             finally:
                 os._exit(code)
-        launch = Launch(
+        launch = LaunchAttempt(
             owner, name, 1, [(table.path, slot)], None, None, [], "/", {}, None, False, "cpu", 1 << 40, None, None,
             str(self.folder), 0.0,
         )  # fmt: skip
-        self.attempts[name] = Attempt(launch, pid, os.pidfd_open(pid), [Place(table, slot, owner)])
+        self.attempts[name] = AttemptProcess(launch, pid, os.pidfd_open(pid), [PreparedSlot(table, slot, owner)])
         self.known[name] = Known(1, ((lane, slot),), owner)
         return self.attempts[name]
 
@@ -124,7 +124,7 @@ class Lanes:
         return all(
             table.header.holder == NOBODY
             and table.header.waiting_rank == NO_RANK
-            and all(slot.seat == Seat.EMPTY for slot in table.slots)
+            and all(slot.seat == SlotState.EMPTY for slot in table.slots)
             for table in self.tables.values()
         )
 
@@ -157,7 +157,7 @@ def moves(scene: Callable[[asyncio.TaskGroup], Coroutine[Any, Any, None]]) -> No
 def train(iterations: int = 1 << 60, each_s: float = 0.0003, quantum_s: float | None = 0.0) -> Body:
     """A job; a quantum of None is the lane's own."""
 
-    def body(turn: Turn) -> None:
+    def body(turn: LaneTurn) -> None:
         turn.take()
         for _ in range(iterations):
             time.sleep(each_s)
@@ -176,7 +176,7 @@ def mark(number: int, iterations: int, folder: Path, dice: random.Random) -> Bod
     It does its last iteration when it has been in both lanes: on a busy machine few moves may be asked for.
     """
 
-    def body(turn: Turn) -> None:
+    def body(turn: LaneTurn) -> None:
         turn.take()
         been = {turn._table.path}
         for done in range(iterations):
@@ -219,7 +219,7 @@ def test_random_moves_lose_and_repeat_nothing(lanes: Lanes, tmp_path: Path, seed
     def look(name: str) -> None:
         slot = lanes.slot(name)
         used = usage(slot)
-        if slot.seat != Seat.EMPTY:
+        if slot.seat != SlotState.EMPTY:
             compare(name, used)
             seen[name] = used
 
@@ -255,7 +255,7 @@ def test_random_moves_lose_and_repeat_nothing(lanes: Lanes, tmp_path: Path, seed
 
 
 def test_a_holder_passes_its_turn_on_and_is_a_newcomer_there(lanes: Lanes) -> None:
-    def veteran(turn: Turn) -> None:
+    def veteran(turn: LaneTurn) -> None:
         turn._slot.service_s = 1000.0
         train()(turn)
 
@@ -286,7 +286,7 @@ def test_one_that_waits_moves_without_having_had_its_turn(lanes: Lanes) -> None:
     lanes.start("holds", 0, train(each_s=3.0, quantum_s=1000.0))
     wait_for(lambda: lanes.tables[0].header.holder == 0)
     lanes.start("waits", 0, train(40))
-    wait_for(lambda: lanes.slot("waits").seat == Seat.WAITING)
+    wait_for(lambda: lanes.slot("waits").seat == SlotState.WAITING)
     time.sleep(0.2)
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
@@ -297,11 +297,11 @@ def test_one_that_waits_moves_without_having_had_its_turn(lanes: Lanes) -> None:
     code, used = lanes.reap("waits")
     assert (code, used["iterations"]) == (0, 40)
     assert used["longest_wait_s"] >= 0.2, "the wait in the lane that it left is forgotten"
-    assert lanes.slot("holds").seat == Seat.HOLDING and lanes.slot("holds").iterations == 0
+    assert lanes.slot("holds").seat == SlotState.HOLDING and lanes.slot("holds").iterations == 0
 
 
 def test_one_that_is_away_moves_when_it_comes_back(lanes: Lanes) -> None:
-    def load(turn: Turn) -> None:
+    def load(turn: LaneTurn) -> None:
         train(5)(turn)
         wait_for(lambda: turn._slot.goal != 0)
         time.sleep(0.1)
@@ -311,7 +311,7 @@ def test_one_that_is_away_moves_when_it_comes_back(lanes: Lanes) -> None:
         turn.leave()
 
     lanes.start("loads", 0, load)
-    wait_for(lambda: lanes.slot("loads").iterations == 5 and lanes.slot("loads").seat == Seat.AWAY)
+    wait_for(lambda: lanes.slot("loads").iterations == 5 and lanes.slot("loads").seat == SlotState.AWAY)
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
         command = lanes.move("loads", 1, tasks)
@@ -328,8 +328,8 @@ def test_a_stop_wins_over_a_move(lanes: Lanes, order: str) -> None:
     wait_for(lambda: lanes.tables[0].header.holder == 0)
     lanes.start("stays", 1, train())
     attempt = lanes.start("ends", 0, train())
-    wait_for(lambda: lanes.slot("ends").seat == Seat.WAITING)
-    stop = Stop("ends", 1, False, "for this test", 10.0)
+    wait_for(lambda: lanes.slot("ends").seat == SlotState.WAITING)
+    stop = StopAttempt("ends", 1, False, "for this test", 10.0)
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
         if order == "stop first":
@@ -346,23 +346,23 @@ def test_a_stop_wins_over_a_move(lanes: Lanes, order: str) -> None:
             assert used["iterations"] == 0
 
     moves(scene)
-    assert sum(slot.seat != Seat.EMPTY for table in lanes.tables.values() for slot in table.slots) == 2
+    assert sum(slot.seat != SlotState.EMPTY for table in lanes.tables.values() for slot in table.slots) == 2
 
 
 def test_a_stop_wins_where_it_is_seen_together_with_a_move(lanes: Lanes) -> None:
     """The job looks at both at once, when it comes back from loading data."""
 
-    def load(turn: Turn) -> None:
+    def load(turn: LaneTurn) -> None:
         train(5)(turn)
         wait_for(lambda: turn._slot.stop == 1 and turn._slot.goal != 0)
         train(5)(turn)
 
     attempt = lanes.start("ends", 0, load)
-    wait_for(lambda: lanes.slot("ends").iterations == 5 and lanes.slot("ends").seat == Seat.AWAY)
+    wait_for(lambda: lanes.slot("ends").iterations == 5 and lanes.slot("ends").seat == SlotState.AWAY)
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
         command = lanes.move("ends", 1, tasks)
-        attempt.ask_to_end(Stop("ends", 1, False, "for this test", 10.0))
+        attempt.ask_to_end(StopAttempt("ends", 1, False, "for this test", 10.0))
         os.waitid(os.P_PIDFD, attempt.pidfd, os.WEXITED | os.WNOWAIT)
         lanes.moving.follow("ends")
         code, used = lanes.reap("ends")
@@ -378,7 +378,7 @@ def test_one_that_died_before_its_move_is_not_taken_to_have_moved(
 ) -> None:
     """Killed when all was copied, and the driver looks at the slots between any two that the supervisor frees."""
     attempt = lanes.start("dies", 0, train(each_s=60.0))
-    wait_for(lambda: lanes.slot("dies").seat == Seat.HOLDING)
+    wait_for(lambda: lanes.slot("dies").seat == SlotState.HOLDING)
     free = LaneTable.free
 
     def free_and_look(table: LaneTable, index: int, owner: int = 0) -> None:
@@ -410,7 +410,7 @@ def test_a_turn_that_is_reserved_there_is_waited_for(lanes: Lanes) -> None:
     async def scene(tasks: asyncio.TaskGroup) -> None:
         command = lanes.move("moves", 1, tasks)
         await until_then(lambda: lanes.has_moved(command))
-        await until_then(lambda: lanes.slot("moves").seat == Seat.WAITING)
+        await until_then(lambda: lanes.slot("moves").seat == SlotState.WAITING)
         done, others = lanes.slot("moves").iterations, lanes.slot("measured").iterations
         await until_then(lambda: lanes.slot("measured").iterations > others + 100)
         assert lanes.slot("moves").iterations == done, "it ran in the window of another job"
@@ -426,7 +426,7 @@ def test_a_reservation_does_not_outlast_the_one_that_it_was_for(lanes: Lanes) ->
     wait_for(lambda: lanes.slot("moves").iterations > 3)
     lanes.start("waits", 0, train())
     lanes.tables[0].reserve(0)
-    wait_for(lambda: lanes.slot("waits").seat == Seat.WAITING)
+    wait_for(lambda: lanes.slot("waits").seat == SlotState.WAITING)
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
         lanes.move("moves", 1, tasks)
@@ -439,7 +439,7 @@ def test_a_reservation_does_not_outlast_the_one_that_it_was_for(lanes: Lanes) ->
 def test_nobody_leaves_a_lane_that_is_pinned(lanes: Lanes) -> None:
     lanes.start("runs", 0, train())
     lanes.start("waits", 0, train(), rank=1)
-    wait_for(lambda: lanes.slot("runs").iterations > 3 and lanes.slot("waits").seat == Seat.WAITING)
+    wait_for(lambda: lanes.slot("runs").iterations > 3 and lanes.slot("waits").seat == SlotState.WAITING)
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
         lanes.moving.pin()
@@ -469,7 +469,7 @@ def test_a_lane_without_a_table_is_told_and_the_job_stays(lanes: Lanes) -> None:
         await until_then(lambda: lanes.slot("stays").iterations > done + 10)
 
     moves(scene)
-    assert all(slot.seat == Seat.EMPTY for slot in lanes.tables[1].slots)
+    assert all(slot.seat == SlotState.EMPTY for slot in lanes.tables[1].slots)
 
 
 def test_what_cannot_be_is_refused(lanes: Lanes) -> None:
@@ -491,7 +491,7 @@ def test_what_cannot_be_is_refused(lanes: Lanes) -> None:
         ], "the ends of those that have ended answer for them"
         lanes.kill("here")
         assert len(lanes.told) == 4 and not lanes.moving.pending
-        assert lanes.tables[1].slots[5].seat == Seat.EMPTY
+        assert lanes.tables[1].slots[5].seat == SlotState.EMPTY
 
     moves(scene)
 
@@ -515,9 +515,9 @@ def test_who_frees_or_stops_late_touches_nobody_else(lanes: Lanes) -> None:
     table.free(0, 6)
     table.stop(0, 6)
     table.send(0, 1, 0, 6)
-    assert (table.slots[0].seat, table.slots[0].stop, table.slots[0].goal) == (Seat.AWAY, 0, 0)
+    assert (table.slots[0].seat, table.slots[0].stop, table.slots[0].goal) == (SlotState.AWAY, 0, 0)
     table.free(0, 7)
-    assert table.slots[0].seat == Seat.EMPTY
+    assert table.slots[0].seat == SlotState.EMPTY
 
 
 class Broken(Exception):
@@ -527,16 +527,16 @@ class Broken(Exception):
 def at_step(number: int, what: str, do: Callable[[], None]) -> Callable[[FrameType, str, Any], Any]:
     """A trace function that calls `do` at the n-th step, `opcode` or `line`, of a move that was asked for by then.
 
-    That is inside `Turn._move` and what it calls, from a boundary or a wait.
+    That is inside `LaneTurn._move` and what it calls, from a boundary or a wait.
     """
     steps = count(1)
 
     def trace(frame: FrameType, event: str, _argument: Any) -> Any:
         if event == "call":
             back: FrameType | None = frame
-            while back is not None and back.f_code is not Turn._move.__code__:
+            while back is not None and back.f_code is not LaneTurn._move.__code__:
                 back = back.f_back
-            if back is None or (back.f_back is not None and back.f_back.f_code is Turn.take.__code__):
+            if back is None or (back.f_back is not None and back.f_back.f_code is LaneTurn.take.__code__):
                 return None
             frame.f_trace_opcodes = what == "opcode"
             return trace
@@ -552,11 +552,11 @@ def cut_off(
     what: str,
     do: Callable[[], None],
     waits: bool,
-    goes_on: Callable[[Turn, bool], None] = lambda _turn, _was_broken: None,
+    goes_on: Callable[[LaneTurn, bool], None] = lambda _turn, _was_broken: None,
 ) -> Body:
     """A job of three iterations, 20 ms in all, that is cut off in its move, or ends well where that was over before."""
 
-    def body(turn: Turn) -> None:
+    def body(turn: LaneTurn) -> None:
         if not waits:
             turn.take()
             time.sleep(0.02)
@@ -591,7 +591,7 @@ def cut_moves(lanes: Lanes, what: str, steps: Iterator[int], waits: bool) -> int
         nonlocal tried
         for name, lane in (("here", 0), ("there", 1)):
             lanes.start(name, lane, train())
-        seat = Seat.WAITING if waits else Seat.HOLDING
+        seat = SlotState.WAITING if waits else SlotState.HOLDING
         for step in steps:
             began_s = time.monotonic()
             lanes.tables[0].reserve(0 if waits else 1)
@@ -614,7 +614,7 @@ def cut_moves(lanes: Lanes, what: str, steps: Iterator[int], waits: bool) -> int
             here, there = (lanes.slot(name).iterations for name in ("here", "there"))
             await until_then(lambda: lanes.slot("here").iterations > here + 3)  # noqa: B023
             await until_then(lambda: lanes.slot("there").iterations > there + 3)  # noqa: B023
-            seats = [[slot.seat != Seat.EMPTY for slot in table.slots] for table in lanes.tables.values()]
+            seats = [[slot.seat != SlotState.EMPTY for slot in table.slots] for table in lanes.tables.values()]
             assert seats == [[True] + [False] * 63] * 2, (step, "a slot of the dead is left")
             if code == 0:
                 return
@@ -675,17 +675,20 @@ def test_death_at_any_moment_leaves_both_lanes_going(lanes: Lanes) -> None:
 @pytest.mark.parametrize("stride", [29, rounds(4, nightly=1)])
 def test_a_move_that_a_signal_handler_breaks_off_is_gone_on_with(lanes: Lanes, stride: int) -> None:
     """At every line at which one may run: where no call stands between two lines, none does."""
-    source, first = Path(Turn._move.__code__.co_filename).read_text().splitlines(), Turn._move.__code__.co_firstlineno
+    source, first = (
+        Path(LaneTurn._move.__code__.co_filename).read_text().splitlines(),
+        LaneTurn._move.__code__.co_firstlineno,
+    )
     commit = next(number for number, line in enumerate(source, 1) if number > first and "slot.seat = empty" in line)
     is_over, may_not = 3, 4
 
     def raise_it() -> None:
         frame = sys._getframe(2)  # the traced one
-        if frame.f_code is Turn._move.__code__ and frame.f_lineno == commit + 1:
+        if frame.f_code is LaneTurn._move.__code__ and frame.f_lineno == commit + 1:
             os._exit(may_not)
         raise Broken
 
-    def go_on(turn: Turn, was_broken: bool) -> None:
+    def go_on(turn: LaneTurn, was_broken: bool) -> None:
         if not was_broken:
             os._exit(is_over)
         turn.offer(lambda: None)
@@ -700,7 +703,7 @@ def test_a_move_that_a_signal_handler_breaks_off_is_gone_on_with(lanes: Lanes, s
         for step in count(1, stride):
             lanes.tables[0].reserve(1)
             attempt = lanes.start("moves", 0, cut_off(step, "line", raise_it, False, go_on))
-            await until_then(lambda: lanes.slot("moves").seat == Seat.HOLDING)
+            await until_then(lambda: lanes.slot("moves").seat == SlotState.HOLDING)
             lanes.tables[0].reserve(ANYBODY)
             command = lanes.move("moves", 1, tasks)
             await until_then(

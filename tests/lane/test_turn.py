@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.table import ANYBODY, NO_RANK, NOBODY, Ask, LaneTable, Seat, Slot
-from ecoshare.lane.turn import Turn
+from ecoshare.lane.table import ANYBODY, NO_RANK, NOBODY, BoundaryRequest, LaneTable, Slot, SlotState
+from ecoshare.lane.turn import LaneTurn
 from tests.warm import wait_for
 
 
@@ -27,7 +27,7 @@ def fork(table: LaneTable) -> Iterator[Callable[..., int]]:
     """Start a process that runs a function of its own turn, in a slot that is prepared before."""
     pids = []
 
-    def start(slot: int, body: Callable[[Turn, LaneTable], None], rank: int = 0) -> int:
+    def start(slot: int, body: Callable[[LaneTurn, LaneTable], None], rank: int = 0) -> int:
         table.seat(slot)
         table.claim({slot: (rank, 1.0)})
         pid = os.fork()
@@ -35,7 +35,7 @@ def fork(table: LaneTable) -> Iterator[Callable[..., int]]:
             code = 1
             try:
                 own = LaneTable(table.path)
-                body(Turn(own, slot), own)
+                body(LaneTurn(own, slot), own)
                 code = 0
             finally:
                 os._exit(code)
@@ -60,10 +60,10 @@ Fork = Callable[..., int]
 """Starts a body in a process of its own, at a slot; its number."""
 
 
-def iterate(count: int, marks: Path | None = None, each_s: float = 0.0) -> Callable[[Turn, LaneTable], None]:
+def iterate(count: int, marks: Path | None = None, each_s: float = 0.0) -> Callable[[LaneTurn, LaneTable], None]:
     """A job of `count` iterations; with `marks` it writes its slot twice around each, so that overlaps show."""
 
-    def body(turn: Turn, table: LaneTable) -> None:
+    def body(turn: LaneTurn, table: LaneTable) -> None:
         turn.take()
         for _ in range(count):
             if marks is not None:
@@ -100,7 +100,7 @@ def test_without_competition_nothing_is_handed_over(table: LaneTable, fork: Fork
     assert table.slots[0].handovers == 1
 
 
-def hold_until_killed(turn: Turn, table: LaneTable) -> None:
+def hold_until_killed(turn: LaneTurn, table: LaneTable) -> None:
     turn.take()
     time.sleep(60)
 
@@ -114,11 +114,11 @@ def test_the_turn_of_a_killed_holder_is_granted_again(table: LaneTable, fork: Fo
     os.waitpid(holder, 0)
     table.free(0)
     succeed(waiter)
-    assert table.slots[0].seat == Seat.EMPTY
+    assert table.slots[0].seat == SlotState.EMPTY
 
 
 def test_a_killed_waiter_is_passed_over(table: LaneTable, fork: Fork) -> None:
-    def hold_for_a_word(turn: Turn, own: LaneTable) -> None:
+    def hold_for_a_word(turn: LaneTurn, own: LaneTable) -> None:
         turn.take()
         wait_for(lambda: own.slots[2].weight == 2.0)
         turn.leave()
@@ -126,7 +126,7 @@ def test_a_killed_waiter_is_passed_over(table: LaneTable, fork: Fork) -> None:
     holder = fork(0, hold_for_a_word)
     wait_for(lambda: table.header.holder == 0)
     victim = fork(1, iterate(3))
-    wait_for(lambda: table.slots[1].seat == Seat.WAITING)
+    wait_for(lambda: table.slots[1].seat == SlotState.WAITING)
     os.kill(victim, signal.SIGKILL)
     os.waitpid(victim, 0)
     table.free(1)
@@ -135,7 +135,7 @@ def test_a_killed_waiter_is_passed_over(table: LaneTable, fork: Fork) -> None:
     succeed(holder, last)
 
 
-def outlived_by_a_waiter(table: LaneTable, fork: Fork, die: Callable[[Turn, LaneTable], None]) -> None:
+def outlived_by_a_waiter(table: LaneTable, fork: Fork, die: Callable[[LaneTurn, LaneTable], None]) -> None:
     """The holder in slot 0 dies while slot 1 waits, who then gets the turn."""
     holder = fork(0, die)
     wait_for(lambda: table.header.holder == 0)
@@ -148,7 +148,7 @@ def outlived_by_a_waiter(table: LaneTable, fork: Fork, die: Callable[[Turn, Lane
 def test_death_between_choosing_and_granting_loses_nothing(table: LaneTable, fork: Fork) -> None:
     """Killed before the holder's word is written, the old holder still holds."""
 
-    def die_half_way(turn: Turn, own: LaneTable) -> None:
+    def die_half_way(turn: LaneTurn, own: LaneTable) -> None:
         turn.take()
         wait_for(lambda: own.header.waiting_rank != NO_RANK)
         with own.locked():
@@ -159,7 +159,7 @@ def test_death_between_choosing_and_granting_loses_nothing(table: LaneTable, for
 
 
 def test_death_between_granting_and_waking_loses_nothing(table: LaneTable, fork: Fork) -> None:
-    def die_before_waking(turn: Turn, own: LaneTable) -> None:
+    def die_before_waking(turn: LaneTurn, own: LaneTable) -> None:
         turn.take()
         wait_for(lambda: own.header.waiting_rank != NO_RANK)
         with own.locked():
@@ -170,7 +170,7 @@ def test_death_between_granting_and_waking_loses_nothing(table: LaneTable, fork:
 
 
 def test_a_wait_that_a_signal_handler_breaks_off_is_taken_up_again(table: LaneTable, fork: Fork) -> None:
-    def with_alarm(turn: Turn, own: LaneTable) -> None:
+    def with_alarm(turn: LaneTurn, own: LaneTable) -> None:
         class Alarm(Exception):
             pass
 
@@ -190,7 +190,7 @@ def test_a_wait_that_a_signal_handler_breaks_off_is_taken_up_again(table: LaneTa
         turn.leave()
         assert not turn.holding
 
-    def hold(turn: Turn, own: LaneTable) -> None:
+    def hold(turn: LaneTurn, own: LaneTable) -> None:
         turn.take()
         time.sleep(0.6)
         turn.leave()
@@ -203,7 +203,7 @@ def test_a_wait_that_a_signal_handler_breaks_off_is_taken_up_again(table: LaneTa
 
 @pytest.mark.slow
 def test_a_newcomer_does_not_catch_up_on_one_that_is_away(table: LaneTable, fork: Fork) -> None:
-    def old(turn: Turn, own: LaneTable) -> None:
+    def old(turn: LaneTurn, own: LaneTable) -> None:
         own.slots[0].service_s = 3600.0
         turn.take()
         time.sleep(0.05)
@@ -220,7 +220,7 @@ def test_a_newcomer_does_not_catch_up_on_one_that_is_away(table: LaneTable, fork
 
 
 def test_a_more_urgent_job_gets_in_at_the_next_boundary(table: LaneTable, fork: Fork) -> None:
-    def slow(turn: Turn, own: LaneTable) -> None:
+    def slow(turn: LaneTurn, own: LaneTable) -> None:
         turn.take()
         for _ in range(200):
             time.sleep(0.005)
@@ -250,7 +250,7 @@ def test_a_stopped_job_ends_at_its_boundary(table: LaneTable, fork: Fork) -> Non
     holder = fork(0, hold_until_killed)
     wait_for(lambda: table.header.holder == 0)
     waiter = fork(1, iterate(10**9))
-    wait_for(lambda: table.slots[1].seat == Seat.WAITING)
+    wait_for(lambda: table.slots[1].seat == SlotState.WAITING)
     table.stop(1)
     assert os.waitstatus_to_exitcode(os.waitpid(waiter, 0)[1]) == -signal.SIGTERM
     table.free(1)
@@ -267,8 +267,8 @@ def test_a_stopped_job_ends_at_its_boundary(table: LaneTable, fork: Fork) -> Non
 def test_time_is_shared_by_time_and_not_by_turns(table: LaneTable, fork: Fork) -> None:
     """A job of long iterations and one of short ones hold the turn for equally long."""
 
-    def working(step_s: float) -> Callable[[Turn, LaneTable], None]:
-        def body(turn: Turn, own: LaneTable) -> None:
+    def working(step_s: float) -> Callable[[LaneTurn, LaneTable], None]:
+        def body(turn: LaneTurn, own: LaneTable) -> None:
             turn.take()
             until_s = time.monotonic() + 1.5
             while time.monotonic() < until_s:
@@ -286,10 +286,10 @@ def test_time_is_shared_by_time_and_not_by_turns(table: LaneTable, fork: Fork) -
     assert 0.6 < held[0] / held[1] < 1.6
 
 
-def load_data(count: int, away_s: float = 0.01) -> Callable[[Turn, LaneTable], None]:
+def load_data(count: int, away_s: float = 0.01) -> Callable[[LaneTurn, LaneTable], None]:
     """A job of iterations of 5 ms that leaves its turn after each, to load data."""
 
-    def body(turn: Turn, own: LaneTable) -> None:
+    def body(turn: LaneTurn, own: LaneTable) -> None:
         turn.take()
         for _ in range(count):
             time.sleep(0.005)
@@ -303,7 +303,7 @@ def load_data(count: int, away_s: float = 0.01) -> Callable[[Turn, LaneTable], N
     return body
 
 
-def train(turn: Turn, own: LaneTable) -> None:
+def train(turn: LaneTurn, own: LaneTable) -> None:
     """A job of iterations of 5 ms that does not end by itself."""
     turn.take()
     while True:
@@ -337,7 +337,7 @@ def test_absences_of_a_less_urgent_job_do_not_interrupt_a_more_urgent_one(table:
     urgent = fork(0, iterate(150, each_s=0.004), rank=0)
     wait_for(lambda: table.header.holder == 0)
 
-    def come_back(turn: Turn, own: LaneTable) -> None:
+    def come_back(turn: LaneTurn, own: LaneTable) -> None:
         own.slots[1].handovers = 1
         load_data(5)(turn, own)
 
@@ -348,15 +348,15 @@ def test_absences_of_a_less_urgent_job_do_not_interrupt_a_more_urgent_one(table:
 
 
 def test_deaths_of_one_that_loads_data_and_of_one_in_between_lose_nothing(table: LaneTable, fork: Fork) -> None:
-    def come_back(turn: Turn, own: LaneTable) -> None:
+    def come_back(turn: LaneTurn, own: LaneTable) -> None:
         turn.take()
         turn.leave()
         wait_for(lambda: own.header.holder == 0)
         turn.take()
         turn.leave()
 
-    def let_in(turn: Turn, own: LaneTable) -> None:
-        wait_for(lambda: own.slots[1].handovers == 1 and own.slots[1].seat == Seat.AWAY)
+    def let_in(turn: LaneTurn, own: LaneTable) -> None:
+        wait_for(lambda: own.slots[1].handovers == 1 and own.slots[1].seat == SlotState.AWAY)
         hold_until_killed(turn, own)
 
     for dies in (1, 0):
@@ -401,10 +401,10 @@ def test_a_lane_that_is_reserved_for_nobody_stands_still_and_goes_on(table: Lane
     pid = fork(0, iterate(400, each_s=0.001))
     wait_for(lambda: table.slots[0].iterations > 10)
     table.reserve(NOBODY)
-    wait_for(lambda: table.header.holder == NOBODY and table.slots[0].seat == Seat.WAITING)
+    wait_for(lambda: table.header.holder == NOBODY and table.slots[0].seat == SlotState.WAITING)
     done = table.slots[0].iterations
     newcomer = fork(1, iterate(10))
-    wait_for(lambda: table.slots[1].seat == Seat.WAITING)
+    wait_for(lambda: table.slots[1].seat == SlotState.WAITING)
     time.sleep(0.05)
     assert (table.slots[0].iterations, table.slots[1].iterations) == (done, 0)
     table.reserve(ANYBODY)
@@ -417,7 +417,7 @@ def test_a_reservation_ends_with_the_job_that_it_was_for(table: LaneTable, fork:
     wait_for(lambda: table.header.holder == 0)
     table.reserve(0)
     waiting = fork(1, iterate(10))
-    wait_for(lambda: table.slots[1].seat == Seat.WAITING)
+    wait_for(lambda: table.slots[1].seat == SlotState.WAITING)
     os.kill(holder, signal.SIGKILL)
     os.waitpid(holder, 0)
     table.free(0)
@@ -426,14 +426,14 @@ def test_a_reservation_ends_with_the_job_that_it_was_for(table: LaneTable, fork:
 
 def test_a_job_stays_until_it_was_looked_at_but_not_for_ever(table: LaneTable) -> None:
     table.seat(0)
-    turn = Turn(table, 0)
-    turn.answer(Ask.OBSERVED)
+    turn = LaneTurn(table, 0)
+    turn.answer(BoundaryRequest.OBSERVED)
     began_s = time.monotonic()
     turn.stay(0.05)
-    assert 0.05 <= time.monotonic() - began_s < 1.0 and turn.asked == Ask.NOTHING
-    turn.answer(Ask.FLUSH)
+    assert 0.05 <= time.monotonic() - began_s < 1.0 and turn.asked == BoundaryRequest.NOTHING
+    turn.answer(BoundaryRequest.FLUSH)
     turn.stay(5.0)
-    assert turn.asked == Ask.FLUSH, "what the controller asks meanwhile was lost"
+    assert turn.asked == BoundaryRequest.FLUSH, "what the controller asks meanwhile was lost"
 
 
 class EndsMeanwhile(Slot):

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.measure.coarser import coarser
-from ecoshare.measure.energy import Interval
+from ecoshare.measure.energy import EnergyInterval
 
 LEAST_S = 1.0
 
 
-def interval(from_s: float, to_s: float, energy_j: float | None, job: str = "a") -> Interval:
+def interval(from_s: float, to_s: float, energy_j: float | None, job: str = "a") -> EnergyInterval:
     jobs_j = {} if energy_j is None else {job: 0.75 * energy_j}
-    return Interval(from_s, to_s, energy_j, 0.25 * (energy_j or 0.0), jobs_j, {job: 2})
+    return EnergyInterval(from_s, to_s, energy_j, 0.25 * (energy_j or 0.0), jobs_j, {job: 2})
 
 
 lengths = st.floats(0.001, 4.0)
@@ -25,9 +25,9 @@ joules = st.one_of(st.none(), st.floats(0.0, 50.0))
 
 
 @st.composite
-def stories(draw: st.DrawFn) -> list[Interval]:
+def stories(draw: st.DrawFn) -> list[EnergyInterval]:
     """Intervals of any length one after the other, some without joules, some with a gap before them."""
-    found: list[Interval] = []
+    found: list[EnergyInterval] = []
     at_s = 0.0
     for length_s, energy_j, gap in draw(st.lists(st.tuples(lengths, joules, st.booleans()), max_size=30)):
         at_s += 5.0 if gap and len(found) % 7 == 6 else 0.0
@@ -36,9 +36,9 @@ def stories(draw: st.DrawFn) -> list[Interval]:
     return found
 
 
-def stretches(intervals: list[Interval]) -> list[list[Interval]]:
+def stretches(intervals: list[EnergyInterval]) -> list[list[EnergyInterval]]:
     """Known intervals that touch."""
-    found: list[list[Interval]] = []
+    found: list[list[EnergyInterval]] = []
     for each in intervals:
         if each.energy_j is None:
             continue
@@ -49,12 +49,12 @@ def stretches(intervals: list[Interval]) -> list[list[Interval]]:
     return found
 
 
-def watts(part: list[Interval]) -> float:
+def watts(part: list[EnergyInterval]) -> float:
     return math.fsum(each.energy_j or 0.0 for each in part) / (part[-1].to_s - part[0].from_s)
 
 
 @given(stories())
-def test_no_mean_exceeds_that_of_any_window_of_at_least_that_length(intervals: list[Interval]) -> None:
+def test_no_mean_exceeds_that_of_any_window_of_at_least_that_length(intervals: list[EnergyInterval]) -> None:
     merged = coarser(intervals, LEAST_S)
     for stretch in stretches(intervals):
         whole_s = stretch[-1].to_s - stretch[0].from_s
@@ -73,7 +73,7 @@ def test_no_mean_exceeds_that_of_any_window_of_at_least_that_length(intervals: l
 
 
 @given(stories())
-def test_joules_time_and_iterations_stay(intervals: list[Interval]) -> None:
+def test_joules_time_and_iterations_stay(intervals: list[EnergyInterval]) -> None:
     merged = coarser(intervals, LEAST_S)
     assert all(later.from_s >= earlier.to_s for earlier, later in pairwise(merged))
     for total in (

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.measure.energy import Rate, account
-from ecoshare.measure.samples import Idle, Line, Progress, Sample, Session, decode, encode
+from ecoshare.measure.energy import EnergyRate, account
+from ecoshare.measure.samples import AttemptProgress, Idle, Line, Sample, Session, decode, encode
 
 SESSION = Session(0.0, "cuda:0", "nvml", "measured", "gpu", "a counter", 0.1, 40.0)
-RATES = {"a": Rate(2.0, 0.5, 0.03), "b": Rate(7.0, 1.0, 0.0)}
+RATES = {"a": EnergyRate(2.0, 0.5, 0.03), "b": EnergyRate(7.0, 1.0, 0.0)}
 
 
-def progress(lane: int, iterations: int, held_s: float = 1.0) -> Progress:
-    return Progress(lane, held_s, iterations, 0, held_s)
+def progress(lane: int, iterations: int, held_s: float = 1.0) -> AttemptProgress:
+    return AttemptProgress(lane, held_s, iterations, 0, held_s)
 
 
 @st.composite
@@ -25,12 +25,12 @@ def runs(draw: st.DrawFn) -> list[Session | Sample]:
     """Random interleavings: jobs start and die, the meter is read at odd moments, fails, resumes."""
     lines: list[Session | Sample] = [SESSION]
     at_s = energy_j = 0.0
-    jobs: dict[str, Progress] = {}
+    jobs: dict[str, AttemptProgress] = {}
     for _ in range(draw(st.integers(0, 25))):
         step = draw(st.sampled_from(["sample"] * 6 + ["start", "die", "fault", "resume"]))
         if step == "start":
             job, attempt = draw(st.sampled_from("abc")), draw(st.integers(1, 3))
-            jobs[f"{job}#{attempt}"] = Progress(draw(st.integers(0, 2)), 0.0, 0, 0, 0.0)
+            jobs[f"{job}#{attempt}"] = AttemptProgress(draw(st.integers(0, 2)), 0.0, 0, 0, 0.0)
         elif step == "die" and jobs:
             jobs.pop(draw(st.sampled_from(sorted(jobs))))
         elif step == "resume":
@@ -41,7 +41,7 @@ def runs(draw: st.DrawFn) -> list[Session | Sample]:
             energy_j += draw(st.floats(0.0, 3000.0))
             for key, each in jobs.items():
                 if draw(st.booleans()):
-                    jobs[key] = Progress(
+                    jobs[key] = AttemptProgress(
                         each.lane,
                         each.held_s + draw(st.floats(0, 2)),
                         each.iterations + draw(st.integers(0, 50)),
@@ -176,13 +176,13 @@ def test_the_idle_power_that_was_watched_counts_for_the_whole_session() -> None:
 def test_processor_time_that_is_told_late_takes_its_joules_along() -> None:
     """A job that ends is told 3 ms after a sample, with the processor time of the second before."""
     session = replace(SESSION, scope="cpu", period_s=0.001, idle_w=1.0)
-    steady = Progress(1, 1.0, 1, 0, 0.0)
+    steady = AttemptProgress(1, 1.0, 1, 0, 0.0)
     lines: list[Session | Sample] = [
         session,
-        Sample(0.0, 0.0, jobs={"a#1": Progress(0, 0.0, 0, 0, 0.0), "b#1": steady}),
-        Sample(1.0, 5.0, jobs={"a#1": Progress(0, 1.0, 9, 0, 1.0), "b#1": steady._replace(cpu_s=1.0)}),
-        Sample(2.0, 10.0, jobs={"a#1": Progress(0, 1.0, 9, 0, 1.0), "b#1": steady._replace(cpu_s=2.0)}),
-        Sample(2.003, 10.015, jobs={"a#1": Progress(0, 2.0, 18, 0, 2.0), "b#1": steady._replace(cpu_s=2.003)}),
+        Sample(0.0, 0.0, jobs={"a#1": AttemptProgress(0, 0.0, 0, 0, 0.0), "b#1": steady}),
+        Sample(1.0, 5.0, jobs={"a#1": AttemptProgress(0, 1.0, 9, 0, 1.0), "b#1": steady._replace(cpu_s=1.0)}),
+        Sample(2.0, 10.0, jobs={"a#1": AttemptProgress(0, 1.0, 9, 0, 1.0), "b#1": steady._replace(cpu_s=2.0)}),
+        Sample(2.003, 10.015, jobs={"a#1": AttemptProgress(0, 2.0, 18, 0, 2.0), "b#1": steady._replace(cpu_s=2.003)}),
     ]
     result = account(lines, lambda _: None)
     assert result.jobs["a"].value_j == pytest.approx(4.0, rel=0.01), "its second half went to its neighbour"

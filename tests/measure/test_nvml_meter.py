@@ -15,7 +15,7 @@ from ecoshare.hardware import devices, nvml
 from ecoshare.measure.meter import MeterFault, Reading, between
 from ecoshare.measure.nvml_meter import NvmlMeter
 from ecoshare.measure.samples import Sample, Session, read
-from ecoshare.runtime.sampler import Sampler
+from ecoshare.runtime.sampler import MeterSampler
 from tests.driver import COMPILER, FakeDriver, Fault, presets
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")
@@ -99,7 +99,7 @@ def test_a_sampler_writes_what_the_gpu_tells(driver: FakeDriver, tmp_path: Path)
     gpu = driver.gpu(0)
     gpu.load(1, compute=0.5, memory=0.5, used_bytes=1 << 30)
     device = dataclasses.replace(devices.processors(), name="cuda:0", kind="cuda", uuid=gpu.uuid)
-    sampler = Sampler(tmp_path / "samples.jsonl", device, None, lambda _on_device: {})
+    sampler = MeterSampler(tmp_path / "samples.jsonl", device, None, lambda _on_device: {})
     assert asyncio.run(sampler.begin(lambda: 0.0))
     sampler.close()
     session, sample = read(tmp_path / "samples.jsonl")

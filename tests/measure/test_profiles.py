@@ -23,15 +23,15 @@ from hypothesis import strategies as st
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.measure import kept
 from ecoshare.measure.profile import (
+    AchievedSetting,
     IterationEnergy,
+    IterationTimes,
     Machine,
-    Memory,
-    Origin,
+    MemoryProfile,
     Profile,
-    Setting,
-    Times,
+    ProfileOrigin,
+    ProfileWindow,
     Use,
-    Window,
 )
 from ecoshare.measure.profiles import ProfileStore, default_folder
 from tests.measure.classes import NAME, origin, profile
@@ -71,14 +71,14 @@ def all_of(strategy: st.SearchStrategy[Any], *fields: str) -> dict[str, st.Searc
     return dict.fromkeys(fields, strategy)
 
 
-any_times = built(Times, count=counts, **all_of(amounts, "mean_s", "median_s", "p95_s"))
+any_times = built(IterationTimes, count=counts, **all_of(amounts, "mean_s", "median_s", "p95_s"))
 any_profile = built(
     Profile,
     schema_version=st.just(1),
     job_class=names,
     made_utc=texts,
     origin=built(
-        Origin,
+        ProfileOrigin,
         sources=st.dictionaries(texts, texts, max_size=3),
         args=st.lists(texts, max_size=3).map(tuple),
         given=st.none() | names,
@@ -90,9 +90,9 @@ any_profile = built(
         intra_op_threads=st.none() | counts,
         **all_of(texts, "device", "kind", "uuid", "driver", "python", "platform", "ecoshare"),
     ),
-    setting=built(Setting),
+    setting=built(AchievedSetting),
     memory=built(
-        Memory,
+        MemoryProfile,
         parts=st.dictionaries(texts, st.none() | counts, max_size=3),
         timeline=st.lists(st.tuples(numbers, counts), max_size=3).map(tuple),
         note=texts,
@@ -104,7 +104,7 @@ any_profile = built(
     use=built(Use, bound_by=st.sampled_from([None, "compute", "memory", "host"])),
     energy=st.none() | built(IterationEnergy, power_w=amounts, **all_of(texts, "source", "scope", "meter", "about")),
     window=built(
-        Window,
+        ProfileWindow,
         **all_of(counts, "warm_up_iterations", "paused_jobs"),
         **all_of(amounts, "warm_up_s", "measured_s", "total_s", "productive_s"),
     ),

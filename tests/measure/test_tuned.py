@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.measure.profiles import ProfileStore
-from ecoshare.measure.tuned import BestStatic, Device, KnobRange, TrialRecord, Tuned, TunedStore
+from ecoshare.measure.tuned import BestStatic, KnobRange, MeasurementRecord, TunedDevice, TuningResult, TuningStore
 
 MODEL = "NVIDIA H200"
 PACKING = (("a-01",), ("b-02", "c-03"))
 
 
-def trial(**changes: Any) -> TrialRecord:
+def trial(**changes: Any) -> MeasurementRecord:
     fields: dict[str, Any] = {
         "number": 1,
         "requested": {"gpu_clock": 1500.0, "power_limit": "unlocked"},
@@ -35,16 +35,16 @@ def trial(**changes: Any) -> TrialRecord:
         "reasons": ("power cap",),
         "temperature_c": 61.0,
     }
-    return TrialRecord(**{**fields, **changes})
+    return MeasurementRecord(**{**fields, **changes})
 
 
-def tuned(**changes: Any) -> Tuned:
+def tuned(**changes: Any) -> TuningResult:
     fields: dict[str, Any] = {
         "objective": "energy",
         "tuning_limit": 1.1,
         "knobs": (KnobRange(name="gpu_clock", unit="MHz", count=9, lowest=300.0, highest=1980.0),),
         "packing": PACKING,
-        "device": Device(model=MODEL, uuid="GPU-1"),
+        "device": TunedDevice(model=MODEL, uuid="GPU-1"),
         "default": {"gpu_clock": "unlocked"},
         "best": {"gpu_clock": 1500.0},
         "trials": (trial(),),
@@ -54,21 +54,21 @@ def tuned(**changes: Any) -> Tuned:
         "search_energy_j": 1000.0,
         "made_utc": "2026-01-01T00:00:00+00:00",
     }
-    return Tuned(**{**fields, **changes})
+    return TuningResult(**{**fields, **changes})
 
 
 def test_what_was_saved_is_found_whatever_the_order_of_lanes_and_jobs(tmp_path: Path) -> None:
-    store = TunedStore(tmp_path)
+    store = TuningStore(tmp_path)
     path = store.save(tuned(packing=(("c-03", "b-02"), ("a-01",))))
     assert path.parent == tmp_path / "tuned" and path.stat().st_mode & 0o077 == 0
     for packing in (PACKING, PACKING[::-1], (("c-03", "b-02"), ("a-01",))):
-        assert TunedStore(tmp_path).find(packing, MODEL, "energy", 1.1) == tuned()
+        assert TuningStore(tmp_path).find(packing, MODEL, "energy", 1.1) == tuned()
     assert path.name.startswith("a-01_b-02+c-03.NVIDIA-H200."), "nobody can tell what the file is of"
     assert store.notes == []
 
 
 def test_only_the_packing_device_objective_and_limit_asked_for_is_found(tmp_path: Path) -> None:
-    store = TunedStore(tmp_path)
+    store = TuningStore(tmp_path)
     assert store.find(PACKING, MODEL, "energy", 1.1) is None
     store.save(tuned())
     assert store.find(PACKING, MODEL, "edp", 1.1) is None
@@ -79,7 +79,7 @@ def test_only_the_packing_device_objective_and_limit_asked_for_is_found(tmp_path
 
 
 def test_a_newer_result_replaces_its_own_kind_alone(tmp_path: Path) -> None:
-    store = TunedStore(tmp_path)
+    store = TuningStore(tmp_path)
     first = store.save(tuned())
     assert store.save(tuned(objective="edp", best=None, saved_against_default=None)) == first, "one file a packing"
     store.save(tuned(best={"gpu_clock": 1400.0}))
@@ -96,7 +96,7 @@ def test_a_newer_result_replaces_its_own_kind_alone(tmp_path: Path) -> None:
     [b"", b"{", b"[]", b"\xff", b'{"schema_version": 1}', b'{"schema_version": 1, "results": [{"objective": 1}]}'],
 )
 def test_a_corrupt_file_is_set_aside_and_told(tmp_path: Path, content: bytes) -> None:
-    store = TunedStore(tmp_path)
+    store = TuningStore(tmp_path)
     path = store.save(tuned())
     path.write_bytes(content)
     assert store.find(PACKING, MODEL, "energy", 1.1) is None
@@ -108,14 +108,14 @@ def test_a_corrupt_file_is_set_aside_and_told(tmp_path: Path, content: bytes) ->
 
 
 def test_a_file_of_another_packing_is_not_believed(tmp_path: Path) -> None:
-    store = TunedStore(tmp_path)
+    store = TuningStore(tmp_path)
     other = store.save(tuned(packing=(("z",),)))
     other.rename(store.path(PACKING, MODEL))
     assert store.find(PACKING, MODEL, "energy", 1.1) is None and "another packing" in store.notes[0]
 
 
 def test_a_newer_file_is_neither_used_nor_replaced(tmp_path: Path) -> None:
-    store = TunedStore(tmp_path)
+    store = TuningStore(tmp_path)
     path = store.save(tuned())
     newer = json.dumps({"schema_version": 2, "something": "else"})
     path.write_text(newer)
@@ -127,14 +127,14 @@ def test_a_newer_file_is_neither_used_nor_replaced(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "tuned").write_text("a file")
-    store = TunedStore(tmp_path)
+    store = TuningStore(tmp_path)
     with pytest.raises(UnfitEnvironment, match="cannot write"):
         store.save(tuned())
     assert store.find(PACKING, MODEL, "energy", 1.1) is None and "cannot be used" in store.notes[0]
 
 
 def test_the_store_of_profiles_does_not_mind(tmp_path: Path) -> None:
-    TunedStore(tmp_path).save(tuned())
+    TuningStore(tmp_path).save(tuned())
     profiles = ProfileStore(tmp_path)
     assert profiles.find("a-01") is None and profiles.notes == []
 
@@ -146,9 +146,9 @@ names = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 def test_any_names_make_one_file_in_the_folder(
     tmp_path_factory: pytest.TempPathFactory, packing: list[list[str]], model: str
 ) -> None:
-    store = TunedStore(tmp_path_factory.getbasetemp() / "names")
+    store = TuningStore(tmp_path_factory.getbasetemp() / "names")
     lanes = tuple(tuple(lane) for lane in packing)
-    saved = tuned(packing=lanes, device=Device(model=model, uuid=None))
+    saved = tuned(packing=lanes, device=TunedDevice(model=model, uuid=None))
     path = store.save(saved)
     assert path.parent == store.folder and len(path.name) < 200 and not path.name.startswith(".")
     assert store.find(lanes, model, "energy", 1.1) == saved

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from ecoshare.lane.memory.timeline import Point
 from ecoshare.measure.profile import (
+    AchievedSetting,
     IterationEnergy,
+    IterationTimes,
     Machine,
-    Memory,
-    Origin,
+    MemoryProfile,
     Profile,
-    Setting,
-    Times,
+    ProfileOrigin,
+    ProfileWindow,
     Use,
-    Window,
 )
 
 MIB = 1 << 20
@@ -31,7 +31,7 @@ TIMELINE: tuple[Point, ...] = (
 )
 """An iteration that begins by freeing the last one's gradients."""
 
-MEMORY = Memory(
+MEMORY = MemoryProfile(
     persistent_bytes=1500 * MIB,
     ephemeral_bytes=2100 * MIB,
     model_bytes=1200 * MIB,
@@ -58,7 +58,7 @@ ENERGY = IterationEnergy(
 PROFILE = Profile(
     job_class="resnet",
     made_utc="2026-11-21T05:30:12Z",
-    origin=Origin(
+    origin=ProfileOrigin(
         script="/home/ada/train.py",
         sources={"train.py": "a1" * 32, "model.py": "b2" * 32},
         args=("--lr", "0.1"),
@@ -76,13 +76,13 @@ PROFILE = Profile(
         platform="Linux-6.8",
         ecoshare="0.1.0",
     ),
-    setting=Setting(gpu_clock_mhz=1980.0, memory_clock_mhz=2619.0, power_limit_w=700.0),
+    setting=AchievedSetting(gpu_clock_mhz=1980.0, memory_clock_mhz=2619.0, power_limit_w=700.0),
     memory=MEMORY,
-    train=Times(count=230, mean_s=0.0126, standard_error_s=0.000126, median_s=0.0124, p95_s=0.0151),
+    train=IterationTimes(count=230, mean_s=0.0126, standard_error_s=0.000126, median_s=0.0124, p95_s=0.0151),
     eval=None,
     use=Use(busy=0.93, memory_busy=0.41, bound_by="compute"),
     energy=ENERGY,
-    window=Window(
+    window=ProfileWindow(
         warm_up_iterations=20,
         warm_up_s=4.1,
         measured_s=2.9,
@@ -97,8 +97,8 @@ PROFILE = Profile(
 NOTHING_KNOWN = PROFILE.model_copy(
     update={
         "job_class": "unknown",
-        "setting": Setting(),
-        "memory": Memory(
+        "setting": AchievedSetting(),
+        "memory": MemoryProfile(
             persistent_bytes=None,
             ephemeral_bytes=None,
             model_bytes=None,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.advise.advice import Advice
-from ecoshare.core.commands import Ask, Command
+from ecoshare.core.commands import AskSetting, Command
 from ecoshare.core.events import Config, Event, Setting
-from ecoshare.measure.energy import Account, account
+from ecoshare.measure.energy import EnergyAccount, account
 from ecoshare.measure.samples import Sample, Session
 from ecoshare.runtime.log import EventLog, steps
 from ecoshare.simulate.cluster import Cluster
@@ -56,11 +56,11 @@ class Settable(World):
         return World.device_watts(self, jobs) * self.effects.get(setting, (1.0, 1.0))[1]
 
 
-def proposing(*settings: Setting, best: Setting) -> Callable[[Ask], Advice]:
+def proposing(*settings: Setting, best: Setting) -> Callable[[AskSetting], Advice]:
     """A tuner that has these tried for every packing, the default first, and then says which is best."""
     asked: dict[Any, int] = {}
 
-    def answer(ask: Ask) -> Advice:
+    def answer(ask: AskSetting) -> Advice:
         count = asked[ask.packing] = asked.get(ask.packing, 0) + 1
         tried = ((), *settings)
         return Advice(tried[count - 1]) if count <= len(tried) else Advice(best, over=True)
@@ -69,7 +69,7 @@ def proposing(*settings: Setting, best: Setting) -> Callable[[Ask], Advice]:
 
 
 def entries_of(
-    jobs: list[TraceJob], truth: World, config: Config, tuner: Callable[[Ask], Advice] | None = None
+    jobs: list[TraceJob], truth: World, config: Config, tuner: Callable[[AskSetting], Advice] | None = None
 ) -> Entries:
     """The log of a run on one device."""
     found = simulate(made(jobs), Cluster(1, 1, GPU), config, truth, Costs(), tuner)
@@ -88,7 +88,7 @@ def plan(jobs: list[TraceJob], config: Config) -> dict[str, Any]:
     return {**fixed, **before, "device": device, "jobs": rows}
 
 
-def metered(end_s: float) -> Account:
+def metered(end_s: float) -> EnergyAccount:
     """A meter that counts the same watts all the time."""
     session = Session(0.0, DEVICE, "a meter", "measured", "gpu", "about it", 0.1, 40.0)
     times_s = [0.5 * step for step in range(int(2 * end_s) + 2)]

@@ -12,18 +12,18 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.reporting.columns import NAME_LIMIT, Column, laid_out, middle, print_columns
+from ecoshare.reporting.columns import NAME_LIMIT, TableColumn, laid_out, middle, print_columns
 from ecoshare.reporting.sentences import broken, filled, say
 
 LONG = "a-job-with-a-name-that-tells-its-learning-rate-and-width-0.01-256"
 
 
-def columns(*names: str) -> list[Column]:
-    def figures(heading: str, cell: str, lesser: int = 0) -> Column:
-        return Column(Text(heading), [Text(cell)] * len(names), right=True, lesser=lesser)
+def columns(*names: str) -> list[TableColumn]:
+    def figures(heading: str, cell: str, lesser: int = 0) -> TableColumn:
+        return TableColumn(Text(heading), [Text(cell)] * len(names), right=True, lesser=lesser)
 
     return [
-        Column(Text("job"), [Text(name) for name in names], is_name=True),
+        TableColumn(Text("job"), [Text(name) for name in names], is_name=True),
         figures("JCT", "1 min 26 s"),
         figures("queued", "22.5 s", 2),
         figures("iterations", "12345 +678 eval", 1),
@@ -88,7 +88,7 @@ def test_no_line_ends_with_spaces() -> None:
 
 def test_prose_is_broken_between_words_in_its_own_column() -> None:
     words = "no GPU: there is no NVIDIA driver, or it shows none\n→ jobs share the processors"
-    table = [Column(None, [Text("warn")]), Column(None, [Text(words)], is_prose=True)]
+    table = [TableColumn(None, [Text("warn")]), TableColumn(None, [Text(words)], is_prose=True)]
     lines = [line.plain for line in laid_out(table, 30)]
     assert all(line.startswith(("warn  ", "      ")) and len(line) <= 30 for line in lines)
     assert " ".join(line[6:] for line in lines).split() == words.split()
@@ -113,12 +113,12 @@ def test_a_name_keeps_both_its_ends(name: str, width: int) -> None:
 
 
 def test_an_encoding_without_the_ellipsis_gets_dots() -> None:
-    (line,) = laid_out([Column(None, [Text(LONG)], is_name=True)], 20, "ascii")
+    (line,) = laid_out([TableColumn(None, [Text(LONG)], is_name=True)], 20, "ascii")
     assert "..." in line.plain and line.plain.isascii() and len(line.plain) == 20
 
 
 def test_names_have_their_limit_where_several_share_a_line() -> None:
-    table = [Column(None, [Text(LONG)], is_name=True), Column(None, [Text(LONG)], is_name=True)]
+    table = [TableColumn(None, [Text(LONG)], is_name=True), TableColumn(None, [Text(LONG)], is_name=True)]
     (line,) = laid_out(table, 2 * NAME_LIMIT + 2)
     assert [len(word) for word in line.plain.split()] == [NAME_LIMIT, NAME_LIMIT]
 
@@ -140,7 +140,7 @@ def test_sentences_break_between_words_and_lose_none(words: list[str], width: in
 def test_columns_of_prose_share_the_room_and_stay_below_their_headings() -> None:
     name = "transformer-0123456789ab"
     cells = [Text("--steps 120 --ms 15 and more"), Text(name)]
-    table = [Column(Text(f"{name} 2026-11-23"), cells, is_prose=True) for _ in range(3)]
+    table = [TableColumn(Text(f"{name} 2026-11-23"), cells, is_prose=True) for _ in range(3)]
     lines = [line.plain for line in laid_out(table, 80)]
     assert max(map(len, lines)) <= 80
     assert lines[0].split() == [name] * 3

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Config, Setting, Solo, Usage
-from ecoshare.measure.energy import Account, account
-from ecoshare.measure.profile import Times
-from ecoshare.measure.samples import Line, Progress, Sample, Session
+from ecoshare.measure.energy import EnergyAccount, account
+from ecoshare.measure.profile import IterationTimes
+from ecoshare.measure.samples import AttemptProgress, Line, Sample, Session
 from ecoshare.reporting.baseline import baseline
 from ecoshare.reporting.decisions import packings
 from ecoshare.reporting.settings import settings as settings_of
-from ecoshare.reporting.stretches import Course, Stretch, course
+from ecoshare.reporting.stretches import PackingPeriod, PackingTimeline, course
 from ecoshare.reporting.summary import summarise
 from ecoshare.reporting.verdicts import verdicts
 from ecoshare.reporting.windows import windows
@@ -68,7 +68,7 @@ def test_a_pair_has_what_was_expected_and_what_was_measured() -> None:
 
 def test_without_a_trial_speeds_are_those_of_the_progress_told() -> None:
     """Ten iterations a second alone (0.1 s each); 40 in 8 s with the turn beside others: half the speed."""
-    stretch = Stretch(
+    stretch = PackingPeriod(
         "cpu", {"a0": "a", "b0": "b", "c0": "c", "d0": "d"}, (("a",), ("b",), ("c",), ("d",)), 0.0, to_s=10.0
     )
     stretch.settings.append((0.0, ()))
@@ -78,7 +78,7 @@ def test_without_a_trial_speeds_are_those_of_the_progress_told() -> None:
         "c0": (Usage(iterations=10, held_s=1.0), Usage(iterations=50, eval_iterations=5, held_s=9.0)),
     }
     solos = {name: Solo("", 0.1) for name in "abc"}
-    (row,) = packings(Course([stretch], solos), metered(10.0), 10.0)
+    (row,) = packings(PackingTimeline([stretch], solos), metered(10.0), 10.0)
     assert row["measured"] is None, "there was no trial"
     assert row["observed"]["speeds"] == pytest.approx({"a": 0.5})
     assert row["observed"]["missing"] == {"b": "too short", "c": "evaluated", "d": "no profile"}
@@ -97,7 +97,7 @@ def test_progress_of_a_run_agrees_with_its_trials() -> None:
 def test_the_time_in_which_somebody_is_measured_alone_is_in_no_packing() -> None:
     entries = entries_of([job("a0", "a", 200.0), job("b0", "b", 200.0)], world(ab=0.9), ENERGY)
     classes = {"a0": "a", "b0": "b"}
-    measured = windows(entries, classes, {}, Account())
+    measured = windows(entries, classes, {}, EnergyAccount())
     assert len(measured) == 2
     for window in measured:
         for each in course(entries).stretches:
@@ -142,28 +142,28 @@ def test_time_at_other_settings_is_counted_back_to_the_default(best: Setting) ->
     assert summary["search_energy_j"] == pytest.approx(bad_j * (1.0 - 1.0 / ratio(BAD)), rel=1e-3), "SLOW costs nothing"
 
 
-def at_slow(**classes: str) -> Stretch:
+def at_slow(**classes: str) -> PackingPeriod:
     """These jobs beside each other for 20 s, the second half at another setting that nobody measured."""
     packing = tuple((name,) for name in classes.values())
-    return Stretch("n0g0", classes, packing, 0.0, to_s=20.0, settings=[(0.0, ()), (10.0, SLOW)])
+    return PackingPeriod("n0g0", classes, packing, 0.0, to_s=20.0, settings=[(0.0, ()), (10.0, SLOW)])
 
 
-def counted(**rates: int) -> Account:
+def counted(**rates: int) -> EnergyAccount:
     """A meter of 100 W, and iterations a second of each job."""
     session = Session(0.0, "n0g0", "a meter", "measured", "gpu", "about it", 0.1, 40.0)
     lines: list[Line] = [session]
     for at_s in range(21):
-        done = {f"{job}#1": Progress(0, at_s, rate * at_s, 0, at_s) for job, rate in rates.items()}
+        done = {f"{job}#1": AttemptProgress(0, at_s, rate * at_s, 0, at_s) for job, rate in rates.items()}
         lines.append(Sample(at_s, METER_W * at_s, jobs=done))
     return account(lines, lambda _job: None)
 
 
 def test_where_no_trial_tells_the_iterations_do() -> None:
     """2 iterations a second of 60 J each alone: 1200 J at the default for what took 1000 J at the setting."""
-    known = Course([at_slow(j="a")], {"a": Solo("a", 0.5, 120.0)})
+    known = PackingTimeline([at_slow(j="a")], {"a": Solo("a", 0.5, 120.0)})
     found = baseline([], {}, known, counted(j=2), 20.0)
     assert found["packed_default_energy_j"] == pytest.approx(2000.0 - 1000.0 + 20 * 60.0)
-    unknown = Course([at_slow(j="a")], {})
+    unknown = PackingTimeline([at_slow(j="a")], {})
     assert baseline([], {}, unknown, counted(j=2), 20.0)["packed_default_energy_j"] is None
 
 
@@ -172,15 +172,15 @@ def test_where_no_trial_tells_of_a_pair_what_was_foreseen_does() -> None:
     pair = at_slow(j="a", k="b")
     pair.expected, pair.expected_w = {"j": (0.75, 0.1), "k": (0.75, 0.1)}, 150.0
     solos = {"a": Solo("a", 0.5, 120.0), "b": Solo("b", 0.25, 120.0)}
-    found = baseline([], {}, Course([pair], solos), counted(j=1, k=2), 20.0)
+    found = baseline([], {}, PackingTimeline([pair], solos), counted(j=1, k=2), 20.0)
     assert found["packed_default_energy_j"] == pytest.approx(1000.0 + (10 * 60.0 + 20 * 30.0) * 5 / 6)
     pair.expected_w = None
-    assert baseline([], {}, Course([pair], solos), counted(j=1, k=2), 20.0)["packed_default_energy_j"] is None
+    assert baseline([], {}, PackingTimeline([pair], solos), counted(j=1, k=2), 20.0)["packed_default_energy_j"] is None
 
 
 def test_without_a_meter_nothing_is_claimed() -> None:
     entries, jobs = searched()
-    summary = summarise(plan(jobs, ENERGY), entries, Account(), "r")
+    summary = summarise(plan(jobs, ENERGY), entries, EnergyAccount(), "r")
     assert summary["baseline"]["packed_default_energy_j"] is summary["search_energy_j"] is None
     assert [each["energy_j"] for each in summary["packings"]] == [None]
 
@@ -190,12 +190,12 @@ def done(name: str, iterations: int, arrival_s: float = 0.0, evals: int = 0, job
     return {"name": name, "class": job_class, "attempts": 1, "arrival_s": arrival_s, "profile_doubt": None, **counts}
 
 
-TIMES = Times(count=100, mean_s=0.5, standard_error_s=0.005, median_s=0.5, p95_s=0.5)
+TIMES = IterationTimes(count=100, mean_s=0.5, standard_error_s=0.005, median_s=0.5, p95_s=0.5)
 KNOWN = {"c": PROFILE.model_copy(update={"train": TIMES, "eval": None})}
 """4.25 J and 0.5 s an iteration."""
 
 
-def alone(*jobs: dict[str, Any], profiles: Any = KNOWN, energy: Account | None = None) -> tuple[Any, Any]:
+def alone(*jobs: dict[str, Any], profiles: Any = KNOWN, energy: EnergyAccount | None = None) -> tuple[Any, Any]:
     found = baseline(jobs, profiles, course([]), metered(10.0) if energy is None else energy, 10.0)
     assert found["source"] == "predicted"
     return found["exclusive_energy_j"], found["exclusive_makespan_s"]
@@ -234,7 +234,7 @@ def test_what_alone_would_have_taken_is_null_where_anything_is_missing() -> None
     assert alone(done("a", 10), done("b", 10, job_class="d")) == (None, None), "a class without a profile"
     assert alone(done("a", 10, evals=3)) == (None, None), "nobody knows what evaluation takes"
     assert alone(done("a", 0)) == (None, None), "it has done something that is no iteration"
-    assert alone(done("a", 10), energy=Account()) == (None, pytest.approx(5.0))
+    assert alone(done("a", 10), energy=EnergyAccount()) == (None, pytest.approx(5.0))
     energy = PROFILE.energy.model_copy(update={"source": "modelled"}) if PROFILE.energy is not None else None
     modelled = {"c": KNOWN["c"].model_copy(update={"energy": energy})}
     assert alone(done("a", 10), profiles=modelled)[0] is None, "a model's joules against measured ones"
@@ -270,7 +270,7 @@ def test_stretches_of_a_device_follow_each_other_and_hold_the_time_of_every_job(
     assert all(math.isclose(speed, 1.0) for each in found.stretches if len(each.jobs) == 1 for speed in _speeds(each))
 
 
-def _speeds(stretch: Stretch) -> list[float]:
+def _speeds(stretch: PackingPeriod) -> list[float]:
     return [speed for speed, _ in stretch.expected.values()]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ecoshare.measure.profile import Profile, Times
+from ecoshare.measure.profile import IterationTimes, Profile
 from ecoshare.reporting.doubts import too_fast, uncertain
 from ecoshare.reporting.verdicts import sharing
 from tests.reporting.profiles import PROFILE
@@ -15,7 +15,7 @@ from tests.reporting.profiles import PROFILE
 def profile_of(error: float | None, doubt: str = "") -> Profile:
     """A profile of 0.1 s an iteration with this relative standard error."""
     standard_error_s = None if error is None else 0.1 * error
-    train = Times(count=80, mean_s=0.1, standard_error_s=standard_error_s, median_s=0.1, p95_s=0.1)
+    train = IterationTimes(count=80, mean_s=0.1, standard_error_s=standard_error_s, median_s=0.1, p95_s=0.1)
     return PROFILE.model_copy(update={"train": train, "eval": None, "doubt": doubt})
 
 

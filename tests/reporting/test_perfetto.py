@@ -15,7 +15,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from ecoshare.core.events import JobExited
 from ecoshare.lane.trace import Kind, Mark
-from ecoshare.measure.energy import Interval
+from ecoshare.measure.energy import EnergyInterval
 from ecoshare.reporting.perfetto import perfetto
 from ecoshare.reporting.rundata import RunData
 from tests.reporting.rundata import HOSTILE, run
@@ -121,7 +121,7 @@ def test_watts_of_jobs_and_idle_add_up_to_the_device() -> None:
 def test_watts_of_jobs_that_come_and_go(jobs_j: list[dict[str, int]]) -> None:
     """A run of 10,000 trials has few of them in each interval, and one counter for each."""
     intervals = [
-        Interval(at, at + 10.0, 30.0, 3.0, {job: float(value) for job, value in each.items()}, {})
+        EnergyInterval(at, at + 10.0, 30.0, 3.0, {job: float(value) for job, value in each.items()}, {})
         for at, each in zip(itertools.count(0.0, 10.0), jobs_j, strict=False)
     ]
     data = run()

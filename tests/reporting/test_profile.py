@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ecoshare.measure.profile import Machine, Origin, Profile, Setting, Times, Use
+from ecoshare.measure.profile import AchievedSetting, IterationTimes, Machine, Profile, ProfileOrigin, Use
 from ecoshare.reporting.profile import differences, figures, print_comparison, print_profile
 from ecoshare.reporting.units import Figure, printable, small_energy
 from tests.reporting.profiles import ENERGY, MEMORY, MIB, NOTHING_KNOWN, PROFILE, TIMELINE
@@ -142,7 +142,7 @@ def test_every_difference_is_named(other: Profile, names: list[str]) -> None:
 
 @pytest.mark.parametrize("part", ["origin", "machine"])
 def test_no_field_of_the_circumstances_is_passed_over(part: str) -> None:
-    fields = (Origin if part == "origin" else Machine).model_fields
+    fields = (ProfileOrigin if part == "origin" else Machine).model_fields
     for name in fields:
         other = {"sources": {}, "args": (), "cores": 99, "intra_op_threads": 99}.get(name, "another")
         assert len(differences(PROFILE, changed(part, **{name: other}))) >= 1, name
@@ -150,7 +150,7 @@ def test_no_field_of_the_circumstances_is_passed_over(part: str) -> None:
 
 def test_figures_are_compared_by_ratio_and_shares_by_difference() -> None:
     other = changed(
-        train=Times(count=9, mean_s=0.0252, standard_error_s=None, median_s=0.0062, p95_s=0.0151),
+        train=IterationTimes(count=9, mean_s=0.0252, standard_error_s=None, median_s=0.0062, p95_s=0.0151),
         use=Use(busy=0.7, bound_by="host"),
         energy=ENERGY.model_copy(update={"per_iteration_j": 8.5}),
         memory=MEMORY.model_copy(update={"persistent_bytes": 3000 * MIB, "timeline": TIMELINE[:3]}),
@@ -175,7 +175,7 @@ def test_only_what_means_the_same_is_compared() -> None:
 def test_nothing_of_a_gpu_is_told_of_processors() -> None:
     machine = PROFILE.machine.model_copy(update={"kind": "cpu", "uuid": None, "driver": None})
     text = printed(
-        changed(machine=machine, setting=Setting(), memory=MEMORY.model_copy(update={"context_bytes": None}))
+        changed(machine=machine, setting=AchievedSetting(), memory=MEMORY.model_copy(update={"context_bytes": None}))
     )
     assert not {"UUID", "driver", "GPU clock", "of which context"} & rows(text).keys()
 

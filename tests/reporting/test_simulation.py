@@ -25,8 +25,8 @@ from ecoshare.reporting.simulation_html import write_simulation_report
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.power import Origin, Power
-from ecoshare.simulate.result import Finished, Result
+from ecoshare.simulate.power import Power, PowerOrigin
+from ecoshare.simulate.result import Finished, SimulationResult
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob
 from ecoshare.simulate.world import World
 from tests.reporting.rundata import HOSTILE, run
@@ -34,7 +34,7 @@ from tests.reporting.test_html import Page
 from tests.simulate.simulating import simulate
 
 CLUSTER = Cluster(2, 4, GPUS["v100"])
-POWER = Power(CLUSTER.gpu, Origin.GIVEN)
+POWER = Power(CLUSTER.gpu, PowerOrigin.GIVEN)
 POLICIES = ("fifo", "srtf", "srsf", "smallest", "tiresias", "pack", "least-energy", "fair")
 FIRST_S = 5_000.0
 TRACE = Trace(
@@ -48,13 +48,13 @@ TRACE = Trace(
 )
 
 
-def result_of(policy: str, trace: Trace = TRACE) -> Result:
+def result_of(policy: str, trace: Trace = TRACE) -> SimulationResult:
     config = Config(policy, 1, 1, preempt=True)
     return simulate(trace, CLUSTER, config, World(CLUSTER.gpu)).result
 
 
 @pytest.fixture(scope="module")
-def results() -> list[Result]:
+def results() -> list[SimulationResult]:
     return [result_of(policy) for policy in POLICIES]
 
 
@@ -62,16 +62,16 @@ def finished(jct_s: float, at: int = 0) -> Finished:
     return Finished(f"j{at}", 0.0, 0.0, jct_s, 1, jct_s, jct_s, 1, 1.0)
 
 
-def of_one_job(policy: str, jct_s: float, **changes: Any) -> Result:
-    made = Result(policy, (finished(jct_s),), jct_s, 0, 0.5, 1e6, 100.0, 1.0, (1.0,) * max(1, round(jct_s)))
+def of_one_job(policy: str, jct_s: float, **changes: Any) -> SimulationResult:
+    made = SimulationResult(policy, (finished(jct_s),), jct_s, 0, 0.5, 1e6, 100.0, 1.0, (1.0,) * max(1, round(jct_s)))
     return replace(made, **changes)
 
 
-def walls(results: list[Result]) -> list[float]:
+def walls(results: list[SimulationResult]) -> list[float]:
     return [0.01 * (1 + place) for place in range(len(results))]
 
 
-def printed(results: list[Result], width: int, terminal: bool = False) -> str:
+def printed(results: list[SimulationResult], width: int, terminal: bool = False) -> str:
     text = io.StringIO()
     colours: Literal["standard"] | None = "standard" if terminal else None
     console = Console(file=text, width=width, highlight=False, force_terminal=terminal, color_system=colours)
@@ -79,17 +79,17 @@ def printed(results: list[Result], width: int, terminal: bool = False) -> str:
     return text.getvalue()
 
 
-def column(results: list[Result], *head: str) -> PolicyFigure:
+def column(results: list[SimulationResult], *head: str) -> PolicyFigure:
     return next(each for each in policy_figures(results, walls(results)) if each.head == head)
 
 
-def report(path: Path, results: list[Result], trace: Trace = TRACE, costs: Costs = NO_COSTS) -> str:
+def report(path: Path, results: list[SimulationResult], trace: Trace = TRACE, costs: Costs = NO_COSTS) -> str:
     write_simulation_report(path, results, trace, CLUSTER, costs, walls(results), POWER)
     return path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("width", "pieces"), [(160, 1), (80, 2), (60, 4)])
-def test_a_table_is_never_wider_than_the_console(results: list[Result], width: int, pieces: int) -> None:
+def test_a_table_is_never_wider_than_the_console(results: list[SimulationResult], width: int, pieces: int) -> None:
     lines = printed(results, width).splitlines()
     tables = [line for line in lines if not line.endswith(".")]  # a terminal wraps the sentences below
     assert max(map(len, tables)) <= width
@@ -102,12 +102,12 @@ def test_a_table_is_never_wider_than_the_console(results: list[Result], width: i
     )
 
 
-def test_what_is_piped_has_no_escapes(results: list[Result]) -> None:
+def test_what_is_piped_has_no_escapes(results: list[SimulationResult]) -> None:
     assert "\x1b" not in printed(results, 80)
     assert "\x1b[1m" in printed(results, 80, terminal=True)
 
 
-def test_the_figures_are_those_of_the_result(results: list[Result]) -> None:
+def test_the_figures_are_those_of_the_result(results: list[SimulationResult]) -> None:
     """A column under the wrong head, or in the wrong unit, shows here."""
     factors = {"s": 1.0, "min": 60.0, "h": 3600.0, "ms": 1e-3, "%": 0.01, "": 1.0, "J modelled": 1.0}
     factors |= {"kJ modelled": 1e3, "kWh modelled": 3.6e6, "MWh modelled": 3.6e9}
@@ -134,7 +134,7 @@ def test_the_figures_are_those_of_the_result(results: list[Result]) -> None:
     assert [float(cell) * factors[found[-1].unit] for cell in found[-1].cells] == pytest.approx(walls(results))
 
 
-def test_joules_never_stand_without_the_word_that_says_how_they_are_known(results: list[Result]) -> None:
+def test_joules_never_stand_without_the_word_that_says_how_they_are_known(results: list[SimulationResult]) -> None:
     for made in (results, [of_one_job("a", 1.0, energy_j=1.0), of_one_job("b", 1.0, energy_j=1e12)]):
         for each in policy_figures(made, walls(made)):
             assert ("energy" in " ".join(each.head)) == ("modelled" in each.unit)
@@ -171,7 +171,9 @@ POSITIVE = st.floats(1e-5, 1e9)
 @given(st.lists(st.tuples(POSITIVE, POSITIVE, POSITIVE, st.integers(0, 10**8)), min_size=1, max_size=5))
 def test_no_cell_has_more_than_five_digits(rows: list[tuple[float, float, float, int]]) -> None:
     made = [
-        Result("p", (replace(finished(jct_s), service_s=jct_s / rho),), jct_s, count, 0.5, energy_j, jct_s, 1.0, ())
+        SimulationResult(
+            "p", (replace(finished(jct_s), service_s=jct_s / rho),), jct_s, count, 0.5, energy_j, jct_s, 1.0, ()
+        )
         for jct_s, rho, energy_j, count in rows
     ]
     for each in policy_figures(made, walls(made)):
@@ -210,7 +212,7 @@ def test_without_jobs_all_is_shown_as_not_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 8])
-def test_the_page_shows_what_was_simulated(tmp_path: Path, results: list[Result], count: int) -> None:
+def test_the_page_shows_what_was_simulated(tmp_path: Path, results: list[SimulationResult], count: int) -> None:
     made = results[:count]
     text = report(tmp_path / "report.html", made, costs=Costs(start_s=1.5, handover_s=40e-6))
     page = Page(text)
@@ -226,7 +228,7 @@ def test_the_page_shows_what_was_simulated(tmp_path: Path, results: list[Result]
     assert len(ids) == len(set(ids)), "charts that share ids draw each other's parts"
 
 
-def test_the_page_asks_nobody_for_anything(tmp_path: Path, results: list[Result]) -> None:
+def test_the_page_asks_nobody_for_anything(tmp_path: Path, results: list[SimulationResult]) -> None:
     page = Page(report(tmp_path / "report.html", results))
     assert "default-src 'none'" in str(page.named("meta"))
     assert not {"script", "link", "img", "iframe", "image"} & {tag for tag, _ in page.tags}
@@ -236,7 +238,7 @@ def test_the_page_asks_nobody_for_anything(tmp_path: Path, results: list[Result]
     assert not re.search(r"url\((?!#)|@import", (tmp_path / "report.html").read_text(encoding="utf-8"))
 
 
-def test_what_comes_from_a_trace_is_text(tmp_path: Path, results: list[Result]) -> None:
+def test_what_comes_from_a_trace_is_text(tmp_path: Path, results: list[SimulationResult]) -> None:
     name = '"><script>alert(1)</script>$\\frac{1}$\x1b\udcff'
     hostile = replace(TRACE, file=name, kind=name, note=HOSTILE)
     made = [replace(results[0], policy=name), replace(results[1], policy="_hidden"), replace(results[2], policy="公平")]
@@ -247,13 +249,15 @@ def test_what_comes_from_a_trace_is_text(tmp_path: Path, results: list[Result]) 
     assert any(HOSTILE in text for text in page.text)
 
 
-def test_a_page_that_cannot_be_written_is_an_error_with_its_name(tmp_path: Path, results: list[Result]) -> None:
+def test_a_page_that_cannot_be_written_is_an_error_with_its_name(
+    tmp_path: Path, results: list[SimulationResult]
+) -> None:
     with pytest.raises(UnfitEnvironment, match=r"cannot write .*report\.html: No such file"):
         report(tmp_path / "missing" / "report.html", results[:1])
 
 
 @pytest.mark.slow
-def test_reports_of_runs_are_drawn_as_ever_beside_it(tmp_path: Path, results: list[Result]) -> None:
+def test_reports_of_runs_are_drawn_as_ever_beside_it(tmp_path: Path, results: list[SimulationResult]) -> None:
     """A module named as a chart of runs would take that chart's place in its package."""
     report(tmp_path / "report.html", results[:1])
     assert Page(html(run())).named("svg")
@@ -265,7 +269,7 @@ def test_equal_simulations_have_equal_pages(tmp_path: Path) -> None:
     assert first == second
 
 
-def test_the_line_of_jcts_says_how_many_jobs_took_at_most_so_long(results: list[Result]) -> None:
+def test_the_line_of_jcts_says_how_many_jobs_took_at_most_so_long(results: list[SimulationResult]) -> None:
     with charts.settings("test"):
         figure = completion(results).figure
     assert figure is not None
@@ -278,7 +282,7 @@ def test_the_line_of_jcts_says_how_many_jobs_took_at_most_so_long(results: list[
         assert (np.diff(x) >= 0.0).all()
 
 
-def test_unfair_jobs_are_right_of_the_limit(results: list[Result]) -> None:
+def test_unfair_jobs_are_right_of_the_limit(results: list[SimulationResult]) -> None:
     with charts.settings("test"):
         figure = fairness(results).figure
     assert figure is not None
@@ -314,7 +318,7 @@ def test_the_area_below_a_line_is_the_work_that_was_done(stretch: float) -> None
         assert y.max() <= 1.0 + 1e-9
 
 
-def test_policies_can_be_told_apart(results: list[Result]) -> None:
+def test_policies_can_be_told_apart(results: list[SimulationResult]) -> None:
     many = [replace(results[0], policy=f"_p{at}") for at in range(18)]
     with charts.settings("test"):
         figure = completion(many).figure

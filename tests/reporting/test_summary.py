@@ -21,9 +21,9 @@ from ecoshare.core.events import (
     StopRequested,
     Usage,
 )
-from ecoshare.measure.energy import Account, Rate, account
-from ecoshare.measure.profile import Times
-from ecoshare.measure.samples import Line, Progress, Sample, Session
+from ecoshare.measure.energy import EnergyAccount, EnergyRate, account
+from ecoshare.measure.profile import IterationTimes
+from ecoshare.measure.samples import AttemptProgress, Line, Sample, Session
 from ecoshare.reporting import export
 from ecoshare.reporting.summary import outcomes, slowdown, summarise
 from tests.reporting.profiles import PROFILE
@@ -49,24 +49,24 @@ def story(name: str, outcome: Outcome, usage: Usage = USED) -> list[Any]:
 
 
 def test_times_are_counted_from_the_arrival() -> None:
-    job = summarise(plan(a=None), story("a", Outcome.COMPLETED), Account(), "r")["jobs"][0]
+    job = summarise(plan(a=None), story("a", Outcome.COMPLETED), EnergyAccount(), "r")["jobs"][0]
     assert (job["jct_s"], job["queue_s"], job["start_s"]) == (14.0, 2.0, 3.0)
     assert job["slowdown"] == 2.0 and job["error"] is None
 
 
 def test_what_is_not_known_is_null() -> None:
-    summary = summarise(plan(a=None), [OPENED], Account(), "r")
+    summary = summarise(plan(a=None), [OPENED], EnergyAccount(), "r")
     job = summary["jobs"][0]
     assert summary["energy"] is summary["makespan_s"] is summary["mean_jct_s"] is None
     assert job["energy"] is job["jct_s"] is job["slowdown"] is job["exit_code"] is None
     assert job["state"] == "cancelled"
 
 
-def energy_of(source: str) -> Account:
+def energy_of(source: str) -> EnergyAccount:
     """What a meter of 40 W at rest saw of job a: 10 iterations, 60 J more than idle."""
     session = Session(0.0, "cuda:0", "a meter", source, "gpu", "about it", 0.1, 40.0)
-    last = Sample(2.0, 140.0, jobs={"a#1": Progress(0, 2.0, 10, 1, 4.0)})
-    return account([session, Sample(0.0, 0.0), last], {"a": Rate(6.0, 0.0, 0.02)}.get)
+    last = Sample(2.0, 140.0, jobs={"a#1": AttemptProgress(0, 2.0, 10, 1, 4.0)})
+    return account([session, Sample(0.0, 0.0), last], {"a": EnergyRate(6.0, 0.0, 0.02)}.get)
 
 
 @pytest.mark.parametrize(("source", "of_the_job"), [("measured", "attributed"), ("modelled", "modelled")])
@@ -107,23 +107,23 @@ def test_a_window_costs_what_was_spent_in_it_beyond_the_work_done_there() -> Non
 
 def test_without_windows_nothing_was_searched_and_without_a_meter_nobody_knows() -> None:
     assert summarise(plan(a=None), [OPENED], energy_of("measured"), "r")["search_energy_j"] == 0.0
-    assert summarise(plan(a=None), [OPENED], Account(), "r")["search_energy_j"] is None
+    assert summarise(plan(a=None), [OPENED], EnergyAccount(), "r")["search_energy_j"] is None
 
 
 def test_a_profile_tells_what_a_job_takes_alone() -> None:
     """11 iterations in 10 s, 5 of them waiting; alone each takes 0.25 s, so the 10 between the ends take 2.5 s."""
-    times = Times(count=100, mean_s=0.25, standard_error_s=None, median_s=0.25, p95_s=0.25)
+    times = IterationTimes(count=100, mean_s=0.25, standard_error_s=None, median_s=0.25, p95_s=0.25)
     profile = PROFILE.model_copy(update={"job_class": "c", "train": times, "eval": None})
     two_lanes = {**plan(a=None), "lanes": 2}
-    job = summarise(two_lanes, story("a", Outcome.COMPLETED), Account(), "r", profiles={"c": profile})["jobs"][0]
+    job = summarise(two_lanes, story("a", Outcome.COMPLETED), EnergyAccount(), "r", profiles={"c": profile})["jobs"][0]
     assert (job["interference"], job["slowdown"]) == (pytest.approx(2.0), pytest.approx(4.0))
-    job = summarise(two_lanes, story("a", Outcome.COMPLETED), Account(), "r")["jobs"][0]
+    job = summarise(two_lanes, story("a", Outcome.COMPLETED), EnergyAccount(), "r")["jobs"][0]
     assert job["interference"] is job["slowdown"] is None
 
 
 @pytest.mark.parametrize(("limit", "met"), [(None, None), (2.5, True), (1.5, False)])
 def test_a_slowdown_limit_is_judged(limit: float | None, met: bool | None) -> None:
-    job = summarise(plan(a=limit), story("a", Outcome.COMPLETED), Account(), "r")["jobs"][0]
+    job = summarise(plan(a=limit), story("a", Outcome.COMPLETED), EnergyAccount(), "r")["jobs"][0]
     assert job["slowdown_limit_met"] is met
 
 
@@ -134,16 +134,16 @@ def test_slowdown_is_not_claimed_where_neighbours_run_beside() -> None:
 
 def test_a_stopped_run_is_interrupted_until_it_is_resumed() -> None:
     first = [*story("a", Outcome.STOPPED), StopRequested(14.0, False)]
-    assert summarise(plan(a=None), first, Account(), "r")["state"] == "interrupted"
-    assert summarise(plan(a=None), story("a", Outcome.COMPLETED)[:-1], Account(), "r")["state"] == "interrupted"
-    live = summarise(plan(a=None), story("a", Outcome.COMPLETED)[:-1], Account(), "r", live=True)
+    assert summarise(plan(a=None), first, EnergyAccount(), "r")["state"] == "interrupted"
+    assert summarise(plan(a=None), story("a", Outcome.COMPLETED)[:-1], EnergyAccount(), "r")["state"] == "interrupted"
+    live = summarise(plan(a=None), story("a", Outcome.COMPLETED)[:-1], EnergyAccount(), "r", live=True)
     assert (live["state"], live["jobs"][0]["state"]) == ("running", "running")
     resumed = [*first, *story("a", Outcome.COMPLETED)]
-    assert summarise(plan(a=None), resumed, Account(), "r")["state"] == "completed"
+    assert summarise(plan(a=None), resumed, EnergyAccount(), "r")["state"] == "completed"
 
 
 def test_a_table_for_spreadsheets_has_no_formulas() -> None:
-    summary = summarise(plan(a=None), story("a", Outcome.FAILED), Account(), "r")
+    summary = summarise(plan(a=None), story("a", Outcome.FAILED), EnergyAccount(), "r")
     summary["jobs"][0]["error"] = "=HYPERLINK(1)"
     header, row = export.table(summary).splitlines()
     assert header.split(",") == list(export.COLUMNS)
@@ -159,7 +159,7 @@ def test_a_window_that_was_cut_off_is_told_too() -> None:
 
 def test_a_job_whose_arrival_was_lost_with_the_log_costs_only_its_jct() -> None:
     ended = story("a", Outcome.COMPLETED)[-1]
-    summary = summarise(plan(a=None), [OPENED, ended], Account(), "r")
+    summary = summarise(plan(a=None), [OPENED, ended], EnergyAccount(), "r")
     assert summary["jobs"][0]["state"] == "completed"
     assert summary["jobs"][0]["jct_s"] is None and summary["mean_jct_s"] is None
 

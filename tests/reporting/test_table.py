@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from ecoshare.core.events import Outcome
-from ecoshare.measure.energy import Account
+from ecoshare.measure.energy import EnergyAccount
 from ecoshare.reporting.sentences import say
 from ecoshare.reporting.summary import summarise
 from ecoshare.reporting.table import measured, print_summary, totals
@@ -21,7 +21,7 @@ NAMES = ("transformer", "convolutional-autoencoder-lr-0.01")
 def summary(*states: str) -> dict[str, Any]:
     """A run of one job a state."""
     of: dict[str, Any] = {f"{name}{number}": None for number, name in enumerate(NAMES[:1] * len(states))}
-    found = summarise(plan(**of), [OPENED], Account(), "ecoshare-runs/r")
+    found = summarise(plan(**of), [OPENED], EnergyAccount(), "ecoshare-runs/r")
     for job, state in zip(found["jobs"], states, strict=True):
         job.update(state=state, jct_s=86.2 if state == "completed" else None)
     completed = states.count("completed")
@@ -46,7 +46,7 @@ def test_totals_say_how_many_jobs_they_are_of(states: tuple[str, ...], said: str
 
 
 def test_where_nothing_ended_there_is_no_makespan() -> None:
-    assert totals(summarise(plan(a=None), [OPENED], Account(), "r")) == "no job completed, energy not known"
+    assert totals(summarise(plan(a=None), [OPENED], EnergyAccount(), "r")) == "no job completed, energy not known"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,9 @@ def test_a_cost_that_is_not_known_is_said() -> None:
 @pytest.mark.parametrize("width", [60, 80, 200, None])
 def test_names_of_jobs_are_whole_at_any_width(width: int | None) -> None:
     """`transformer` was folded into `transform` and `er`."""
-    found = summarise(plan(**dict.fromkeys(NAMES)), story(NAMES[0], Outcome.COMPLETED), Account(), "ecoshare-runs/r")
+    found = summarise(
+        plan(**dict.fromkeys(NAMES)), story(NAMES[0], Outcome.COMPLETED), EnergyAccount(), "ecoshare-runs/r"
+    )
     console = Console(file=io.StringIO(), width=width, force_terminal=width is not None, color_system=None, _environ={})
     print_summary(found, console)
     assert isinstance(console.file, io.StringIO)

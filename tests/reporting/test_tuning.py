@@ -15,11 +15,11 @@ import pytest
 from matplotlib.text import Text
 from rich.console import Console
 
-from ecoshare.advise.replay import Replay
+from ecoshare.advise.replay import SearchReplay
 from ecoshare.advise.table_file import read
-from ecoshare.advise.yardstick import Judged
+from ecoshare.advise.yardstick import SettingScore
 from ecoshare.errors import UsageError
-from ecoshare.measure.tuned import BestStatic, Device, KnobRange, TrialRecord, Tuned
+from ecoshare.measure.tuned import BestStatic, KnobRange, MeasurementRecord, TunedDevice, TuningResult
 from ecoshare.reporting.charts.frontier import Ground, frontier
 from ecoshare.reporting.tuning import TrialLines, print_result, replayed
 from ecoshare.reporting.tuning_picture import check_picture, ground_of, picture
@@ -31,7 +31,7 @@ KNOBS = (
 )
 
 
-def trial(number: int, energy: float | None, slow: float | None, **changes: Any) -> TrialRecord:
+def trial(number: int, energy: float | None, slow: float | None, **changes: Any) -> MeasurementRecord:
     fields: dict[str, Any] = {
         "number": number,
         "requested": {"gpu_clock": 1980.0 - 10.0 * number, "power_limit": 700.0},
@@ -43,7 +43,7 @@ def trial(number: int, energy: float | None, slow: float | None, **changes: Any)
         "feasible": None if slow is None else slow <= 1.1,
         "best": False,
     }
-    return TrialRecord(**{**fields, **changes})
+    return MeasurementRecord(**{**fields, **changes})
 
 
 TRIALS = (
@@ -56,13 +56,13 @@ TRIALS = (
 )
 
 
-def tuned(**changes: Any) -> Tuned:
+def tuned(**changes: Any) -> TuningResult:
     fields: dict[str, Any] = {
         "objective": "energy",
         "tuning_limit": 1.1,
         "knobs": KNOBS,
         "packing": (("a",), ("b",)),
-        "device": Device(model="NVIDIA H200", uuid=None),
+        "device": TunedDevice(model="NVIDIA H200", uuid=None),
         "default": TRIALS[0].requested,
         "best": TRIALS[4].requested,
         "trials": TRIALS,
@@ -72,10 +72,10 @@ def tuned(**changes: Any) -> Tuned:
         "search_energy_j": 12345.0,
         "made_utc": "2026-01-01T00:00:00+00:00",
     }
-    return Tuned(**{**fields, **changes})
+    return TuningResult(**{**fields, **changes})
 
 
-def shown(width: int = 100, *, achieved: bool = True, verdict: Any = None, of: Tuned | None = None) -> str:
+def shown(width: int = 100, *, achieved: bool = True, verdict: Any = None, of: TuningResult | None = None) -> str:
     console = Console(file=io.StringIO(), width=width, highlight=False)
     of = of or tuned()
     lines = TrialLines(of.knobs, console, achieved=achieved)
@@ -127,14 +127,14 @@ def test_hostile_words_stay_words_and_all_encodings_do() -> None:
 
 
 @pytest.fixture
-def replay(tmp_path: Path) -> Replay:
+def replay(tmp_path: Path) -> SearchReplay:
     table = read(write_table(tmp_path / "t.csv", {"a": 0.3, "b": 0.6}), [COLUMNS], ["network=b"])
-    replay = Replay(table, {"limit": 250.0, "batch": 64.0}, noise=0.02)
+    replay = SearchReplay(table, {"limit": 250.0, "batch": 64.0}, noise=0.02)
     list(replay.trials())
     return replay
 
 
-def test_a_replay_ends_with_the_numbers_of_the_table(replay: Replay) -> None:
+def test_a_replay_ends_with_the_numbers_of_the_table(replay: SearchReplay) -> None:
     verdict = replay.verdict()
     text = shown(achieved=False, of=replayed(replay, verdict), verdict=verdict)
     rows = {line.split("  ")[0]: line.split() for line in text.splitlines() if line}
@@ -149,7 +149,7 @@ def test_a_replay_ends_with_the_numbers_of_the_table(replay: Replay) -> None:
 def test_the_text_the_chart_and_the_page_of_a_replay_name_one_saving(tmp_path: Path, noise: float) -> None:
     """By the table's own numbers; the noisy number of the trials stands beside it where it differs."""
     table = read(write_table(tmp_path / "t.csv", {"a": 0.3, "b": 0.6}), [COLUMNS], ["network=b"])
-    replay = Replay(table, {"limit": 250.0, "batch": 64.0}, noise=noise, seed=4)
+    replay = SearchReplay(table, {"limit": 250.0, "batch": 64.0}, noise=noise, seed=4)
     list(replay.trials())
     verdict = replay.verdict()
     made, ground = replayed(replay, verdict), ground_of(replay, verdict)
@@ -172,24 +172,24 @@ def test_the_chart_of_a_live_search_has_the_mean_of_all_trials_of_a_setting() ->
     assert "chosen: 15 % less energy, 6 % slower" in frontier(of, "live").alt
 
 
-def test_noise_that_hid_a_broken_limit_is_told(replay: Replay) -> None:
+def test_noise_that_hid_a_broken_limit_is_told(replay: SearchReplay) -> None:
     verdict = replay.verdict()
     over = dataclasses.replace(
-        verdict, regret=None, chosen_judged=Judged(0.5, {"epoch_s": 1.155}, objective=0.5, feasible=False)
+        verdict, regret=None, chosen_judged=SettingScore(0.5, {"epoch_s": 1.155}, objective=0.5, feasible=False)
     )
     text = shown(achieved=False, of=replayed(replay, over), verdict=over)
     assert "without the noise the chosen setting is 5 % over the limit." in text
     assert "saves 50 % of the default's energy at 15.5 % more time" in text
 
 
-def test_a_replay_is_kept_in_the_form_of_any_result(replay: Replay) -> None:
+def test_a_replay_is_kept_in_the_form_of_any_result(replay: SearchReplay) -> None:
     made = replayed(replay, replay.verdict())
-    assert Tuned.model_validate_json(made.model_dump_json()) == made
+    assert TuningResult.model_validate_json(made.model_dump_json()) == made
     assert made.search_energy_j == pytest.approx(sum(each.joules or 0.0 for each in made.trials))
     assert made.trials[0].best and made.trials[-1].number == len(made.trials)
 
 
-def test_the_picture_shows_every_trial_and_the_table(replay: Replay) -> None:
+def test_the_picture_shows_every_trial_and_the_table(replay: SearchReplay) -> None:
     verdict = replay.verdict()
     made = replayed(replay, verdict)
     drawing = picture(".svg", made, "t.csv", ground_of(replay, verdict))

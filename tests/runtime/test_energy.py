@@ -13,8 +13,8 @@ import pytest
 
 from ecoshare.hardware import devices
 from ecoshare.measure import model
-from ecoshare.measure.samples import Progress, Sample, Session, read
-from ecoshare.runtime.sampler import Sampler
+from ecoshare.measure.samples import AttemptProgress, Sample, Session, read
+from ecoshare.runtime.sampler import MeterSampler
 from tests.runtime.running import run, slow_steps
 
 
@@ -31,7 +31,7 @@ def test_the_joules_of_a_run_cover_it(tmp_path: Path) -> None:
     first_s = min(job["start_s"] for job in summary["jobs"])
     assert samples[0].at_s <= first_s, "what was spent before the first sample is no job's"
     assert samples[-1].at_s >= max(job["finish_s"] for job in summary["jobs"])
-    last: dict[str, Progress] = {}
+    last: dict[str, AttemptProgress] = {}
     for sample in samples:
         assert isinstance(sample, Sample)
         last.update(sample.jobs)
@@ -46,7 +46,7 @@ def test_a_line_that_a_killed_session_cut_off_does_not_spoil_the_next(tmp_path: 
     session = {"session": {"at_s": 0.0, "device": "cpu", "meter": "model", "source": "modelled", "scope": "cpu"}}
     session["session"] |= {"about": "", "period_s": 0.0, "idle_w": None}
     path.write_text(json.dumps(session) + '\n{"at_s": 1.0, "ener')
-    sampler = Sampler(path, devices.processors(), model.processors(1), lambda _on_device: {})
+    sampler = MeterSampler(path, devices.processors(), model.processors(1), lambda _on_device: {})
     assert asyncio.run(sampler.begin(lambda: 2.0))
     sampler.close()
     first, second, sample = read(path)
@@ -69,7 +69,7 @@ def test_a_sample_is_of_the_moment_at_which_the_meter_was_read(tmp_path: Path) -
         time.sleep(random.uniform(0.0, 0.05))
         return at_s
 
-    sampler = Sampler(tmp_path / "samples.jsonl", devices.processors(), model.processors(1), lambda _on_device: {})
+    sampler = MeterSampler(tmp_path / "samples.jsonl", devices.processors(), model.processors(1), lambda _on_device: {})
 
     async def sample() -> None:
         await sampler.begin(late)

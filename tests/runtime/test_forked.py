@@ -21,13 +21,13 @@ import torch._dynamo  # each server that is forked from here would load it, for 
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.hardware import devices
 from ecoshare.jobs.load import LoadedJobs
-from ecoshare.jobs.schema import Job
+from ecoshare.jobs.schema import JobConfig
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping, session
-from ecoshare.runtime.conducting import Result
+from ecoshare.runtime.conducting import RunResult
 from ecoshare.runtime.forked import ForkedServer
-from ecoshare.runtime.supervisor import Supervisor
+from ecoshare.runtime.supervisor import LaneServer
 
 
 class Here:
@@ -40,16 +40,16 @@ class Here:
     def heard(self, asked_to_stop: Callable[[], None]) -> Iterator[None]:
         yield
 
-    async def server(self, token: str, log: Path) -> Supervisor:
+    async def server(self, token: str, log: Path) -> LaneServer:
         return await self._server.start(token, log)
 
     def over(self) -> None:
         pass
 
 
-def call(function: Callable[[str], None], names: list[str], folder: Path) -> Result:
+def call(function: Callable[[str], None], names: list[str], folder: Path) -> RunResult:
     """Run a call for each name."""
-    jobs = tuple(Job(name=name, script=Path(__file__), cwd=folder) for name in names)
+    jobs = tuple(JobConfig(name=name, script=Path(__file__), cwd=folder) for name in names)
     plan = planning.make(LoadedJobs(folder / "calls", "", "", jobs), devices.find("cpu"), policy="fair", places=2)
     plan = replace(plan, jobs=tuple(replace(job, called=True) for job in plan.jobs))
     server = ForkedServer(function)
@@ -59,11 +59,11 @@ def call(function: Callable[[str], None], names: list[str], folder: Path) -> Res
         server.end()
 
 
-def said(result: Result, name: str, stream: str = "stdout") -> str:
+def said(result: RunResult, name: str, stream: str = "stdout") -> str:
     return (result.folder.job(name) / f"{stream}.log").read_text()
 
 
-def job(result: Result, name: str) -> dict[str, Any]:
+def job(result: RunResult, name: str) -> dict[str, Any]:
     found: dict[str, Any] = next(each for each in result.data.summary["jobs"] if each["name"] == name)
     return found
 

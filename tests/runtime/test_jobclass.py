@@ -16,7 +16,7 @@ import pytest
 
 from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import load
-from ecoshare.jobs.schema import Job
+from ecoshare.jobs.schema import JobConfig
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime.jobclass import JobClass, JobClasses, torch_version
@@ -45,7 +45,7 @@ def class_of(folder: Path, device_model: str = "A processor", **changes: Any) ->
     fields |= changes
     if "module" in changes:
         del fields["script"]
-    return JobClasses(device_model).of(Job.model_validate(fields, by_name=True))
+    return JobClasses(device_model).of(JobConfig.model_validate(fields, by_name=True))
 
 
 def packages_with_torch(prefix: Path, version: str) -> str:
@@ -110,7 +110,7 @@ def test_a_change_counts_where_the_script_imports_it(project: Path, path: str, i
 def test_the_classes_of_one_plan_see_a_script_once(project: Path) -> None:
     """Else jobs of one file could be of two classes because somebody saved an editor's buffer meanwhile."""
     classes = JobClasses("A processor")
-    job = Job(name="j", script=project / "train.py")
+    job = JobConfig(name="j", script=project / "train.py")
     before = classes.of(job)
     (project / "train.py").write_text("changed")
     assert classes.of(job) == before

@@ -12,9 +12,9 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from ecoshare.core.commands import ApplySetting, Ask, StartJob
-from ecoshare.core.events import Advised, Done, JobExited, Outcome, Profiled, RunOpened, Setting, TrialMeasured
-from ecoshare.measure.tuned import Tuned, TunedStore
+from ecoshare.core.commands import ApplySetting, AskSetting, StartJob
+from ecoshare.core.events import Done, JobExited, Outcome, Profiled, RunOpened, Setting, SettingAdvised, SettingMeasured
+from ecoshare.measure.tuned import TuningResult, TuningStore
 from tests.driver import Fault
 from tests.driver.training import COMPUTES, WAITS
 from tests.runtime.machine import BEFORE, MARKS, Machine
@@ -35,8 +35,8 @@ def applied(entries: Sequence[Any]) -> list[Setting]:
     return [each.setting for each in some(entries, ApplySetting) if each.id in done]
 
 
-def kept(machine: Machine) -> dict[Any, Tuned]:
-    store = TunedStore(machine.folder / "profiles")
+def kept(machine: Machine) -> dict[Any, TuningResult]:
+    store = TuningStore(machine.folder / "profiles")
     return {each.packing: each for each in store.on("NVIDIA H200")}
 
 
@@ -46,9 +46,9 @@ def test_jobs_never_seen_are_measured_packed_and_tuned_and_the_next_run_knows(ma
     assert done.returncode == 0, done.stderr
     entries = machine.entries()
     assert [bool(each.error) for each in some(entries, Profiled)] == [False, False]
-    beside = [each.trial for each in some(entries, TrialMeasured) if len(each.trial.times_s) == 2]
+    beside = [each.trial for each in some(entries, SettingMeasured) if len(each.trial.times_s) == 2]
     assert not beside[0].setting and all(each.setting for each in beside[1:]), "the default first, once"
-    over = [each for each in some(entries, Advised) if each.over]
+    over = [each for each in some(entries, SettingAdvised) if each.over]
     assert over and over[0].setting and 1.0 < over[0].slower <= 1.1
     at = entries.index(over[0])
     next_exit = next(place for place, each in enumerate(entries) if place > at and isinstance(each, JobExited))
@@ -65,7 +65,7 @@ def test_jobs_never_seen_are_measured_packed_and_tuned_and_the_next_run_knows(ma
     again = machine.run(*ENERGY)
     assert again.returncode == 0, again.stderr
     later = machine.entries()
-    assert not some(later, Profiled) and pair.packing not in {each.packing for each in some(later, Ask)}
+    assert not some(later, Profiled) and pair.packing not in {each.packing for each in some(later, AskSetting)}
     assert dict(applied(later)[0]).items() <= pair.best.items(), "known from the first moment on"
 
 
@@ -99,4 +99,4 @@ def test_known_settings_are_used_and_none_is_searched(machine: Machine) -> None:
     machine.jobs(COMPUTES, steps=500)
     done = machine.run(*ENERGY, "--control", "known")
     assert done.returncode == 0, done.stderr
-    assert not some(machine.entries(), Ask) and machine.set_since() == []
+    assert not some(machine.entries(), AskSetting) and machine.set_since() == []

@@ -21,12 +21,12 @@ from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.hardware import devices
 from ecoshare.jobs.load import load
-from ecoshare.lane.table import Seat
+from ecoshare.lane.table import SlotState
 from ecoshare.measure.profiles import ProfileStore
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import conducting, host, log, reaping, session
 from ecoshare.runtime import plan as planning
-from ecoshare.runtime.conducting import Result
+from ecoshare.runtime.conducting import RunResult
 from ecoshare.runtime.driver import Driver
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
 from tests.warm import spawned
@@ -107,7 +107,7 @@ class Moved:
     """
 
     core: Moves
-    result: Result
+    result: RunResult
     entries: list[Event | Command]
     slots: list[int] = field(default_factory=list)
 
@@ -138,7 +138,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         monkeypatch.setattr(host, "Spawned", spawned)
         result = session.start(plan, loaded.text, tmp_path / "ecoshare-runs", Silent())
         tables = core.driver.tables.values()
-        left = [sum(slot.seat != Seat.EMPTY for slot in table.slots) for table in tables]
+        left = [sum(slot.seat != SlotState.EMPTY for slot in table.slots) for table in tables]
         assert not reaping.members(core.driver.token)
         assert not core.driver.moving.pending
         return Moved(core, result, list(log.read(result.folder.events)), left)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ecoshare.core.commands import AskOutlook, StartJob
-from ecoshare.core.events import Foreseen, RunOpened, TrialMeasured, TrialStatus
+from ecoshare.core.commands import AskInterference, StartJob
+from ecoshare.core.events import InterferencePredicted, MeasurementStatus, RunOpened, SettingMeasured
 from ecoshare.runtime.log import read
 from tests.runtime.running import SLEEPS, run
 
@@ -28,9 +28,11 @@ def test_jobs_that_leave_the_processors_idle_are_moved_beside_each_other(tmp_pat
     assert done.code == 0, done.stderr
     log = list(read(done.folder / "events.jsonl"))
     assert sum(isinstance(each, StartJob) for each in log) == 2, "nobody was restarted"
-    assert any(isinstance(each, Foreseen) for each in log)
-    (pair,) = [each.trial for each in log if isinstance(each, TrialMeasured) and len(each.trial.times_s) == 2]
-    assert pair.status is TrialStatus.MEASURED, "a pair is measured without a meter, too"
+    assert any(isinstance(each, InterferencePredicted) for each in log)
+    (pair,) = [
+        each.measurement for each in log if isinstance(each, SettingMeasured) and len(each.measurement.times_s) == 2
+    ]
+    assert pair.status is MeasurementStatus.MEASURED, "a pair is measured without a meter, too"
     assert pair.power_w is None
     ends = {job["name"]: job["finish_s"] for job in done.summary["jobs"]}
     assert done.summary["makespan_s"] < 30.0, f"one after the other they take over 38 s: {ends}"
@@ -42,7 +44,7 @@ def test_jobs_that_leave_the_processors_idle_are_moved_beside_each_other(tmp_pat
     again = run(tmp_path, *jobs, options=options)
     opened = next(each for each in read(again.folder / "events.jsonl") if isinstance(each, RunOpened))
     classes = [done.job(job["name"])["class"] for job in jobs]
-    (seen,) = opened.seen
+    (seen,) = opened.colocations
     assert sorted(seen.classes) == sorted(classes), "the next run knows what this one has measured"
-    (asked,) = [each for each in read(again.folder / "events.jsonl") if isinstance(each, AskOutlook)][:1]
-    assert asked.seen == opened.seen
+    (asked,) = [each for each in read(again.folder / "events.jsonl") if isinstance(each, AskInterference)][:1]
+    assert asked.colocations == opened.colocations

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from ecoshare.core.commands import ApplySetting, MeasureTrial
-from ecoshare.core.events import TrialMeasured
-from ecoshare.measure.tuned import Tuned, TunedStore
+from ecoshare.core.commands import ApplySetting, MeasureSetting
+from ecoshare.core.events import SettingMeasured
+from ecoshare.measure.tuned import TuningResult, TuningStore
 from tests.driver import Fault
 from tests.driver.training import COMPUTES, STREAMS, WAITS
 from tests.hardware.claims import FOUND_W
@@ -28,10 +28,10 @@ def test_a_packing_is_tuned_and_the_next_run_uses_it(machine: Machine) -> None:
     assert done.returncode == 0, done.stderr
     tuned = json.loads(done.stdout)
     assert tuned.pop("run") and tuned.pop("ending")
-    (kept,) = TunedStore(machine.folder / "profiles").of(
+    (kept,) = TuningStore(machine.folder / "profiles").of(
         {name for lane in tuned["packing"] for name in lane}, "NVIDIA H200", "energy"
     )
-    assert kept == Tuned.model_validate(tuned)
+    assert kept == TuningResult.model_validate(tuned)
     first, *others = kept.trials
     assert first.requested == kept.default == {"gpu_clock": "unlocked", "power_limit": FOUND_W}
     assert first.interference == {"computes": 1.0, "waits": 1.0} and first.feasible and first.energy is not None
@@ -43,9 +43,9 @@ def test_a_packing_is_tuned_and_the_next_run_uses_it(machine: Machine) -> None:
             assert trial.achieved["gpu_clock"] <= trial.requested["gpu_clock"]
         assert trial.achieved["power_limit"] == trial.requested["power_limit"]
     entries = machine.entries()
-    measured = [each for each in entries if isinstance(each, TrialMeasured)]
-    assert [each.trial.joules for each in measured] == [each.joules for each in kept.trials]
-    assert {job for each in entries if isinstance(each, MeasureTrial) for job in each.jobs} == {"computes", "waits"}
+    measured = [each for each in entries if isinstance(each, SettingMeasured)]
+    assert [each.measurement.joules for each in measured] == [each.joules for each in kept.trials]
+    assert {job for each in entries if isinstance(each, MeasureSetting) for job in each.jobs} == {"computes", "waits"}
     assert machine.driver.gpu(0).settings() == BEFORE
 
     if kept.best == kept.default:

@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ecoshare.advise.advice import Advice
-from ecoshare.core.commands import Ask, Command
+from ecoshare.core.commands import AskSetting, Command
 from ecoshare.core.events import Config, Event, JobExited, Outcome
 from ecoshare.core.policies import POLICIES
-from ecoshare.core.policies.packs import Packs
+from ecoshare.core.policies.packs import ObjectivePolicy
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
-from ecoshare.simulate.ledger import Ledger
-from ecoshare.simulate.result import Result
+from ecoshare.simulate.ledger import AllocationAudit
+from ecoshare.simulate.result import SimulationResult
 from ecoshare.simulate.simulator import Simulator
 from ecoshare.simulate.traces.trace import Trace, TraceJob, in_order
 from ecoshare.simulate.world import World
@@ -29,7 +29,7 @@ Log = list[tuple[Event, list[Command]]]
 class Simulated:
     """A simulation that is over, and in order."""
 
-    result: Result
+    result: SimulationResult
     log: Log
 
     def commands(self) -> list[Command]:
@@ -48,7 +48,7 @@ def simulate(
     config: Config,
     world: World,
     costs: Costs = NO_COSTS,
-    tuner: Callable[[Ask], Advice] | None = None,
+    tuner: Callable[[AskSetting], Advice] | None = None,
 ) -> Simulated:
     """Simulate a trace, and check what must hold of every run."""
     log: Log = []
@@ -65,7 +65,9 @@ def check_replay(log: Log) -> None:
         assert core.handle(event) == commands, event
 
 
-def check_account(trace: Trace, cluster: Cluster, config: Config, world: World, result: Result, log: Log) -> None:
+def check_account(
+    trace: Trace, cluster: Cluster, config: Config, world: World, result: SimulationResult, log: Log
+) -> None:
     """Nothing was given twice; and every job of the trace has ended once, with its work done and no sooner than alone.
 
     Of trials of sweeps, which may be pruned, the first alone.
@@ -76,7 +78,7 @@ def check_account(trace: Trace, cluster: Cluster, config: Config, world: World, 
         return
     everything = replace(trace, jobs=in_order([*trace.jobs, *trials]), sweeps=())
     places = POLICIES[config.policy].places or config.places_per_lane
-    ledger = Ledger(everything, cluster, world, places, log)
+    ledger = AllocationAudit(everything, cluster, world, places, log)
     assert not ledger.faults, ledger.faults[:3]
     ends = [event.job for event, _ in log if isinstance(event, JobExited) and event.outcome is Outcome.COMPLETED]
     assert Counter(ends) >= Counter(jobs.keys()) and len(ends) == len(set(ends)), "every job ends, once"
@@ -87,6 +89,6 @@ def check_account(trace: Trace, cluster: Cluster, config: Config, world: World, 
             assert each.placed_s <= each.jct_s + 1e-6
     if not trials and not cluster.speeds and not any(job.speedups for job in jobs.values()):
         assert all(each.jct_s >= jobs[each.name].service_s - 1e-6 for each in result.finished), "JCT >= service time"
-    measures = config.profile or config.search or issubclass(POLICIES[config.policy], Packs)
+    measures = config.profile or config.search or issubclass(POLICIES[config.policy], ObjectivePolicy)
     if not trials and not measures and places == 1:  # else the ledger cannot tell which job of a lane has the turn
         assert math.isclose(result.energy_j, ledger.energy_j, rel_tol=1e-9, abs_tol=1e-3), "integral of power"

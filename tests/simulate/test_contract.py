@@ -17,14 +17,14 @@ from random import Random
 
 import pytest
 
-from ecoshare.core.fit import Fit
+from ecoshare.core.fit import MemoryFit
 from ecoshare.core.policies import POLICIES
 from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.policies.fluid import Fluid
 from ecoshare.core.policies.srtf import Srtf
-from ecoshare.core.room import Room
+from ecoshare.core.room import LaneIndex
 from ecoshare.core.states import JobState
-from ecoshare.simulate.account import Account
+from ecoshare.simulate.account import UsageIntegrals
 from ecoshare.simulate.contract import PolicyContract
 from ecoshare.simulate.world import World
 from tests.simulate.installing import install
@@ -289,21 +289,39 @@ def test_nothing_else_is_blamed(policy: object, check: str) -> None:
             getattr(contract(policy), other)()
 
 
-def without_idle(self: Account, devices: int, _watts: float, now_s: float) -> None:
+def without_idle(self: UsageIntegrals, devices: int, _watts: float, now_s: float) -> None:
     self.advance(now_s)
     self.busy += devices
 
 
-FIND = Room.find
+FIND = LaneIndex.find
 
 
 @pytest.mark.parametrize(
     ("part", "method", "wrong", "check", "words"),
     [
-        (Fit, "fits", lambda self, job, lane: True, "test_nothing_is_given_twice", r"has less memory than needed by"),
-        (Room, "find", lambda self, *how: FIND(self, *how)[:1], "test_nothing_is_given_twice", r"of \d GPUs got 1"),
+        (
+            MemoryFit,
+            "fits",
+            lambda self, job, lane: True,
+            "test_nothing_is_given_twice",
+            r"has less memory than needed by",
+        ),
+        (
+            LaneIndex,
+            "find",
+            lambda self, *how: FIND(self, *how)[:1],
+            "test_nothing_is_given_twice",
+            r"of \d GPUs got 1",
+        ),
         (World, "speed", lambda self, *how: 2.0, "test_work_done_is_work_asked", r"job j\d+ of \d+ s took \d"),
-        (Account, "work", without_idle, "test_energy_is_the_integral_of_power", r"J, and the power of its devices"),
+        (
+            UsageIntegrals,
+            "work",
+            without_idle,
+            "test_energy_is_the_integral_of_power",
+            r"J, and the power of its devices",
+        ),
     ],
 )
 def test_a_fault_of_the_core_is_seen(

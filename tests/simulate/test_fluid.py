@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import KillJob, StartJob
-from ecoshare.core.events import Config, Halting, JobExited, Outcome
+from ecoshare.core.events import Config, JobExited, Outcome, StoppingSpec
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
@@ -128,7 +128,7 @@ def test_nobody_is_beside_others_while_a_gpu_is_idle() -> None:
     """A long one that had a GPU to itself is pruned; one of the four that share the two others moves there."""
     short = [job(f"s{number}", 9.0, speedups=()) for number in range(4)]
     curves = {each.name: (0.5,) * 10 for each in short}
-    halting = Halting("asha", 1, 10, 10)  # a rung at the first step, where only the best so far goes on
+    halting = StoppingSpec("asha", 1, 10, 10)  # a rung at the first step, where only the best so far goes on
     run = Run(
         job("long", 20.0, speedups=()),
         *short,

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import MoveJob, ProfileJob, StartJob
-from ecoshare.core.events import Config, JobExited, Outcome, TrialMeasured
+from ecoshare.core.events import Config, JobExited, Outcome, SettingMeasured
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
 from ecoshare.simulate.pairs import Pairs
-from ecoshare.simulate.result import Result
+from ecoshare.simulate.result import SimulationResult
 from ecoshare.simulate.traces.trace import Phase, TraceJob
 from ecoshare.simulate.world import World
 from tests.simulate.simulating import Log, made, simulate
@@ -41,7 +41,7 @@ def world(**speeds: float) -> World:
 
 def simulated(
     jobs: list[TraceJob], truth: World, config: Config, gpus: int = 1, costs: Costs = NO_COSTS
-) -> tuple[Result, Log]:
+) -> tuple[SimulationResult, Log]:
     found = simulate(made(jobs), Cluster(1, gpus, GPU), config, truth, costs)
     return found.result, found.log
 
@@ -92,7 +92,7 @@ def test_those_that_gain_run_beside_each_other(policy: str) -> None:
     jobs = [job("a0", "a"), job("b0", "b"), job("c0", "c")]
     found, log = simulated(jobs, world(ab=0.4, ac=0.95, bc=0.45), Config(policy, 2, 4, profile=True), costs=Costs())
     assert found.makespan_s < 180.0 + 3 * (Costs().rest_s + Costs().trial_s) + 60.0 * (policy == "makespan")
-    assert any(isinstance(event, TrialMeasured) for event, _ in log), "who runs beside whom is measured"
+    assert any(isinstance(event, SettingMeasured) for event, _ in log), "who runs beside whom is measured"
 
 
 def test_a_pair_that_was_measured_to_be_bad_is_parted_without_a_restart() -> None:

@@ -22,7 +22,7 @@ from ecoshare.simulate.contract import PolicyContract
 from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
 from ecoshare.simulate.pairs import IN_TURN, Pairs, read
-from ecoshare.simulate.result import Result
+from ecoshare.simulate.result import SimulationResult
 from ecoshare.simulate.traces.own import write
 from ecoshare.simulate.traces.reading import read as read_trace
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob
@@ -58,7 +58,9 @@ def pairs(**speeds: float) -> Pairs:
     return Pairs("made", known)
 
 
-def run(jobs: list[TraceJob], policy: str, known: Pairs | None, gpus: int = 1, **more: Any) -> tuple[Result, Log]:
+def run(
+    jobs: list[TraceJob], policy: str, known: Pairs | None, gpus: int = 1, **more: Any
+) -> tuple[SimulationResult, Log]:
     costs = more.pop("costs", NO_COSTS)
     config = Config(policy, more.pop("lanes", 2), more.pop("places", 1), **more)
     found = simulate(made(jobs), Cluster(1, gpus, GPU), config, World(GPU, pairs=known), costs)
@@ -207,7 +209,7 @@ def test_trials_are_no_worse_than_packing_always_or_never(gpus: int) -> None:
     trace = read_trace(data("gavel", "30_jobs_1gpu.trace"), speeds=speeds)
     known = read(speeds, "v100")
 
-    def result(policy: str, lanes: int) -> Result:
+    def result(policy: str, lanes: int) -> SimulationResult:
         config, world = Config(policy, lanes, 1), World(GPU, pairs=known)
         return simulate(trace, Cluster(1, gpus, GPU), config, world, Costs()).result
 

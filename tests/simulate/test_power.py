@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ecoshare.simulate.gpus import GPUS, gpu_of
-from ecoshare.simulate.power import Origin, choose
+from ecoshare.simulate.power import PowerOrigin, choose
 from ecoshare.simulate.traces.reading import read
 from tests.runtime import running
 from tests.simulate.test_recorded import recorded
@@ -90,12 +90,12 @@ def test_a_run_without_joules_is_priced_by_its_power_model(ran: running.Finished
     power = choose(None, read(folder))
     model = json.loads((ran.folder / "environment.json").read_text())["power_model"]
     assert (power.gpu.idle_w, power.gpu.active_w) == (model["idle_w"], model["busy_w"] - model["idle_w"])
-    assert power.origin is Origin.RECORDED and "its power model" in power.words
+    assert power.origin is PowerOrigin.RECORDED and "its power model" in power.words
 
 
 def test_an_assumed_device_is_named(tmp_path: Path) -> None:
     power = choose(None, read(recorded(tmp_path)))
-    assert (power.origin, power.gpu.name) == (Origin.ASSUMED, "h200")
+    assert (power.origin, power.gpu.name) == (PowerOrigin.ASSUMED, "h200")
     assert power.words.startswith("joules: the run does not tell what its device drew; h200 is assumed")
     assert choose(None, None).words == ("joules: h200 is assumed (84 W idle, 525 W at work); --gpu-model names another")
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ecoshare.cli import app
 from ecoshare.core.commands import AskSampler, DropJob, KillJob
-from ecoshare.core.events import Config, Halting, JobArrived, JobExited, Outcome, Reported, SweepOpened
+from ecoshare.core.events import Config, JobArrived, JobExited, Outcome, Reported, StoppingSpec, SweepOpened
 from ecoshare.errors import UsageError
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
@@ -139,7 +139,7 @@ def test_what_pausing_costs_is_lost() -> None:
     """Two trials on two GPUs, one twice as fast as the other, and better: it pauses until both are there."""
     jobs = [TraceJob(name, "c", 0.0, (Phase(90, each_s),)) for name, each_s in (("fast", 0.5), ("slow", 1.0))]
     trials = tuple(TraceTrial(job, (value,) * 9) for job, value in zip(jobs, (0.1, 0.2), strict=True))
-    sweep = TraceSweep("s", trials, 2, Halting("halving", 3, 2, 9))
+    sweep = TraceSweep("s", trials, 2, StoppingSpec("halving", 3, 2, 9))
     run = Run(Trace("made", "made", (), "", (sweep,)), "fifo", 1, 1, gpus=2, costs=Costs(1.0, 2.0, 4.0))
     ends = {each.name: each.finish_s for each in run.result.finished}
     assert ends["slow"] == pytest.approx(1.0 + 30.0 + 2.0), "started, three steps of ten seconds, stopped"

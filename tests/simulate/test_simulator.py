@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import Config
-from ecoshare.core.failures import Failures
+from ecoshare.core.failures import FailedSearches
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.policies import POLICIES
 from ecoshare.errors import UsageError
@@ -101,7 +101,7 @@ def test_to_remember_what_failed_changes_no_decision(policy: str, jobs: list[Tra
 
     with_memory = log()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Failures, "stands", lambda *_: False)
+        patch.setattr(FailedSearches, "stands", lambda *_: False)
         assert log() == with_memory
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tuner import Knob, Prior, Role, Space, Status, Trial
+from tuner import Evaluation, EvaluationStatus, Knob, Prior, Role, Space
 from tuner.model import Hypothesis, ResponseModel, hypotheses
 
 SPACE = Space.product(Knob("core", tuple(float(mhz) for mhz in range(500, 1500, 100)), Role.CORE_CLOCK))
@@ -20,8 +20,10 @@ def straight(slope_sd: float = 0.3, seed: int = 0) -> Prior:
     return Prior.of_samples(("power_w", "time_s"), slopes * LOGS, (5.0, 5.0))
 
 
-def trial(core: float, power_w: float, time_s: float, status: Status = Status.MEASURED) -> Trial:
-    return Trial({"core": core}, {"power_w": power_w, "time_s": time_s}, status)
+def trial(
+    core: float, power_w: float, time_s: float, status: EvaluationStatus = EvaluationStatus.MEASURED
+) -> Evaluation:
+    return Evaluation({"core": core}, {"power_w": power_w, "time_s": time_s}, status)
 
 
 @pytest.mark.slow
@@ -42,7 +44,7 @@ def test_the_samples_have_the_moments_of_the_conditioned_process() -> None:
     assert torch.allclose(logs.std(dim=0).reshape(-1), spread, rtol=0.05, atol=0.002)
 
 
-def weight_of_structure(trials: list[Trial]) -> float:
+def weight_of_structure(trials: list[Evaluation]) -> float:
     """Part of the samples that come from hypotheses in which the prior holds."""
     model = ResponseModel(SPACE, straight(0.05), hypotheses(), seed=0)
     observable = torch.tensor([o for _ in trials for o in (0, 1)])
@@ -63,7 +65,7 @@ def test_a_prior_that_misleads_is_switched_off_by_evidence() -> None:
 def test_a_trial_that_was_stopped_early_bounds_the_time_from_below() -> None:
     model = ResponseModel(SPACE, straight(), [Hypothesis(True, 0.03, 0.01, 1.0)], seed=0)
     first = trial(1400.0, 200.0, 0.1)
-    logs, weights = model.condition([first, trial(500.0, 90.0, 0.3, Status.CENSORED)])
+    logs, weights = model.condition([first, trial(500.0, 90.0, 0.3, EvaluationStatus.CENSORED)])
     place = SPACE.index({"core": 500.0})
     assert float(logs[:, 1, place].exp()[weights > 0].min()) >= 0.3
     plain, even = model.condition([first])
@@ -74,5 +76,8 @@ def test_contaminated_and_failed_trials_teach_nothing() -> None:
     model = ResponseModel(SPACE, straight(), hypotheses(), seed=0)
     first = trial(1400.0, 200.0, 0.1)
     known, _ = model.condition([first])
-    more = [trial(700.0, 5.0, 9.0, Status.CONTAMINATED), Trial({"core": 600.0}, {}, Status.FAILED)]
+    more = [
+        trial(700.0, 5.0, 9.0, EvaluationStatus.CONTAMINATED),
+        Evaluation({"core": 600.0}, {}, EvaluationStatus.FAILED),
+    ]
     assert torch.equal(known, model.condition([first, *more])[0])

@@ -13,7 +13,7 @@ import torch
 
 from tests.rounds import nightly
 from tests.tuner import invented
-from tuner import ConstrainedTuner, Limit, Prior, Trial, energy
+from tuner import ConstrainedTuner, Evaluation, Limit, Prior, energy
 from tuner.transfer import transferred
 
 NOISE = 0.02
@@ -41,7 +41,7 @@ def observe(members: Sequence[invented.Workload], place: int, draw: np.random.Ge
     return {name: value * math.exp(NOISE * draw.standard_normal()) for name, value in seen.items()}
 
 
-def tune(members: Sequence[invented.Workload], prior: Prior | None, trials: int = 0) -> tuple[int, list[Trial]]:
+def tune(members: Sequence[invented.Workload], prior: Prior | None, trials: int = 0) -> tuple[int, list[Evaluation]]:
     """Trials until one is within 5 % of the feasible optimum, or so many; and what was tried."""
     names = [f"job{each}" for each in range(len(members))]
     space, default = members[0].space, members[0].default
@@ -106,7 +106,7 @@ def test_whole_responses_are_taken_as_they_are() -> None:
 
 def test_what_cannot_be_transferred_is_refused() -> None:
     space, default = invented.clocks(0)
-    two = Trial(default, {"power_w": 100.0, "a": 1.0, "b": 1.0})
+    two = Evaluation(default, {"power_w": 100.0, "a": 1.0, "b": 1.0})
     with pytest.raises(ValueError, match="one time, not a, b"):
         transferred(space, ["a"], default, [[two]])
     with pytest.raises(ValueError, match="nothing to transfer"):

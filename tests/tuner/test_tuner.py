@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import tuner.tuner
-from tuner import ConstrainedTuner, Knob, Limit, Role, Setting, Space, Status, energy
+from tuner import ConstrainedTuner, EvaluationStatus, Knob, Limit, Role, Setting, Space, energy
 from tuner.physics import responses
 
 CORE = Knob("core", tuple(float(mhz) for mhz in range(600, 1500, 60)), Role.CORE_CLOCK)
@@ -57,7 +57,7 @@ def search(device: Device, tuned: ConstrainedTuner, budget: int = 15) -> tuple[i
 def test_the_first_trial_is_the_default() -> None:
     tuned = make()
     assert tuned.ask() == DEFAULT
-    tuned.tell(DEFAULT, {"power_w": 200.0, "time_s": 0.1}, Status.CONTAMINATED)
+    tuned.tell(DEFAULT, {"power_w": 200.0, "time_s": 0.1}, EvaluationStatus.CONTAMINATED)
     assert tuned.ask() == DEFAULT, "everything is relative to it"
     tuned.tell(DEFAULT, {"power_w": 200.0, "time_s": 0.1})
     assert tuned.ask() != DEFAULT
@@ -118,9 +118,9 @@ def test_what_failed_is_not_asked_again_and_nothing_left_is_said() -> None:
     small = Space.product(Knob("core", (600.0, 1440.0), Role.CORE_CLOCK))
     tuned = ConstrainedTuner(small, energy({"time_s": 200.0}), [Limit("time_s", 1.1)], {"core": 1440.0})
     tuned.tell({"core": 1440.0}, {"power_w": 200.0, "time_s": 0.1})
-    tuned.tell({"core": 600.0}, {}, Status.FAILED)
+    tuned.tell({"core": 600.0}, {}, EvaluationStatus.FAILED)
     assert tuned.ask() == {"core": 1440.0}
-    tuned.tell({"core": 1440.0}, {}, Status.FAILED)
+    tuned.tell({"core": 1440.0}, {}, EvaluationStatus.FAILED)
     with pytest.raises(RuntimeError, match="every setting has failed"):
         tuned.ask()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ecoshare.runtime.child import Child
 from ecoshare.runtime.reaping import TOKEN
-from ecoshare.runtime.supervisor import Supervisor, environment
+from ecoshare.runtime.supervisor import LaneServer, environment
 from tests.warm.client import ZygoteChild
 
 
@@ -35,9 +35,9 @@ class WarmServer:
 
         self._process = Child(child.pid, reap)
 
-    async def connect(self) -> Supervisor:
+    async def connect(self) -> LaneServer:
         """See `Spawned`."""
-        return await Supervisor.connect(self._process, self._channel)
+        return await LaneServer.connect(self._process, self._channel)
 
     def end(self) -> None:
         """See `Spawned`."""

@@ -44,7 +44,7 @@ from ecoshare.core.policies.gittins import Gittins
 from ecoshare.core.policies.least_energy import LeastEnergy
 from ecoshare.core.policies.max_min import MaxMin
 from ecoshare.core.policies.pack import Pack
-from ecoshare.core.policies.packs import Edp, Energy, Jct, Makespan
+from ecoshare.core.policies.packs import EdpPolicy, EnergyPolicy, JctPolicy, MakespanPolicy
 from ecoshare.core.policies.pal import Pal
 from ecoshare.core.policies.priority import Priority
 from ecoshare.core.policies.shockwave import Shockwave
@@ -61,8 +61,8 @@ POLICIES: dict[str, Any] = {
     for each in (
         Allox,
         Critical,
-        Edp,
-        Energy,
+        EdpPolicy,
+        EnergyPolicy,
         Equal,
         Fair,
         Fifo,
@@ -70,9 +70,9 @@ POLICIES: dict[str, Any] = {
         Fluid,
         Gandiva,
         Gittins,
-        Jct,
+        JctPolicy,
         LeastEnergy,
-        Makespan,
+        MakespanPolicy,
         MaxMin,
         Pack,
         Pal,

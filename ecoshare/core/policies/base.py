@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from ecoshare.core.commands import PlanJob
 from ecoshare.core.events import Device
-from ecoshare.core.outlook import Forecast
+from ecoshare.core.outlook import ColocationForecast
 from ecoshare.core.records import Job, Key, Lane
 
 
@@ -52,7 +52,7 @@ class Policy(Protocol):
 
 
 @runtime_checkable
-class Levels(Protocol):
+class LevelPolicy(Protocol):
     """A policy whose order changes by itself: it moves jobs between levels (`Job.level`) as time goes by."""
 
     def changes_s(self, job: Job, at_s: float) -> float:
@@ -65,7 +65,7 @@ class Levels(Protocol):
 
 
 @runtime_checkable
-class Planning(Protocol):
+class PlannedPolicy(Protocol):
     """A policy in rounds that asks a planner before one begins: for what is slow or needs a solver.
 
     Attributes:
@@ -86,7 +86,7 @@ class Planning(Protocol):
 
 
 @runtime_checkable
-class Rounds(Protocol):
+class RoundPolicy(Protocol):
     """A policy that chooses anew at the beginning of each round who runs.
 
     Where places can be given up, nobody else runs before the next round, which begins when all that run have ended, or
@@ -104,7 +104,7 @@ class Rounds(Protocol):
 
 
 @runtime_checkable
-class Placing(Protocol):
+class GangPlacementPolicy(Protocol):
     """A policy that knows where a job is how slow: it gets the free lanes where it is least slow.
 
     Of those where it is equally slow, a job gets the ones that it would get without this.
@@ -125,7 +125,7 @@ class Placing(Protocol):
 
 
 @runtime_checkable
-class Pouring(Protocol):
+class ElasticPolicy(Protocol):
     """A policy that says how many devices each job has, whenever one comes or goes (`core/pouring.py`).
 
     Attributes:
@@ -148,7 +148,7 @@ class Pouring(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class NeighbourRate:
     """How a job does beside another one, in another lane of its device.
 
     Attributes:
@@ -162,7 +162,7 @@ class Beside:
 
 
 @runtime_checkable
-class Trying(Protocol):
+class TrialPackingPolicy(Protocol):
     """A policy that tries jobs beside each other, where no device is empty, and undoes what does not pay.
 
     Others may share the lanes of two that are beside each other only once it is known that this pays.
@@ -176,20 +176,20 @@ class Trying(Protocol):
         """Whether it is known that jobs like these gain beside each other."""
         ...
 
-    def judge(self, first: Beside, newcomer: Beside) -> bool:
+    def judge(self, first: NeighbourRate, newcomer: NeighbourRate) -> bool:
         """Whether the newcomer must give way; asked when there is news of one of two that a device has to itself."""
         ...
 
 
 @runtime_checkable
-class Packing(Protocol):
+class PackingPolicy(Protocol):
     """A policy that runs groups of jobs beside each other, chosen by what is expected of them (`core/packer.py`).
 
     Of all groups with the job that is first in its order, the one is best in which what is spent is least for what the
     work done is worth. The others that run keep their places, and have the turn where a member of the group is away.
     """
 
-    def spent(self, forecast: Forecast) -> float:
+    def spent(self, forecast: ColocationForecast) -> float:
         """In a second, by a device of which this is expected; positive."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ecoshare.core.policies.forecast import Forecast
+from ecoshare.core.policies.forecast import EpochForecast
 from ecoshare.core.policies.srtf import expected_s
 from ecoshare.core.policies.usual import InRounds
 from ecoshare.core.records import Job
@@ -38,7 +38,7 @@ class Critical(InRounds):
 
     def __init__(self, options: Mapping[str, float]) -> None:
         self.round_s = options.get("round", ROUND_S)
-        self._forecasts: dict[str, Forecast] = {}
+        self._forecasts: dict[str, EpochForecast] = {}
 
     def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[Job]:
         """Those that are critical, then those that are due."""
@@ -63,7 +63,7 @@ class Critical(InRounds):
             return expected_s(job, at_s)
         name = job.spec.name
         if name not in self._forecasts:
-            self._forecasts[name] = Forecast(job.spec.phases)
+            self._forecasts[name] = EpochForecast(job.spec.phases)
         forecast = self._forecasts[name]
         attained_s = job.attained_s(at_s)
         done = forecast.done(attained_s)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 
-class Forecast:
+class EpochForecast:
     """Epochs of a job, and what those to come will be like.
 
     The kinds of epochs that it may have are known (of its profile: how long one takes at each batch size), when it

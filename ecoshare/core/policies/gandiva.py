@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
-from ecoshare.core.policies.base import Beside
+from ecoshare.core.policies.base import NeighbourRate
 from ecoshare.core.policies.usual import WithOptions
 from ecoshare.core.records import Job, Key
 
@@ -57,7 +57,7 @@ class Gandiva(WithOptions):
         """Whether jobs of these classes were seen to be faster beside each other than in turn."""
         return self._speeds.get(_pair(one, other), 0.0) >= self._least
 
-    def judge(self, first: Beside, newcomer: Beside) -> bool:
+    def judge(self, first: NeighbourRate, newcomer: NeighbourRate) -> bool:
         """By the speeds of both together, once they are known: of these two, or of an earlier pair of their classes."""
         pair = _pair(first.job, newcomer.job)
         if pair not in self._speeds:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
-from ecoshare.core.outlook import Forecast
+from ecoshare.core.outlook import ColocationForecast
 from ecoshare.core.policies.usual import Usual
 from ecoshare.core.records import Job, Key
 
@@ -13,7 +13,7 @@ _LEAST_S = 1.0
 """Of what a job has left, where it decides what the job is worth: nobody knows that to the second."""
 
 
-class Packs(Usual):
+class ObjectivePolicy(Usual):
     """Shortest remaining time first, and beside it those with whom the group is best; see `base.Packing`.
 
     Jobs whose length is not known are ranked by the time that they have had: they are taken to have as much left.
@@ -30,7 +30,7 @@ class Packs(Usual):
         return float(job.level)
 
     @abstractmethod
-    def spent(self, forecast: Forecast) -> float:
+    def spent(self, forecast: ColocationForecast) -> float:
         """In a second."""
 
     def worth(self, job: Job, price: float, at_s: float) -> float:
@@ -38,7 +38,7 @@ class Packs(Usual):
         return price
 
 
-class Energy(Packs):
+class EnergyPolicy(ObjectivePolicy):
     """The fewest joules for all the work.
 
     With joules that the work costs alone for its worth, a group's cost is E of `tuner/objective.py`: joules spent per
@@ -48,27 +48,27 @@ class Energy(Packs):
 
     name: ClassVar[str] = "energy"
 
-    def spent(self, forecast: Forecast) -> float:
+    def spent(self, forecast: ColocationForecast) -> float:
         """Watts."""
         return forecast.power_w
 
 
-class Edp(Packs):
+class EdpPolicy(ObjectivePolicy):
     """The smallest product of joules and time for the same work."""
 
     name: ClassVar[str] = "edp"
 
-    def spent(self, forecast: Forecast) -> float:
+    def spent(self, forecast: ColocationForecast) -> float:
         """Watts over the speed of all together: joules of a second's work, times how long that takes."""
         return forecast.power_w / sum(forecast.speeds)
 
 
-class Jct(Packs):
+class JctPolicy(ObjectivePolicy):
     """The smallest mean JCT: the most jobs ended in a second, as shortest remaining time first for groups."""
 
     name: ClassVar[str] = "jct"
 
-    def spent(self, forecast: Forecast) -> float:
+    def spent(self, forecast: ColocationForecast) -> float:
         """Time."""
         return 1.0
 
@@ -77,7 +77,7 @@ class Jct(Packs):
         return 1.0 / max(_LEAST_S, _left_s(job))
 
 
-class Makespan(Packs):
+class MakespanPolicy(ObjectivePolicy):
     """The earliest end of the last job: the most work done in a second, the longest jobs first."""
 
     name: ClassVar[str] = "makespan"
@@ -86,7 +86,7 @@ class Makespan(Packs):
         """The longest first."""
         return (-_left_s(job),)
 
-    def spent(self, forecast: Forecast) -> float:
+    def spent(self, forecast: ColocationForecast) -> float:
         """Time."""
         return 1.0
 

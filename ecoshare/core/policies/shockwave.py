@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ecoshare.core.commands import PlanJob
-from ecoshare.core.policies.forecast import Forecast
+from ecoshare.core.policies.forecast import EpochForecast
 from ecoshare.core.policies.srtf import expected_s
 from ecoshare.core.policies.usual import InRounds
 from ecoshare.core.records import Job
@@ -46,7 +46,7 @@ class Shockwave(InRounds):
         self._set = {**DEFAULTS, **{name: value for name, value in options.items() if name in DEFAULTS}}
         self.round_s = self._set["round"]
         self.planned_by = tuple((name, self._set[name]) for name in ("round", "spread", "window"))
-        self._forecasts: dict[str, Forecast] = {}
+        self._forecasts: dict[str, EpochForecast] = {}
         self._dues: dict[str, list[tuple[float, float]]] = {}  # (since when, end at an equal share) by job
         self._plan: list[list[str]] = []  # who runs in the coming rounds
         self._asked: tuple[PlanJob, ...] = ()
@@ -122,9 +122,9 @@ class Shockwave(InRounds):
         return plan
 
 
-def _forecast(job: Job, at_s: float) -> Forecast:
+def _forecast(job: Job, at_s: float) -> EpochForecast:
     """Of the epochs that are known of a job; else it is one."""
-    return Forecast(job.spec.phases or ((1.0, max(expected_s(job, at_s), 1e-3)),))
+    return EpochForecast(job.spec.phases or ((1.0, max(expected_s(job, at_s), 1e-3)),))
 
 
 def _due_s(dues: Sequence[tuple[float, float]], at_s: float) -> float:

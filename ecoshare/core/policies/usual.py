@@ -52,7 +52,7 @@ class WithOptions(Usual):
 
 
 class InRounds(WithOptions):
-    """Chooses anew in each round who runs; see `base.Rounds`."""
+    """Chooses anew in each round who runs; see `base.RoundPolicy`."""
 
     round_s: float
 

@@ -29,7 +29,7 @@ from ecoshare.advise.advice import TUNING_LIMIT, Goal
 from ecoshare.core.events import JobExited, Outcome, SweepSpec
 from ecoshare.errors import EcoshareError, JobFailed, UsageError
 from ecoshare.folders import RUNS
-from ecoshare.hardware.occupancy import Admission, occupied
+from ecoshare.hardware.occupancy import DeviceAdmission, occupied
 from ecoshare.integrations.optuna.forkable import check_forkable
 from ecoshare.integrations.optuna.interrupts import Interrupts
 from ecoshare.integrations.optuna.run import StudyRun, StudySweep
@@ -39,7 +39,7 @@ from ecoshare.integrations.optuna.wire import Elsewhere, rebuilt
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.metric import Metric
 from ecoshare.jobs.quantities import parse_size_bytes
-from ecoshare.jobs.schema import Job
+from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import LONGEST_NUMBER, MAX_TRIALS, Sweep, trial_name
 from ecoshare.jobs.sweep import Optuna as OptunaOptions
 from ecoshare.measure.profiles import ProfileStore, default_folder
@@ -135,7 +135,7 @@ def optimize(
     store = ProfileStore(Path(profiles) if profiles is not None else default_folder())
     loaded = _loaded(study, objective, hang_timeout)
     with ExitStack() as undo:
-        occupancy = undo.enter_context(occupied(device, Admission.of(wait, share_device), _note))
+        occupancy = undo.enter_context(occupied(device, DeviceAdmission.of(wait, share_device), _note))
         check_forkable(occupancy.device.kind)
         plan = planning.make(
             loaded,
@@ -290,7 +290,7 @@ def _loaded(study: optuna.Study, objective: ObjectiveFunction, hang_timeout: flo
     if hang_timeout is not None:
         fields |= {"timeout": hang_timeout, "startup_timeout": hang_timeout}
     text = yaml.safe_dump({"version": 1, "jobs": [fields]}, sort_keys=False)
-    return LoadedJobs(Path(name), "", text, (Job.model_validate(fields),))
+    return LoadedJobs(Path(name), "", text, (JobConfig.model_validate(fields),))
 
 
 def _planned(plan: Plan, study: optuna.Study, n_trials: int | None, run: StudyRun) -> Plan:
@@ -304,7 +304,7 @@ def _planned(plan: Plan, study: optuna.Study, n_trials: int | None, run: StudyRu
         goal="maximize" if maximise else "minimize",
         metric=None if several else Metric("value"),
     )
-    spec = SweepSpec(name=job.spec.name, parallel=plan.lanes * plan.places, maximise=maximise, halting=None)
+    spec = SweepSpec(name=job.spec.name, parallel=plan.lanes * plan.places, maximise=maximise, early_stopping=None)
     template = replace(job, called=True)
     sweep = StudySweep(template=template, options=options, spec=spec, submitted=run.submitted, most=n_trials)
     return replace(plan, jobs=(), sweeps=(sweep,))

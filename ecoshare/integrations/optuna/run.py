@@ -27,19 +27,19 @@ from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, JobExited
 from ecoshare.hardware.occupancy import Occupancy
 from ecoshare.jobs.sweep import MAX_TRIALS, trial_name
-from ecoshare.reporting.progress import Progress
+from ecoshare.reporting.progress import ProgressDisplay
 from ecoshare.reporting.views import RunView
 from ecoshare.runtime import session
 from ecoshare.runtime.forked import ForkedServer
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned import PlannedJob
-from ecoshare.runtime.supervisor import Supervisor
+from ecoshare.runtime.supervisor import LaneServer
 from ecoshare.runtime.sweeps import PlannedSweep
 from ecoshare.sampling.space import Values
 
 if TYPE_CHECKING:
-    from ecoshare.runtime.conducting import Result
-    from ecoshare.sampling.sampler import Sampler
+    from ecoshare.runtime.conducting import RunResult
+    from ecoshare.sampling.sampler import TrialSampler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class StudySweep(PlannedSweep):
         """See `PlannedSweep`."""
         return {**PlannedSweep.as_dict(self), "trials": self.most, "called": True}
 
-    def sampler(self, folder: Path) -> Sampler:
+    def sampler(self, folder: Path) -> TrialSampler:
         """See `PlannedSweep`."""
         self.submitted.folder = folder
         return self.submitted
@@ -95,7 +95,7 @@ class Submitted:
         self._waiting.put(None)
 
     def draw(self, number: int) -> Values | None:
-        """See `Sampler`; waits until a trial is submitted."""
+        """See `TrialSampler`; waits until a trial is submitted."""
         submitted = self._waiting.get()
         if submitted is None:
             self._waiting.put(None)  # for whoever asks next
@@ -104,11 +104,11 @@ class Submitted:
         return ()
 
     def reported(self, number: int, step: int, value: float) -> str:
-        """See `Sampler`: the objective asks the study's pruner itself."""
+        """See `TrialSampler`: the objective asks the study's pruner itself."""
         return ""
 
     def ended(self, number: int, value: float | None, pruned: bool) -> None:
-        """See `Sampler`."""
+        """See `TrialSampler`."""
         self._tell_ended(number)
 
 
@@ -145,8 +145,8 @@ class StudyRun:
     """
 
     forked: ForkedServer
-    shown: Progress
-    result: Result | None = None
+    shown: ProgressDisplay
+    result: RunResult | None = None
     error: BaseException | None = None
     _stopping: bool = False
     _tickets: dict[int, Ticket] = field(default_factory=dict)
@@ -245,7 +245,7 @@ class StudyRun:
                 self._asked_to_stop = None
             self.submitted.close()
 
-    async def server(self, token: str, log: Path) -> Supervisor:
+    async def server(self, token: str, log: Path) -> LaneServer:
         """See `runtime.host.Host`: there is one, from before the run."""
         return await self.forked.start(token, log)
 
@@ -263,8 +263,8 @@ class StudyRun:
         self.shown.event(event, commands)
 
     def show(self, view: RunView) -> None:
-        """See `Progress`: Optuna shows how far the study is."""
+        """See `ProgressDisplay`: Optuna shows how far the study is."""
 
     def close(self) -> None:
-        """See `Progress`."""
+        """See `ProgressDisplay`."""
         self.shown.close()

@@ -56,7 +56,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TrialPlace:
     """A trial's place in the lane of a device.
 
     Attributes:
@@ -74,7 +74,7 @@ class Place:
     budget_bytes: int
 
 
-class Ledger:
+class NodeLedger:
     """The book of a node, as one process sees it; for use by several threads."""
 
     def __init__(self, folder: Path) -> None:
@@ -97,7 +97,7 @@ class Ledger:
         self._tables: dict[str, tuple[int, LaneTable]] = {}
 
     @classmethod
-    def of_this_node(cls) -> Ledger:
+    def of_this_node(cls) -> NodeLedger:
         """The one of this user, among the processes that see each other by number.
 
         Raises:
@@ -114,7 +114,7 @@ class Ledger:
             book.waiting.append(_this_process(book.last))
             return book.last
 
-    def enter(self, number: int, wish: Wish) -> Place | None:
+    def enter(self, number: int, wish: Wish) -> TrialPlace | None:
         """Let one in whose turn in the queue it is; None where it must wait, and ask again.
 
         Raises:
@@ -147,7 +147,7 @@ class Ledger:
         with self._open() as book:
             book.waiting = [each for each in book.waiting if each.owner != number]
 
-    def update(self, place: Place, demand: MemoryDemand) -> None:
+    def update(self, place: TrialPlace, demand: MemoryDemand) -> None:
         """A trial was seen to need so much: it, and others of its kind, count as needing no less."""
         with self._open() as book:
             member = book.devices[place.device].members.get(str(place.owner))
@@ -157,12 +157,12 @@ class Ledger:
                 member.demand = _larger(member.demand, demand) if member.measured else demand
                 member.measured = True
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: TrialPlace) -> None:
         """A trial is over."""
         with self._open() as book:
             self._free(book, place.device, str(place.owner))
 
-    def look(self, place: Place) -> None:
+    def look(self, place: TrialPlace) -> None:
         """Free what dead ones had, if one of them has the turn of this lane: cheap where not."""
         holder = place.table.header.holder
         if holder in (NOBODY, place.slot) or _started(place.table.slots[holder].pid) is not None:
@@ -174,7 +174,7 @@ class Ledger:
         with self._open():
             pass
 
-    def _admit(self, book: _Book, wish: Wish, device: str, budget_bytes: int) -> Place | None:
+    def _admit(self, book: _Book, wish: Wish, device: str, budget_bytes: int) -> TrialPlace | None:
         """Let the first of the queue in, if it fits beside those in the lane."""
         lane = book.devices[device]
         demand = wish.demand or book.kinds.get(wish.kind)
@@ -191,7 +191,7 @@ class Ledger:
         first = book.waiting.pop(0)
         table.seat(slot, first.owner)
         lane.members[str(first.owner)] = _Member(first.pid, first.started, slot, wish.kind, demand, measured)
-        return Place(device, first.owner, slot, table, demand, measured, budget_bytes)
+        return TrialPlace(device, first.owner, slot, table, demand, measured, budget_bytes)
 
     def _table(self, device: str, is_new: bool = False) -> LaneTable:
         """The table of a device's lane, one mapping a process: to close another would drop this process's locks."""

@@ -95,7 +95,7 @@ def _shared_class(trainable: type[Trainable], options: _Options) -> type[Trainab
     """Has the turn in the methods that may use the device, and leaves it between them."""
 
     class Shared(trainable):  # type: ignore[misc]
-        _ecoshare: trial.Trial | None = None
+        _ecoshare: trial.RayTrial | None = None
         _ecoshare_inside = False
 
         def setup(self, config: dict[str, Any], **given: Any) -> None:

@@ -28,14 +28,14 @@ import ecoshare
 from ecoshare.core.memory import MemoryDemand, cap_bytes
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.hardware.nvml import OpenGpu
-from ecoshare.integrations.ray.ledger import Ledger, Place, Wish
+from ecoshare.integrations.ray.ledger import NodeLedger, TrialPlace, Wish
 from ecoshare.lane import processes
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.attempt import usage
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.memory.observer import MemoryObserver
-from ecoshare.lane.pace import Pace, drain, spans_processes
-from ecoshare.lane.turn import Turn
+from ecoshare.lane.pace import DeviceSync, drain, spans_processes
+from ecoshare.lane.turn import LaneTurn
 
 _ASK_AGAIN_S = 0.1
 """One that waits for a place asks the ledger so often."""
@@ -55,20 +55,20 @@ _CONTEXT_BYTES = 600 << 20
 _GROWTH_EVERY_S = 1.0
 
 
-class Trial:
+class RayTrial:
     """The trial that this process runs, as the hooks see it.
 
     Attributes:
         on_gpu: Whether its device is other than the processors.
     """
 
-    def __init__(self, ledger: Ledger, place: Place, queued_s: float) -> None:
+    def __init__(self, ledger: NodeLedger, place: TrialPlace, queued_s: float) -> None:
         self._ledger = ledger
         self._place = place
         self._queued_s = queued_s
-        self._turn = Turn(place.table, place.slot)
+        self._turn = LaneTurn(place.table, place.slot)
         self._slot = place.table.slots[place.slot]
-        self._pace = Pace()
+        self._pace = DeviceSync()
         self.on_gpu = place.device != "cpu"
         self._observer = None if place.measured else MemoryObserver("cuda" if self.on_gpu else "cpu")
         self._measured = place.measured
@@ -201,12 +201,12 @@ class _Process:
     """What is done once in a process, however many trials it runs."""
 
     def __init__(self) -> None:
-        self.trial: Trial | None = None
-        self.ledger: Ledger | None = None
+        self.trial: RayTrial | None = None
+        self.ledger: NodeLedger | None = None
         self._hooks: Any = None
         self._armed = False
 
-    def begin(self, trial: Trial) -> None:
+    def begin(self, trial: RayTrial) -> None:
         """A trial begins in the thread that calls."""
         if not self._armed:
             self._armed = True
@@ -265,7 +265,7 @@ _process = _Process()
 
 
 @contextmanager
-def entered(wish: Wish) -> Iterator[Trial]:
+def entered(wish: Wish) -> Iterator[RayTrial]:
     """Run a trial in this block: wait for a place and for the turn, and give both back at its end.
 
     Raises:
@@ -279,7 +279,7 @@ def entered(wish: Wish) -> Iterator[Trial]:
         end(trial)
 
 
-def enter(wish: Wish) -> Trial:
+def enter(wish: Wish) -> RayTrial:
     """Wait for a place; the trial is this process's from then on.
 
     Raises:
@@ -289,7 +289,7 @@ def enter(wish: Wish) -> Trial:
     if _process.trial is not None:
         raise UsageError("this trial has its place already: share() was applied to it twice")
     if _process.ledger is None:
-        _process.ledger = Ledger.of_this_node()
+        _process.ledger = NodeLedger.of_this_node()
     ledger = _process.ledger
     began_s = time.monotonic()
     number = ledger.queue()
@@ -299,12 +299,12 @@ def enter(wish: Wish) -> Trial:
     finally:
         ledger.withdraw(number)
     os.environ["CUDA_VISIBLE_DEVICES"] = "" if place.device == "cpu" else place.device
-    trial = Trial(ledger, place, time.monotonic() - began_s)
+    trial = RayTrial(ledger, place, time.monotonic() - began_s)
     _process.begin(trial)
     return trial
 
 
-def end(trial: Trial) -> None:
+def end(trial: RayTrial) -> None:
     """A trial of this process is over."""
     _process.end()
     trial.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 
-class Folder:
+class WorkingFolder:
     """A working folder, kept open: it is to be come back to whatever its name is by then, and if it has none.
 
     Attributes:
@@ -27,13 +27,13 @@ class Folder:
             os.close(self.handle)
 
 
-def folder_now(known: Folder | None) -> Folder | None:
+def folder_now(known: WorkingFolder | None) -> WorkingFolder | None:
     """The present one, which may be the one that is known; None where it cannot be kept."""
     facts = os.stat(".")  # noqa: PTH116
     which = facts.st_dev, facts.st_ino
     if known is not None and known.which == which:
         return known
     try:
-        return Folder(which)
+        return WorkingFolder(which)
     except OSError:
         return None

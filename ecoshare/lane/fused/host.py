@@ -35,7 +35,7 @@ from ecoshare.lane.fused.memory import Growth
 from ecoshare.lane.fused.refusals import refuse
 from ecoshare.lane.fused.state import Process, ProcessState
 from ecoshare.lane.leaving import exit_code
-from ecoshare.lane.messages import Launch, Left, NotLaunched
+from ecoshare.lane.messages import LaunchAttempt, Left, NotLaunched
 from ecoshare.lane.table import LaneTable
 from ecoshare.lane.turn import Leaving
 
@@ -48,7 +48,7 @@ _TERMINATED = 143
 """Exit code of one that was asked to end: as of a process that SIGTERM ends."""
 
 
-class Host:
+class FusedProcess:
     """The process, seen from inside."""
 
     def __init__(self, channel: socket.socket) -> None:
@@ -57,8 +57,8 @@ class Host:
         self._channel = channel
         self._sending = threading.Lock()
         self._tables: dict[str, LaneTable] = {}
-        self._trials: dict[int, Trial] = {}  # by thread
-        self._places: dict[tuple[str, int], Trial] = {}  # by table and slot
+        self._trials: dict[int, FusedThread] = {}  # by thread
+        self._places: dict[tuple[str, int], FusedThread] = {}  # by table and slot
         self.process = Process()
         self.growth = Growth()
         self.processors = os.sched_getaffinity(0)
@@ -72,11 +72,11 @@ class Host:
             *lines, pending = (pending + received).split(b"\n")
             for line in lines:
                 launch = messages.decode(line)
-                assert isinstance(launch, Launch)
+                assert isinstance(launch, LaunchAttempt)
                 self._start(launch)
         _exit(0)
 
-    def _start(self, launch: Launch) -> None:
+    def _start(self, launch: LaunchAttempt) -> None:
         try:
             if launch.device == "cuda" and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
                 self._use_cuda(launch)
@@ -86,18 +86,18 @@ class Host:
                 ):  # one for all threads: a lock on a file is the process's, its own a thread's
                     self._tables[path] = LaneTable(path)
             handles = open_outputs(Path(launch.folder), launch.attempt)
-            trial = Trial(self, launch, self._tables, self.process.new(handles))
+            trial = FusedThread(self, launch, self._tables, self.process.new(handles))
             threading.Thread(target=self._run, args=(trial,), name="MainThread", daemon=True).start()
         except Exception as error:
             self.say(NotLaunched(launch.command, str(error)))
 
-    def _use_cuda(self, launch: Launch) -> None:
+    def _use_cuda(self, launch: LaunchAttempt) -> None:
         """Before any job: seeds that are set earlier would be kept for the process, whoever's they are."""
         os.environ.update({name: value for name, value in launch.env.items() if name.startswith("CUDA") and value})
         torch.cuda.init()  # type: ignore[no-untyped-call]
         self.process = Process()
 
-    def _run(self, trial: Trial) -> None:
+    def _run(self, trial: FusedThread) -> None:
         here = threading.get_ident()
         trial.thread = threading.get_native_id()
         self._trials[here] = self._places[trial.place] = trial
@@ -114,11 +114,11 @@ class Host:
         with self._sending, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._channel.sendall(messages.encode(message))
 
-    def at(self, table: str, slot: int | None) -> Trial | None:
+    def at(self, table: str, slot: int | None) -> FusedThread | None:
         """The trial in a slot of a table, if it is one of this process."""
         return None if slot is None else self._places.get((table, slot))
 
-    def _here(self) -> Trial | None:
+    def _here(self) -> FusedThread | None:
         return self._trials.get(threading.get_ident())
 
     def _move_out(self, what: str) -> None:
@@ -127,7 +127,7 @@ class Host:
             trial.move_out(f"it {what}", unfit=True)
 
 
-class Trial:
+class FusedThread:
     """A job in its thread, which puts its state aside when the turn goes (`turn.Swap`).
 
     Attributes:
@@ -135,9 +135,11 @@ class Trial:
         thread: As the kernel numbers it.
     """
 
-    def __init__(self, host: Host, launch: Launch, tables: Mapping[str, LaneTable], state: ProcessState) -> None:
+    def __init__(
+        self, host: FusedProcess, launch: LaunchAttempt, tables: Mapping[str, LaneTable], state: ProcessState
+    ) -> None:
         self._host, self._launch, self._state = host, launch, state
-        self._job = runner.Job(launch, tables, self)
+        self._job = runner.HookedJob(launch, tables, self)
         self.place = launch.tables[0][0], launch.tables[0][1]
         self._moved_out = ""
         self._is_leaving = self._unfit = False
@@ -272,4 +274,4 @@ class Trial:
 def serve(channel: socket.socket) -> None:
     """In a forked child: be the process of a fused lane, to its end."""
     gc.freeze()
-    Host(channel).serve()
+    FusedProcess(channel).serve()

@@ -42,7 +42,7 @@ from torch.nn.utils import parametrize
 from torch.optim import optimizer as torch_optimizer
 
 import ecoshare
-from ecoshare.lane.fused.folder import Folder, folder_now
+from ecoshare.lane.fused.folder import WorkingFolder, folder_now
 from ecoshare.lane.fused.seeds import Seeds
 
 _HOOKS: tuple[tuple[Any, tuple[str, ...]], ...] = tuple(
@@ -134,7 +134,7 @@ class ProcessState:
         figures: That pyplot has open for it, once somebody has loaded that.
     """
 
-    folder: Folder | None
+    folder: WorkingFolder | None
     attributes: list[Any]
     settings: list[Any] | None
     environment: dict[bytes, bytes]

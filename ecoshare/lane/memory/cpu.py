@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ecoshare.lane.memory.recording import Recording, Standing, Swap
+from ecoshare.lane.memory.recording import AttributeSwap, Recording, Standing
 
 _ERROR_LEVEL = 2
 """Of torch's C++ log. Below it is a warning for each thousandth block that was allocated before the recording."""
@@ -46,7 +46,7 @@ class CpuMemory:
         self._note = ""
         self._began_s = 0.0
         self._log_level: int | None = None
-        self._swap = Swap()
+        self._swap = AttributeSwap()
         self._thread = 0
 
     def ready(self) -> bool:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ecoshare.lane.memory.recording import Recording, Standing, Swap
+from ecoshare.lane.memory.recording import AttributeSwap, Recording, Standing
 
 _BLOCK_BYTES = 512
 _MOST_ENTRIES = 200_000
@@ -34,7 +34,7 @@ class CudaMemory:
         self._began_s = self._began_us = 0.0
         self._start_bytes = 0
         self._device: int | None = None
-        self._swap = Swap()
+        self._swap = AttributeSwap()
 
     @property
     def index(self) -> int:

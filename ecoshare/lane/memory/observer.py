@@ -36,7 +36,7 @@ from ecoshare.lane.memory.cpu import CpuMemory
 from ecoshare.lane.memory.cuda import CudaMemory
 from ecoshare.lane.memory.recording import DeviceMemory, Recording
 from ecoshare.lane.memory.timeline import Point, levels, reduce
-from ecoshare.lane.memory.walk import PARTS, Walk, walk
+from ecoshare.lane.memory.walk import PARTS, TensorWalk, walk
 
 _PLAIN, _PRIMING = 1, 2
 """The numbers of the iterations that do not count: one as it is, and one that is recorded for its blocks only."""
@@ -77,7 +77,7 @@ class MemoryObserver:
         self._began_s = self._plain_s = 0.0
         self._process_bytes: int | None = None
         self._reserved_bytes: int | None = None
-        self._walks: list[Walk] = []
+        self._walks: list[TensorWalk] = []
         self._figures: list[_Figures] = []
         self._notes: list[str] = []
         self._done = False

@@ -72,7 +72,7 @@ class Recording:
 
 
 @dataclass
-class Swap:
+class AttributeSwap:
     """Attributes of modules that are replaced for a while."""
 
     _former: list[tuple[Any, str, Any, Any]] = field(default_factory=list)

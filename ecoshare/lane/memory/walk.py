@@ -33,7 +33,7 @@ _BLOCK_BYTES = 512
 
 
 @dataclass(frozen=True)
-class Walk:
+class TensorWalk:
     """What was found.
 
     Attributes:
@@ -53,7 +53,7 @@ class Walk:
         return sum(self.parts.values())
 
 
-def walk(device: str, index: int | None = None) -> Walk:
+def walk(device: str, index: int | None = None) -> TensorWalk:
     """The live tensors on `device` ("cpu" or "cuda"), of one accelerator only where `index` is given."""
     import torch
 
@@ -71,7 +71,7 @@ class _Walker:
         self._foreign_bytes = 0
         self._note = ""
 
-    def walk(self) -> Walk:
+    def walk(self) -> TensorWalk:
         tensors, modules, optimizers = _listed()
         for part, field in (("parameters", "_parameters"), ("buffers", "_buffers")):
             for module in modules:
@@ -97,7 +97,7 @@ class _Walker:
         parts = dict.fromkeys(PARTS, 0)
         for part, size_bytes in self._claimed.values():
             parts[part] += size_bytes
-        return Walk(parts, self._foreign_bytes, self._note)
+        return TensorWalk(parts, self._foreign_bytes, self._note)
 
     def _claim(self, part: str, tensor: Any) -> None:
         """Count a tensor's storage for `part`, unless it is counted already."""

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ecoshare.counted import counted
-from ecoshare.measure.tuned import Setting, TrialRecord, Tuned
+from ecoshare.measure.tuned import MeasurementRecord, Setting, TuningResult
 from ecoshare.reporting.charts.axes import add_legend, figure_of
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart
 from ecoshare.reporting.tuning import worth
@@ -43,7 +43,7 @@ class Ground:
     optimum: Spot | None = None
 
 
-def frontier(tuned: Tuned, words: str, ground: Ground | None = None) -> Chart:
+def frontier(tuned: TuningResult, words: str, ground: Ground | None = None) -> Chart:
     """Energy against slowdown, the trials numbered in their order.
 
     Args:
@@ -83,24 +83,24 @@ def frontier(tuned: Tuned, words: str, ground: Ground | None = None) -> Chart:
     return Chart("frontier", title, caption, alt.replace("\n", "; "), figure)
 
 
-def _spot(trial: TrialRecord) -> Spot | None:
+def _spot(trial: MeasurementRecord) -> Spot | None:
     if trial.energy is None or not trial.interference:
         return None
     return max(trial.interference.values()), trial.energy
 
 
-def _several(tuned: Tuned) -> bool:
+def _several(tuned: TuningResult) -> bool:
     return any(len(trial.interference) > 1 for trial in tuned.trials)
 
 
-def _place_of(setting: Setting | None, trials: Sequence[tuple[TrialRecord, Spot]]) -> Spot | None:
+def _place_of(setting: Setting | None, trials: Sequence[tuple[MeasurementRecord, Spot]]) -> Spot | None:
     """Where a setting was measured last."""
     own = [spot for trial, spot in trials if trial.requested == setting]
     return own[-1] if own else None
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ChosenSetting:
     """The chosen setting against the default.
 
     Attributes:
@@ -112,7 +112,7 @@ class Outcome:
     slower: float
 
 
-def outcome(tuned: Tuned, ground: Ground | None) -> Outcome | None:
+def outcome(tuned: TuningResult, ground: Ground | None) -> ChosenSetting | None:
     """The chosen setting by the table's own numbers, or by the mean of its trials where no table is replayed.
 
     None where nothing was chosen, or its energy is not known.
@@ -120,14 +120,16 @@ def outcome(tuned: Tuned, ground: Ground | None) -> Outcome | None:
     if ground is not None and ground.tried:
         trials = list(zip(tuned.trials, ground.tried, strict=True))
         chosen, default = _place_of(tuned.best, trials), _place_of(tuned.default, trials)
-        return None if chosen is None or default is None else Outcome(1.0 - chosen[1] / default[1], chosen[0] - 1.0)
+        return (
+            None if chosen is None or default is None else ChosenSetting(1.0 - chosen[1] / default[1], chosen[0] - 1.0)
+        )
     interference = worth(tuned, tuned.best)[1]
     if tuned.saved_against_default is None or not interference:
         return None
-    return Outcome(tuned.saved_against_default, max(interference.values()) - 1.0)
+    return ChosenSetting(tuned.saved_against_default, max(interference.values()) - 1.0)
 
 
-def _result(found: Outcome | None) -> str:
+def _result(found: ChosenSetting | None) -> str:
     """What is chosen, in a few words; empty where nothing is."""
     if found is None:
         return ""
@@ -135,7 +137,7 @@ def _result(found: Outcome | None) -> str:
     return f"\nchosen: {energy}, {share(abs(found.slower))} {'slower' if found.slower >= 0.0 else 'faster'}"
 
 
-def _marks(trials: Sequence[tuple[TrialRecord, Spot]], limit: float) -> Iterator[Line2D]:
+def _marks(trials: Sequence[tuple[MeasurementRecord, Spot]], limit: float) -> Iterator[Line2D]:
     """Trials in the legend."""
     style: dict[str, Any] = {"marker": "o", "markersize": 8, "linestyle": "none", "markeredgecolor": "white"}
     yield Line2D([], [], color=_KEPT, label="trial, in this order", **style)
@@ -144,7 +146,7 @@ def _marks(trials: Sequence[tuple[TrialRecord, Spot]], limit: float) -> Iterator
 
 
 def _draw_numbers(
-    axes: Axes, trials: Sequence[tuple[TrialRecord, Spot]], frame: Spot, chosen: Spot | None, limit: float
+    axes: Axes, trials: Sequence[tuple[MeasurementRecord, Spot]], frame: Spot, chosen: Spot | None, limit: float
 ) -> None:
     """Draw the trials; those beyond the frame at its edge, with where they are in words."""
     inside = [(trial, (min(spot[0], frame[0]), min(spot[1], frame[1]))) for trial, spot in trials]
@@ -220,8 +222,8 @@ def _limit(axes: Axes, limit: float) -> list[Line2D]:
 
 
 def _apart(
-    axes: Axes, trials: Sequence[tuple[TrialRecord, Spot]], chosen: Spot | None
-) -> Iterator[tuple[TrialRecord, Spot, tuple[float, float]]]:
+    axes: Axes, trials: Sequence[tuple[MeasurementRecord, Spot]], chosen: Spot | None
+) -> Iterator[tuple[MeasurementRecord, Spot, tuple[float, float]]]:
     """Each trial with how far its number is moved, in points, so that no number lies on another, or on the ring."""
     per_point = axes.figure.dpi / 72.0
     taken: list[tuple[float, float, float]] = []

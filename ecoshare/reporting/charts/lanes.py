@@ -21,7 +21,7 @@ from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.reporting.charts.axes import add_legend, add_tip, figure_of, time_axis
 from ecoshare.reporting.charts.look import GREY, GRID, GROUND, INK, Chart, Look
-from ecoshare.reporting.rundata import Attempt, RunData
+from ecoshare.reporting.rundata import AttemptHistory, RunData
 
 _BAR_IN = 0.23
 _HIGH = 0.84
@@ -48,7 +48,7 @@ class Stay:
         is_last: Whether the attempt ended here, or goes on here.
     """
 
-    attempt: Attempt
+    attempt: AttemptHistory
     lane: int
     from_s: float
     to_s: float
@@ -192,7 +192,7 @@ def _words(bar: list[Stay]) -> str:
     if len(bar) > 1:
         first, last = bar[0], bar[-1]
         span = format_duration(last.to_s - first.from_s)
-        return f"{len(bar)} jobs, lane {first.lane}, {first.attempt.job} to {last.attempt.job}: {span}"
+        return f"{counted(len(bar), 'job')}, lane {first.lane}, {first.attempt.job} to {last.attempt.job}: {span}"
     (stay,) = bar
     attempt = stay.attempt
     words = f"{attempt.job}, lane {stay.lane}: {format_duration(stay.to_s - stay.from_s)}"

@@ -26,7 +26,7 @@ from ecoshare.reporting.charts.axes import (
 )
 from ecoshare.reporting.charts.columns import Array, edges_of
 from ecoshare.reporting.charts.look import INK, Chart, Look
-from ecoshare.reporting.rundata import Attempt, RunData
+from ecoshare.reporting.rundata import AttemptHistory, RunData
 
 _FAR = 4
 """A budget of more than so many times the largest peak is told in words: drawn, it would leave the bars too short."""
@@ -42,7 +42,7 @@ def memory(data: RunData, looks: list[Look]) -> Chart:
     return _peaks(data, looks, attempts)
 
 
-def _over_time(data: RunData, looks: list[Look], samples: list[Sample], alive: dict[str, Attempt]) -> Chart:
+def _over_time(data: RunData, looks: list[Look], samples: list[Sample], alive: dict[str, AttemptHistory]) -> Chart:
     edges = edges_of([line.at_s for line in samples])
     parts = _parts(data)
     stacks = {each: _stack(looks, each.lanes, samples, edges, alive) for each in parts}
@@ -113,7 +113,7 @@ def _parts(data: RunData) -> list[_Part]:
 
 
 def _stack(
-    looks: list[Look], lanes: tuple[int, ...], samples: list[Sample], edges: Array, alive: dict[str, Attempt]
+    looks: list[Look], lanes: tuple[int, ...], samples: list[Sample], edges: Array, alive: dict[str, AttemptHistory]
 ) -> dict[Look, Array]:
     """Bytes of each job that had any in these lanes, shape (n_edges - 1,)."""
     found = {look: _largest(look, lanes, samples, edges, alive) for look in looks}
@@ -121,7 +121,7 @@ def _stack(
 
 
 def _largest(
-    look: Look, lanes: tuple[int, ...], samples: list[Sample], edges: Array, alive: dict[str, Attempt]
+    look: Look, lanes: tuple[int, ...], samples: list[Sample], edges: Array, alive: dict[str, AttemptHistory]
 ) -> Array:
     """Largest memory of a job in some lanes between each two edges, without what samples repeat of ended attempts."""
     largest = np.zeros(len(edges) - 1)
@@ -141,7 +141,7 @@ def _largest(
     return largest[np.maximum.accumulate(sampled)]
 
 
-def _peaks(data: RunData, looks: list[Look], attempts: list[Attempt]) -> Chart:
+def _peaks(data: RunData, looks: list[Look], attempts: list[AttemptHistory]) -> Chart:
     peaks: dict[str, int] = {}
     for each in attempts:
         if each.peak_bytes is not None:

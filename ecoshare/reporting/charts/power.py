@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.measure.coarser import coarser
-from ecoshare.measure.energy import Interval
+from ecoshare.measure.energy import EnergyInterval
 from ecoshare.measure.meter import ATTRIBUTED, MODELLED
 from ecoshare.measure.samples import Sample
 from ecoshare.reporting.charts.axes import add_legend, figure_of, fill_area, time_axis
@@ -33,12 +33,12 @@ class Curve:
         known_s: Known time in each column, shape (n_columns,).
     """
 
-    known: list[Interval]
+    known: list[EnergyInterval]
     edges: Array
     known_s: Array
 
     @classmethod
-    def of(cls, intervals: Sequence[Interval], shortest_s: float) -> Curve:
+    def of(cls, intervals: Sequence[EnergyInterval], shortest_s: float) -> Curve:
         """The curve of an account's intervals, in means over `shortest_s` or more."""
         merged = coarser(intervals, shortest_s)
         edges = edges_of(sorted({at_s for each in merged for at_s in (each.from_s, each.to_s)}))

@@ -19,7 +19,7 @@ from ecoshare.reporting.charts.axes import WIDTH_IN, add_legend, add_tip, figure
 from ecoshare.reporting.charts.columns import COLUMNS, Array, spread, steps
 from ecoshare.reporting.charts.look import HUES, INK, Chart
 from ecoshare.reporting.units import number, printable, share
-from ecoshare.simulate.result import UNFAIR, Result
+from ecoshare.simulate.result import UNFAIR, SimulationResult
 
 _MOST_COLUMNS = 200
 _ROW_IN, _WIDEST_NAME = 0.5, 28
@@ -59,7 +59,7 @@ class _Distribution:
     limit: tuple[float, str] | None = None
 
 
-def completion(results: Sequence[Result]) -> Chart:
+def completion(results: Sequence[SimulationResult]) -> Chart:
     """Share of the jobs that ended within a time of their arrival."""
     caption = "Share of the jobs that ended within a time of their arrival: further left and higher is better."
     medians = (f"{one.policy} {format_duration(float(np.median(one.jcts_s)))}" for one in _known(results))
@@ -69,7 +69,7 @@ def completion(results: Sequence[Result]) -> Chart:
     return _distributions(chart, of, results, [result.jcts_s for result in results])
 
 
-def fairness(results: Sequence[Result]) -> Chart:
+def fairness(results: Sequence[SimulationResult]) -> Chart:
     """Share of the jobs with at most a finish-time ratio."""
     caption = "JCT of each job over what it would be with an equal share of the cluster to itself."
     unfair = (f"{one.policy} {share(float(one.as_dict()['unfair'] or 0.0))}" for one in _known(results))
@@ -80,7 +80,7 @@ def fairness(results: Sequence[Result]) -> Chart:
     return _distributions(chart, of, results, [np.array([each.rho for each in one.finished]) for one in results])
 
 
-def utilisation(results: Sequence[Result], devices: int) -> Chart:
+def utilisation(results: Sequence[SimulationResult], devices: int) -> Chart:
     """Share of the devices that were at work, over time.
 
     Args:
@@ -120,7 +120,7 @@ def utilisation(results: Sequence[Result], devices: int) -> Chart:
     return Chart("utilisation", title, caption, printable(alt), figure, tips)
 
 
-def _at_work(result: Result, devices: int, width_s: float) -> tuple[Array, Array]:  # (n + 1,), (n,)
+def _at_work(result: SimulationResult, devices: int, width_s: float) -> tuple[Array, Array]:  # (n + 1,), (n,)
     """Edges of columns, in seconds since the first arrival, and the part of the devices at work in each."""
     begin_s = min(each.arrival_s for each in result.finished)
     inner_s = np.arange(len(result.busy) + 1) * result.bin_s - begin_s
@@ -130,13 +130,15 @@ def _at_work(result: Result, devices: int, width_s: float) -> tuple[Array, Array
     return edges_s, worked_s / np.diff(edges_s) / devices
 
 
-def _edges(result: Result, width_s: float) -> Array:
+def _edges(result: SimulationResult, width_s: float) -> Array:
     """Of columns of equal width, but for the last."""
     count = max(1, int(np.ceil(result.makespan_s / width_s - 1e-6)))
     return np.append(width_s * np.arange(count), result.makespan_s)
 
 
-def _distributions(chart: Chart, of: _Distribution, results: Sequence[Result], values: Sequence[Array]) -> Chart:
+def _distributions(
+    chart: Chart, of: _Distribution, results: Sequence[SimulationResult], values: Sequence[Array]
+) -> Chart:
     """The chart with empirical distribution functions on a logarithmic axis.
 
     Args:
@@ -180,7 +182,7 @@ def _thinned(ordered: Array) -> tuple[Array, Array]:  # (n,) -> 2 x (<= COLUMNS,
 
 
 def _draw(
-    axes: Axes, x: Array, y: Array, key: str, place: int, results: Sequence[Result], tips: dict[str, str]
+    axes: Axes, x: Array, y: Array, key: str, place: int, results: Sequence[SimulationResult], tips: dict[str, str]
 ) -> None:
     """The line of the policy at a place: dashes lie above what has none, so that both show where two are the same."""
     label, hue = printable(results[place].policy), place % len(HUES)
@@ -224,5 +226,5 @@ def _enough(kinds: Sequence[Sequence[float]], low: float, high: float) -> list[f
     return inside
 
 
-def _known(results: Sequence[Result]) -> list[Result]:
+def _known(results: Sequence[SimulationResult]) -> list[SimulationResult]:
     return [result for result in results if result.finished]

@@ -18,7 +18,7 @@ from ecoshare.reporting.charts.axes import (
 )
 from ecoshare.reporting.charts.columns import COLUMNS, part_held
 from ecoshare.reporting.charts.look import GRID, INK, Chart, Look
-from ecoshare.reporting.rundata import Attempt, RunData
+from ecoshare.reporting.rundata import AttemptHistory, RunData
 
 
 def jct(data: RunData, looks: list[Look]) -> Chart:
@@ -57,7 +57,7 @@ def timeline(data: RunData, looks: list[Look]) -> Chart:
     title = "Turns"
     attempts, end_s = data.attempts(), data.end_s()
     place = {job: number for number, look in enumerate(looks) for job in look.jobs}
-    of_looks: list[list[Attempt]] = [[] for _ in looks]
+    of_looks: list[list[AttemptHistory]] = [[] for _ in looks]
     for each in attempts:
         if each.job in place:
             of_looks[place[each.job]].append(each)
@@ -114,9 +114,9 @@ def _union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return [(from_s, to_s - from_s) for from_s, to_s in merged]
 
 
-def _began_s(attempt: Attempt) -> float:
+def _began_s(attempt: AttemptHistory) -> float:
     return attempt.asked_s if attempt.began_s is None else attempt.began_s
 
 
-def _end(attempt: Attempt) -> str:
+def _end(attempt: AttemptHistory) -> str:
     return f"attempt {attempt.number} " + ("goes on" if attempt.outcome is None else attempt.outcome.value)

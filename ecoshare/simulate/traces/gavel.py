@@ -16,7 +16,7 @@ from pathlib import Path
 from ecoshare.counted import counted
 from ecoshare.errors import UsageError
 from ecoshare.simulate.traces import schedules as batch_sizes
-from ecoshare.simulate.traces.schedules import Part, Schedule
+from ecoshare.simulate.traces.schedules import BatchSizePeriod, Schedule
 from ecoshare.simulate.traces.sheet import Row, Sheet
 from ecoshare.simulate.traces.speeds import Speeds
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, in_order
@@ -70,7 +70,7 @@ def read(
         gpus, priority = sheet.whole(row, names.index("GPUs")), sheet.whole(row, names.index("priority"), least=0)
         arrival_s = sheet.number(row, names.index("arrival"))
         mode = _mode(sheet, row, names.index("mode")) if "mode" in names else "static"
-        parts: tuple[Part, ...] = (Part(job_type, steps),)
+        parts: tuple[BatchSizePeriod, ...] = (BatchSizePeriod(job_type, steps),)
         if known is None:
             kept += mode != "static"
         elif steps and gpus:
@@ -100,7 +100,7 @@ def _mode(sheet: Sheet, row: Row, cell: int) -> str:
 
 def _scheduled(
     sheet: Sheet, row: Row, schedule: Schedule | None, job: tuple[str, int, str], steps: int
-) -> tuple[Part, ...]:
+) -> tuple[BatchSizePeriod, ...]:
     """Parts of a job by its schedule.
 
     Args:
@@ -120,7 +120,7 @@ def _scheduled(
         return ()
 
 
-def _phases(sheet: Sheet, row: Row, parts: Sequence[Part], gpus: int, speeds: Speeds) -> tuple[Phase, ...]:
+def _phases(sheet: Sheet, row: Row, parts: Sequence[BatchSizePeriod], gpus: int, speeds: Speeds) -> tuple[Phase, ...]:
     """Parts with their times, on as many GPUs as the job has."""
     phases = []
     for part in parts:

@@ -18,7 +18,7 @@ from ecoshare.measure.samples import Session
 from ecoshare.reporting.reading import read as read_run
 from ecoshare.reporting.rundata import RunData
 from ecoshare.runtime.folder import RunFolder
-from ecoshare.simulate.gpus import Gpu, Watts
+from ecoshare.simulate.gpus import GpuModel, Watts
 from ecoshare.simulate.traces.trace import Trace
 
 
@@ -31,7 +31,7 @@ class Recorded:
         about: Source of the watts, in words.
     """
 
-    gpu: Gpu
+    gpu: GpuModel
     active_w: Mapping[str, float]
     about: str
 
@@ -90,7 +90,7 @@ def _power(data: RunData, trace: Trace) -> Recorded | NotRecorded:
     name = f"{device['model']}, {counted(device['cores'], 'core')}" if device["kind"] == "cpu" else device["model"]
     busy_w = 0.0 if model is None else model.busy_w
     most_w = max(device["power_limit_w"] or 0.0, busy_w, idle_w + max(active_w.values(), default=0.0))
-    gpu = Gpu(name, most_w, device["memory_bytes"], Watts(idle_w, mean_w))
+    gpu = GpuModel(name, most_w, device["memory_bytes"], Watts(idle_w, mean_w))
     return Recorded(gpu, active_w, about)
 
 

@@ -47,7 +47,7 @@ class _File(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchSizePeriod:
     """Iterations of one batch size."""
 
     job_type: str
@@ -73,7 +73,7 @@ def read(path: Path) -> dict[int, Schedule]:
     return found
 
 
-def parts(schedule: Schedule, job_type: str, total_steps: int) -> tuple[Part, ...]:
+def parts(schedule: Schedule, job_type: str, total_steps: int) -> tuple[BatchSizePeriod, ...]:
     """A job's iterations, batch size by batch size.
 
     Args:
@@ -101,5 +101,5 @@ def parts(schedule: Schedule, job_type: str, total_steps: int) -> tuple[Part, ..
         iterations = count * each
         if place == len(schedule.batch_size_runs):
             iterations -= each - ceil(last * each / steps_per_epoch)
-        found.append(Part(_BATCH_SIZE.sub(f"(batch size {batch_size})", job_type), iterations, each))
+        found.append(BatchSizePeriod(_BATCH_SIZE.sub(f"(batch size {batch_size})", job_type), iterations, each))
     return tuple(found)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ecoshare.core.events import Halting
+from ecoshare.core.events import StoppingSpec
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
 
@@ -66,10 +66,10 @@ def generate(
     speedups = tuple(float(wide ** np.log2(doubling)) for wide in range(2, widest + 1))
     if kind == "asha":
         made = _trials("asha", trials, random, speedups, spread)
-        sweeps = [TraceSweep("asha", made, 2 * gpus, Halting("asha", 1, REDUCTION, STEPS))]
+        sweeps = [TraceSweep("asha", made, 2 * gpus, StoppingSpec("asha", 1, REDUCTION, STEPS))]
     elif kind == "halving":
         made = _trials("halving", trials, random, speedups, spread)
-        sweeps = [TraceSweep("halving", made, trials, Halting("halving", 1, REDUCTION, STEPS))]
+        sweeps = [TraceSweep("halving", made, trials, StoppingSpec("halving", 1, REDUCTION, STEPS))]
     else:
         sweeps = list(_brackets(trials, random, speedups, spread, parallel=kind == "bohb-parallel"))
     return Trace(f"{kind}, seed {seed}", "generated", (), _NOTE, tuple(sweeps))
@@ -85,7 +85,7 @@ def _brackets(
         # As many trials as spend about as many steps as the first bracket: Li et al., JMLR 2018, algorithm 1.
         count = max(1, int(np.ceil((rungs + 1) / (rungs + 1 - place) * trials / REDUCTION**place)))
         name = f"bracket-{place}"
-        halting = Halting("halving", REDUCTION**place, REDUCTION, STEPS)
+        halting = StoppingSpec("halving", REDUCTION**place, REDUCTION, STEPS)
         made = _trials(name, count, random, speedups, spread, better=place)
         yield TraceSweep(name, made, count, halting, after="" if parallel else before)
         before = name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ecoshare.core.events import Halting
+from ecoshare.core.events import StoppingSpec
 from ecoshare.core.memory import MemoryDemand
 
 
@@ -103,7 +103,7 @@ class TraceSweep:
     name: str
     trials: tuple[TraceTrial, ...]
     parallel: int
-    halting: Halting | None = None
+    halting: StoppingSpec | None = None
     opens_s: float = 0.0
     after: str = ""
 

@@ -1,0 +1,48 @@
+"""Run folders that earlier versions of ecoshare wrote can be read, explained and drawn.
+
+`old_runs/search` is a run on the fake GPU with a search for a setting; `old_runs/sweep` was killed and resumed. Both were
+written by version 0.1.0, whose log has schema 2.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ecoshare.reporting.explaining import explain
+from ecoshare.reporting.export import export
+from ecoshare.reporting.reading import read
+from ecoshare.runtime import log
+from ecoshare.runtime.folder import RunFolder
+
+OLD = Path(__file__).parent / "old_runs"
+SETTLED = {"run", "notes"}
+"""Keys of a summary that depend on where the folder lies."""
+
+
+@pytest.fixture(params=["search", "sweep"])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> RunFolder:
+    shutil.copytree(OLD / request.param, tmp_path / "run")
+    return RunFolder(tmp_path / "run")
+
+
+def test_the_core_makes_the_same_decisions_from_an_old_log(old: RunFolder) -> None:
+    replayed = list(log.replay(log.read(old.events)))
+    assert len(replayed) > 100
+    assert all(logged == now[: len(logged)] for _, logged, now in replayed)
+
+
+def test_an_old_run_has_the_summary_that_it_had(old: RunFolder) -> None:
+    was = json.loads(old.summary.read_text())
+    now = json.loads(json.dumps(read(old).summary))
+    assert {key for key in was if was[key] != now[key]} <= SETTLED
+
+
+def test_an_old_run_is_explained_and_drawn(old: RunFolder) -> None:
+    explained = explain(read(old).entries)
+    assert explained.course.differs_s is None
+    assert all(story.intervals for story in explained.stories.values())
+    assert len(export(old, "html")) > 20_000
