@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import ClassVar
 
-from ecoshare.spelled import legible
+from ecoshare.common.printable import legible
 
 
 class EcoshareError(Exception):

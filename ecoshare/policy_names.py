@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ecoshare.advise.advice import OBJECTIVES
+from ecoshare.advisers.advice import OBJECTIVES
 from ecoshare.core.policies import UnknownPolicy, check_options, known_names, named
 from ecoshare.core.policies.base import PackingPolicy
 from ecoshare.errors import UsageError, did_you_mean

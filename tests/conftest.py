@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from ecoshare.measure.processor_load import QUIET
+from ecoshare.devices.processor_load import QUIET
 from tests.warm import ROOT, share_zygotes
 
 for name, examples in (("quick", 15), ("ci", 100), ("nightly", 1000)):

@@ -155,7 +155,7 @@ def test_output_that_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None
 
 def test_the_schema_describes_the_keys(tmp_path: Path) -> None:
     schema = json.loads(ecoshare("schema", cwd=tmp_path).stdout)
-    assert "startup_timeout" in schema["$defs"]["Job"]["properties"]
+    assert "startup_timeout" in schema["$defs"]["JobConfig"]["properties"]
 
 
 @pytest.mark.slow

@@ -14,11 +14,11 @@ of them, so that changing one loses no trial.
 """
 
 from tuner.embedding import EmbeddedSpace, bucketised, embedded
+from tuner.evaluations import Evaluation, EvaluationStatus
 from tuner.objective import Limit, edp, energy, time
 from tuner.prior import Prior
 from tuner.space import Knob, Role, Setting, Space
 from tuner.transfer import transferred
-from tuner.trials import Evaluation, EvaluationStatus
 from tuner.tuner import ConstrainedTuner
 
 __all__ = [

@@ -37,12 +37,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tuner.model import ResponseModel, hypotheses
+from tuner.evaluations import Evaluation
 from tuner.objective import POWER
 from tuner.physics import grey_box
 from tuner.prior import Prior
+from tuner.response_model import ResponseModel, hypotheses
 from tuner.space import Role, Setting, Space
-from tuner.trials import Evaluation
 from tuner.tuner import one_thread
 
 _PHYSICAL_WEIGHT = 0.2

@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tuner.model import ResponseModel, hypotheses
+from tuner.evaluations import Evaluation, EvaluationStatus
 from tuner.objective import Limit, Objective, Observed
 from tuner.prior import Prior
+from tuner.response_model import ResponseModel, hypotheses
 from tuner.space import Setting, Space
-from tuner.trials import Evaluation, EvaluationStatus
 
 SCHEMA_VERSION = 1
 
@@ -153,7 +153,7 @@ class ConstrainedTuner:
             "default": self.default,
             "trials": [trial.as_dict() for trial in self.trials],
         }
-        # `ecoshare.atomic_write` does the same; this package stands alone and must not import it.
+        # `ecoshare.common.atomic_write` does the same; this package stands alone and must not import it.
         beside = path.with_name(path.name + ".new")
         beside.write_text(json.dumps(data, indent=1) + "\n")
         beside.replace(path)

@@ -10,7 +10,7 @@
 `entry.py` turns errors into exit codes, `options.py` has the options that several commands share.
 """
 
-from ecoshare.cli.commands import app
+from ecoshare.cli.app import app
 from ecoshare.cli.entry import main
 
 __all__ = ["app", "main"]

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ecoshare.common.folders import RUNS
 from ecoshare.errors import EcoshareError
-from ecoshare.folders import RUNS
 
 
 def policies(incomplete: str) -> list[str]:
@@ -22,7 +22,7 @@ def policies(incomplete: str) -> list[str]:
 
 def objectives(incomplete: str) -> list[str]:
     """Names of objectives."""
-    from ecoshare.advise.advice import OBJECTIVES
+    from ecoshare.advisers.advice import OBJECTIVES
 
     return _beginning(OBJECTIVES, incomplete)
 
@@ -46,7 +46,7 @@ def traces(incomplete: str) -> list[str]:
 
 def formats(incomplete: str) -> list[str]:
     """Formats of exports."""
-    from ecoshare.reporting.export import FORMS
+    from ecoshare.reporting.exports import FORMS
 
     return _beginning(FORMS, incomplete)
 
@@ -73,7 +73,7 @@ def jobs(ctx: Any, incomplete: str) -> list[str]:
 
 def classes(ctx: Any, incomplete: str) -> list[str]:
     """Classes that have a profile."""
-    from ecoshare.measure.profiles import default_folder
+    from ecoshare.profiling.profile_store import default_folder
 
     with suppress(OSError, EcoshareError):
         folder = ctx.params.get("profiles") or default_folder()

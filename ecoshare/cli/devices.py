@@ -11,9 +11,9 @@ from ecoshare.cli.options import JsonOption
 
 def devices(as_json: JsonOption = False) -> None:
     """Show each device's knobs: ranges, present values, and whether this user may set them. Sets nothing."""
-    from ecoshare.hardware.state import StateFolder
-    from ecoshare.hardware.survey import survey
-    from ecoshare.reporting.devices import print_devices
+    from ecoshare.devices.knob_survey import survey
+    from ecoshare.devices.state_folder import StateFolder
+    from ecoshare.reporting.device_table import print_devices
 
     found = survey(StateFolder.of_this_user())
     if as_json:

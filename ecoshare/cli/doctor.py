@@ -12,7 +12,7 @@ from ecoshare.cli.options import JsonOption
 
 def doctor(as_json: JsonOption = False) -> None:
     """Check what this machine offers: device, torch, MPS, energy meters, permissions."""
-    from ecoshare.reporting.doctor import examine, print_findings
+    from ecoshare.reporting.machine_check import examine, print_findings
 
     findings = examine()
     if as_json:

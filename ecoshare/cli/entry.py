@@ -14,9 +14,9 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from ecoshare.cli.commands import app
+from ecoshare.cli.app import app
 from ecoshare.errors import EcoshareError, Interrupted, InvalidJobFile, UnfitEnvironment
-from ecoshare.lane.leaving import wind_up
+from ecoshare.lane.process_exit import wind_up
 
 
 def main() -> NoReturn:
@@ -82,7 +82,7 @@ def _main() -> None:
 
 def _tell(lines: list[str], hint: str) -> None:
     try:
-        from ecoshare.reporting.sentences import say
+        from ecoshare.reporting.prose import say
 
         console = Console(stderr=True, highlight=False)
         for line in lines:

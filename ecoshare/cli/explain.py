@@ -19,6 +19,6 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Tell why each job of a run waited, shared the device or ran alone, and what came of it."""
-    from ecoshare.reporting.explaining_text import show
+    from ecoshare.reporting.explanation_text import show
 
     show(run, job, as_json)

@@ -21,8 +21,8 @@ def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")] = None,
 ) -> None:
     """Print the result of a run, also of one that was cut off or still goes on."""
-    from ecoshare.reporting import export as exporting
-    from ecoshare.runtime.folder import RunFolder
+    from ecoshare.record.run_folder import RunFolder
+    from ecoshare.reporting import exports as exporting
 
     exporting.check(form)
     if form in exporting.BINARY and output is None and sys.stdout.isatty():

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from ecoshare.advise.advice import Goal
 from ecoshare.cli import completion
+from ecoshare.common.folders import RUNS
+from ecoshare.core.goal import Goal
 from ecoshare.errors import UsageError
-from ecoshare.folders import RUNS
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 DeviceOption = Annotated[

@@ -11,7 +11,7 @@ from rich.console import Console
 
 def note(words: str) -> None:
     """Print a note on stderr; nothing happens where stderr is closed."""
-    from ecoshare.reporting.sentences import filled
+    from ecoshare.reporting.prose import filled
 
     # Not by rich, which ends the program where stderr is closed.
     with contextlib.suppress(OSError):

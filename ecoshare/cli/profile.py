@@ -11,8 +11,8 @@ from rich.console import Console
 from ecoshare.cli import completion
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption
 from ecoshare.cli.output import note
+from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
-from ecoshare.folders import RUNS
 
 
 def profile(
@@ -33,13 +33,13 @@ def profile(
     as_json: JsonOption = False,
 ) -> None:
     """Measure what a script needs: memory phases, time and joules an iteration."""
-    from ecoshare.hardware.occupancy import DeviceAdmission, occupied
-    from ecoshare.measure.profiles import ProfileStore, default_folder
+    from ecoshare.devices.occupancy import DeviceAdmission, occupied
+    from ecoshare.profiling.profile_store import ProfileStore, default_folder
+    from ecoshare.record.run_folder import write_text
     from ecoshare.reporting.memory_timeline import svg
-    from ecoshare.reporting.profile import print_comparison, print_profile
+    from ecoshare.reporting.profile_text import print_comparison, print_profile
     from ecoshare.reporting.progress import Expendable, MeasuringProgress
-    from ecoshare.runtime.folder import write_text
-    from ecoshare.runtime.single import profile_script, saved_profile
+    from ecoshare.runtime.profile_run import profile_script, saved_profile
 
     store = ProfileStore(profiles or default_folder())
     other = saved_profile(compare, store) if compare is not None else None

@@ -13,7 +13,7 @@ from ecoshare.cli import completion
 from ecoshare.cli.classes import CommandGroup, HelpfulCommand
 from ecoshare.cli.options import JsonOption, ProfilesOption
 from ecoshare.cli.output import note
-from ecoshare.counted import counted
+from ecoshare.common.plural import counted
 
 PIPE_WIDTH = 1_000
 """Columns where no terminal limits them: programs and files get lines that are whole."""
@@ -42,8 +42,8 @@ def list_profiles(profiles: ProfilesOption = None, as_json: JsonOption = False) 
     A profile holds for jobs of one script, with the same arguments, on one model of device. "error" is that of the mean
     iteration time. "settled" says whether the figures were steady at the end.
     """
-    from ecoshare.measure.profiles import ProfileStore, default_folder
-    from ecoshare.reporting.profiles import described, print_profiles
+    from ecoshare.profiling.profile_store import ProfileStore, default_folder
+    from ecoshare.reporting.profile_list import described, print_profiles
 
     store = ProfileStore(profiles or default_folder())
     found = store.all()
@@ -71,9 +71,9 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show all that a profile says, as `ecoshare profile` does when it has measured one."""
-    from ecoshare.measure.profiles import ProfileStore, default_folder
-    from ecoshare.measure.stored import the_one_named
-    from ecoshare.reporting.profile import print_profile
+    from ecoshare.profiling.profile_store import ProfileStore, default_folder
+    from ecoshare.profiling.stored_profiles import the_one_named
+    from ecoshare.reporting.profile_text import print_profile
 
     store = ProfileStore(profiles or default_folder())
     found = the_one_named(name, store.all())
@@ -92,8 +92,8 @@ def rm(names: NamesArgument, profiles: ProfilesOption = None) -> None:
     Speeds beside other classes and tuned settings are relative to a class alone, so they go with its profile.
     Nothing is removed where a name is wrong.
     """
-    from ecoshare.measure.profiles import ProfileStore, default_folder
-    from ecoshare.measure.stored import forget, named
+    from ecoshare.profiling.profile_store import ProfileStore, default_folder
+    from ecoshare.profiling.stored_profiles import forget, named
 
     store = ProfileStore(profiles or default_folder())
     everything = store.all()

@@ -13,7 +13,7 @@ from ecoshare.cli.options import JsonOption
 from ecoshare.errors import NotRestored
 
 if TYPE_CHECKING:
-    from ecoshare.hardware.state import StateFolder
+    from ecoshare.devices.state_folder import StateFolder
 
 
 def restore(
@@ -23,10 +23,10 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Put back clocks and power that a run has left, where both it and its guard were killed."""
-    from ecoshare.hardware.journal import UntrustedJournal
-    from ecoshare.hardware.restore import Busy, Foreign, KnobOutcome, mend
-    from ecoshare.hardware.state import StateFolder
-    from ecoshare.reporting.devices import print_restored
+    from ecoshare.devices.journal import UntrustedJournal
+    from ecoshare.devices.restore import Busy, Foreign, KnobOutcome, mend
+    from ecoshare.devices.state_folder import StateFolder
+    from ecoshare.reporting.device_table import print_restored
 
     state = StateFolder.of_this_user()
     done, troubles = [], []

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ecoshare.advise.advice import TUNING_LIMIT
+from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.cli import completion
 from ecoshare.cli.classes import words_after
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, ShareOption, WaitOption, goal
 from ecoshare.cli.output import note, progress
-from ecoshare.counted import counted
+from ecoshare.common.folders import RUNS
+from ecoshare.common.plural import counted
 from ecoshare.errors import Interrupted, JobFailed, LimitNotMet, UsageError, did_you_mean
-from ecoshare.folders import RUNS
 
 JobsArgument = Annotated[
     list[Path] | None,
@@ -94,16 +94,16 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run the jobs of a file, or scripts, sharing the device between them."""
-    from ecoshare.measure.processor_load import LoadWatch
+    from ecoshare.devices.processor_load import LoadWatch
 
     watch = LoadWatch.begin()  # until the plan is made: that costs no time of its own
-    from ecoshare.hardware.devices import DeviceInfo, find
-    from ecoshare.hardware.occupancy import DeviceAdmission, occupied
+    from ecoshare.devices.discovery import DeviceInfo, find
+    from ecoshare.devices.occupancy import DeviceAdmission, occupied
     from ecoshare.jobs.from_scripts import named_jobs
     from ecoshare.jobs.quantities import parse_size_bytes
-    from ecoshare.measure.profiles import ProfileStore, default_folder
+    from ecoshare.profiling.profile_store import ProfileStore, default_folder
     from ecoshare.runtime import plan as planning
-    from ecoshare.runtime import session
+    from ecoshare.runtime import run_opening
 
     errors = Console(stderr=True, highlight=False)
     may_set = _control(control)
@@ -117,7 +117,7 @@ def run(
             raise UsageError(
                 "--resume takes its options from the run; only --control, --json and --no-report go with it"
             )
-        result = session.resume(
+        result = run_opening.resume(
             resume, progress(errors), may_set is not ControlMode.OFF, may_set is ControlMode.AUTO, admission, note
         )
         if not result.ran:
@@ -160,12 +160,12 @@ def run(
             plan = planned(occupancy.device)
             if words := watch.words():
                 note(f"{words}: times and joules of this run are those of a busy machine")
-            result = session.start(plan, loaded.text, runs, progress(errors), occupancy=occupancy)
+            result = run_opening.start(plan, loaded.text, runs, progress(errors), occupancy=occupancy)
 
-    from ecoshare.reporting import ending  # only now: the run need not wait for it
+    from ecoshare.reporting import end_of_run  # only now: the run need not wait for it
     from ecoshare.reporting.fused_words import fused_words
-    from ecoshare.reporting.table import print_summary
-    from ecoshare.runtime.settings import not_restored
+    from ecoshare.reporting.run_table import print_summary
+    from ecoshare.runtime.device_claim import not_restored
 
     for line in result.notes:
         note(line)
@@ -177,7 +177,7 @@ def run(
         for line in fused_words(result.data.entries):
             print(line, flush=True)
     # Last, since it takes a second or two, and nobody should wait for the table.
-    if not no_report and ending.draw(result.folder, result.data, note) and not as_json:
+    if not no_report and end_of_run.draw(result.folder, result.data, note) and not as_json:
         print(f"report: {summary['run']}/{result.folder.report.name}", flush=True)
     if result.unrestored:
         raise not_restored(result.unrestored)
@@ -197,14 +197,14 @@ def _print_plan(plan: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(plan, indent=2))
         return
-    from ecoshare.reporting.plan import print_plan
+    from ecoshare.reporting.plan_text import print_plan
 
     print_plan(plan, Console(highlight=False))
 
 
 def _judge(summary: dict[str, Any]) -> None:
     """Turn a result into an exit code."""
-    from ecoshare.reporting.summary import outcomes
+    from ecoshare.record.summary import outcomes
 
     if summary["state"] == "interrupted":
         raise Interrupted("the run was stopped", f"`ecoshare run --resume {summary['run']}` goes on with it")

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from ecoshare.cli import completion
-from ecoshare.counted import counted
+from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:
@@ -112,10 +112,10 @@ def simulate(
     from ecoshare.simulate.cluster import cluster as cluster_of
     from ecoshare.simulate.costs import NO_COSTS, Costs
     from ecoshare.simulate.pairs import read as beside_each_other
-    from ecoshare.simulate.power import choose
+    from ecoshare.simulate.power_source import choose
     from ecoshare.simulate.simulator import Simulator
+    from ecoshare.simulate.traces.any_trace import read
     from ecoshare.simulate.traces.history import read as past_jobs
-    from ecoshare.simulate.traces.reading import read
     from ecoshare.simulate.world import World
 
     policies = _policies(policy, objective)
@@ -191,7 +191,7 @@ def simulate(
             )
         )
     else:
-        from ecoshare.reporting.simulation import print_simulations
+        from ecoshare.reporting.simulation_table import print_simulations
 
         if found.note:
             _say(found.note)
@@ -239,6 +239,6 @@ def _progress(policy: str, jobs: int) -> Iterator[Callable[[int], None] | None]:
 
 
 def _say(words: str) -> None:
-    from ecoshare.reporting.sentences import say
+    from ecoshare.reporting.prose import say
 
     say(Console(stderr=True, highlight=False), f"note: {words}")

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ecoshare.advise.advice import OBJECTIVES, TUNING_LIMIT
+from ecoshare.advisers.advice import OBJECTIVES, TUNING_LIMIT
 from ecoshare.cli import completion
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption, goal
 from ecoshare.cli.output import note
+from ecoshare.common.folders import RUNS
 from ecoshare.errors import Interrupted, JobFailed, UsageError, did_you_mean
-from ecoshare.folders import RUNS
 
 if TYPE_CHECKING:
-    from ecoshare.measure.tuned import KnobRange, MeasurementRecord
-    from ecoshare.runtime.tune import TuneRun
+    from ecoshare.profiling.tuning_store import KnobRange, MeasurementRecord
+    from ecoshare.runtime.tune_run import TuneRun
 
 
 def tune(
@@ -89,8 +89,8 @@ def tune(
             raise UsageError("--columns, --where and --default describe a table: name it with --replay TABLE.csv")
         if jobs is None:
             raise UsageError("give a job file or a script, or --replay TABLE.csv", "docs/tuning.md has examples")
-        from ecoshare.hardware.occupancy import DeviceAdmission, occupied
-        from ecoshare.runtime.tune import TuneRun
+        from ecoshare.devices.occupancy import DeviceAdmission, occupied
+        from ecoshare.runtime.tune_run import TuneRun
 
         sought, names = goal(objective, tuning_limit, budget, seed), _knob_names(knobs)
         with occupied(device, DeviceAdmission.of(wait), note) as occupancy:
@@ -101,9 +101,9 @@ def tune(
         raise UsageError(f"{jobs} and --replay {replay}: give one or the other")
     if device or knobs or assume_unlocked or lanes is not None:
         raise UsageError("--device, --lanes, --knobs and --assume-unlocked are for jobs on a device, not for --replay")
-    from ecoshare.advise.columns import EXAMPLE
-    from ecoshare.advise.table_file import read
-    from ecoshare.reporting.tuning_picture import check_picture
+    from ecoshare.advisers.table_columns import EXAMPLE
+    from ecoshare.advisers.table_file import read
+    from ecoshare.reporting.search_picture import check_picture
 
     if not columns:
         raise UsageError(f"what are the columns of {replay}?", f"such as --columns {EXAMPLE}; `ecoshare tune --help`")
@@ -112,10 +112,10 @@ def tune(
     table = read(replay, columns, where or [])
     at = table.default(default or [])
 
-    from ecoshare.advise.replay import SearchReplay  # torch takes seconds, and most mistakes are found before
-    from ecoshare.measure.tuned import MeasurementRecord
-    from ecoshare.reporting.tuning import TrialLines, knobs_of, print_result, replayed
-    from ecoshare.reporting.tuning_picture import draw, ground_of
+    from ecoshare.advisers.search_replay import SearchReplay  # torch takes seconds, and most mistakes are found before
+    from ecoshare.profiling.tuning_store import MeasurementRecord
+    from ecoshare.reporting.search_picture import draw, ground_of
+    from ecoshare.reporting.search_text import TrialLines, knobs_of, print_result, replayed
 
     try:
         searching = SearchReplay(table, at, objective, tuning_limit, budget, seed, noise)
@@ -142,12 +142,12 @@ def _tune_live(
     asked: TuneRun, profiles: Path | None, runs: Path, plot: Path | None, as_json: bool, say: Callable[[str], None]
 ) -> None:
     """Tune a packing while it runs, and show it."""
-    from ecoshare.measure.profiles import ProfileStore, default_folder
+    from ecoshare.profiling.profile_store import ProfileStore, default_folder
     from ecoshare.reporting.progress import Expendable, StagesProgress
-    from ecoshare.reporting.tuning import TrialLines, print_result
-    from ecoshare.reporting.tuning_picture import check_picture, draw
-    from ecoshare.runtime import tune as tuning
-    from ecoshare.runtime.searching import Show
+    from ecoshare.reporting.search_picture import check_picture, draw
+    from ecoshare.reporting.search_text import TrialLines, print_result
+    from ecoshare.runtime import tune_run as tuning
+    from ecoshare.runtime.setting_searches import Show
 
     if plot is not None:
         check_picture(plot)

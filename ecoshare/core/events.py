@@ -249,7 +249,7 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class StoppingSpec:
-    """When a trial of a sweep ends early: see `core/halting.py`.
+    """When a trial of a sweep ends early: see `core/early_stopping.py`.
 
     Attributes:
         rule: `asha`, `median` or `halving`.

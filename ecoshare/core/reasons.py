@@ -21,10 +21,10 @@ from functools import cached_property
 from itertools import islice
 from typing import Protocol
 
-from ecoshare.core.choice import Explanation, GroupChoice, ReasonKind, demands, names, short
-from ecoshare.core.inside import SchedulerView
-from ecoshare.core.packer import MEMBER, Packer
+from ecoshare.core.placement.group_choice import Explanation, GroupChoice, ReasonKind, demands, names, short
+from ecoshare.core.placement.packer import MEMBER, Packer
 from ecoshare.core.records import Job, Lane
+from ecoshare.core.scheduler_view import SchedulerView
 from ecoshare.core.states import JobState
 
 MOST_NAMED = 3

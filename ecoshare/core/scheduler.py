@@ -35,7 +35,6 @@ from ecoshare.core.commands import (
     Share,
     StartJob,
 )
-from ecoshare.core.endings import again
 from ecoshare.core.events import (
     Device,
     Done,
@@ -57,21 +56,22 @@ from ecoshare.core.events import (
     SweepOpened,
     Usage,
 )
-from ecoshare.core.fit import MemoryFit
-from ecoshare.core.inside import SchedulerView
-from ecoshare.core.pace import PolicyTimers
-from ecoshare.core.packer import Packer
+from ecoshare.core.placement.admission import Admission
+from ecoshare.core.placement.lane_index import LaneIndex
+from ecoshare.core.placement.memory_fit import MemoryFit
+from ecoshare.core.placement.packer import Packer
+from ecoshare.core.placement.preemption import GiveWay, Start
+from ecoshare.core.placement.trial_packing import TrialPacking
 from ecoshare.core.policies import make
 from ecoshare.core.policies.base import GangPlacementPolicy, PackingPolicy, PlannedPolicy, TrialPackingPolicy
-from ecoshare.core.preemption import GiveWay, Start
-from ecoshare.core.profiling import Profiling
+from ecoshare.core.policy_timers import PolicyTimers
+from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, Lane
-from ecoshare.core.room import LaneIndex
-from ecoshare.core.seating import Admission
+from ecoshare.core.retries import again
+from ecoshare.core.scheduler_view import SchedulerView
+from ecoshare.core.setting_selection import SettingSelector, running
 from ecoshare.core.states import JobState, LaneState
 from ecoshare.core.sweeps import Sweeps
-from ecoshare.core.trying import TrialPacking
-from ecoshare.core.tuning import SettingSelector, running
 
 
 class Scheduler:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ecoshare.core.commands import AskSampler
+from ecoshare.core.early_stopping import Halving, StoppingRule, rule
 from ecoshare.core.events import Exhausted, JobArrived, Reported, SweepOpened, SweepSpec
-from ecoshare.core.halting import Halving, StoppingRule, rule
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
 

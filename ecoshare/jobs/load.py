@@ -12,9 +12,9 @@ from typing import Any
 from ecoshare.errors import InvalidJobFile, Mistake
 from ecoshare.jobs.collector import collector_paused
 from ecoshare.jobs.document import MAX_MISTAKES, Document, read_document
+from ecoshare.jobs.end_commands import OF_A_JOB, OF_THE_RUN, on_end_mistakes
 from ecoshare.jobs.fields import MAX_NAME_LENGTH
 from ecoshare.jobs.nodes import Mapping, Node, Scalar, Sequence
-from ecoshare.jobs.on_end import OF_A_JOB, OF_THE_RUN, on_end_mistakes
 from ecoshare.jobs.paths import PATH_KEYS, JobPaths
 from ecoshare.jobs.quoted import quoted
 from ecoshare.jobs.schema import JobConfig, JobOptions, program_problem

@@ -146,3 +146,8 @@ def _three_digits(value: float) -> str:
     decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
     shown = f"{value:.{decimals}f}"
     return shown.rstrip("0").rstrip(".") if "." in shown else shown
+
+
+def number(value: float) -> str:
+    """A number with three digits, and with all digits before the point."""
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.3g}"

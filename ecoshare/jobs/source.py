@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from ecoshare import documents
+from ecoshare.common import documents
 from ecoshare.errors import Mistake, UsageError
 
 MAX_FILE_BYTES: Final = 32 * 2**20  # ten thousand jobs with every key set take 4 MB

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from ecoshare.errors import Mistake
 from ecoshare.jobs.document import MAX_MISTAKES, Document
-from ecoshare.jobs.explain import mistakes_in
 from ecoshare.jobs.schema import JobConfig, JobFile
+from ecoshare.jobs.schema_errors import mistakes_in
 from ecoshare.jobs.values import plain_values
 
 _STAND_IN: Final = JobConfig(name="stand-in", script=Path("stand-in"))

@@ -6,9 +6,9 @@ import os
 from functools import partial
 from pathlib import Path
 
-from ecoshare.lane import messages, runner, warmth
+from ecoshare.lane import messages, runner, warm_start
 from ecoshare.lane.after_import import after_import
-from ecoshare.lane.sources import local_modules
+from ecoshare.lane.local_sources import local_modules
 
 
 def main(args: list[str]) -> None:
@@ -22,7 +22,7 @@ def main(args: list[str]) -> None:
     assert isinstance(launch, messages.LaunchAttempt)
     folder = Path(launch.cwd) if launch.script is None else Path(launch.script).parent
     # A `json.py` beside the script must be found though the runner has used the library's own.
-    warmth.forget(warmth.loaded(local_modules(folder)) - {"ecoshare"})
+    warm_start.forget(warm_start.loaded(local_modules(folder)) - {"ecoshare"})
     after_import("torch", partial(_take_out, added))
     runner.run(launch, forked=False)
 

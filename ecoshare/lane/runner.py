@@ -30,12 +30,12 @@ from typing import Any
 
 import ecoshare
 from ecoshare.lane.after_import import after_import
+from ecoshare.lane.device_sync import DeviceSync, drain, spans_processes
 from ecoshare.lane.iterations import Boundary
+from ecoshare.lane.lane_table import BoundaryRequest, LaneTable
 from ecoshare.lane.memory.observer import MemoryObserver, memory_path
 from ecoshare.lane.messages import LaunchAttempt
-from ecoshare.lane.pace import DeviceSync, drain, spans_processes
 from ecoshare.lane.reports import Reporter, reports_path
-from ecoshare.lane.table import BoundaryRequest, LaneTable
 from ecoshare.lane.trace import Tracer, trace_path
 from ecoshare.lane.turn import LaneTurn, Leaving, ThreadState
 

@@ -30,10 +30,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ecoshare.lane import boot, leaving, messages, processes, records, runner, warmth
-from ecoshare.lane.attempt import AttemptProcess, PreparedSlot
+from ecoshare.lane import boot, exit_records, messages, process_exit, processes, runner, warm_start
+from ecoshare.lane.attempt_process import AttemptProcess, PreparedSlot
 from ecoshare.lane.files import open_outputs
-from ecoshare.lane.hosts import FusedProcessHandle, place_of
+from ecoshare.lane.fused_processes import FusedProcessHandle, place_of
+from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import (
     Ended,
     LaunchAttempt,
@@ -46,7 +47,6 @@ from ecoshare.lane.messages import (
     Ready,
     StopAttempt,
 )
-from ecoshare.lane.table import LaneTable, lane_path
 
 _TICK_S = 0.25
 
@@ -64,9 +64,9 @@ def main(args: list[str]) -> None:
     if isinstance(task, LaunchAttempt):
         _run(task)
     else:
-        from ecoshare.lane.fused import host
+        from ecoshare.lane.fused import fused_process
 
-        host.serve(task)
+        fused_process.serve(task)
 
 
 def _run(launch: LaunchAttempt) -> None:
@@ -78,7 +78,7 @@ def _run(launch: LaunchAttempt) -> None:
     except SystemExit as end:
         status = end.code
     if launch.device == "cpu":  # CUDA's own exit is not to be skipped
-        leaving.leave(status, loaded)
+        process_exit.leave(status, loaded)
     raise SystemExit(status)
 
 
@@ -153,7 +153,7 @@ class JobSupervisor:
 
         from ecoshare.lane import hooks  # noqa: F401  (each job's process would load, and so copy, its pages)
 
-        leaving.keep_operators()
+        process_exit.keep_operators()
         # Only now: libraries have read them while they were loaded, and no job of the user's is to see them.
         names = filter(None, os.environ.pop(boot.ADDED_ENVIRONMENT, "").split(","))
         self.added = {name: os.environ.pop(name) for name in names}
@@ -163,7 +163,7 @@ class JobSupervisor:
 
     def _obey(self, message: Message) -> LaunchAttempt | socket.socket | None:
         if isinstance(message, LaunchAttempt):
-            why = self.unfit.get(message.script or str(message.module)) or warmth.why_fresh(message)
+            why = self.unfit.get(message.script or str(message.module)) or warm_start.why_fresh(message)
             return self._launch_in_host(message) if message.fused and not why else self._launch(message)
         if isinstance(message, StopAttempt | MoveAttempt):
             for attempt in self.attempts:
@@ -250,7 +250,7 @@ class JobSupervisor:
     def _launch(self, launch: LaunchAttempt) -> LaunchAttempt | None:
         """Start a job; returns only in the child, and what it must run."""
         launch = replace(launch, fused=False)
-        why = warmth.why_fresh(launch)
+        why = warm_start.why_fresh(launch)
         python = launch.python or sys.executable
         try:
             if why and not os.access(python, os.X_OK):
@@ -328,7 +328,7 @@ class JobSupervisor:
         attempt.free()
         self.attempts.remove(attempt)
         with contextlib.suppress(OSError):  # where the controller cannot write it into its log either, the run ends
-            records.write(Path(attempt.launch.folder), ended)
+            exit_records.write(Path(attempt.launch.folder), ended)
         self._send(ended)
 
     def _abandoned(self) -> bool:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from ecoshare import documents
+from ecoshare.common import documents
 from ecoshare.lane.files import of_attempt
 from ecoshare.lane.own_file import OwnFile
 

@@ -28,7 +28,16 @@ from pathlib import Path
 from typing import Protocol
 
 from ecoshare.core.turns import Contender
-from ecoshare.lane.table import NO_GOAL, NO_RANK, NOBODY, UNREACHABLE, BoundaryRequest, LaneTable, SlotState, lane_path
+from ecoshare.lane.lane_table import (
+    NO_GOAL,
+    NO_RANK,
+    NOBODY,
+    UNREACHABLE,
+    BoundaryRequest,
+    LaneTable,
+    SlotState,
+    lane_path,
+)
 from ecoshare.lane.trace import Kind, Tracer
 
 _LOOK_AGAIN_S = 1.0

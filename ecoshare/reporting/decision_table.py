@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ecoshare.jobs.quantities import format_duration, format_energy
+from ecoshare.jobs.quantities import format_duration, format_energy, number
+from ecoshare.record.packing_timeline import OBSERVED_S
+from ecoshare.record.setting_history import values_words
+from ecoshare.reporting.figures import share
 from ecoshare.reporting.reason_words import listed
-from ecoshare.reporting.settings import values_words
-from ecoshare.reporting.stretches import OBSERVED_S
-from ecoshare.reporting.units import number, share
 
 NONE, NOT_KNOWN = "-", "not known"
 NOT_FORESEEN, ALONE = "not foreseen", "alone"

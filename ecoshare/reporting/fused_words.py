@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ecoshare.common.plural import counted
 from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Event, JobArrived, JobExited, JobSpec, Outcome, Refused
-from ecoshare.counted import counted
 
 _MOST_REASONS = 3
 

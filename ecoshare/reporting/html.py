@@ -13,21 +13,20 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from ecoshare.counted import counted
-from ecoshare.jobs.quantities import format_duration, format_energy, format_size
-from ecoshare.measure.meter import ATTRIBUTED, MEASURED
+from ecoshare.common.plural import counted
+from ecoshare.devices.meter import ATTRIBUTED, MEASURED
+from ecoshare.jobs.quantities import format_duration, format_energy, format_size, number
+from ecoshare.record.run_data import RunData
+from ecoshare.record.setting_history import setting_words
+from ecoshare.record.sweep_summary import ranked
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.svg import inline_svg
 from ecoshare.reporting.decision_table import decision_rows
 from ecoshare.reporting.job_table import LESSER, NOT_KNOWN, job_table
 from ecoshare.reporting.job_table import energy_words as joules
 from ecoshare.reporting.reason_words import listed
-from ecoshare.reporting.rundata import RunData
-from ecoshare.reporting.settings import setting_words
 from ecoshare.reporting.sweep_table import metric_name
 from ecoshare.reporting.sweep_table import words as sweep_words
-from ecoshare.reporting.sweeps import ranked
-from ecoshare.reporting.units import number
 from ecoshare.reporting.verdicts import sharing, verdicts
 
 _STATES = ("completed", "pruned", "failed", "cancelled", "running", "queued", "arriving")

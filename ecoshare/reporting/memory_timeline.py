@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 from ecoshare.jobs.quantities import BYTES_BY_UNIT, SECONDS_BY_UNIT, format_duration, format_size
 from ecoshare.lane.memory.timeline import Point
-from ecoshare.measure.profile import Profile
-from ecoshare.reporting.units import printable
+from ecoshare.profiling.profile import Profile
+from ecoshare.reporting.figures import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

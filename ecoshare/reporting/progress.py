@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from ecoshare.common.plural import counted
 from ecoshare.core.commands import Command, ProfileJob, StartJob
 from ecoshare.core.events import (
     Event,
@@ -22,13 +22,11 @@ from ecoshare.core.events import (
     SettingAdvised,
     StopRequested,
 )
-from ecoshare.counted import counted
-from ecoshare.jobs.quantities import format_duration
+from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.lane.messages import GRACE_S
-from ecoshare.reporting.columns import TableColumn, laid_out
-from ecoshare.reporting.sentences import broken
-from ecoshare.reporting.units import number
-from ecoshare.reporting.views import JobView, RunView, SweepView
+from ecoshare.record.run_view import JobView, ProgressDisplay, RunView, SweepView
+from ecoshare.reporting.prose import broken
+from ecoshare.reporting.text_table import TableColumn, laid_out
 
 COLOURS = {
     "running": "green",
@@ -44,22 +42,6 @@ _MOST_ROWS = 30
 _MOST_REASONS = 3
 _PLAIN_EVERY_S = 10.0
 _STILL_S = 45.0
-
-
-class ProgressDisplay(Protocol):
-    """Is told what happens, and shows it."""
-
-    def event(self, event: Event, commands: list[Command]) -> None:
-        """Something was decided."""
-        ...
-
-    def show(self, view: RunView) -> None:
-        """The run as it is now; called a few times a second."""
-        ...
-
-    def close(self) -> None:
-        """No more is to come."""
-        ...
 
 
 class Silent:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ecoshare.core.choice import Explanation, ReasonKind
-from ecoshare.core.packing import GAIN
+from ecoshare.common.plural import counted
+from ecoshare.core.placement.group_choice import Explanation, ReasonKind
+from ecoshare.core.placement.job_groups import GAIN
 from ecoshare.core.reasons import Doing, Reason
-from ecoshare.counted import counted
 from ecoshare.jobs.quantities import format_size
 
 _SPENT = {"energy": ("joules", "fewer", "as many"), "edp": ("joules x time", "less", "as much")}

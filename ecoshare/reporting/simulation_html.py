@@ -11,22 +11,22 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
-from ecoshare.core.outlook import BESIDE
-from ecoshare.counted import counted
+from ecoshare.common.plural import counted
+from ecoshare.core.placement.colocation_estimates import BESIDE
+from ecoshare.devices.meter import MODELLED
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.jobs.quantities import format_duration
-from ecoshare.measure.meter import MODELLED
+from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.reporting import charts
-from ecoshare.reporting.charts.simulations import any_letters, completion, fairness, utilisation
+from ecoshare.reporting.charts.simulation_charts import any_letters, completion, fairness, utilisation
 from ecoshare.reporting.charts.svg import inline_svg
-from ecoshare.reporting.simulation import policy_figures
-from ecoshare.reporting.units import number, printable, share
+from ecoshare.reporting.figures import printable, share
+from ecoshare.reporting.simulation_table import policy_figures
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.gpus import BUSY_SHARE, IDLE_SHARE, GpuModel
-from ecoshare.simulate.power import Power
+from ecoshare.simulate.power_source import Power
 from ecoshare.simulate.result import UNFAIR, SimulationResult
-from ecoshare.simulate.traces.trace import Trace
+from ecoshare.simulate.traces.job_trace import Trace
 
 
 def write_simulation_report(

@@ -8,11 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.counted import counted
-from ecoshare.jobs.quantities import format_duration, format_energy
-from ecoshare.reporting.columns import TableColumn, print_columns
-from ecoshare.reporting.sentences import say
-from ecoshare.reporting.units import number
+from ecoshare.common.plural import counted
+from ecoshare.jobs.quantities import format_duration, format_energy, number
+from ecoshare.reporting.prose import say
+from ecoshare.reporting.text_table import TableColumn, print_columns
 
 _MOST_NAMES = 6
 

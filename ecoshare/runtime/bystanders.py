@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from ecoshare.counted import counted
+from ecoshare.common.plural import counted
+from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.lane import processes
-from ecoshare.measure.processor_load import LoadWatch
 from ecoshare.runtime import reaping
 
 

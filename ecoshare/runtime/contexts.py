@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from ecoshare.devices import mps
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.hardware import mps
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.reaping import SPARED, TOKEN
 

@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ecoshare.common.plural import counted
 from ecoshare.core.commands import (
     ApplySetting,
     AskInterference,
@@ -60,37 +61,35 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
-from ecoshare.counted import counted
+from ecoshare.devices.power_model import PowerModel
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.lane import attempt, processes, records
+from ecoshare.lane import attempt_process, exit_records, processes
+from ecoshare.lane.lane_table import LaneTable, Slot, SlotState, lane_path
 from ecoshare.lane.messages import GRACE_S, Ended, Launched, Message, NotLaunched, NotMoved, Ready, StopAttempt
-from ecoshare.lane.table import LaneTable, Slot, SlotState, lane_path
-from ecoshare.measure import samples
-from ecoshare.measure.model import PowerModel
-from ecoshare.reporting.progress import ProgressDisplay
-from ecoshare.reporting.views import RunView
+from ecoshare.record import samples
+from ecoshare.record.event_log import EventLog
+from ecoshare.record.run_documents import read_records
+from ecoshare.record.run_folder import RunFolder, unwritable
+from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.runtime import reaping
 from ecoshare.runtime.bystanders import Bystanders
-from ecoshare.runtime.folder import RunFolder, unwritable
-from ecoshare.runtime.footprint import Footprints
-from ecoshare.runtime.guarding import Guard
-from ecoshare.runtime.host import RunHost
-from ecoshare.runtime.log import EventLog
-from ecoshare.runtime.measuring import LiveMeasurements
-from ecoshare.runtime.moving import Moving
+from ecoshare.runtime.device_claim import Settings
+from ecoshare.runtime.guard_client import Guard
+from ecoshare.runtime.lane_moves import Moving
+from ecoshare.runtime.live_measurements import LiveMeasurements
+from ecoshare.runtime.live_sweeps import LISTEN_S, Sweeping
+from ecoshare.runtime.memory_watch import Footprints
+from ecoshare.runtime.meter_sampler import MeterSampler
 from ecoshare.runtime.on_end import OnEnd
 from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.planned import PlannedJob
+from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.profiler import Profiler
-from ecoshare.runtime.sampler import MeterSampler
-from ecoshare.runtime.settings import Settings
-from ecoshare.runtime.supervisor import LaneServer
-from ecoshare.runtime.sweeping import LISTEN_S, Sweeping
-from ecoshare.runtime.viewing import Viewing
-from ecoshare.runtime.written import read_records
+from ecoshare.runtime.run_host import RunHost
+from ecoshare.runtime.view_builder import Viewing
+from ecoshare.runtime.warm_server import LaneServer
 
 if TYPE_CHECKING:
-    from ecoshare.advise.adviser import TunerAdviser
+    from ecoshare.advisers.setting_adviser import TunerAdviser
 
 _PROGRESS_S = 1.0
 _PROGRESS_SHARE = 0.01
@@ -327,7 +326,7 @@ class Driver:
         assert self._supervisor is not None
         code = await self._supervisor.close()
         if self.ready is None and code > 0:
-            said = records.last_line(self.folder.supervisor_log)
+            said = exit_records.last_line(self.folder.supervisor_log)
             raise UnfitEnvironment(f"torch cannot be loaded: {said or 'no reason given'}", "see `ecoshare doctor`")
         await asyncio.to_thread(reaping.end_all, self.token, spare=True)
         # From here on without a pause: what is launched goes to the new one, what was launched before is lost.
@@ -439,7 +438,7 @@ class Driver:
         process = self.processes[name]
         for _ in range(2):  # it may go on to another lane meanwhile, once
             slot = self._slot(name)
-            usage = Usage(**attempt.usage(slot))
+            usage = Usage(**attempt_process.usage(slot))
             if slot.seat != SlotState.EMPTY:
                 # At the end of a turn it was told a few microseconds more: totals only grow.
                 process.seen = replace(usage, held_s=max(usage.held_s, process.seen.held_s))

@@ -8,7 +8,7 @@
                                  removes its shared memory
 
 The pipe's other end is held by the controller alone, so the kernel itself tells of its death. The controller
-(`runtime/guarding.py`) starts a new guard when this one dies; each needs the other only while nothing goes wrong.
+(`runtime/guard_client.py`) starts a new guard when this one dies; each needs the other only while nothing goes wrong.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def main(args: list[str]) -> None:
 
 def _be_ready() -> None:
     """Load now what will be needed at once then."""
-    for name in ("httpx", "pynvml", "zeus.device.gpu.nvidia", "zeus.utils.zeusd", "ecoshare.hardware.restore"):
+    for name in ("httpx", "pynvml", "zeus.device.gpu.nvidia", "zeus.utils.zeusd", "ecoshare.devices.restore"):
         importlib.import_module(name)
 
 
 def _put_back(device: str) -> None:
     """What the controller has set. Whatever goes wrong, the journal stays for the next start."""
-    from ecoshare.hardware import restore
-    from ecoshare.hardware.state import StateFolder
+    from ecoshare.devices import restore
+    from ecoshare.devices.state_folder import StateFolder
 
     state = StateFolder.of_this_user()
     with contextlib.suppress(Exception):  # processes are still to be ended

@@ -21,10 +21,10 @@ from ecoshare.core.commands import Command, DropJob
 from ecoshare.core.events import Event, JobArrived, JobExited, Refused, StopRequested
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
-from ecoshare.jobs.on_end import on_end_words
+from ecoshare.jobs.end_commands import on_end_words
 from ecoshare.lane.files import make_folder, open_to_append
-from ecoshare.runtime.folder import RunFolder
-from ecoshare.runtime.planned import PlannedJob
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.runtime.planned_job import PlannedJob
 
 LIMIT_S = 60.0
 """A command that takes longer is killed; what is to go on can leave its session."""

@@ -7,27 +7,28 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ecoshare.advise.advice import OBJECTIVES, Goal
+from ecoshare.advisers.advice import OBJECTIVES
+from ecoshare.common.plural import counted
 from ecoshare.core.events import SCHEMA, ColocationMeasurement, Config, Device, JobSpec, KnownSetting, Solo
-from ecoshare.counted import counted
+from ecoshare.core.goal import Goal
+from ecoshare.devices.discovery import DeviceInfo
+from ecoshare.devices.meter import MEASURED
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.quantities import format_size
 from ecoshare.jobs.schema import JobConfig
-from ecoshare.lane.table import SLOTS
-from ecoshare.measure.beside import ColocationStore
-from ecoshare.measure.difference import why_new
-from ecoshare.measure.meter import MEASURED
-from ecoshare.measure.profile import Profile
-from ecoshare.measure.profiles import ProfileStore
-from ecoshare.measure.tuned import TuningStore
+from ecoshare.lane.lane_table import SLOTS
 from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, policy_options
-from ecoshare.runtime import sweeps
-from ecoshare.runtime.jobclass import JobClass, JobClasses
-from ecoshare.runtime.known import demand, solo
-from ecoshare.runtime.planned import PlannedJob
-from ecoshare.runtime.sweeps import PlannedSweep
+from ecoshare.profiling.colocation_store import ColocationStore
+from ecoshare.profiling.profile import Profile
+from ecoshare.profiling.profile_difference import why_new
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.profiling.tuning_store import TuningStore
+from ecoshare.runtime import planned_sweeps
+from ecoshare.runtime.class_knowledge import demand, solo
+from ecoshare.runtime.job_class import JobClass, JobClasses
+from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.planned_sweeps import PlannedSweep
 
 MOST_TRIALS = 12
 """Of a search during a run."""
@@ -211,14 +212,16 @@ def make(
         )
     notes: list[str] = []
     classes = JobClasses(device.described)
-    planned = [(job, classes.of(sweeps.classified(job))) for job in loaded.jobs]
+    planned = [(job, classes.of(planned_sweeps.classified(job))) for job in loaded.jobs]
     names = {job_class.name: job_class for _, job_class in planned}
     shown = _shown(planned)
     known = _known(names, shown, store, notes)
     both = [_plan(job, job_class, known.get(job_class.name)) for job, job_class in planned]
     jobs = tuple(job for job in both if job.source.sweep is None)
     at_once = lanes + 1 if packs(policy) else lanes * places
-    swept = tuple(sweeps.plan(job, lanes * places + lanes, at_once) for job in both if job.source.sweep is not None)
+    swept = tuple(
+        planned_sweeps.plan(job, lanes * places + lanes, at_once) for job in both if job.source.sweep is not None
+    )
     if only_tune and swept:
         raise UsageError(f"{swept[0].name} is a sweep: one of its trials can be tuned, as a job of its own")
     for job in both:

@@ -10,18 +10,18 @@ from typing import Any
 
 import ecoshare
 from ecoshare.core.events import ColocationMeasurement
+from ecoshare.devices.discovery import DeviceInfo
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.lane.messages import Ready
-from ecoshare.measure.beside import ColocationStore
-from ecoshare.measure.profile import Machine, Profile
-from ecoshare.measure.profiles import ProfileStore
-from ecoshare.measure.samples import attempt_key
-from ecoshare.runtime.folder import RunFolder
-from ecoshare.runtime.planned import PlannedJob
-from ecoshare.runtime.profiling import MeterFacts, profile
-from ecoshare.runtime.sampler import MeterSampler
-from ecoshare.runtime.window import Limits, WindowResult
+from ecoshare.profiling.colocation_store import ColocationStore
+from ecoshare.profiling.profile import Machine, Profile
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.samples import attempt_key
+from ecoshare.runtime.meter_sampler import MeterSampler
+from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.profile_making import MeterFacts, profile
+from ecoshare.runtime.profiling_window import Limits, WindowResult
 
 
 @dataclass(slots=True)

@@ -23,8 +23,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ecoshare.common.folders import SHARED_MEMORY, memory_folder
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.folders import SHARED_MEMORY, memory_folder
 from ecoshare.runtime import reaping
 
 _PREFIX = "ecoshare-run-"

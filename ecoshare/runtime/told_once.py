@@ -9,8 +9,8 @@ import contextlib
 import json
 from pathlib import Path
 
-from ecoshare.atomic_write import atomic_write
-from ecoshare.hardware.state import StateFolder
+from ecoshare.common.atomic_write import atomic_write
+from ecoshare.devices.state_folder import StateFolder
 
 
 def is_news(subject: str, words: str) -> bool:

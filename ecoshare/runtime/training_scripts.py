@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ecoshare.lane.sources import local_sources
+from ecoshare.lane.local_sources import local_sources
 
 _FRAMEWORKS: Final = frozenset({"torch", "lightning", "pytorch_lightning", "transformers", "accelerate"})
 _SKIPPED: Final = frozenset({"__pycache__", "env", "ecoshare-runs", "node_modules", "runs", "site-packages", "venv"})

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ecoshare.advise.delimited import lines_of, quoted
+from ecoshare.advisers.delimited import lines_of, quoted
 from ecoshare.errors import UsageError
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.traces.sheet import Row, Sheet

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ecoshare.core.events import Device
 from ecoshare.errors import UsageError
 from ecoshare.simulate.gpus import GpuModel
-from ecoshare.simulate.traces.trace import TraceJob
+from ecoshare.simulate.traces.job_trace import TraceJob
 
 SKEWED = 0.3
 """Share of a model's largest tensor from which it is kept together. Of Tiresias' models those profit whose largest

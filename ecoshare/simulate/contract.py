@@ -8,8 +8,8 @@ A class in a test file of one's own is enough, and needs pytest only::
         policy = "mine"  # its name where its package is installed, or the class itself
 
 Each test simulates made-up jobs on two nodes of two GPUs, each GPU a job's own (those behind give way) or two lanes of
-four places (jobs take turns). A `PolicyProbe` (`probe.py`) between the core and the policy checks each answer, so that
-a mistake is found where it is made. An `AllocationAudit` (`ledger.py`) adds up from the log what each job was given.
+four places (jobs take turns). A `PolicyProbe` between the core and the policy checks each answer, so that a mistake is
+found where it is made. An `AllocationAudit` adds up from the log what each job was given.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from pkgutil import resolve_name
 from random import Random
 from typing import Any, ClassVar
 
+from ecoshare.common.plural import counted
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Config, Event, JobExited, Outcome
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.policies import GROUP, POLICIES, UnknownPolicy, named
-from ecoshare.counted import counted
 from ecoshare.errors import UsageError
+from ecoshare.simulate.allocation_audit import AllocationAudit
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.ledger import AllocationAudit
-from ecoshare.simulate.probe import GivenUp, PolicyProbe, PolicyRule
+from ecoshare.simulate.policy_probe import GivenUp, PolicyProbe, PolicyRule
 from ecoshare.simulate.result import SimulationResult
 from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, in_order
+from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, in_order
 from ecoshare.simulate.world import World
 
 JOBS = 24

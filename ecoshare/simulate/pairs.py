@@ -5,8 +5,8 @@
     {"v100": {"('ResNet-18 (batch size 32)', 1)": {"null": 40.1, "('LM (batch size 5)', 1)": [21.0, 9.3]}}}
       GPU          type of job, number of GPUs      alone         beside this one: its speed, and the other's
 
-The form is that of `traces/speeds.py`, in iterations a second. Source: Narayanan et al., "Heterogeneity-Aware Cluster
-Scheduling Policies for Deep Learning Workloads", OSDI 2020.
+The form is that of `traces/measured_speeds.py`, in iterations a second. Source: Narayanan et al.,
+"Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads", OSDI 2020.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ecoshare.errors import UsageError
-from ecoshare.simulate.traces.speeds import read as read_speeds
-from ecoshare.simulate.traces.speeds import speed_of
-from ecoshare.simulate.traces.trace import TraceJob
+from ecoshare.simulate.traces.job_trace import TraceJob
+from ecoshare.simulate.traces.measured_speeds import read as read_speeds
+from ecoshare.simulate.traces.measured_speeds import speed_of
 
 IN_TURN = 0.5
 """Speed of each of two that do not fit beside each other (a pair of zeros): one of them waits at any time. That it

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ecoshare.core.events import Config
-from ecoshare.simulate.account import UsageIntegrals
 from ecoshare.simulate.cluster import Cluster
-from ecoshare.simulate.traces.trace import Trace
+from ecoshare.simulate.traces.job_trace import Trace
+from ecoshare.simulate.usage_integrals import UsageIntegrals
 
 UNFAIR = 1.05
 """Finish-time ratio beyond which a job was treated unfairly (Zheng et al., "Shockwave", NSDI 2023)."""

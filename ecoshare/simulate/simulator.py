@@ -22,7 +22,8 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
-from ecoshare.advise.advice import Advice
+from ecoshare.advisers.advice import Advice
+from ecoshare.common.plural import counted
 from ecoshare.core.commands import (
     ApplySetting,
     AskInterference,
@@ -61,17 +62,16 @@ from ecoshare.core.events import (
 from ecoshare.core.policies import make
 from ecoshare.core.policies.base import ElasticPolicy, PackingPolicy
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.counted import counted
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_size
-from ecoshare.simulate.account import UsageIntegrals
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.device import VirtualDevice
-from ecoshare.simulate.lane import TOLD_SHARE, SimulatedAttempt, VirtualLane, expected_s
-from ecoshare.simulate.measuring import SimulatedMeasurements
 from ecoshare.simulate.result import Finished, SimulationResult
-from ecoshare.simulate.traces.trace import Trace, TraceJob, TraceSweep
+from ecoshare.simulate.simulated_measurements import SimulatedMeasurements
+from ecoshare.simulate.traces.job_trace import Trace, TraceJob, TraceSweep
+from ecoshare.simulate.usage_integrals import UsageIntegrals
+from ecoshare.simulate.virtual_device import VirtualDevice
+from ecoshare.simulate.virtual_lane import TOLD_SHARE, SimulatedAttempt, VirtualLane, expected_s
 from ecoshare.simulate.world import Truth
 
 _MOST_IDLE_WAKES = 10_000
@@ -308,7 +308,7 @@ class Simulator:
             case WakeAt():
                 self._push(command.at_s, _What.WAKE, command.id)
             case AskPlanner():
-                from ecoshare.advise.planners import shares  # scipy, for those who need it
+                from ecoshare.advisers.planners import shares  # scipy, for those who need it
 
                 self._push(now_s, _What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
             case OpenLane():

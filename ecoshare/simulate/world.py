@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ecoshare.core.events import Setting, Solo
-from ecoshare.core.outlook import BESIDE
+from ecoshare.core.placement.colocation_estimates import BESIDE
 from ecoshare.simulate.gpus import GpuModel
 from ecoshare.simulate.pairs import Pairs
-from ecoshare.simulate.traces.trace import TraceJob
+from ecoshare.simulate.traces.job_trace import TraceJob
 
 
 class Truth(Protocol):

@@ -130,9 +130,9 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 def machine() -> Machine:
     """The present machine; a figure means nothing without it."""
-    from ecoshare.hardware import devices
+    from ecoshare.devices import discovery
 
-    device = devices.processors()
+    device = discovery.processors()
     versions = subprocess.run(
         [sys.executable, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=True
     )

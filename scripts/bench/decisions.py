@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from random import Random
 
-from ecoshare.advise.outlook import foresee
+from ecoshare.advisers.interference_adviser import foresee
 from ecoshare.core.commands import AskInterference, Command
 from ecoshare.core.events import (
     Config,
@@ -31,14 +31,14 @@ from ecoshare.core.events import (
     SettingMeasured,
 )
 from ecoshare.core.memory import MemoryDemand
-from ecoshare.core.packer import MOST_CLASSES
+from ecoshare.core.placement.packer import MOST_CLASSES
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.gpus import GPUS
 from ecoshare.simulate.pairs import Pairs
 from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, in_order
+from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, in_order
 from ecoshare.simulate.world import World
 from scripts.bench.benchmarking import Figure, Options, median, percentile, run_benchmark, say
 

@@ -23,17 +23,17 @@ from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Config, Done, Event, IterationsDone, JobExited, Usage
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.lane.trace import Kind, Tracer, trace_path
-from ecoshare.measure.samples import AttemptProgress, Line, Sample, Session, attempt_key, encode
-from ecoshare.reporting.explaining_text import show
-from ecoshare.reporting.export import export
-from ecoshare.runtime.folder import RunFolder
-from ecoshare.runtime.log import EventLog
+from ecoshare.record.event_log import EventLog
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.samples import AttemptProgress, Line, Sample, Session, attempt_key, encode
+from ecoshare.reporting.explanation_text import show
+from ecoshare.reporting.exports import export
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.gpus import GPUS
 from ecoshare.simulate.pairs import Pairs
 from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, in_order
+from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, in_order
 from ecoshare.simulate.world import World
 from scripts.bench.benchmarking import Figure, Options, run_benchmark, say
 

@@ -25,20 +25,21 @@ from random import Random
 from statistics import fmean
 from typing import ClassVar
 
-from ecoshare.advise.advice import Alone, Goal
-from ecoshare.advise.adviser import TunerAdviser
+from ecoshare.advisers.advice import Alone
+from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.core.commands import Command, ProfileJob
 from ecoshare.core.events import Config, Event, Profiled, Setting, Solo
-from ecoshare.core.outlook import ColocationForecast
+from ecoshare.core.goal import Goal
+from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.policies import POLICIES
-from ecoshare.core.policies.packs import ObjectivePolicy
+from ecoshare.core.policies.objectives import ObjectivePolicy
 from ecoshare.core.records import Job, Key
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.gpus import GpuModel
 from ecoshare.simulate.result import SimulationResult
 from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob
+from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
 from scripts.bench.energy_bound import bound
 from scripts.bench.energy_world import MeasuredWorld, MixJob, load, mix

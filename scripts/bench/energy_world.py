@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 
 from ecoshare.core.events import Setting
 from ecoshare.core.memory import MemoryDemand
-from ecoshare.hardware.gpu_knobs import GPU_CLOCK, POWER_LIMIT
-from ecoshare.hardware.knob import UNLOCKED
+from ecoshare.devices.knob import UNLOCKED
+from ecoshare.devices.nvidia_knobs import GPU_CLOCK, POWER_LIMIT
 from ecoshare.simulate.gpus import IDLE_SHARE
-from ecoshare.simulate.traces import speeds
+from ecoshare.simulate.traces import measured_speeds
 from scripts.bench.energy_curves import (
     CLOCKS_MHZ,
     Workload,
@@ -328,7 +328,7 @@ def load(data: Path, seed: int, gpu: str = "v100") -> MeasuredWorld:
     """
     if gpu != "v100":
         raise ValueError(f"only a V100 was measured with neighbours and with power limits, not {gpu!r}")
-    table = speeds.read(data / "gavel" / "simulation_throughputs.json", gpu).table
+    table = measured_speeds.read(data / "gavel" / "simulation_throughputs.json", gpu).table
     single = {key: found[1] for key in table if (found := re.fullmatch(r"\('(.+)', 1\)", key))}
     pairs = {
         (one, other): min(1.0, table[key][beside][0] / table[key]["null"])

@@ -33,13 +33,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecoshare.advise.advice import TUNING_LIMIT, Alone, Goal
-from ecoshare.advise.adviser import TunerAdviser
-from ecoshare.advise.search import BUDGET
-from ecoshare.advise.transfer import prior_from, tuned_alone
-from ecoshare.advise.yardstick import PackedJob, observable
+from ecoshare.advisers.advice import TUNING_LIMIT, Alone
+from ecoshare.advisers.earlier_searches import prior_from, tuned_alone
+from ecoshare.advisers.setting_adviser import TunerAdviser
+from ecoshare.advisers.setting_evaluation import PackedJob, observable
+from ecoshare.advisers.setting_search import BUDGET
 from ecoshare.core.commands import AskSetting
 from ecoshare.core.events import Measurement, MeasurementStatus, Packing
+from ecoshare.core.goal import Goal
 from scripts.bench.benchmarking import (
     DataOptions,
     Figure,

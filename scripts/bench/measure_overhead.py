@@ -25,9 +25,9 @@ from pathlib import Path
 from ecoshare.core.commands import ProfileJob
 from ecoshare.core.events import Profiled
 from ecoshare.lane import trace
+from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.processes import processor_s
-from ecoshare.lane.table import LaneTable
-from ecoshare.runtime import log
+from ecoshare.record import event_log
 from scripts.bench.benchmarking import JOBS, ROOT, Figure, Options, median, run_benchmark, say
 from scripts.bench.job_file import JobEntry, write_jobs
 
@@ -162,7 +162,7 @@ def _window(name: str, args: list[str]) -> float | None:
 
 def _entries(folder: Path) -> list[object]:
     path = folder / "events.jsonl"
-    return list(log.read(path)) if path.exists() else []
+    return list(event_log.read(path)) if path.exists() else []
 
 
 def main() -> None:

@@ -31,8 +31,8 @@ from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
 from ecoshare.simulate.result import UNFAIR, Finished
 from ecoshare.simulate.simulator import Simulator, Watch
-from ecoshare.simulate.traces.reading import read
-from ecoshare.simulate.traces.trace import Trace, TraceJob
+from ecoshare.simulate.traces.any_trace import read
+from ecoshare.simulate.traces.job_trace import Trace, TraceJob
 from ecoshare.simulate.world import World
 from scripts.bench.benchmarking import Figure
 

@@ -19,9 +19,9 @@ from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.gpus import GPUS
 from ecoshare.simulate.simulator import Simulator
+from ecoshare.simulate.traces.any_trace import read
 from ecoshare.simulate.traces.generate import generate
-from ecoshare.simulate.traces.reading import read
-from ecoshare.simulate.traces.trace import Trace
+from ecoshare.simulate.traces.job_trace import Trace
 from ecoshare.simulate.world import World
 from scripts.bench.benchmarking import Figure, say
 

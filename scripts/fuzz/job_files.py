@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from ecoshare.devices.discovery import DeviceInfo, find
 from ecoshare.errors import EcoshareError, InvalidJobFile, UsageError
-from ecoshare.hardware.devices import DeviceInfo, find
 from ecoshare.jobs.load import load
 from ecoshare.jobs.mask import masked
 from ecoshare.jobs.template import REFERENCE, template

@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ecoshare.spelled import legible, spelled
+from ecoshare.common.printable import legible, spelled
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ecoshare.cli.simulate import simulate
-from ecoshare.hardware.devices import find
+from ecoshare.devices.discovery import find
 from ecoshare.jobs.load import load
-from ecoshare.measure.profiles import ProfileStore
-from ecoshare.reporting.explaining_text import show
-from ecoshare.reporting.export import export
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.reporting.explanation_text import show
+from ecoshare.reporting.exports import export
 from ecoshare.runtime import plan as planning
-from ecoshare.runtime.folder import RunFolder
 from scripts.fuzz.commands import Called, called, is_json, judge, nothing_left, started
 from scripts.fuzz.damage import damage_bytes, damage_json, damage_json_lines, damage_place, dumped
 from scripts.fuzz.rounds import Lost, Play, Round, main, within

@@ -14,17 +14,17 @@ from pathlib import Path
 from ecoshare.cli.devices import devices
 from ecoshare.cli.profiles import list_profiles, rm, show
 from ecoshare.cli.restore import restore
-from ecoshare.hardware.devices import find
-from ecoshare.hardware.journal import Journal
+from ecoshare.devices.discovery import find
+from ecoshare.devices.journal import Journal
 from ecoshare.jobs.load import load
-from ecoshare.measure.beside import ColocationStore
-from ecoshare.measure.profiles import ProfileStore
-from ecoshare.measure.tuned import TuningStore
+from ecoshare.profiling.colocation_store import ColocationStore
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.runtime import plan as planning
 from scripts.fuzz.commands import called, is_json, judge
 from scripts.fuzz.damage import damage_bytes, damage_json, damage_place, dumped
 from scripts.fuzz.rounds import Lost, Play, Round, main, within
-from tests.measure.test_tuned import tuned
+from tests.profiling.test_tuning_store import tuned
 from tests.reporting.profiles import PROFILE
 from tests.runtime.running import job_file, slow_steps
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.simulate.traces.generate import ALL_KINDS
-from tests.measure.classes import NAME
+from tests.profiling.classes import NAME
 from tests.test_cli import ecoshare
 from tests.warm import ROOT, Started
 
@@ -139,7 +139,7 @@ def test_an_ordinary_command_loads_nothing_to_complete() -> None:
         "ecoshare.core.policies",
         "ecoshare.simulate",
         "ecoshare.reporting",
-        "ecoshare.measure",
+        "ecoshare.profiling",
         "ecoshare.runtime",
     )
     assert not [name for name in seen if name.startswith(heavy)]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.measure.beside import ColocationStore
-from ecoshare.measure.profile import Profile
-from ecoshare.measure.profiles import ProfileStore
-from ecoshare.measure.tuned import BestStatic, TunedDevice, TuningResult, TuningStore
-from ecoshare.reporting.units import printable
-from tests.measure.classes import profile
+from ecoshare.profiling.colocation_store import ColocationStore
+from ecoshare.profiling.profile import Profile
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.profiling.tuning_store import BestStatic, TunedDevice, TuningResult, TuningStore
+from ecoshare.reporting.figures import printable
+from tests.profiling.classes import profile
 from tests.test_cli import ecoshare
 
 TRAIN, OTHER_TRAIN, EVALUATE = "train-0123456789ab", "train-ba9876543210", "evaluate-001122334455"

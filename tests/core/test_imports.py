@@ -15,56 +15,27 @@ STANDARD = sys.stdlib_module_names
 IMPURE = {"asyncio", "fcntl", "mmap", "multiprocessing", "os", "random", "select", "selectors", "signal", "socket"}
 IMPURE |= {"subprocess", "tempfile", "threading", "time", "pathlib", "shutil", "io", "sys"}
 
+COMMON = {"ecoshare.common", "ecoshare.errors"}
 ALLOWED = {
-    "advise": {
-        "ecoshare.advise",
-        "ecoshare.counted",
-        "ecoshare.core",
-        "ecoshare.documents",
-        "ecoshare.errors",
-        "tuner",
-        "numpy",
-        "scipy",
-        "threadpoolctl",
-        "torch",
-    },
-    "core": {"ecoshare.core", "ecoshare.counted", "sortedcontainers"},
-    "jobs": {"ecoshare.jobs", "ecoshare.documents", "ecoshare.errors", "ecoshare.sampling", "pydantic", "yaml"},
+    "common": set[str](),
+    "core": {"ecoshare.core", "ecoshare.common.plural", "sortedcontainers"},
     "sampling": {"ecoshare.sampling", "optuna"},
-    "lane": {
+    "jobs": {*COMMON, "ecoshare.jobs", "ecoshare.sampling", "pydantic", "yaml"},
+    "lane": {"ecoshare.lane", "ecoshare.core.turns", "ecoshare.common", "ecoshare", "torch", "numpy"},
+    "advisers": {*COMMON, "ecoshare.advisers", "ecoshare.core", "tuner", "numpy", "scipy", "threadpoolctl", "torch"},
+    "devices": {*COMMON, "ecoshare.devices", "httpx", "platformdirs", "pydantic", "pynvml", "zeus"},
+    "profiling": {*COMMON, "ecoshare.profiling", "ecoshare.devices", "platformdirs", "pydantic"},
+    "record": {
+        *COMMON,
+        "ecoshare.record",
+        "ecoshare.core",
+        "ecoshare.jobs",
         "ecoshare.lane",
-        "ecoshare.core.turns",
-        "ecoshare.atomic_write",
-        "ecoshare.documents",
-        "ecoshare",
-        "torch",
-        "numpy",
+        "ecoshare.devices",
+        "ecoshare.profiling",
+        "pydantic",
     },
     "integrations": {"ecoshare", "optuna", "ray", "torch", "rich", "yaml"},
-    "hardware": {
-        "ecoshare.hardware",
-        "ecoshare.atomic_write",
-        "ecoshare.counted",
-        "ecoshare.documents",
-        "ecoshare.errors",
-        "ecoshare.folders",
-        "httpx",
-        "platformdirs",
-        "pydantic",
-        "pynvml",
-        "zeus",
-    },
-    "measure": {
-        "ecoshare.measure",
-        "ecoshare.atomic_write",
-        "ecoshare.counted",
-        "ecoshare.documents",
-        "ecoshare.errors",
-        "ecoshare.hardware",
-        "platformdirs",
-        "pydantic",
-        "zeus",
-    },
 }
 """What the files of a layer may import beside the standard library. The drivers and the reports may import all."""
 
@@ -98,11 +69,12 @@ def test_a_layer_imports_only_what_its_place_allows(layer: str) -> None:
             assert allowed or name in ALLOWED[layer], f"{path.relative_to(ROOT)} imports {name}"
 
 
-@pytest.mark.parametrize("name", ["atomic_write", "counted", "documents", "folders"])
-def test_what_every_layer_may_import_needs_only_the_standard_library(name: str) -> None:
-    """Else a layer would get through it what its place forbids, and a job would find more in its process."""
-    for each in imports(ROOT / "ecoshare" / f"{name}.py"):
-        assert each.partition(".")[0] in STANDARD, each
+@pytest.mark.parametrize(("layer", "forbidden"), [("runtime", "reporting"), ("reporting", "runtime")])
+def test_the_run_and_its_reports_know_each_other_by_the_record_alone(layer: str, forbidden: str) -> None:
+    """A report of a run must not depend on how the run was driven, nor a run on how it is shown."""
+    for path in files(f"ecoshare/{layer}"):
+        used = {name for name in imports(path) if name.startswith(f"ecoshare.{forbidden}")}
+        assert not used, f"{path.relative_to(ROOT)} imports {used}"
 
 
 def test_the_core_touches_nothing() -> None:
@@ -138,7 +110,11 @@ def test_what_jobs_load_brings_nothing_heavy_into_their_process() -> None:
 
 def test_the_command_line_starts_without_torch() -> None:
     seen = subprocess.run(
-        [sys.executable, "-c", "import ecoshare.cli, ecoshare.runtime.conducting, sys; print('torch' in sys.modules)"],
+        [
+            sys.executable,
+            "-c",
+            "import ecoshare.cli, ecoshare.runtime.run_lifecycle, sys; print('torch' in sys.modules)",
+        ],
         capture_output=True,
         text=True,
         check=True,

@@ -25,13 +25,13 @@ from ecoshare.core.events import (
     RunOpened,
     Usage,
 )
-from ecoshare.core.placing import together
+from ecoshare.core.placement.gang_placement import together
+from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.policies import POLICIES
 from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.policies.pal import Pal
 from ecoshare.core.policies.srtf import Srtf
 from ecoshare.core.records import Job, Lane
-from ecoshare.core.room import LaneIndex
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import LaneState
 from ecoshare.simulate.contract import PolicyContract

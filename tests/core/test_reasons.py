@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sortedcontainers import SortedList
 
-from ecoshare.core.choice import Explanation, ReasonKind
 from ecoshare.core.events import (
     SCHEMA,
     Config,
@@ -22,12 +21,13 @@ from ecoshare.core.events import (
     RunOpened,
     Usage,
 )
-from ecoshare.core.packing import HOPE
+from ecoshare.core.placement.group_choice import Explanation, ReasonKind
+from ecoshare.core.placement.job_groups import HOPE
 from ecoshare.core.reasons import Doing, Reason, Reasons
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.traces.trace import TraceJob
+from ecoshare.simulate.traces.job_trace import TraceJob
 from tests.core.stepping import ALONE_W, ERROR, GIB, IDLE_W, Core
 from tests.simulate.test_packs import JOBS, PACKS, SIZES, SPEEDS, job, simulated, world
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import KillJob, OpenLane, ProfileJob, SetShares, StartJob
-from ecoshare.core.endings import MOST_LOSSES
 from ecoshare.core.events import (
     SCHEMA,
     Config,
@@ -27,9 +26,10 @@ from ecoshare.core.events import (
     Usage,
 )
 from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.placement.admission import MOST_PASSED
 from ecoshare.core.policies import POLICIES
+from ecoshare.core.retries import MOST_LOSSES
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.seating import MOST_PASSED
 from ecoshare.core.states import IllegalMove, JobState
 from tests.core.virtual import Script, VirtualDriver
 
@@ -109,10 +109,11 @@ def test_who_needs_a_whole_lane_is_not_passed_for_ever() -> None:
 
 def test_a_resumed_job_has_the_failures_that_it_had() -> None:
     fails = ((0.1, Outcome.FAILED),)
-    before = drive("fair", job("a", retries=1, attempts=fails, before=EarlierAttempts(attempts=1, failures=1)))
+    failed_once = EarlierAttempts(attempts=1, failures=1)
+    before = drive("fair", job("a", retries=1, attempts=fails, earlier_attempts=failed_once))
     assert starts(before) == ["a"]
     assert before.states()["a"] is JobState.FAILED
-    short = drive("fair", job("a", before=EarlierAttempts(attempts=1, out_of_memory=True)))
+    short = drive("fair", job("a", earlier_attempts=EarlierAttempts(attempts=1, out_of_memory=True)))
     [start] = [each for _, log in short.log for each in log if isinstance(each, StartJob)]
     assert start.cap_bytes == 8 * GIB
 

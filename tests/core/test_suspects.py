@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ecoshare.core.choice import Explanation, ReasonKind
-from ecoshare.core.endings import MOST_LOSSES
 from ecoshare.core.events import JobExited, Outcome, Usage
+from ecoshare.core.placement.group_choice import Explanation, ReasonKind
 from ecoshare.core.reasons import Reasons
+from ecoshare.core.retries import MOST_LOSSES
 from ecoshare.core.states import JobState
 from tests.core.stepping import Core
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from ecoshare.advise.outlook import foresee
+from ecoshare.advisers.interference_adviser import foresee
 from ecoshare.core.commands import AskInterference, AskSampler, Command, KillJob, MoveJob, StartJob
+from ecoshare.core.early_stopping import LEAST_COMPLETED, rule
 from ecoshare.core.events import (
     SCHEMA,
     Config,
@@ -31,9 +32,8 @@ from ecoshare.core.events import (
     SweepSpec,
     Usage,
 )
-from ecoshare.core.fit import SPARE
-from ecoshare.core.halting import LEAST_COMPLETED, rule
-from ecoshare.core.packer import MEMBER
+from ecoshare.core.placement.memory_fit import SPARE
+from ecoshare.core.placement.packer import MEMBER
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from ecoshare.advise.planners import shares
+from ecoshare.advisers.planners import shares
 from ecoshare.core.commands import (
     ApplySetting,
     AskPlanner,

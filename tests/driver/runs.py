@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ecoshare.hardware import nvml
-from ecoshare.measure.energy import EnergyInterval
-from ecoshare.measure.profile import Profile
-from ecoshare.measure.samples import Line, Sample, read
-from ecoshare.reporting import reading
-from ecoshare.runtime.folder import RunFolder
+from ecoshare.devices import nvml
+from ecoshare.profiling.profile import Profile
+from ecoshare.record import reading
+from ecoshare.record.energy_account import EnergyInterval
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.samples import Line, Sample, read
 from tests.driver import FakeDriver, presets
 from tests.driver.training import SCRIPT, Training
 from tests.runtime.running import Finished, job_file, words

@@ -25,8 +25,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
 from ecoshare.integrations.optuna import ERROR, JOB, optimize
-from ecoshare.reporting.export import export
-from ecoshare.runtime.folder import RunFolder
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.reporting.exports import export
 from tests.runtime.running import check
 from tests.warm import ROOT, Started, ecoshare, wait_for
 

@@ -23,21 +23,21 @@ def test_the_schema_holds_the_keys_of_the_design() -> None:
     keys = KNOWN_KEYS.split(", ")
     own = ["name", "script", "module", "args", "sweep"]
     assert set(schema["properties"]) == {"version", "defaults", "on_end", "jobs"}
-    assert list(_keys(schema, "Job")) == keys
+    assert list(_keys(schema, "JobConfig")) == keys
     assert list(_keys(schema, "JobOptions")) == [key for key in keys if key not in own]
-    assert not schema["$defs"]["Job"]["additionalProperties"]
+    assert not schema["$defs"]["JobConfig"]["additionalProperties"]
 
 
 def test_every_key_is_described() -> None:
     """If it failed, an editor would show a key without saying what it means."""
     schema = json_schema()
-    for keys in (schema["properties"], _keys(schema, "Job"), _keys(schema, "JobOptions")):
+    for keys in (schema["properties"], _keys(schema, "JobConfig"), _keys(schema, "JobOptions")):
         assert [key for key, field in keys.items() if not field.get("description")] == []
 
 
 def test_bounds_are_in_the_schema() -> None:
     """If it failed, an editor would accept what `load` refuses."""
-    job = _keys(json_schema(), "Job")
+    job = _keys(json_schema(), "JobConfig")
     assert (job["retries"]["minimum"], job["retries"]["maximum"]) == (0, 100)
     assert job["gpus"]["minimum"] == 1
     assert {"type": "integer", "minimum": 1} in job["iterations"]["anyOf"]

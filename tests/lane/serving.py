@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane import messages
+from ecoshare.lane.lane_table import ANYBODY, NOBODY, SLOTS, LaneTable, SlotState
 from ecoshare.lane.messages import Ended, LaunchAttempt, Launched, Message, NotLaunched, StopAttempt
-from ecoshare.lane.table import ANYBODY, NOBODY, SLOTS, LaneTable, SlotState
 from tests import warm
 
 _LONGEST_S = 90.0

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from ecoshare.lane.fused.seeds import Seeds
+from ecoshare.lane.lane_table import SlotState
 from ecoshare.lane.messages import Ended
-from ecoshare.lane.table import SlotState
 from tests.lane.serving import ServedLane
 from tests.rounds import nightly
 from tests.runtime.running import EXAMPLES, alone, copy_of_scripts, settled

@@ -352,7 +352,7 @@ def test_boundaries_of_other_threads_end_nothing_and_do_not_go_on_for_ever() -> 
 
 def test_a_leak_that_a_graph_holds_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script that adds losses up with their graphs has ever more nodes: the walk looks at so many and says so."""
-    monkeypatch.setattr("ecoshare.lane.memory.walk._MOST_NODES", 50)
+    monkeypatch.setattr("ecoshare.lane.memory.tensor_walk._MOST_NODES", 50)
     observer, total = MemoryObserver("cpu"), torch.ones((), requires_grad=True)
     for _ in range(100):
         total = total * 2

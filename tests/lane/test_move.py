@@ -19,11 +19,11 @@ import pytest
 
 from ecoshare.core.commands import MoveJob
 from ecoshare.core.events import Done, Event, Refused
-from ecoshare.lane.attempt import AttemptProcess, PreparedSlot, usage
+from ecoshare.lane.attempt_process import AttemptProcess, PreparedSlot, usage
+from ecoshare.lane.lane_table import ANYBODY, NO_RANK, NOBODY, LaneTable, SlotState, lane_path
 from ecoshare.lane.messages import LaunchAttempt, MoveAttempt, StopAttempt
-from ecoshare.lane.table import ANYBODY, NO_RANK, NOBODY, LaneTable, SlotState, lane_path
 from ecoshare.lane.turn import LaneTurn
-from ecoshare.runtime.moving import Moving
+from ecoshare.runtime.lane_moves import Moving
 from tests.rounds import nightly, rounds
 from tests.warm import wait_for
 

@@ -38,7 +38,7 @@ print("done")
 STOPS = """
 import os, signal, sys, time
 import torch
-from ecoshare.lane.table import LaneTable
+from ecoshare.lane.lane_table import LaneTable
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 for _ in range(20):

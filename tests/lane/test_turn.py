@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.table import ANYBODY, NO_RANK, NOBODY, BoundaryRequest, LaneTable, Slot, SlotState
+from ecoshare.lane.lane_table import ANYBODY, NO_RANK, NOBODY, BoundaryRequest, LaneTable, Slot, SlotState
 from ecoshare.lane.turn import LaneTurn
 from tests.warm import wait_for
 

@@ -1,7 +1,7 @@
 """Run folders that earlier versions of ecoshare wrote can be read, explained and drawn.
 
-`old_runs/search` is a run on the fake GPU with a search for a setting; `old_runs/sweep` was killed and resumed. Both were
-written by version 0.1.0, whose log has schema 2.
+`old_runs/search` is a run on the fake GPU with a search for a setting; `old_runs/sweep` was killed and resumed. Version
+0.1.0 wrote both; its log has schema 2.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.reporting.explaining import explain
-from ecoshare.reporting.export import export
-from ecoshare.reporting.reading import read
-from ecoshare.runtime import log
-from ecoshare.runtime.folder import RunFolder
+from ecoshare.record import event_log
+from ecoshare.record.reading import read
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.reporting.explanation import explain
+from ecoshare.reporting.exports import export
 
 OLD = Path(__file__).parent / "old_runs"
 SETTLED = {"run", "notes"}
@@ -30,7 +30,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> RunFolder:
 
 
 def test_the_core_makes_the_same_decisions_from_an_old_log(old: RunFolder) -> None:
-    replayed = list(log.replay(log.read(old.events)))
+    replayed = list(event_log.replay(event_log.read(old.events)))
     assert len(replayed) > 100
     assert all(logged == now[: len(logged)] for _, logged, now in replayed)
 

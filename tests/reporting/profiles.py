@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ecoshare.lane.memory.timeline import Point
-from ecoshare.measure.profile import (
+from ecoshare.profiling.profile import (
     AchievedSetting,
     IterationEnergy,
     IterationTimes,

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ecoshare.advise.advice import Advice
+from ecoshare.advisers.advice import Advice
 from ecoshare.core.commands import AskSetting, Command
 from ecoshare.core.events import Config, Event, Setting
-from ecoshare.measure.energy import EnergyAccount, account
-from ecoshare.measure.samples import Sample, Session
-from ecoshare.runtime.log import EventLog, steps
+from ecoshare.record.energy_account import EnergyAccount, account
+from ecoshare.record.event_log import EventLog, steps
+from ecoshare.record.samples import Sample, Session
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.traces.trace import TraceJob
+from ecoshare.simulate.traces.job_trace import TraceJob
 from ecoshare.simulate.world import World
 from tests.simulate.simulating import made, simulate
 from tests.simulate.test_packs import GPU

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from ecoshare.lane.trace import Kind, Mark
+from ecoshare.record.run_data import RunData
 from ecoshare.reporting import charts
-from ecoshare.reporting.charts.columns import part_held
-from ecoshare.reporting.charts.power import Curve
+from ecoshare.reporting.charts.power_chart import Curve
+from ecoshare.reporting.charts.time_columns import part_held
 from ecoshare.reporting.html import energy_words, html
-from ecoshare.reporting.rundata import RunData
-from tests.reporting.rundata import HOSTILE, run
+from tests.reporting.made_run import HOSTILE, run
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "col"}
 KEYS = ["jct", "energy", "power", "memory", "timeline", "clocks"]

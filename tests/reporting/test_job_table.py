@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ecoshare.reporting.job_table import LESSER, job_table
-from tests.reporting.rundata import run
+from tests.reporting.made_run import run
 
 
 def test_what_a_narrow_page_keeps_is_what_everybody_looks_for() -> None:

@@ -15,10 +15,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from ecoshare.core.events import JobExited
 from ecoshare.lane.trace import Kind, Mark
-from ecoshare.measure.energy import EnergyInterval
+from ecoshare.record.energy_account import EnergyInterval
+from ecoshare.record.run_data import RunData
 from ecoshare.reporting.perfetto import perfetto
-from ecoshare.reporting.rundata import RunData
-from tests.reporting.rundata import HOSTILE, run
+from tests.reporting.made_run import HOSTILE, run
 
 
 @dataclass

@@ -12,11 +12,11 @@ import yaml
 
 from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import Done
-from ecoshare.runtime import log
+from ecoshare.record import event_log
+from tests.devices.claims import FOUND_W, limited
 from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.fake import Settings
 from tests.driver.training import SCRIPT, Training
-from tests.hardware.claims import FOUND_W, limited
 from tests.runtime.running import check
 from tests.warm import Started
 
@@ -67,7 +67,7 @@ class Machine:
         return done
 
     def entries(self) -> list[Any]:
-        return list(log.read(self.folder / "ecoshare-runs/latest/events.jsonl"))
+        return list(event_log.read(self.folder / "ecoshare-runs/latest/events.jsonl"))
 
     def set_since(self) -> list[str]:
         return [call.function for call in self.driver.setter_calls()[self.set_before :]]

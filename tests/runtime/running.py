@@ -15,11 +15,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ecoshare.atomic_write import atomic_write
+from ecoshare.common.atomic_write import atomic_write
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited, Refused, RunOpened
-from ecoshare.runtime import log
-from ecoshare.runtime.supervisor import SPIN_COUNT
+from ecoshare.record import event_log
+from ecoshare.runtime.warm_server import SPIN_COUNT
 from tests.warm import ROOT, Started, ecoshare, fork_script
 
 SCRIPTS = ROOT / "tests" / "scripts"
@@ -112,8 +112,8 @@ def resume(folder: Path, *options: str, forged: bool = False) -> Finished:
 
 def check(folder: Path) -> None:
     """What holds of every run that is over: its log replays, each attempt ended once, and its joules add up."""
-    entries = list(log.read(folder / "events.jsonl"))
-    for event, logged, now in log.replay(iter(entries)):
+    entries = list(event_log.read(folder / "events.jsonl"))
+    for event, logged, now in event_log.replay(iter(entries)):
         assert logged == now, event
     open_attempts: dict[int, tuple[str, int]] = {}
     for entry in entries:

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.hardware import devices
-from ecoshare.measure import model
-from ecoshare.measure.samples import AttemptProgress, Sample, Session, read
-from ecoshare.runtime.sampler import MeterSampler
+from ecoshare.devices import discovery, power_model
+from ecoshare.record.samples import AttemptProgress, Sample, Session, read
+from ecoshare.runtime.meter_sampler import MeterSampler
 from tests.runtime.running import run, slow_steps
 
 
@@ -46,7 +45,7 @@ def test_a_line_that_a_killed_session_cut_off_does_not_spoil_the_next(tmp_path: 
     session = {"session": {"at_s": 0.0, "device": "cpu", "meter": "model", "source": "modelled", "scope": "cpu"}}
     session["session"] |= {"about": "", "period_s": 0.0, "idle_w": None}
     path.write_text(json.dumps(session) + '\n{"at_s": 1.0, "ener')
-    sampler = MeterSampler(path, devices.processors(), model.processors(1), lambda _on_device: {})
+    sampler = MeterSampler(path, discovery.processors(), power_model.processors(1), lambda _on_device: {})
     assert asyncio.run(sampler.begin(lambda: 2.0))
     sampler.close()
     first, second, sample = read(path)
@@ -69,7 +68,9 @@ def test_a_sample_is_of_the_moment_at_which_the_meter_was_read(tmp_path: Path) -
         time.sleep(random.uniform(0.0, 0.05))
         return at_s
 
-    sampler = MeterSampler(tmp_path / "samples.jsonl", devices.processors(), model.processors(1), lambda _on_device: {})
+    sampler = MeterSampler(
+        tmp_path / "samples.jsonl", discovery.processors(), power_model.processors(1), lambda _on_device: {}
+    )
 
     async def sample() -> None:
         await sampler.begin(late)
@@ -82,5 +83,5 @@ def test_a_sample_is_of_the_moment_at_which_the_meter_was_read(tmp_path: Path) -
     assert len(samples) == 6
     for one, other in itertools.pairwise(samples):
         assert one.energy_j is not None and other.energy_j is not None
-        idle_j = model.processors(1).idle_w * (other.at_s - one.at_s)
+        idle_j = power_model.processors(1).idle_w * (other.at_s - one.at_s)
         assert other.energy_j - one.energy_j == pytest.approx(idle_j, rel=1e-6)

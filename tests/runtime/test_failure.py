@@ -15,7 +15,7 @@ import pytest
 
 from ecoshare.core.commands import KillJob
 from ecoshare.core.events import RunOpened
-from ecoshare.runtime import log
+from ecoshare.record import event_log
 from tests.runtime.running import SCRIPTS, SLEEPS, alone, job_file, resume, run, slow_steps, start, words
 from tests.warm import ecoshare, wait_for
 
@@ -87,7 +87,7 @@ def test_two_new_jobs_that_outgrow_the_memory_run_one_after_the_other(tmp_path: 
     done = run(tmp_path, *jobs, options=("--memory", "2 GiB"))
     assert done.code == 0, done.stderr
     assert sorted(done.job(name)["attempts"] for name in ("a", "b")) == [1, 2]
-    killed = [entry for entry in log.read(done.folder / "events.jsonl") if isinstance(entry, KillJob)]
+    killed = [entry for entry in event_log.read(done.folder / "events.jsonl") if isinstance(entry, KillJob)]
     assert [each.reason for each in killed] == ["the jobs beside it need its memory"]
     assert done.log("a") == done.log("b")
 
@@ -125,7 +125,9 @@ def test_retries_and_the_policys_options_are_kept_over_a_resume(tmp_path: Path) 
     assert resume(tmp_path / "ecoshare-runs/latest").code == 1
     ends = [json.loads(each.read_text()) for each in (tmp_path / "ecoshare-runs/latest/jobs/a").glob("exit-*.json")]
     assert sum(end["outcome"] == "failed" for end in ends) == 4
-    opened = [each for each in log.read(tmp_path / "ecoshare-runs/latest/events.jsonl") if isinstance(each, RunOpened)]
+    opened = [
+        each for each in event_log.read(tmp_path / "ecoshare-runs/latest/events.jsonl") if isinstance(each, RunOpened)
+    ]
     assert [each.config.options for each in opened] == 2 * [(("limit_1", 0.25), ("starvation", 3.0))]
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from ecoshare.core.commands import ProfileJob
-from ecoshare.measure.profile import Profile
-from ecoshare.measure.samples import Idle, Session
-from ecoshare.runtime import log
+from ecoshare.profiling.profile import Profile
+from ecoshare.record import event_log
+from ecoshare.record.samples import Idle, Session
 from tests.driver import COMPILER, FakeDriver, Fault, faults, presets
 from tests.driver.runs import OnGpu, at_work, drawn_w, profile_on_gpu, run_on_gpu, samples, two_gpus
 from tests.driver.training import COMPUTES, CONTEXT_BYTES, SCRIPT, STREAMS, WAITS, Training
@@ -178,7 +178,7 @@ def test_each_job_gets_the_joules_of_its_own_work(
 
 
 def test_the_next_run_measures_nothing_again(known: OnGpu) -> None:
-    entries = log.read(known.done.folder / "events.jsonl")
+    entries = event_log.read(known.done.folder / "events.jsonl")
     assert not [entry for entry in entries if isinstance(entry, ProfileJob)]
     assert not [line for line in known.lines if isinstance(line, Idle)]
 

@@ -18,16 +18,16 @@ import pytest
 import torch
 import torch._dynamo  # each server that is forked from here would load it, for a second
 
+from ecoshare.devices import discovery
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.hardware import devices
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import plan as planning
-from ecoshare.runtime import reaping, session
-from ecoshare.runtime.conducting import RunResult
-from ecoshare.runtime.forked import ForkedServer
-from ecoshare.runtime.supervisor import LaneServer
+from ecoshare.runtime import reaping, run_opening
+from ecoshare.runtime.forked_client import ForkedServer
+from ecoshare.runtime.run_lifecycle import RunResult
+from ecoshare.runtime.warm_server import LaneServer
 
 
 class Here:
@@ -50,11 +50,11 @@ class Here:
 def call(function: Callable[[str], None], names: list[str], folder: Path) -> RunResult:
     """Run a call for each name."""
     jobs = tuple(JobConfig(name=name, script=Path(__file__), cwd=folder) for name in names)
-    plan = planning.make(LoadedJobs(folder / "calls", "", "", jobs), devices.find("cpu"), policy="fair", places=2)
+    plan = planning.make(LoadedJobs(folder / "calls", "", "", jobs), discovery.find("cpu"), policy="fair", places=2)
     plan = replace(plan, jobs=tuple(replace(job, called=True) for job in plan.jobs))
     server = ForkedServer(function)
     try:
-        return session.start(plan, "{}", folder / "ecoshare-runs", Silent(), host=Here(server))
+        return run_opening.start(plan, "{}", folder / "ecoshare-runs", Silent(), host=Here(server))
     finally:
         server.end()
 

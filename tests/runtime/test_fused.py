@@ -13,8 +13,8 @@ import pytest
 
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited, Outcome
-from ecoshare.lane.table import LaneTable
-from ecoshare.runtime import log
+from ecoshare.lane.lane_table import LaneTable
+from ecoshare.record import event_log
 from tests.runtime.running import SCRIPTS, alone, job_file, resume, run, start
 from tests.warm import wait_for
 
@@ -28,7 +28,7 @@ def sweep(*args: str, script: str = TRIAL, **keys: Any) -> dict[str, Any]:
 
 def started(folder: Path) -> dict[tuple[str, int], StartJob]:
     """The commands that started attempts."""
-    commands = [each for each in log.read(folder / "events.jsonl") if isinstance(each, StartJob)]
+    commands = [each for each in event_log.read(folder / "events.jsonl") if isinstance(each, StartJob)]
     return {(each.job, each.attempt): each for each in commands}
 
 
@@ -57,7 +57,7 @@ def test_trials_that_must_have_a_process_of_their_own_get_one(tmp_path: Path) ->
     job["sweep"]["parallel"] = 1
     done = run(tmp_path, job)
     assert done.code == 0, done.stderr
-    entries = [entry for entry in log.read(done.folder / "events.jsonl") if isinstance(entry, JobExited)]
+    entries = [entry for entry in event_log.read(done.folder / "events.jsonl") if isinstance(entry, JobExited)]
     outcomes = [entry.outcome for entry in entries]
     assert outcomes.count(Outcome.MOVED_OUT) == 1
     assert outcomes.count(Outcome.COMPLETED) == 5
@@ -94,7 +94,7 @@ def test_kill_minus_nine_of_a_shared_process_repeats_only_those_in_it(tmp_path: 
     states = [each["state"] for each in summary["jobs"]]
     assert states == ["completed"] * 6, stderr
     assert sorted(attempts.values()) == [1, 1, 1, 1, 2, 2]
-    ends = [entry for entry in log.read(latest / "events.jsonl") if isinstance(entry, JobExited)]
+    ends = [entry for entry in event_log.read(latest / "events.jsonl") if isinstance(entry, JobExited)]
     (moved,) = [entry for entry in ends if entry.outcome is Outcome.MOVED_OUT]
     assert "SIGKILL" in moved.reason
     (lost,) = [entry for entry in ends if entry.outcome is Outcome.LOST]

@@ -15,7 +15,8 @@ import pytest
 
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import RunOpened
-from ecoshare.runtime import log, reaping, shared_folder
+from ecoshare.record import event_log
+from ecoshare.runtime import reaping, shared_folder
 from tests.rounds import rounds
 from tests.runtime.running import SCRIPTS, job_file, resume, run, slow_steps
 from tests.runtime.running import start as start_run
@@ -111,7 +112,7 @@ def kill_and_resume(folder: Path, victim: str, after_s: float, cold: bool = Fals
         assert recorded(folder) == {"j0", "j1", "j2", "workers"}
     before, ended_before = recorded(folder), ends(folder)
     started = {
-        each.job for each in log.read(folder / "ecoshare-runs/latest/events.jsonl") if isinstance(each, StartJob)
+        each.job for each in event_log.read(folder / "ecoshare-runs/latest/events.jsonl") if isinstance(each, StartJob)
     }
     shown = json.loads(ecoshare("export", folder / "ecoshare-runs/latest").stdout)
     assert {job["name"] for job in shown["jobs"] if job["state"] == "completed"} <= before
@@ -239,15 +240,15 @@ def test_ctrl_c_before_the_run_is_opened_ends_it_and_it_can_be_resumed(tmp_path:
     """The run was asked to stop before its first event, and ended with a traceback."""
     (script := tmp_path / "at_once.py").write_text(
         "from ecoshare.cli import main\n"
-        "from ecoshare.runtime import host\n"
-        "heard = host.CommandLine.heard\n"
-        "host.CommandLine.heard = lambda self, stop: (stop(), heard(self, stop))[1]\n"
+        "from ecoshare.runtime import run_host\n"
+        "heard = run_host.CommandLineHost.heard\n"
+        "run_host.CommandLineHost.heard = lambda self, stop: (stop(), heard(self, stop))[1]\n"
         "main()\n"
     )
     path = job_file(tmp_path, slow_steps("a", 3, 2))
     process = Started("run", path, "--device", "cpu", "--no-report", cwd=tmp_path, script=script)
     assert process.wait(60.0) == 130 and "Traceback" not in process.stderr, process.stderr
     folder = tmp_path / "ecoshare-runs/latest"
-    assert isinstance(next(iter(log.read(folder / "events.jsonl"))), RunOpened)
+    assert isinstance(next(iter(event_log.read(folder / "events.jsonl"))), RunOpened)
     resumed = resume(folder)
     assert resumed.code == 0 and resumed.job("a")["state"] == "completed", resumed.stderr

@@ -14,7 +14,7 @@ from typing import Any
 
 from ecoshare.core.commands import ApplySetting, AskSetting, StartJob
 from ecoshare.core.events import Done, JobExited, Outcome, Profiled, RunOpened, Setting, SettingAdvised, SettingMeasured
-from ecoshare.measure.tuned import TuningResult, TuningStore
+from ecoshare.profiling.tuning_store import TuningResult, TuningStore
 from tests.driver import Fault
 from tests.driver.training import COMPUTES, WAITS
 from tests.runtime.machine import BEFORE, MARKS, Machine

@@ -19,15 +19,16 @@ from ecoshare.core.commands import Command, MoveJob, ProfileJob, StartJob, WakeA
 from ecoshare.core.events import Done, Event, JobExited, Profiled, Refused, Usage
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
-from ecoshare.hardware import devices
+from ecoshare.devices import discovery
 from ecoshare.jobs.load import load
-from ecoshare.lane.table import SlotState
-from ecoshare.measure.profiles import ProfileStore
+from ecoshare.lane.lane_table import SlotState
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.record import event_log
 from ecoshare.reporting.progress import Silent
-from ecoshare.runtime import conducting, host, log, reaping, session
 from ecoshare.runtime import plan as planning
-from ecoshare.runtime.conducting import RunResult
+from ecoshare.runtime import reaping, run_host, run_lifecycle, run_opening
 from ecoshare.runtime.driver import Driver
+from ecoshare.runtime.run_lifecycle import RunResult
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
 from tests.warm import spawned
 
@@ -128,20 +129,20 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
     def start(core: Moves, *jobs: dict[str, Any], profiles: Path | None = None) -> Moved:
         loaded = load(job_file(tmp_path, *jobs))
         store = ProfileStore(profiles) if profiles is not None else None
-        plan = planning.make(loaded, devices.find("cpu"), policy="fair", lanes=2, places=4, store=store)
+        plan = planning.make(loaded, discovery.find("cpu"), policy="fair", lanes=2, places=4, store=store)
 
         def make(**fields: Any) -> Driver:
             core.driver = Driver(core=core, **fields)
             return core.driver
 
-        monkeypatch.setattr(conducting, "Driver", make)
-        monkeypatch.setattr(host, "Spawned", spawned)
-        result = session.start(plan, loaded.text, tmp_path / "ecoshare-runs", Silent())
+        monkeypatch.setattr(run_lifecycle, "Driver", make)
+        monkeypatch.setattr(run_host, "Spawned", spawned)
+        result = run_opening.start(plan, loaded.text, tmp_path / "ecoshare-runs", Silent())
         tables = core.driver.tables.values()
         left = [sum(slot.seat != SlotState.EMPTY for slot in table.slots) for table in tables]
         assert not reaping.members(core.driver.token)
         assert not core.driver.moving.pending
-        return Moved(core, result, list(log.read(result.folder.events)), left)
+        return Moved(core, result, list(event_log.read(result.folder.events)), left)
 
     yield start
     signal.signal(signal.SIGINT, before)

@@ -11,7 +11,7 @@ import pytest
 
 from ecoshare.core.commands import AskInterference, StartJob
 from ecoshare.core.events import InterferencePredicted, MeasurementStatus, RunOpened, SettingMeasured
-from ecoshare.runtime.log import read
+from ecoshare.record.event_log import read
 from tests.runtime.running import SLEEPS, run
 
 

@@ -15,12 +15,12 @@ import pytest
 
 from ecoshare.core.commands import ProfileJob, StartJob
 from ecoshare.core.events import Profiled
-from ecoshare.hardware.devices import processors
+from ecoshare.devices.discovery import processors
 from ecoshare.jobs.load import load
 from ecoshare.lane import trace
-from ecoshare.measure.profile import Profile
-from ecoshare.measure.profiles import ProfileStore
-from ecoshare.runtime import log
+from ecoshare.profiling.profile import Profile
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.record import event_log
 from ecoshare.runtime.plan import Plan, make
 from tests.runtime.running import SCRIPTS, Finished, alone, job_file, run, slow_steps, start, words
 from tests.warm import Started, ecoshare, wait_for
@@ -148,7 +148,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
 
 
 def entries(done: Finished, kind: type[Any]) -> list[Any]:
-    return [entry for entry in log.read(done.folder / "events.jsonl") if isinstance(entry, kind)]
+    return [entry for entry in event_log.read(done.folder / "events.jsonl") if isinstance(entry, kind)]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.core.events import JobExited
-from ecoshare.runtime import log
+from ecoshare.record import event_log
 from tests.runtime.running import Finished, run
 
 CLEANS = {
@@ -47,6 +47,6 @@ def test_a_run_goes_on_where_its_folder_was(tmp_path: Path, way: str) -> None:
 
 def test_an_end_that_cannot_be_recorded_is_in_the_log(tmp_path: Path) -> None:
     done = cleaned(tmp_path, "puts a file in the place of the jobs")
-    ends = [each for each in log.read(done.folder / "events.jsonl") if isinstance(each, JobExited)]
+    ends = [each for each in event_log.read(done.folder / "events.jsonl") if isinstance(each, JobExited)]
     assert {each.job for each in ends if each.outcome.value == "completed"} == {"first", "cleans"}
     assert done.job("last")["state"] == "failed" and done.code == 1, "it has nowhere to print"

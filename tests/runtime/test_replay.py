@@ -10,14 +10,14 @@ import pytest
 
 from ecoshare.core.events import Config, Device, RunOpened, StopRequested
 from ecoshare.errors import UsageError
-from ecoshare.runtime import log
+from ecoshare.record import event_log
 from tests.runtime.running import SCRIPTS, run, slow_steps
 
 REPLAY = """
 import sys
 from pathlib import Path
-from ecoshare.runtime import log
-steps = list(log.replay(log.read(Path(sys.argv[1]))))
+from ecoshare.record import event_log
+steps = list(event_log.replay(event_log.read(Path(sys.argv[1]))))
 assert all(logged == now for _, logged, now in steps), [step for step in steps if step[1] != step[2]]
 print(len(steps), sum(len(now) for _, _, now in steps), "torch" in sys.modules)
 """
@@ -38,16 +38,16 @@ def test_a_recorded_run_replays_without_torch(tmp_path: Path) -> None:
 
 def test_a_cut_last_line_is_ignored_and_a_broken_one_named(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    written = log.EventLog(path)
+    written = event_log.EventLog(path)
     written.write(RunOpened(0.0, 1, Config("fifo"), (Device("cpu", "here", 1),)), [])
     written.write(StopRequested(1.0, False), [])
     written.close()
     with path.open("a") as file:
         file.write('{"event": "Stop')
-    assert len(list(log.read(path))) == 2
-    log.EventLog(path).close()
+    assert len(list(event_log.read(path))) == 2
+    event_log.EventLog(path).close()
     assert path.read_text().endswith("false}\n")
     with path.open("a") as file:
         file.write('{"event": "Nothing"}\n')
     with pytest.raises(UsageError, match=r"events.jsonl:3: not an entry"):
-        list(log.read(path))
+        list(event_log.read(path))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ecoshare.core.events import JobExited, Outcome
-from ecoshare.runtime import log
+from ecoshare.record import event_log
 from tests.runtime.running import SCRIPTS, Finished, alone, job_file, resume, run, start, words
 from tests.warm import ecoshare, wait_for
 
@@ -180,10 +180,10 @@ def test_a_sweep_that_is_killed_repeats_no_finished_trial(tmp_path: Path) -> Non
     for name, record in before.items():
         assert (latest / "jobs" / name / "exit-1.json").read_bytes() == record
         assert not (latest / "jobs" / name / "exit-2.json").exists(), f"{name} ran twice"
-    exits = [entry.job for entry in log.read(latest / "events.jsonl") if isinstance(entry, JobExited)]
+    exits = [entry.job for entry in event_log.read(latest / "events.jsonl") if isinstance(entry, JobExited)]
     assert len(exits) == len(set(exits))
-    from ecoshare.sampling.sampler import Random
-    from ecoshare.sampling.space import Range
+    from ecoshare.sampling.sweep_space import Range
+    from ecoshare.sampling.trial_sampler import Random
 
     drawn = [dict(Random({"lr": Range(1e-4, 0.2, log=True)}, 24).draw(number) or ()) for number in range(24)]
     assert [job["values"] for job in summary["jobs"]] == drawn, "other trials than without the kill"
@@ -224,7 +224,7 @@ def test_what_ends_a_run_leaves_its_trials_for_later(tmp_path: Path) -> None:
     assert summary["state"] == "interrupted" and summary["sweeps"][0]["states"] == {"cancelled": 2}
     ends = [
         entry
-        for entry in log.read(tmp_path / "ecoshare-runs" / "latest" / "events.jsonl")
+        for entry in event_log.read(tmp_path / "ecoshare-runs" / "latest" / "events.jsonl")
         if isinstance(entry, JobExited)
     ]
     assert {end.outcome for end in ends} == {Outcome.STOPPED}

@@ -12,10 +12,10 @@ import pytest
 
 from ecoshare.core.commands import ApplySetting, MeasureSetting
 from ecoshare.core.events import SettingMeasured
-from ecoshare.measure.tuned import TuningResult, TuningStore
+from ecoshare.profiling.tuning_store import TuningResult, TuningStore
+from tests.devices.claims import FOUND_W
 from tests.driver import Fault
 from tests.driver.training import COMPUTES, STREAMS, WAITS
-from tests.hardware.claims import FOUND_W
 from tests.runtime.machine import BEFORE, MARKS, Machine
 from tests.warm import wait_for
 
@@ -133,9 +133,9 @@ def leave_settings(machine: Machine) -> None:
     """As a controller and its guard do that are killed together."""
     code = f"""
 import os, signal
-from ecoshare.hardware.control import Control
-from ecoshare.hardware.state import StateFolder
-control = Control({machine.driver.gpu(0).uuid!r}, "gpu", "NVIDIA H200", StateFolder.of_this_user(), True)
+from ecoshare.devices.device_control import DeviceControl
+from ecoshare.devices.state_folder import StateFolder
+control = DeviceControl({machine.driver.gpu(0).uuid!r}, "gpu", "NVIDIA H200", StateFolder.of_this_user(), True)
 assert not control.apply({{"power_limit": 280.0, "gpu_clock": 900.0}}).refused
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ecoshare.advise.advice import Advice
+from ecoshare.advisers.advice import Advice
 from ecoshare.core.commands import AskSetting, Command
 from ecoshare.core.events import Config, Event, JobExited, Outcome
 from ecoshare.core.policies import POLICIES
-from ecoshare.core.policies.packs import ObjectivePolicy
+from ecoshare.core.policies.objectives import ObjectivePolicy
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.simulate.allocation_audit import AllocationAudit
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
-from ecoshare.simulate.ledger import AllocationAudit
 from ecoshare.simulate.result import SimulationResult
 from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.trace import Trace, TraceJob, in_order
+from ecoshare.simulate.traces.job_trace import Trace, TraceJob, in_order
 from ecoshare.simulate.world import World
 
 Log = list[tuple[Event, list[Command]]]

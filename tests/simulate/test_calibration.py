@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from ecoshare.cli import app
 from ecoshare.core.events import Config, Device, RunOpened
 from ecoshare.errors import InvalidJobFile, UsageError
-from ecoshare.runtime import log
+from ecoshare.record import event_log
 from ecoshare.simulate.calibration import read
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob
+from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.simulate.world import World
 from scripts import pal_calibration
 from tests.simulate.simulating import Simulated, simulate
@@ -115,15 +115,15 @@ def test_the_core_is_told_of_the_speeds_and_its_log_replays(tmp_path: Path) -> N
     cluster = replace(SMALL, speeds=speeds, spread=True)
     path = tmp_path / "events.jsonl"
     found = simulated(trace(*jobs), cluster)
-    written_log = log.EventLog(path)
+    written_log = event_log.EventLog(path)
     for event, commands in found.log:
         written_log.write(event, commands)
     written_log.close()
-    entries = list(log.read(path))
+    entries = list(event_log.read(path))
     opened = entries[0]
     assert isinstance(opened, RunOpened) and opened.devices == cluster.devices()
     assert {each.name: dict(each.speeds) for each in opened.devices} == speeds
-    steps = list(log.replay(iter(entries)))
+    steps = list(event_log.replay(iter(entries)))
     assert all(logged == now for _, logged, now in steps)
     assert len(steps) > 3 * len(jobs)
     assert simulated(trace(*jobs), cluster, blind=1.0).commands() != found.commands(), "the speeds decide something"
@@ -135,7 +135,7 @@ def test_a_log_from_before_has_devices_without_speeds(tmp_path: Path) -> None:
     path.write_text(
         f'{{"event": "RunOpened", "at_s": 0.0, "schema": 2, "config": {{"policy": "fifo"}}, "devices": [{before}]}}\n'
     )
-    (opened,) = log.read(path)
+    (opened,) = event_log.read(path)
     assert isinstance(opened, RunOpened) and opened.devices == (Device("cuda:0", "here", 1),)
 
 

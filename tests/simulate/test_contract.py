@@ -17,15 +17,15 @@ from random import Random
 
 import pytest
 
-from ecoshare.core.fit import MemoryFit
+from ecoshare.core.placement.lane_index import LaneIndex
+from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.policies import POLICIES
 from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.policies.fluid import Fluid
 from ecoshare.core.policies.srtf import Srtf
-from ecoshare.core.room import LaneIndex
 from ecoshare.core.states import JobState
-from ecoshare.simulate.account import UsageIntegrals
 from ecoshare.simulate.contract import PolicyContract
+from ecoshare.simulate.usage_integrals import UsageIntegrals
 from ecoshare.simulate.world import World
 from tests.simulate.installing import install
 from tests.warm import COLD, ROOT
@@ -253,7 +253,7 @@ SAYS = "test_it_says_what_it_is"
 @pytest.mark.parametrize(
     ("policy", "check", "words"),
     [
-        (Aging, WAITING, r"policy aging, .*order\(\) of job j\d+ \(queued\) was .* while it waited; .*Levels"),
+        (Aging, WAITING, r"policy aging, .*order\(\) of job j\d+ \(queued\) was .* while it waited; .*LevelPolicy"),
         (Stale, WAITING, r"while it waited"),
         (Nan, COMPARABLE, r"jobs share lanes: rank\(\) of job j\d+ .* is nan: expected a number"),
         (NanOrder, COMPARABLE, r"order\(\) of job j1 \(queued\) is \(nan,\): expected a tuple of numbers"),

@@ -9,7 +9,7 @@ import pytest
 from ecoshare.core.events import Config
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.traces.trace import Phase, TraceJob
+from ecoshare.simulate.traces.job_trace import Phase, TraceJob
 from ecoshare.simulate.world import World
 from tests.simulate.simulating import made, simulate
 

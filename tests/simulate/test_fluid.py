@@ -15,9 +15,9 @@ from ecoshare.core.memory import MemoryDemand
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
+from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
 from ecoshare.simulate.world import World
-from tests.core.test_water import shortest
+from tests.core.placement.test_water_filling import shortest
 from tests.simulate.simulating import simulate
 
 GPU = GPUS["v100"]

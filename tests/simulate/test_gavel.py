@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ecoshare.errors import InvalidJobFile, UsageError
-from ecoshare.simulate.traces.reading import read
-from ecoshare.simulate.traces.trace import Phase
+from ecoshare.simulate.traces.any_trace import read
+from ecoshare.simulate.traces.job_trace import Phase
 from tests.simulate.trace_files import TIRESIAS, data, needs_data, written
 
 SPEEDS = {

@@ -15,8 +15,8 @@ from ecoshare.core.memory import MemoryDemand
 from ecoshare.errors import InvalidJobFile, UsageError
 from ecoshare.simulate.traces import own, philly_mix, salus
 from ecoshare.simulate.traces.generate import KINDS, generate
+from ecoshare.simulate.traces.job_trace import Trace
 from ecoshare.simulate.traces.networks import network
-from ecoshare.simulate.traces.trace import Trace
 
 CATALOGUE = """vgg16_25_1min,70.0,4000,300,python train.py
 vgg16_25_5min,310.5,4000,1500,python train.py

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.errors import UsageError
 from ecoshare.simulate.traces import own
-from ecoshare.simulate.traces.reading import read
-from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, in_order
+from ecoshare.simulate.traces.any_trace import read
+from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, in_order
 from tests.simulate.trace_files import mistakes, written
 
 names = st.text(st.sampled_from("abcXYZ019._-"), min_size=1, max_size=8)

@@ -16,7 +16,7 @@ from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
 from ecoshare.simulate.pairs import Pairs
 from ecoshare.simulate.result import SimulationResult
-from ecoshare.simulate.traces.trace import Phase, TraceJob
+from ecoshare.simulate.traces.job_trace import Phase, TraceJob
 from ecoshare.simulate.world import World
 from tests.simulate.simulating import Log, made, simulate
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from ecoshare.cli import app
 from ecoshare.core.commands import KillJob
 from ecoshare.core.events import Config, IterationsDone
-from ecoshare.core.outlook import BESIDE
+from ecoshare.core.placement.colocation_estimates import BESIDE
 from ecoshare.errors import UsageError
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.contract import PolicyContract
@@ -23,9 +23,9 @@ from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
 from ecoshare.simulate.pairs import IN_TURN, Pairs, read
 from ecoshare.simulate.result import SimulationResult
+from ecoshare.simulate.traces.any_trace import read as read_trace
+from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.simulate.traces.own import write
-from ecoshare.simulate.traces.reading import read as read_trace
-from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob
 from ecoshare.simulate.world import World
 from tests.simulate.simulating import Log, made, simulate
 from tests.simulate.trace_files import data, needs_data

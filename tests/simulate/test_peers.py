@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.simulate.cluster import Cluster
-from ecoshare.simulate.traces.reading import read
+from ecoshare.simulate.traces.any_trace import read
 from scripts.bench import simulate_peers as peers
 from scripts.bench.simulate_peers import Bench, Case, Outcome, differing, ours, with_gaps
 from tests.rounds import nightly

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ecoshare.simulate.gpus import GPUS, gpu_of
-from ecoshare.simulate.power import PowerOrigin, choose
-from ecoshare.simulate.traces.reading import read
+from ecoshare.simulate.power_source import PowerOrigin, choose
+from ecoshare.simulate.traces.any_trace import read
 from tests.runtime import running
 from tests.simulate.test_recorded import recorded
 from tests.warm import ecoshare

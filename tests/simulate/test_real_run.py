@@ -10,9 +10,9 @@ from ecoshare.core.events import Config
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import Costs
 from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.lane import TOLD_S
 from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.reading import read
+from ecoshare.simulate.traces.any_trace import read
+from ecoshare.simulate.virtual_lane import TOLD_S
 from ecoshare.simulate.world import World
 from tests.rounds import nightly
 from tests.runtime import running

@@ -25,9 +25,9 @@ from ecoshare.core.events import (
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.errors import UsageError
 from ecoshare.lane.trace import Kind, Tracer, trace_path
-from ecoshare.runtime.log import EventLog
-from ecoshare.simulate.traces.reading import read
-from ecoshare.simulate.traces.trace import Phase
+from ecoshare.record.event_log import EventLog
+from ecoshare.simulate.traces.any_trace import read
+from ecoshare.simulate.traces.job_trace import Phase
 from tests.runtime import running
 
 

@@ -16,8 +16,8 @@ from ecoshare.errors import UsageError
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
+from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
 from ecoshare.simulate.traces.searches import KINDS, REDUCTION, STEP_ITERATIONS, STEPS, generate
-from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
 from ecoshare.simulate.world import World
 from tests.simulate.simulating import simulate
 

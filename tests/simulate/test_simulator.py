@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import Config
-from ecoshare.core.failures import FailedSearches
 from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.placement.failed_searches import FailedSearches
 from ecoshare.core.policies import POLICIES
 from ecoshare.errors import UsageError
 from ecoshare.simulate.cluster import Cluster
 from ecoshare.simulate.costs import NO_COSTS, Costs
 from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.traces.trace import Phase, TraceJob
+from ecoshare.simulate.traces.job_trace import Phase, TraceJob
 from ecoshare.simulate.world import World
 from tests.simulate.reference import jcts
 from tests.simulate.simulating import Log, Simulated, made, simulate

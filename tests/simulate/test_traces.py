@@ -11,9 +11,9 @@ import pytest
 
 from ecoshare.errors import InvalidJobFile, UsageError
 from ecoshare.simulate.traces import own
+from ecoshare.simulate.traces.any_trace import read
+from ecoshare.simulate.traces.job_trace import Phase, Trace
 from ecoshare.simulate.traces.networks import network, skew
-from ecoshare.simulate.traces.reading import read
-from ecoshare.simulate.traces.trace import Phase, Trace
 from tests.simulate.trace_files import PHILLY, TIRESIAS, data, mistakes, needs_data, written
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.errors import InvalidJobFile, Mistake
-from ecoshare.simulate.traces.reading import read
+from ecoshare.simulate.traces.any_trace import read
 
 TIRESIAS = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n"
 PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster\n"

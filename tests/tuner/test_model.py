@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tuner import Evaluation, EvaluationStatus, Knob, Prior, Role, Space
-from tuner.model import Hypothesis, ResponseModel, hypotheses
+from tuner.response_model import Hypothesis, ResponseModel, hypotheses
 
 SPACE = Space.product(Knob("core", tuple(float(mhz) for mhz in range(500, 1500, 100)), Role.CORE_CLOCK))
 LOGS = torch.from_numpy(SPACE.numbers[:, 0] / 1000.0).log()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ecoshare.lane import boot
-from ecoshare.runtime.supervisor import SPIN_COUNT
+from ecoshare.runtime.warm_server import SPIN_COUNT
 from tests.warm.client import ZygoteChild
 from tests.warm.server import WarmServer, fork
 
@@ -172,7 +172,7 @@ def fork_script(script: Path, *words: str, cwd: Path, environment: Mapping[str, 
 
 
 def spawned(token: str, log: Path) -> WarmServer:
-    """In place of `ecoshare.runtime.supervisor.Spawned` for a test that runs jobs in its own process."""
+    """In place of `ecoshare.runtime.warm_server.Spawned` for a test that runs jobs in its own process."""
     return WarmServer(_zygote("server"), token, log)
 
 

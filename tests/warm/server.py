@@ -1,4 +1,4 @@
-"""A lane server that is forked from a zygote, in place of `ecoshare.runtime.supervisor.Spawned`."""
+"""A lane server that is forked from a zygote, in place of `ecoshare.runtime.warm_server.Spawned`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ecoshare.runtime.child import Child
 from ecoshare.runtime.reaping import TOKEN
-from ecoshare.runtime.supervisor import LaneServer, environment
+from ecoshare.runtime.warm_server import LaneServer, environment
 from tests.warm.client import ZygoteChild
 
 

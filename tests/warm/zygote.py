@@ -188,7 +188,7 @@ def load_command() -> None:
     import importlib
 
     import ecoshare
-    from ecoshare.lane import leaving
+    from ecoshare.lane import process_exit
 
     folder = Path(ecoshare.__path__[0])
     for path in folder.rglob("*.py"):
@@ -197,7 +197,7 @@ def load_command() -> None:
             importlib.import_module(".".join(part for part in parts if part != "__init__"))
     for name in ("matplotlib.pyplot", "botorch", "torch._dynamo", "tuner", "ecoshare.integrations.optuna"):
         importlib.import_module(name)
-    leaving.keep_operators()
+    process_exit.keep_operators()
 
 
 def begin_command(birth: Birth) -> None:
@@ -206,7 +206,7 @@ def begin_command(birth: Birth) -> None:
     from functools import partial
 
     from ecoshare import cli
-    from ecoshare.runtime import host
+    from ecoshare.runtime import run_host
     from tests.driver import forked
     from tests.warm.server import WarmServer
 
@@ -214,7 +214,7 @@ def begin_command(birth: Birth) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
     forked.find_library()
     if birth.request["servers"] is not None:
-        host.Spawned = partial(WarmServer, birth.request["servers"])  # type: ignore[assignment, attr-defined]
+        run_host.Spawned = partial(WarmServer, birth.request["servers"])  # type: ignore[assignment, attr-defined]
     if (script := birth.request["script"]) is not None:
         sys.argv = [script, *birth.request["words"]]
         sys.path[0] = str(Path(script).parent)

@@ -43,8 +43,8 @@ from ecoshare.core.policies.gandiva import Gandiva
 from ecoshare.core.policies.gittins import Gittins
 from ecoshare.core.policies.least_energy import LeastEnergy
 from ecoshare.core.policies.max_min import MaxMin
+from ecoshare.core.policies.objectives import EdpPolicy, EnergyPolicy, JctPolicy, MakespanPolicy
 from ecoshare.core.policies.pack import Pack
-from ecoshare.core.policies.packs import EdpPolicy, EnergyPolicy, JctPolicy, MakespanPolicy
 from ecoshare.core.policies.pal import Pal
 from ecoshare.core.policies.priority import Priority
 from ecoshare.core.policies.shockwave import Shockwave

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ecoshare.core.commands import PlanJob
-from ecoshare.core.policies.shares import Shares
 from ecoshare.core.policies.srtf import expected_s
+from ecoshare.core.policies.time_shares import Shares
 from ecoshare.core.records import Job
 
 ALPHA = 0.2
@@ -19,8 +19,8 @@ class Allox(Shares):
     Source: Le et al., "AlloX: Compute Allocation in Hybrid Clusters", EuroSys 2020: a job that is the k-th from the end
     of its queue delays k jobs by its time, so that the matching with the least sum of k x time has the least mean JCT;
     only the part `alpha` of the jobs that has waited longest is matched, so that nobody starves. A job that has begun
-    keeps its device. The matching is an adviser's (`advise/planners/allox.py`); turned into rounds as by Narayanan et
-    al., "Gavel", OSDI 2020.
+    keeps its device. An adviser makes the matching (`advisers/planners/allox_matching.py`); it becomes rounds as in
+    Narayanan et al., "Gavel", OSDI 2020.
     """
 
     name: ClassVar[str] = "allox"

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from ecoshare.core.commands import PlanJob
 from ecoshare.core.events import Device
-from ecoshare.core.outlook import ColocationForecast
+from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.records import Job, Key, Lane
 
 
@@ -69,7 +69,7 @@ class PlannedPolicy(Protocol):
     """A policy in rounds that asks a planner before one begins: for what is slow or needs a solver.
 
     Attributes:
-        planner: Its name in `ecoshare/advise/planners`.
+        planner: Its name in `ecoshare/advisers/planners`.
         planned_by: Options that the planner must know.
     """
 
@@ -126,7 +126,7 @@ class GangPlacementPolicy(Protocol):
 
 @runtime_checkable
 class ElasticPolicy(Protocol):
-    """A policy that says how many devices each job has, whenever one comes or goes (`core/pouring.py`).
+    """A policy that says how many devices each job has, whenever one comes or goes (`placement/elastic_placement.py`).
 
     Attributes:
         restart_s: What a job loses that is stopped and started again: it is resized or moved where more is gained.
@@ -183,7 +183,7 @@ class TrialPackingPolicy(Protocol):
 
 @runtime_checkable
 class PackingPolicy(Protocol):
-    """A policy that runs groups of jobs beside each other, chosen by what is expected of them (`core/packer.py`).
+    """A policy that runs groups of jobs beside each other, chosen by what is expected of them (`placement/packer.py`).
 
     Of all groups with the job that is first in its order, the one is best in which what is spent is least for what the
     work done is worth. The others that run keep their places, and have the turn where a member of the group is away.

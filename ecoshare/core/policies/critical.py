@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ecoshare.core.policies.forecast import EpochForecast
+from ecoshare.core.placement.rounds import pick
+from ecoshare.core.policies.common import InRounds
+from ecoshare.core.policies.epoch_forecast import EpochForecast
 from ecoshare.core.policies.srtf import expected_s
-from ecoshare.core.policies.usual import InRounds
 from ecoshare.core.records import Job
-from ecoshare.core.rounds import pick
 
 ROUND_S = 120.0
 
@@ -29,8 +29,8 @@ class Critical(InRounds):
     Ours. Rule 1 is the bound of McNaughton, "Scheduling with deadlines and loss functions", Management Science 6, 1959
     (the shortest makespan with preemption is the larger of the backlog and the longest job); rule 2 is earliest due
     date first (Jackson, 1955), the date that of Mahajan et al., "Themis", NSDI 2020. What is left is forecast for jobs
-    that change their batch sizes (`forecast.py`). No constant is set by hand, but the option `round`: seconds of a
-    round (120).
+    that change their batch sizes (`epoch_forecast.py`). The only constant is the option `round`: seconds of a round
+    (120).
     """
 
     name: ClassVar[str] = "critical"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ecoshare.core.policies.usual import Usual
+from ecoshare.core.policies.common import Usual
 from ecoshare.core.records import Job, Key
 
 

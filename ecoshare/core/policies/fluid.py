@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import ClassVar
 
-from ecoshare.core.policies.usual import WithOptions
+from ecoshare.core.placement.water_filling import poured
+from ecoshare.core.policies.common import WithOptions
 from ecoshare.core.records import Job, Key
-from ecoshare.core.water import poured
 
 RESTART_S = 10.0
 
@@ -18,9 +18,9 @@ class Fluid(WithOptions):
     """The longest first, as wide as the water stands: all should end together.
 
     Source: Yu et al., "Fluid: Resource-aware Hyperparameter Tuning Engine", MLSys 2021; the widths are those of
-    `core/water.py`, who gets which devices is said in `core/pouring.py`. Widths are poured anew whenever a job comes,
-    ends, pauses or is pruned. How long a job needs: what an iteration takes alone, by its profile, times those that are
-    left until it ends or pauses. One of which that is not known counts as the mean of the others.
+    `placement/water_filling.py`, and `placement/elastic_placement.py` says which devices a job gets. Widths are poured
+    anew whenever a job comes, ends, pauses or is pruned. A job needs the time of an iteration alone, by its profile,
+    times the iterations until it ends or pauses. A job without either counts as the mean of the others.
 
     Otherwise than there: what rounding down leaves over is given away, too; all that are there are one group, and the
     order of the widths follows the lengths. In Fluid's published code the lengths are sorted in no order, the smallest

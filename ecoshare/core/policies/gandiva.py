@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ecoshare.core.policies.base import NeighbourRate
-from ecoshare.core.policies.usual import WithOptions
+from ecoshare.core.policies.common import WithOptions
 from ecoshare.core.records import Job, Key
 
 TRIAL, MARGIN = 50.0, 0.05
@@ -19,8 +19,8 @@ class Gandiva(WithOptions):
     Source: Xiao et al., "Gandiva: Introspective Cluster Scheduling for Deep Learning", OSDI 2018, section 4 (packing in
     overload). A job is tried beside the one with the lowest use of its device, as the watts of its profile tell; of
     equal ones beside whom the two are known to be fastest. Each has a lane of its own. The rates of both are watched
-    (`core/rates.py`): where the sum of their speeds, each over that alone, is below the 1 that turns would give, the
-    newcomer gives way, if it can be moved, and jobs of these two classes are not packed again in the run.
+    (`placement/observed_rates.py`): where the sum of their speeds, each over that alone, is below 1, which
+    turns would give, the newcomer gives way if it can be moved. Jobs of these two classes are not packed again then.
 
     Otherwise than there: what was found out holds for all jobs of the two classes; jobs of several devices are not
     packed, and neither migrated nor made larger.

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ecoshare.core.events import Device
-from ecoshare.core.policies.usual import InRounds
+from ecoshare.core.placement.rounds import pick
+from ecoshare.core.policies.common import InRounds
 from ecoshare.core.records import Job, Lane
-from ecoshare.core.rounds import pick
 
 ROUND_S, ACROSS = 300.0, 1.7
 

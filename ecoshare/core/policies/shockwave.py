@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ecoshare.core.commands import PlanJob
-from ecoshare.core.policies.forecast import EpochForecast
+from ecoshare.core.placement.rounds import pick
+from ecoshare.core.policies.common import InRounds
+from ecoshare.core.policies.epoch_forecast import EpochForecast
 from ecoshare.core.policies.srtf import expected_s
-from ecoshare.core.policies.usual import InRounds
 from ecoshare.core.records import Job
-from ecoshare.core.rounds import pick
 
 DEFAULTS = {"every": 8.0, "last": 100.0, "late": 12.0, "most": 1e4, "round": 120.0, "spread": 1e-3, "window": 20.0}
 """Of the options, as its authors set them, but `most`."""
@@ -28,8 +28,8 @@ class Shockwave(InRounds):
         w_i  = rho_i ^ late  for those that are late by the forecast rho_i, else 1
 
     Source: Zheng et al., "Shockwave: Fair and Efficient Cluster Scheduling for Dynamic Adaptation in Machine Learning",
-    NSDI 2023, sections 4 to 6; what is left is forecast (`forecast.py`), the program solved by a planner
-    (`advise/planners/shockwave.py`). Its constraint that nobody be late has no solution as soon as somebody is due
+    NSDI 2023, sections 4 to 6; what is left is forecast (`epoch_forecast.py`), the program solved by a planner
+    (`advisers/planners/shockwave_program.py`). Its constraint that no job be late has no solution as soon as one is due
     within the window, and the weights stand for it, as they do in its authors' runs. What its authors correct by speeds
     measured since is left out: ours go by the time with the turn.
 

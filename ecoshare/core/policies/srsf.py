@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+from ecoshare.core.policies.common import Usual
 from ecoshare.core.policies.srtf import drift, expected_s
-from ecoshare.core.policies.usual import Usual
 from ecoshare.core.records import Job, Key
 
 

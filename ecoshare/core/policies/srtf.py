@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from ecoshare.core.policies.usual import Usual
+from ecoshare.core.policies.common import Usual
 from ecoshare.core.records import Job, Key
 
 

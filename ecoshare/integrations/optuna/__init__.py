@@ -25,16 +25,17 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from rich.console import Console
 
 import ecoshare
-from ecoshare.advise.advice import TUNING_LIMIT, Goal
+from ecoshare.advisers.advice import TUNING_LIMIT
+from ecoshare.common.folders import RUNS
 from ecoshare.core.events import JobExited, Outcome, SweepSpec
+from ecoshare.core.goal import Goal
+from ecoshare.devices.occupancy import DeviceAdmission, occupied
 from ecoshare.errors import EcoshareError, JobFailed, UsageError
-from ecoshare.folders import RUNS
-from ecoshare.hardware.occupancy import DeviceAdmission, occupied
 from ecoshare.integrations.optuna.forkable import check_forkable
 from ecoshare.integrations.optuna.interrupts import Interrupts
-from ecoshare.integrations.optuna.run import StudyRun, StudySweep
+from ecoshare.integrations.optuna.remote_trial import Objective
 from ecoshare.integrations.optuna.study import Listener
-from ecoshare.integrations.optuna.trial import Objective
+from ecoshare.integrations.optuna.study_run import StudyRun, StudySweep
 from ecoshare.integrations.optuna.wire import Elsewhere, rebuilt
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.metric import Metric
@@ -42,12 +43,12 @@ from ecoshare.jobs.quantities import parse_size_bytes
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import LONGEST_NUMBER, MAX_TRIALS, Sweep, trial_name
 from ecoshare.jobs.sweep import Optuna as OptunaOptions
-from ecoshare.measure.profiles import ProfileStore, default_folder
+from ecoshare.profiling.profile_store import ProfileStore, default_folder
+from ecoshare.record.reading import is_live
+from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.reporting.progress import Expendable, PlainProgress
-from ecoshare.reporting.reading import is_live
 from ecoshare.runtime import plan as planning
-from ecoshare.runtime.folder import RunFolder, write_json
-from ecoshare.runtime.forked import ForkedServer
+from ecoshare.runtime.forked_client import ForkedServer
 from ecoshare.runtime.plan import Plan
 
 JOB = "ecoshare:job"

@@ -23,7 +23,7 @@ except KeyError as error:  # docs/decisions/0020
     hint = "pip install 'ray[tune]<2.56'"
     raise ImportError(f"this version of Ray does not load beside amdsmi ({error} is missing): {hint}") from None
 
-from ecoshare.integrations.ray.pouring import water_filling
 from ecoshare.integrations.ray.sharing import share
+from ecoshare.integrations.ray.water_filling_resources import water_filling
 
 __all__ = ["share", "water_filling"]

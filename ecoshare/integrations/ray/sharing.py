@@ -15,10 +15,10 @@ import ray
 from ray.tune import Trainable
 
 from ecoshare.core.memory import MemoryDemand
-from ecoshare.hardware import devices
-from ecoshare.hardware.devices import DeviceInfo
-from ecoshare.integrations.ray import trial
-from ecoshare.integrations.ray.ledger import Wish
+from ecoshare.devices import discovery
+from ecoshare.devices.discovery import DeviceInfo
+from ecoshare.integrations.ray import ray_trial
+from ecoshare.integrations.ray.node_ledger import Wish
 from ecoshare.jobs.quantities import parse_size_bytes
 
 Size = str | int
@@ -74,7 +74,7 @@ def _shared_function(function: Any, options: _Options) -> Any:
             if (wish := _wish(options)) is None:
                 yield from function(config)
                 return
-            with trial.entered(wish):
+            with ray_trial.entered(wish):
                 yield from function(config)
 
         return generate
@@ -83,7 +83,7 @@ def _shared_function(function: Any, options: _Options) -> Any:
     def call(config: dict[str, Any]) -> Any:
         if (wish := _wish(options)) is None:
             return function(config)
-        with trial.entered(wish) as entered:
+        with ray_trial.entered(wish) as entered:
             result = function(config)
             entered.rest()
             return {**result, **entered.figures()} if isinstance(result, dict) and result else result
@@ -95,7 +95,7 @@ def _shared_class(trainable: type[Trainable], options: _Options) -> type[Trainab
     """Has the turn in the methods that may use the device, and leaves it between them."""
 
     class Shared(trainable):  # type: ignore[misc]
-        _ecoshare: trial.RayTrial | None = None
+        _ecoshare: ray_trial.RayTrial | None = None
         _ecoshare_inside = False
 
         def setup(self, config: dict[str, Any], **given: Any) -> None:
@@ -127,11 +127,11 @@ def _shared_class(trainable: type[Trainable], options: _Options) -> type[Trainab
 
         def _enter(self) -> None:
             if self._ecoshare is None and (wish := _wish(options)) is not None:
-                self._ecoshare = trial.enter(wish)
+                self._ecoshare = ray_trial.enter(wish)
 
         def _end(self) -> None:
             if self._ecoshare is not None:
-                trial.end(self._ecoshare)
+                ray_trial.end(self._ecoshare)
                 self._ecoshare = None
 
         def _with_turn(self, method: Any, *args: Any, **given: Any) -> Any:
@@ -158,7 +158,7 @@ def _wish(options: _Options) -> Wish | None:
     """
     kind, demand, most_bytes, device = options
     if device == "cpu":
-        found = [devices.processors()]
+        found = [discovery.processors()]
     else:
         assigned = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         if len(assigned) > 1:
@@ -181,13 +181,13 @@ def _visible(assigned: bool) -> list[DeviceInfo]:
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         if "CUDA_VISIBLE_DEVICES" in given:
             os.environ["CUDA_VISIBLE_DEVICES"] = given["CUDA_VISIBLE_DEVICES"]
-    names = [f"cuda:{index}" for index in range(len(devices.visible_gpus()))]
-    return [devices.find(name) for name in names] or [devices.processors()]
+    names = [f"cuda:{index}" for index in range(len(discovery.visible_gpus()))]
+    return [discovery.find(name) for name in names] or [discovery.processors()]
 
 
 def _budget(device: DeviceInfo) -> Callable[[], int]:
     """How much of a device is free, asked anew: others may have come since."""
-    return lambda: devices.find(device.name).memory_bytes
+    return lambda: discovery.find(device.name).memory_bytes
 
 
 def _demand(memory: Size | tuple[Size, Size] | None) -> MemoryDemand | None:

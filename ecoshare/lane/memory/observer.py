@@ -30,13 +30,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ecoshare.atomic_write import atomic_write
+from ecoshare.common.atomic_write import atomic_write
 from ecoshare.lane.files import of_attempt
 from ecoshare.lane.memory.cpu import CpuMemory
 from ecoshare.lane.memory.cuda import CudaMemory
 from ecoshare.lane.memory.recording import DeviceMemory, Recording
+from ecoshare.lane.memory.tensor_walk import PARTS, TensorWalk, walk
 from ecoshare.lane.memory.timeline import Point, levels, reduce
-from ecoshare.lane.memory.walk import PARTS, TensorWalk, walk
 
 _PLAIN, _PRIMING = 1, 2
 """The numbers of the iterations that do not count: one as it is, and one that is recorded for its blocks only."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ecoshare.reporting.charts.energy import energy
-from ecoshare.reporting.charts.lanes import lanes
+from ecoshare.record.run_data import RunData
+from ecoshare.reporting.charts.energy_chart import energy
+from ecoshare.reporting.charts.lane_chart import lanes
 from ecoshare.reporting.charts.look import GRID, GROUND, INK, Chart, looks_of, settings
-from ecoshare.reporting.charts.memory import memory
-from ecoshare.reporting.charts.power import clocks, power
-from ecoshare.reporting.charts.search import search
-from ecoshare.reporting.charts.speeds import speeds
-from ecoshare.reporting.charts.times import jct, timeline
-from ecoshare.reporting.rundata import RunData
+from ecoshare.reporting.charts.memory_chart import memory
+from ecoshare.reporting.charts.power_chart import clocks, power
+from ecoshare.reporting.charts.speed_chart import speeds
+from ecoshare.reporting.charts.sweep_chart import search
+from ecoshare.reporting.charts.time_charts import jct, timeline
 
 __all__ = ["GRID", "GROUND", "INK", "Chart", "charts", "search", "settings", "speeds"]
 

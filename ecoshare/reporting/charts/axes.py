@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-from ecoshare.reporting.charts.columns import Array, steps
 from ecoshare.reporting.charts.look import Look
+from ecoshare.reporting.charts.time_columns import Array, steps
 
 WIDTH_IN = 9.0
 ROW_IN = 0.24

@@ -15,7 +15,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from ecoshare.counted import counted
+from ecoshare.common.plural import counted
 
 INK, GRID, GROUND = "#010203", "#c0c1c2", "#fdfeff"
 HUES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7")

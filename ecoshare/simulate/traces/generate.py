@@ -6,8 +6,8 @@ from math import isfinite
 from pathlib import Path
 
 from ecoshare.errors import UsageError, did_you_mean
-from ecoshare.simulate.traces import philly_mix, salus, searches, sweep
-from ecoshare.simulate.traces.trace import Trace
+from ecoshare.simulate.traces import philly_mix, salus, searches, sweep_trace
+from ecoshare.simulate.traces.job_trace import Trace
 
 KINDS = ("salus", "philly", "sweep")
 """Of traces of jobs; `searches.KINDS` are of sweeps."""
@@ -62,6 +62,6 @@ def generate(
         case "philly":
             return philly_mix.generate(jobs, seed, data, gpus or PHILLY_GPUS, load or PHILLY_LOAD)
         case "sweep":
-            return sweep.generate(jobs, seed)
+            return sweep_trace.generate(jobs, seed)
         case _:
             return searches.generate(kind, jobs, seed, gpus or 1)

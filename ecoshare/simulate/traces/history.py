@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from ecoshare.advise.delimited import MOST_MISTAKES, lines_of, quoted
+from ecoshare.advisers.delimited import MOST_MISTAKES, lines_of, quoted
 from ecoshare.errors import InvalidJobFile, Mistake
 from ecoshare.simulate.traces.sheet import number
 

@@ -16,11 +16,11 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from ecoshare.advise.delimited import quoted
+from ecoshare.advisers.delimited import quoted
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.errors import UsageError
+from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, in_order
 from ecoshare.simulate.traces.sheet import Row, Sheet, number
-from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, in_order
 
 COLUMNS = (
     "name",

@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ecoshare.counted import counted
+from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
-from ecoshare.simulate.traces import philly
+from ecoshare.simulate.traces import philly_trace
 from ecoshare.simulate.traces.arrivals import poisson_s
+from ecoshare.simulate.traces.job_trace import Trace, TraceJob
 from ecoshare.simulate.traces.sheet import lines_of
-from ecoshare.simulate.traces.trace import Trace, TraceJob
 
 FILE = Path("philly", "philly_jobs.csv")
 """In the folder of data."""
@@ -82,9 +82,9 @@ def generate(jobs: int, seed: int, data: Path | None, gpus: int, load: float) ->
     made = tuple(
         TraceJob(
             name=f"job-{number}",
-            job_class=philly.job_class(int(size)),
+            job_class=philly_trace.job_class(int(size)),
             arrival_s=arrival_s,
-            phases=(philly.a_second_each(float(duration_s)),),
+            phases=(philly_trace.a_second_each(float(duration_s)),),
             gpus=int(size),
         )
         for number, (arrival_s, size, duration_s) in enumerate(zip(arrivals_s, sizes, durations_s, strict=True))
@@ -95,7 +95,7 @@ def generate(jobs: int, seed: int, data: Path | None, gpus: int, load: float) ->
 
 def _rows(path: Path, gpus: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """GPUs and durations (s) of the jobs of a trace that fit."""
-    rows = [(job.gpus, job.service_s) for job in philly.read(str(path), lines_of(path)).jobs if job.gpus <= gpus]
+    rows = [(job.gpus, job.service_s) for job in philly_trace.read(str(path), lines_of(path)).jobs if job.gpus <= gpus]
     if not rows:
         raise UsageError(f"{path} has no jobs of {counted(gpus, 'GPU')} or fewer")
     sizes, durations_s = zip(*rows, strict=True)

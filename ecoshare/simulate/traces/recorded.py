@@ -24,9 +24,9 @@ from ecoshare.core.memory import MemoryDemand
 from ecoshare.errors import UsageError
 from ecoshare.lane import trace as marks_file
 from ecoshare.lane.trace import Kind, Mark
-from ecoshare.runtime import log
-from ecoshare.runtime.folder import RunFolder
-from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, in_order
+from ecoshare.record import event_log
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, in_order
 
 KIND = "run"
 """The form of a trace that was read from a run folder."""
@@ -108,7 +108,7 @@ def _stories(folder: RunFolder) -> tuple[list[_Story], dict[str, MemoryDemand], 
     profiled: dict[int, str] = {}
     on_cpu = False
     at_s = 0.0
-    for entry in log.read(folder.events):
+    for entry in event_log.read(folder.events):
         at_s = getattr(entry, "at_s", at_s)
         match entry:
             case RunOpened():

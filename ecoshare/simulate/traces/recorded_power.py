@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoshare.counted import counted
+from ecoshare.common.plural import counted
+from ecoshare.devices.meter import MEASURED
+from ecoshare.devices.power_model import PowerModel
 from ecoshare.errors import UsageError
-from ecoshare.measure.meter import MEASURED
-from ecoshare.measure.model import PowerModel
-from ecoshare.measure.samples import Session
-from ecoshare.reporting.reading import read as read_run
-from ecoshare.reporting.rundata import RunData
-from ecoshare.runtime.folder import RunFolder
+from ecoshare.record.reading import read as read_run
+from ecoshare.record.run_data import RunData
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.samples import Session
 from ecoshare.simulate.gpus import GpuModel, Watts
-from ecoshare.simulate.traces.trace import Trace
+from ecoshare.simulate.traces.job_trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

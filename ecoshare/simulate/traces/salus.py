@@ -22,9 +22,9 @@ import numpy as np
 
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.simulate.traces.arrivals import poisson_s
+from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.simulate.traces.networks import network, skew
 from ecoshare.simulate.traces.sheet import Sheet, lines_of
-from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob
 
 FILE = Path("salus", "workloads.csv")
 """In the folder of data."""

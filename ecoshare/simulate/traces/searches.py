@@ -21,7 +21,7 @@ import numpy as np
 
 from ecoshare.core.events import StoppingSpec
 from ecoshare.core.memory import MemoryDemand
-from ecoshare.simulate.traces.trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
+from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
 
 KINDS = ("asha", "bohb", "bohb-parallel", "halving")
 

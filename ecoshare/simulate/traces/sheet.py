@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ecoshare.advise import delimited
-from ecoshare.advise.delimited import MOST_MISTAKES, begin_of, quoted
-from ecoshare.counted import counted
+from ecoshare.advisers import delimited
+from ecoshare.advisers.delimited import MOST_MISTAKES, begin_of, quoted
+from ecoshare.common.plural import counted
 from ecoshare.errors import InvalidJobFile, Mistake, UsageError
 
 _MOST = 1e15

@@ -12,12 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ecoshare.devices import mps, nvml
+from ecoshare.devices.discovery import DeviceInfo
+from ecoshare.devices.meter import Meter
+from ecoshare.devices.nvml_meter import NvmlMeter
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.hardware import mps, nvml
-from ecoshare.hardware.devices import DeviceInfo
 from ecoshare.lane import boot
-from ecoshare.measure.meter import Meter
-from ecoshare.measure.nvml_meter import NvmlMeter
 from ecoshare.runtime import reaping
 from scripts.bench.benchmarking import JOBS
 

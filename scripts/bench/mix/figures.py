@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
 
-from ecoshare.hardware import devices
-from ecoshare.measure.meter import Meter, MeterFault
+from ecoshare.devices import discovery
+from ecoshare.devices.meter import Meter, MeterFault
 from scripts.bench.benchmarking import Figure
 from scripts.bench.mix.bench import Bench, Way, WayFailed, meter_of, mix, swept
 from scripts.bench.mix.ways import BASE, all_ways
@@ -40,7 +40,7 @@ def measure(device: str, length_s: float, left_s: Callable[[], float]) -> list[F
         left_s: Time until all must be over.
     """
     with tempfile.TemporaryDirectory(prefix="mix-") as name:
-        found = devices.find(device)
+        found = discovery.find(device)
         with meter_of(found) as (meter, why_not):
             bench = Bench(found, Path(name), secrets.token_hex(8), left_s, meter)
             with swept(bench):

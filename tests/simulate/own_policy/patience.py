@@ -1,6 +1,6 @@
 """Small jobs first, but nobody waits for ever."""
 
-from ecoshare.core.policies.usual import WithOptions
+from ecoshare.core.policies.common import WithOptions
 
 
 class Patience(WithOptions):

@@ -1,0 +1,78 @@
+"""Answers the core on neighbours: how fast classes of jobs run beside each other, and what their work is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from threadpoolctl import threadpool_limits
+
+from ecoshare.advisers import interference_model
+from ecoshare.advisers.interference_model import InterferenceModel, Traits
+from ecoshare.advisers.work_prices import prices
+from ecoshare.core.commands import AskInterference
+from ecoshare.core.events import ColocationMeasurement, PairSpeed, Solo
+from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates
+
+
+def foresee(
+    ask: AskInterference, beside: float = BESIDE, both_busy: float | None = None
+) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
+    """Speeds of all ordered pairs of the classes that have work, each beside itself too, and prices by class.
+
+    With one thread: the matrices are small, and several threads would only wait for each other (10 times as long, on
+    cores that jobs keep busy).
+
+    Args:
+        beside: Speed to expect of either of two of which nothing is known.
+        both_busy: The same of two that are always busy; None for `beside`.
+    """
+    with threadpool_limits(1, "blas"):
+        return _foresee(ask, beside, both_busy)
+
+
+def _foresee(
+    ask: AskInterference, beside: float, both_busy: float | None
+) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
+    solos = dict(ask.solos)
+    names = sorted({name for name, _ in ask.work_s})
+    seen = [side for each in ask.colocations for side in _sides(each)]
+    model = InterferenceModel(_traits(solos), seen, beside, both_busy=both_busy)
+    pairs = []
+    for one in names:
+        for other in names:
+            guess, _ = model.speeds(one, other)
+            pairs.append(PairSpeed(one, other, guess.mean, guess.sd))
+    outlook = ColocationEstimates()
+    for name, solo in solos.items():
+        outlook.learn(name, solo)
+    outlook.foreseen(pairs, {})
+    return tuple(pairs), prices(outlook, dict(ask.work_s), ask.largest)
+
+
+def _traits(solos: Mapping[str, Solo]) -> dict[str, Traits]:
+    active_w = {name: active for name, solo in solos.items() if (active := _active_w(solo)) is not None}
+    most_w = max(active_w.values(), default=0.0)
+    traits = {}
+    for name, solo in solos.items():
+        numbers = {"busy": solo.busy, "memory_busy": solo.memory_busy}
+        if solo.iteration_s is not None and solo.iteration_s > 0.0:
+            numbers["log_iteration_s"] = math.log(solo.iteration_s)
+        if most_w > 0.0 and name in active_w:
+            numbers["active_share"] = active_w[name] / most_w
+        known = {number: value for number, value in numbers.items() if value is not None}
+        traits[name] = Traits(solo.family, known)
+    return traits
+
+
+def _active_w(solo: Solo) -> float | None:
+    return None if solo.power_w is None or solo.idle_w is None else max(0.0, solo.power_w - solo.idle_w)
+
+
+def _sides(seen: ColocationMeasurement) -> Iterable[interference_model.PairMeasurement]:
+    """What a packing says of pairs: of more than two, each neighbour is taken to have caused as much of the delay."""
+    for place, (one, speed) in enumerate(zip(seen.classes, seen.speeds, strict=True)):
+        others = (*seen.classes[:place], *seen.classes[place + 1 :])
+        if others and speed > 0.0:
+            alike = 1.0 / (1.0 + max(0.0, 1.0 / speed - 1.0) / len(others))
+            yield from (interference_model.PairMeasurement(one, other, alike) for other in others)

@@ -1,0 +1,410 @@
+"""How fast two classes of jobs run beside each other, from what is known of each alone and of pairs that were measured.
+
+A Gaussian process on y(A, B) = log of the speed of A beside B, over that of A alone. It knows that a pair is seen from
+two sides, so measuring one side, or other pairs of either class, says something of both::
+
+    y(A, B) = m(A, B) + c + u(A) + v(B) + p(A, B) + l s2(A, B) + e(A, B)
+
+    m   what is expected before anything was measured: time is shared by how busy each is
+    c   all pairs of this device                               variance  level
+    u   how much A suffers from anybody                                  suffers s1(A, A') + own_suffers [A = A']
+    v   how much anybody suffers from B; r of it goes with u             hurts s1(B, B') + own_hurts [B = B']
+    p   what only these two kinds of jobs do to each other               together s2(A, A') s2(B, B'), and the same with
+                                                                         the sides of one pair exchanged, times r2
+    l   whether alike ones hurt each other more than others              alike
+    e   what only this pair of classes does                              pair [A = A'][B = B'], and exchanged, times r3
+    s   alike: (1 - f + f [same family]) exp(-d^2 / 2 l^2), d the distance of the standardised numbers; s1 has
+        scale_1 and family_1 for l and f, s2 has scale_2 and family_2
+
+Prior of the hyperparameters and the search for them: Rasmussen, Williams, "Gaussian Processes for Machine Learning",
+2006, equations 5.8 and 5.9.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ecoshare.core.placement.colocation_estimates import BESIDE
+
+Array = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+SHIPPED = {
+    "level": -3.0,
+    "suffers": -3.2,
+    "hurts": -2.7,
+    "own_suffers": -6.2,
+    "own_hurts": -6.7,
+    "both": -0.8,
+    "together": -3.6,
+    "both_together": -0.1,
+    "alike": -4.8,
+    "pair": -6.5,
+    "both_pair": 0.5,
+    "noise": -8.2,
+    "scale_1": 0.9,
+    "family_1": -0.4,
+    "scale_2": 0.9,
+    "family_2": -0.4,
+}
+"""Logarithms of variances and length scales, atanh of correlations (`both*`), logits of `family*`: the mean of what
+`scripts/bench_interference.py --data DIR --fit` finds for Gavel's tables."""
+
+ENOUGH = 12
+"""Measured pairs from which on hyperparameters are looked for: fewer do not tell 16 of them."""
+
+SLOWEST = 0.02
+"""Speeds are not taken to be lower: their logarithms would outweigh everything else."""
+
+_MOST_FITTED = 100
+"""Measured pairs that hyperparameters are looked for with, for the time that it takes."""
+
+_SPREAD = {"scale_1": 0.5, "scale_2": 0.5, "noise": 0.7}
+_USUAL_SPREAD = 1.0
+"""Standard deviations of the prior around `SHIPPED`."""
+
+_JITTER = 1e-8
+_SEARCH = {"maxiter": 20, "maxfun": 30}
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What is known of a class alone.
+
+    Attributes:
+        family: Its script: classes of one behave alike; empty where it is like nobody.
+        numbers: Features by name, such as `busy`; what is not known is left out.
+    """
+
+    family: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+class PairMeasurement(NamedTuple):
+    """That class `one` was measured beside `other`, at this speed over that alone."""
+
+    one: str
+    other: str
+    speed: float
+
+
+class SpeedEstimate(NamedTuple):
+    """An expectation and its standard deviation."""
+
+    mean: float
+    sd: float
+
+
+class InterferenceModel:
+    """Predicts normalised speeds of pairs, each job in a lane of its own on one device."""
+
+    def __init__(
+        self,
+        traits: Mapping[str, Traits],
+        seen: Sequence[PairMeasurement],
+        beside: float = BESIDE,
+        fit: bool = True,
+        centre: Mapping[str, float] = SHIPPED,
+        both_busy: float | None = None,
+    ) -> None:
+        """Everything that can be said is worked out here.
+
+        Args:
+            seen: In any order; a pair may be there more than once.
+            beside: Speed to expect of either of two of which nothing is known.
+            fit: Whether hyperparameters are looked for where `ENOUGH` pairs were seen.
+            centre: Where they are looked for, and what they are where they are not.
+            both_busy: Speed to expect of either of two that are always busy; None for `beside`.
+        """
+        names = sorted({*traits, *(each.one for each in seen), *(each.other for each in seen)})
+        self._places = {name: place for place, name in enumerate(names)}
+        # Two that nobody knows stand for all of those.
+        known = [traits.get(name, Traits()) for name in names] + [Traits(), Traits()]
+        expected = np.log(_expected(known, beside, beside if both_busy is None else both_busy))
+        sides, logs, counts = self._merged(seen)
+        kernel = _Kernel(known)
+        over = logs - expected[*sides.T]
+        self.hyperparameters = dict(centre)
+        if fit:
+            kept = _some(sides)
+            if len(kept):
+                self.hyperparameters = _fitted(kernel, sides[kept], over[kept], counts[kept], centre)
+        self._mean, self._sd, self._correlation = _predicted(
+            kernel, self.hyperparameters, sides, over, counts, expected
+        )
+
+    def speeds(self, one: str, other: str) -> tuple[SpeedEstimate, SpeedEstimate]:
+        """Of each of the two, over that alone: above 0 and at most 1."""
+        a, b = self._at(one, other)
+        return self._guess(a, b), self._guess(b, a)
+
+    def combined(self, one: str, other: str) -> SpeedEstimate:
+        """The sum of both speeds: together they do more work than in turn where it is above 1."""
+        a, b = self._at(one, other)
+        first, second = self._guess(a, b), self._guess(b, a)
+        covariance = float(self._correlation[a, b]) * first.sd * second.sd
+        variance = first.sd**2 + second.sd**2 + 2.0 * covariance
+        return SpeedEstimate(first.mean + second.mean, math.sqrt(max(0.0, variance)))
+
+    def _at(self, one: str, other: str) -> tuple[int, int]:
+        count = len(self._places)
+        a = self._places.get(one, count)
+        return a, self._places.get(other, count if one == other else count + 1)
+
+    def _guess(self, a: int, b: int) -> SpeedEstimate:
+        return SpeedEstimate(float(self._mean[a, b]), float(self._sd[a, b]))
+
+    def _merged(self, seen: Sequence[PairMeasurement]) -> tuple[Places, Array, Array]:
+        """Each side of a pair once, in an order of its own: (n, 2), mean of the logarithms, how often it was seen."""
+        logs: dict[tuple[int, int], list[float]] = {}
+        for each in seen:
+            side = self._places[each.one], self._places[each.other]
+            logs.setdefault(side, []).append(math.log(min(1.0, max(SLOWEST, each.speed))))
+        sides = sorted(logs)
+        return (
+            np.array(sides, dtype=np.intp).reshape(-1, 2),
+            np.array([math.fsum(logs[side]) / len(logs[side]) for side in sides]),
+            np.array([len(logs[side]) for side in sides], dtype=np.float64),
+        )
+
+
+def _expected(known: Sequence[Traits], beside: float, both_busy: float) -> Array:  # (n_classes, n_classes)
+    """Speed of one beside the other, before anything was measured: `beside`, or 1 / (1 + k over) where both are busy.
+
+    `over` is by how much they are busier than one device, and k such that two that are always busy get `both_busy`. Who
+    is not known is taken to be always busy beside one who is.
+    """
+    busy = np.clip([each.numbers.get("busy", np.nan) for each in known], 0.0, 1.0)
+    least = np.where(np.isnan(busy), 1.0, busy)
+    over = np.maximum(least[:, None] + least[None] - 1.0, 0.0)
+    over[np.isnan(busy)[:, None] & np.isnan(busy)[None]] = np.nan
+    shared: Array = np.where(np.isfinite(over), 1.0 / (1.0 + (1.0 / both_busy - 1.0) * over), beside)
+    return shared
+
+
+def _some(sides: Places) -> Places:
+    """Places of those to look for hyperparameters with, both of a pair or neither; none where there are too few."""
+    pairs, of = np.unique(np.sort(sides, axis=1), axis=0, return_inverse=True)
+    if len(pairs) < ENOUGH:
+        return np.zeros(0, dtype=np.intp)
+    kept = np.linspace(0, len(pairs) - 1, min(len(pairs), _MOST_FITTED)).round()
+    return np.flatnonzero(np.isin(of.ravel(), kept))
+
+
+class _Kernel:
+    """Covariances of sides of pairs, and what hyperparameters do to them."""
+
+    def __init__(self, known: Sequence[Traits]) -> None:
+        self.count = len(known)
+        self._distance = _distances(known)  # (n_classes, n_classes), squared
+        family = np.array([each.family or f"\0{place}" for place, each in enumerate(known)])
+        self._family = (family[:, None] == family[None]).astype(np.float64)
+        self._same = np.eye(self.count)
+
+    def covariance(self, values: Mapping[str, float], rows: Places, columns: Places) -> Array:  # (n_rows, n_columns)
+        """Between sides of pairs, each a row of (whose speed, beside whom)."""
+        h, (s1, s2) = _Natural(values), self._alike(values)
+        (a, b), (c, d) = rows.T, columns.T
+        suffers, hurts, both = self._classes(h, s1)
+        total = suffers[np.ix_(a, c)] + hurts[np.ix_(b, d)] + both[np.ix_(a, d)] + both[np.ix_(b, c)]
+        total += h.together * s2[np.ix_(a, c)] * s2[np.ix_(b, d)]
+        total += h.together * h.both_together * s2[np.ix_(a, d)] * s2[np.ix_(b, c)]
+        total += h.pair * ((a[:, None] == c) & (b[:, None] == d))
+        total += h.pair * h.both_pair * ((a[:, None] == d) & (b[:, None] == c))
+        result: Array = total + h.level + h.alike * np.outer(s2[a, b], s2[c, d])
+        return result
+
+    def variance(self, values: Mapping[str, float], rows: Places, columns: Places) -> Array:  # (n_rows,)
+        """As the diagonal of `covariance`, of as many rows as columns."""
+        h, (s1, s2) = _Natural(values), self._alike(values)
+        (a, b), (c, d) = rows.T, columns.T
+        suffers, hurts, both = self._classes(h, s1)
+        result: Array = suffers[a, c] + hurts[b, d] + both[a, d] + both[b, c] + h.level
+        result += h.together * (s2[a, c] * s2[b, d] + h.both_together * s2[a, d] * s2[b, c])
+        result += h.pair * (((a == c) & (b == d)) + h.both_pair * ((a == d) & (b == c)))
+        result += h.alike * s2[a, b] * s2[c, d]
+        return result
+
+    def slopes(self, values: Mapping[str, float], sides: Places, weights: Array) -> dict[str, float]:
+        """Derivatives of sum(weights * covariance(sides, sides)) for symmetric weights, by hyperparameter."""
+        h, (s1, s2) = _Natural(values), self._alike(values)
+        a, b = sides.T
+        from_a, from_b = self._same[a], self._same[b]  # (n_sides, n_classes)
+
+        def gathered(left: Array, inner: Array, right: Array) -> Array:
+            result: Array = left.T @ inner @ right
+            return result
+
+        suffers, hurts = gathered(from_a, weights, from_a), gathered(from_b, weights, from_b)
+        crossed = gathered(from_a, weights, from_b)
+        both = crossed + crossed.T
+        smooth, own = math.sqrt(h.suffers * h.hurts), math.sqrt(h.own_suffers * h.own_hurts)
+        aa, bb, ab = s2[np.ix_(a, a)], s2[np.ix_(b, b)], s2[np.ix_(a, b)]
+        straight, exchanged = float(np.sum(weights * aa * bb)), float(np.sum(weights * ab * ab.T))
+        same = float(np.sum(weights * (a[:, None] == a) * (b[:, None] == b)))
+        turned = float(np.sum(weights * (a[:, None] == b) * (b[:, None] == a)))
+        alike = s2[a, b]
+        pulled = weights @ alike
+        with_s1 = h.suffers * suffers + h.hurts * hurts + h.both * smooth * both
+        crossed = gathered(from_a, weights * ab.T, from_b)
+        with_s2 = gathered(from_a, weights * bb, from_a) + gathered(from_b, weights * aa, from_b)
+        with_s2 = h.together * (with_s2 + h.both_together * (crossed + crossed.T))
+        with_s2 += 2.0 * h.alike * gathered(from_a, np.diag(pulled), from_b)
+        smooth_both = smooth * float(np.sum(both * s1))
+        own_both = own * float(np.trace(both))
+        slopes = {
+            "level": h.level * float(np.sum(weights)),
+            "suffers": h.suffers * float(np.sum(suffers * s1)) + 0.5 * h.both * smooth_both,
+            "hurts": h.hurts * float(np.sum(hurts * s1)) + 0.5 * h.both * smooth_both,
+            "own_suffers": h.own_suffers * float(np.trace(suffers)) + 0.5 * h.both * own_both,
+            "own_hurts": h.own_hurts * float(np.trace(hurts)) + 0.5 * h.both * own_both,
+            "both": (1.0 - h.both**2) * (smooth_both + own_both),
+            "together": h.together * (straight + h.both_together * exchanged),
+            "both_together": (1.0 - h.both_together**2) * h.together * exchanged,
+            "alike": h.alike * float(alike @ pulled),
+            "pair": h.pair * (same + h.both_pair * turned),
+            "both_pair": (1.0 - h.both_pair**2) * h.pair * turned,
+        }
+        for number, s, pull in ((1, s1, with_s1), (2, s2, with_s2)):
+            scaled = self._distance * math.exp(-2.0 * values[f"scale_{number}"])
+            share = 1.0 / (1.0 + math.exp(-values[f"family_{number}"]))
+            by_share = np.exp(-0.5 * scaled) * (self._family - 1.0)
+            slopes[f"scale_{number}"] = float(np.sum(pull * s * scaled))
+            slopes[f"family_{number}"] = share * (1.0 - share) * float(np.sum(pull * by_share))
+        return slopes
+
+    def _alike(self, values: Mapping[str, float]) -> tuple[Array, Array]:
+        """s1 and s2 of all classes."""
+
+        def alike(number: int) -> Array:
+            share = 1.0 / (1.0 + math.exp(-values[f"family_{number}"]))
+            near = np.exp(-0.5 * self._distance * math.exp(-2.0 * values[f"scale_{number}"]))
+            return np.asarray(near * (1.0 - share + share * self._family))
+
+        return alike(1), alike(2)
+
+    def _classes(self, h: _Natural, s1: Array) -> tuple[Array, Array, Array]:
+        """Covariances of u, of v, and between them, of all classes."""
+        smooth, own = math.sqrt(h.suffers * h.hurts), math.sqrt(h.own_suffers * h.own_hurts)
+        return (
+            h.suffers * s1 + h.own_suffers * self._same,
+            h.hurts * s1 + h.own_hurts * self._same,
+            h.both * (smooth * s1 + own * self._same),
+        )
+
+
+class _Natural:
+    """Hyperparameters as variances and correlations."""
+
+    def __init__(self, values: Mapping[str, float]) -> None:
+        self.level, self.alike = math.exp(values["level"]), math.exp(values["alike"])
+        self.suffers, self.hurts = math.exp(values["suffers"]), math.exp(values["hurts"])
+        self.own_suffers, self.own_hurts = math.exp(values["own_suffers"]), math.exp(values["own_hurts"])
+        self.together, self.pair = math.exp(values["together"]), math.exp(values["pair"])
+        self.both, self.both_together = math.tanh(values["both"]), math.tanh(values["both_together"])
+        self.both_pair, self.noise = math.tanh(values["both_pair"]), math.exp(values["noise"])
+
+
+def _distances(known: Sequence[Traits]) -> Array:  # (n_classes, n_classes)
+    """Squared, between standardised numbers; one that is not known is taken for the mean of the others'."""
+    total = np.zeros((len(known), len(known)))
+    for name in sorted({name for each in known for name in each.numbers}):
+        column = np.array([each.numbers.get(name, np.nan) for each in known], dtype=np.float64)
+        there = column[np.isfinite(column)]
+        size = float(np.abs(there).max(initial=0.0))
+        if not size:
+            continue
+        column, there = column / size, there / size
+        spread = float(there.std())
+        if spread < 1e-9:
+            continue
+        column = np.where(np.isfinite(column), (column - there.mean()) / spread, 0.0)
+        total += (column[:, None] - column[None]) ** 2
+    return total
+
+
+def _fitted(
+    kernel: _Kernel, sides: Places, logs: Array, counts: Array, around: Mapping[str, float]
+) -> dict[str, float]:
+    """The hyperparameters of the highest posterior density nearby; `around` where the search fails."""
+    from scipy.optimize import minimize
+
+    names = list(around)
+    centre = np.array([around[name] for name in names])
+    spread = np.array([_SPREAD.get(name, _USUAL_SPREAD) for name in names])
+
+    def cost(at: Array) -> tuple[float, Array]:
+        values = dict(zip(names, at.tolist(), strict=True))
+        noise = math.exp(values["noise"]) / counts
+        covariance = kernel.covariance(values, sides, sides) + np.diag(noise + _JITTER)
+        factor = np.linalg.cholesky(covariance)
+        inverse = np.linalg.inv(factor)
+        inverse = inverse.T @ inverse
+        weighted = inverse @ logs
+        weights = 0.5 * (inverse - np.outer(weighted, weighted))
+        slopes = kernel.slopes(values, sides, weights) | {"noise": float(np.diag(weights) @ noise)}
+        off = (at - centre) / spread
+        value = 0.5 * float(logs @ weighted) + float(np.log(np.diag(factor)).sum()) + 0.5 * float(off @ off)
+        return value, np.array([slopes[name] for name in names]) + off / spread
+
+    # Within four standard deviations, where every covariance is positive definite.
+    bounds = list(zip(centre - 4.0 * spread, centre + 4.0 * spread, strict=True))
+    try:
+        found = minimize(cost, centre, jac=True, method="L-BFGS-B", bounds=bounds, options=_SEARCH).x
+    except np.linalg.LinAlgError:
+        return dict(around)
+    return dict(zip(names, found.tolist(), strict=True))
+
+
+def _predicted(
+    kernel: _Kernel, values: Mapping[str, float], sides: Places, logs: Array, counts: Array, expected: Array
+) -> tuple[Array, Array, Array]:
+    """Mean and standard deviation of all speeds, and how the two of a pair go together: (n_classes, n_classes) each.
+
+    Args:
+        logs: Over what is expected.
+        expected: Logarithms, of all pairs.
+    """
+    from scipy.linalg import solve_triangular
+
+    count = kernel.count
+    grid = np.stack(np.meshgrid(np.arange(count), np.arange(count), indexing="ij"), axis=-1).reshape(-1, 2)
+    turned = grid[:, ::-1]
+    mean, variance = expected.ravel().copy(), kernel.variance(values, grid, grid)
+    between = kernel.variance(values, grid, turned)
+    if len(sides):
+        covariance = kernel.covariance(values, sides, sides)
+        covariance += np.diag(math.exp(values["noise"]) / counts + _JITTER)
+        factor = np.linalg.cholesky(covariance)
+        known = solve_triangular(factor, kernel.covariance(values, sides, grid), lower=True)  # (n_sides, n_pairs)
+        mean += known.T @ solve_triangular(factor, logs, lower=True)
+        variance = variance - np.sum(known**2, axis=0)
+        other = known.reshape(-1, count, count).transpose(0, 2, 1).reshape(known.shape)
+        between = between - np.sum(known * other, axis=0)
+    spread = np.sqrt(np.maximum(variance, _JITTER))
+    first, second = _at_most_one(mean, spread)
+    across = spread.reshape(count, count)
+    correlation = between.reshape(count, count) / (across * across.T)
+    deviation = np.sqrt(np.maximum(second - first**2, 0.0))
+    return first.reshape(count, count), deviation.reshape(count, count), np.clip(correlation, -1.0, 1.0)
+
+
+def _at_most_one(mean: Array, spread: Array) -> tuple[Array, Array]:
+    """Expectations of s and s^2 for s = min(1, exp(y)), with y normal."""
+    from scipy.special import log_ndtr, ndtr
+
+    above = ndtr(mean / spread)
+
+    def moment(power: int) -> Array:
+        shift = power * spread**2
+        # In logarithms: the first factor may be huge where the second one is tiny.
+        below = np.exp(power * (mean + 0.5 * shift) + log_ndtr(-(mean + shift) / spread))
+        return np.asarray(below + above)
+
+    return np.clip(moment(1), 1e-9, 1.0), np.clip(moment(2), 1e-18, 1.0)

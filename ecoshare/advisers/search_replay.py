@@ -1,0 +1,244 @@
+"""A search on a measured table: every trial is a row of it, with noise on top, and the answer is known.
+
+With it anybody can check the optimizer without a GPU or permission to set its clocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ecoshare.advisers.advice import TUNING_LIMIT
+from ecoshare.advisers.measured_table import Row, Table
+from ecoshare.advisers.setting_evaluation import MeasuredRates, PackedJob, SettingEvaluator, SettingScore
+from ecoshare.advisers.setting_search import BUDGET, SettingSearch, TriedSetting
+from ecoshare.advisers.table_columns import ColumnContent
+from tuner import Knob, Role, Setting, Space
+
+GOOD = 1.05
+"""A setting is good whose objective is within this factor of the table's feasible optimum."""
+
+_ROLES = {
+    ColumnContent.CORE_CLOCK: Role.CORE_CLOCK,
+    ColumnContent.MEMORY_CLOCK: Role.MEMORY_CLOCK,
+    ColumnContent.POWER_LIMIT: Role.POWER_LIMIT,
+    ColumnContent.WORK_SIZE: Role.WORK_SIZE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """The setting that is best on average for the other workloads of the table, as a maker would preset it.
+
+    Attributes:
+        here: What it is worth for this workload.
+        workloads: So many others.
+    """
+
+    setting: Setting
+    here: SettingScore
+    workloads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a search was worth, by the table's own numbers, without noise.
+
+    Attributes:
+        optimum: The best setting of the table that keeps the limit.
+        tried: Each trial's setting, in order.
+        chosen: None where the search found nothing feasible.
+        regret: How much larger the chosen setting's objective is than the optimum's, as a part of it; None where it
+            breaks the limit, which noise had hidden.
+        trials_until_good: Until the first trial that keeps the limit and is within `GOOD` of the optimum.
+        violations: Trials that break the limit.
+        cost: Joules of all trials over those of one at the default, where each does the same work; None with several
+            jobs, of which nobody knows how long each went on.
+        static: None where no other workload has the same default.
+    """
+
+    optimum: Setting
+    optimum_judged: SettingScore
+    default_judged: SettingScore
+    tried: tuple[SettingScore, ...]
+    chosen: Setting | None
+    chosen_judged: SettingScore | None
+    regret: float | None
+    trials_until_good: int | None
+    violations: int
+    cost: float | None
+    static: Static | None
+
+    @property
+    def saved(self) -> float | None:
+        """Part of the default's energy that the chosen setting saves; None where nothing was chosen."""
+        return None if self.chosen_judged is None else 1.0 - self.chosen_judged.energy / self.default_judged.energy
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "optimum": _plain(self.optimum, self.optimum_judged),
+            "chosen": None if self.chosen is None else _plain(self.chosen, self.chosen_judged),
+            "default": {"energy": self.default_judged.energy},
+            "saved_against_default": self.saved,
+            "regret": self.regret,
+            "trials_until_good": self.trials_until_good,
+            "violations": self.violations,
+            "cost_in_default_trials": self.cost,
+        }
+
+
+class SearchReplay:
+    """A search whose trials are looked up.
+
+    Attributes:
+        search: As it stands.
+        space: The rows that there are; the table's holes are not in it.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        default: Mapping[str, float],
+        objective: str = "energy",
+        tuning_limit: float = TUNING_LIMIT,
+        budget: int = BUDGET,
+        seed: int = 0,
+        noise: float = 0.0,
+    ) -> None:
+        """Nothing is tried yet.
+
+        Args:
+            noise: Standard deviation of the logarithm of every number that a trial measures.
+
+        Raises:
+            LookupError: The table has no row for the default.
+            ValueError: As `SettingSearch` says.
+        """
+        self.table, self.default = table, dict(default)
+        self.space = _space(table)
+        self._at_default = _measured(table.at(default))
+        self._seed, self._noise, self._draw = seed, noise, np.random.default_rng([seed, 1])
+        self._first: MeasuredRates | None = self.measure(default)
+        # What the first trial measures is the work alone: a table has no other. Several jobs have equal parts of it.
+        self.search = SettingSearch(
+            self.space, self.default, _jobs(table, self._first), objective, tuning_limit, budget, seed
+        )
+        self._true = SettingEvaluator(_jobs(table, self._at_default), objective, tuning_limit)
+
+    def trials(self) -> Iterator[TriedSetting]:
+        """Carry the search out, trial by trial."""
+        while (setting := self.search.next()) is not None:
+            # The first is the default, by the tuner's promise.
+            measured, self._first = self._first or self.measure(setting), None
+            yield self.search.told(measured)
+
+    def measure(self, setting: Setting) -> MeasuredRates:
+        """The table's numbers of a setting, with noise.
+
+        Raises:
+            LookupError: The table has no such row.
+        """
+        true = _measured(self.table.at(setting))
+        times = {name: time_s * self._factor() for name, time_s in true.times_s.items()}
+        return MeasuredRates(true.power_w * self._factor(), times)
+
+    @property
+    def ending(self) -> str:
+        """Why the search has ended, in words."""
+        return "it goes on" if self.search.ending is None else self.search.ending.value
+
+    def words(self, where: Sequence[str]) -> str:
+        """What was searched, for a title."""
+        rows = f", {', '.join(where)}" if where else ""
+        noise = f", noise {100 * self._noise:g} %" if self._noise else ""
+        return f"{Path(self.table.file).name}{rows}: {self.search.objective}, seed {self._seed}{noise}"
+
+    def truth(self) -> list[tuple[dict[str, float], SettingScore]]:
+        """Every setting of the table, and what it is worth."""
+        judge = self._true.judge
+        return [
+            (self.table.setting(point), judge(_measured(row), self._at_default))
+            for point, row in self.table.rows.items()
+        ]
+
+    def verdict(self) -> Verdict:
+        """What the search was worth so far."""
+        truth = self.truth()
+        judged = {tuple(setting.items()): each for setting, each in truth}
+        optimum, at_best = min(((s, j) for s, j in truth if j.feasible), key=lambda pair: pair[1].objective)
+        tried = [judged[_key(trial.requested)] for trial in self.search.trials]
+        good = [
+            number
+            for number, each in enumerate(tried, 1)
+            if each.feasible and each.objective <= GOOD * at_best.objective
+        ]
+        chosen = self.search.best
+        at_chosen = None if chosen is None else judged[_key(chosen)]
+        return Verdict(
+            optimum=optimum,
+            optimum_judged=at_best,
+            default_judged=judged[_key(self.default)],
+            tried=tuple(tried),
+            chosen=chosen,
+            chosen_judged=at_chosen,
+            regret=at_chosen.objective / at_best.objective - 1.0 if at_chosen and at_chosen.feasible else None,
+            trials_until_good=good[0] if good else None,
+            violations=sum(not each.feasible for each in tried),
+            cost=sum(each.energy for each in tried) if len(self.table.times) == 1 else None,
+            static=self._static(),
+        )
+
+    def _static(self) -> Static | None:
+        """The setting that the other workloads that know it like best, each against its own default."""
+        point = tuple(self.default.values())
+        judge = self._true.judge
+        values: dict[tuple[float, ...], list[float]] = {}
+        others = [rows for rows in self.table.others if point in rows]
+        for rows in others:
+            for each, row in rows.items():
+                judged = judge(_measured(row), _measured(rows[point]))
+                values.setdefault(each, []).append(math.log(judged.objective) if judged.feasible else math.inf)
+        common = {
+            each: sum(logs) for each, logs in values.items() if len(logs) == len(others) and each in self.table.rows
+        }
+        if not common:
+            return None
+        best = min(common, key=lambda each: (common[each], each))
+        here = judge(_measured(self.table.rows[best]), self._at_default)
+        return Static(self.table.setting(best), here, len(others))
+
+    def _factor(self) -> float:
+        return math.exp(self._noise * float(self._draw.standard_normal()))
+
+
+def _space(table: Table) -> Space:
+    """The table's settings, in the order of its rows."""
+    columns = list(zip(*table.rows, strict=True))
+    knobs = [
+        Knob(knob.name, tuple(sorted(set(values))), _ROLES.get(knob.part, Role.OTHER))
+        for knob, values in zip(table.knobs, columns, strict=True)
+    ]
+    return Space(knobs, (table.setting(point) for point in table.rows))
+
+
+def _jobs(table: Table, default: MeasuredRates) -> list[PackedJob]:
+    return [PackedJob(column.name, default.power_w / len(table.times)) for column in table.times]
+
+
+def _measured(row: Row) -> MeasuredRates:
+    return MeasuredRates(row.power_w, row.times_s)
+
+
+def _key(setting: Setting) -> tuple[tuple[str, Any], ...]:
+    return tuple(setting.items())
+
+
+def _plain(setting: Setting, judged: SettingScore | None) -> dict[str, Any]:
+    found = {"setting": dict(setting)}
+    return found if judged is None else {**found, "energy": judged.energy, "interference": judged.interference}

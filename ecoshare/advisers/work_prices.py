@@ -1,0 +1,73 @@
+"""What a second of a class's work is worth in joules, where all of them can be had as cheaply as that goes.
+
+The fluid linear program: time t over groups of classes beside each other, with as little energy as possible, so that
+all work is done::
+
+    min  sum_c t_c P_c     so that     sum_c t_c r_ic >= work_i  for each class i,     t >= 0
+
+P are the watts of a device with the group on it, r its rates of work. The dual variable of a class is its price: what
+one more second of its work would cost. Where a job goes well beside many, its work is cheap; a partner that only one
+class can use well is worth keeping for that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations_with_replacement
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ecoshare.core.placement.colocation_estimates import ColocationEstimates
+
+MOST_FOR_TRIPLES = 12
+"""Classes up to which groups of three are looked at: 364 of them."""
+
+
+def prices(outlook: ColocationEstimates, work_s: Mapping[str, float], largest: int) -> dict[str, float]:
+    """Joules by class for a second of its work alone, at most what that costs alone; empty where no watts are known.
+
+    A class may be beside itself: nobody says here how many jobs it has.
+
+    Args:
+        work_s: By class, seconds of work alone. A class without any has the price of being alone.
+        largest: Most jobs beside each other; groups of more than three are not looked at.
+    """
+    if all(solo.power_w is None for solo in outlook.solos.values()):
+        return {}
+    alone = {name: outlook.forecast((name,)).power_w for name in sorted(work_s)}
+    busy = [name for name in alone if work_s[name] > 0.0]
+    if not busy:
+        return alone
+    return alone | _duals(outlook, busy, np.array([work_s[name] for name in busy]), largest, alone)
+
+
+def _duals(
+    outlook: ColocationEstimates,
+    classes: list[str],
+    work_s: NDArray[np.float64],
+    largest: int,
+    alone: Mapping[str, float],
+) -> dict[str, float]:
+    from scipy.optimize import linprog
+    from scipy.sparse import csc_array
+
+    most = min(largest, 3 if len(classes) <= MOST_FOR_TRIPLES else 2)
+    places = {name: place for place, name in enumerate(classes)}
+    power_w, rates, rows, columns = list[float](), list[float](), list[int](), list[int]()
+    for size in range(1, max(1, most) + 1):
+        for members in combinations_with_replacement(classes, size):
+            forecast = outlook.forecast(members)
+            rows += [places[name] for name in members]
+            columns += [len(power_w)] * size
+            rates += forecast.speeds
+            power_w.append(forecast.power_w)
+    # Two jobs of one class are two entries at one place: they add up.
+    rate = csc_array((rates, (rows, columns)), shape=(len(classes), len(power_w)))
+    # In parts of all work and of the most watts, so that the solver's tolerances mean the same for any mix.
+    watts = max(power_w)
+    solved = linprog(np.array(power_w) / (watts or 1.0), A_ub=-rate, b_ub=-work_s / work_s.sum(), method="highs")
+    if not solved.success:
+        return {}
+    worth = np.maximum(0.0, -solved.ineqlin.marginals) * (watts or 1.0)
+    return {name: min(alone[name], float(each)) for name, each in zip(classes, worth, strict=True)}

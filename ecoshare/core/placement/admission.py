@@ -1,0 +1,216 @@
+"""The queue, and who of it gets a place now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator
+from functools import partial
+from operator import attrgetter
+from typing import Protocol
+
+from ecoshare.core.commands import PlanJob
+from ecoshare.core.placement.elastic_placement import ElasticPlacement
+from ecoshare.core.placement.job_queue import WaitingJobs, demand
+from ecoshare.core.placement.lane_index import Fits, LaneIndex
+from ecoshare.core.placement.preemption import GiveWay, Preemption, Start
+from ecoshare.core.placement.rounds import RoundPlacement
+from ecoshare.core.policies.base import ElasticPolicy, LevelPolicy, PlannedPolicy, Policy, RoundPolicy
+from ecoshare.core.records import Job, Key, Lane
+from ecoshare.core.states import JobState
+
+MOST_PASSED = 16
+"""How often a waiting job may be passed by others that fit where it does not, before room is kept for it."""
+
+MOST_LOOKED_AT = 64
+"""Lines of jobs that were given no place in one walk, where each class has a line, before the others are left for the
+next time: in a sweep each job may have a class of its own."""
+
+
+class Finder(Protocol):
+    """Finds places for jobs beside each other."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is a place at all, for somebody."""
+        ...
+
+    def line(self, job: Job) -> tuple[object, ...]:
+        """What jobs that wait have in common where one of them has no place if another has none."""
+        ...
+
+    def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
+        """Lanes for a job; none where it has no place now."""
+        ...
+
+    def keep(self, lanes: tuple[Lane, ...]) -> Iterator[int]:
+        """Numbers of the lanes that nobody else may have, so that a job gets these."""
+        ...
+
+
+class Admission:
+    """The queue, and who of those that run could be moved.
+
+    Attributes:
+        waiting: Jobs without a place.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        room: LaneIndex,
+        preempts: bool,
+        fits: Callable[[Job, Lane], bool],
+        finder: Finder | None = None,
+    ) -> None:
+        """Nobody is there.
+
+        Args:
+            preempts: Whether places can be given up: every device is one lane of one place.
+            fits: Whether a job may be started in a lane.
+            finder: Finds places for a policy that puts jobs beside each other.
+        """
+        self.waiting = WaitingJobs(demand if finder is None else finder.line)
+        self._finder = finder
+        self._policy, self._room, self._fits = policy, room, fits
+        self._poured = ElasticPlacement(policy, room, fits) if isinstance(policy, ElasticPolicy) else None
+        moves = preempts and policy.preempts
+        self._rounds = RoundPlacement(room, fits) if moves and isinstance(policy, RoundPolicy) else None
+        self._preemption = Preemption(room, fits) if moves and self._rounds is None else None
+
+    @property
+    def pours(self) -> bool:
+        """Whether a job has as many devices as all others leave it."""
+        return self._poured is not None
+
+    def _key(self, job: Job, at_s: float) -> Key:
+        return (*self._policy.order(job, at_s), job.arrival_s, job.number)
+
+    def wait(self, job: Job, at_s: float) -> None:
+        """A job wants a place."""
+        job.place = self._key(job, at_s)
+        job.waits_since_s = at_s
+        self.waiting.add(job)
+
+    def wait_again(self, job: Job, at_s: float) -> None:
+        """A job that paused wants a place, although nothing else has changed."""
+        self.wait(job, at_s)
+        if self._preemption is not None:
+            self._preemption.order_changed()
+
+    def runs(self, job: Job, at_s: float) -> None:
+        """A job has started."""
+        if self._preemption is not None and job.spec.movable:
+            self._preemption.runs(job, self._key(job, at_s), self._policy.drift(job), at_s)
+
+    def stops(self, job: Job) -> None:
+        """A running job is about to stop, or has ended: it cannot be asked to give way any more."""
+        if self._preemption is not None and job.spec.movable and job.state is JobState.RUNNING:
+            self._preemption.stops(job)
+
+    def gone(self, job: Job) -> None:
+        """A job leaves its places."""
+        if self._preemption is not None:
+            self._preemption.gone(job)
+
+    def change(self, job: Job, at_s: float) -> None:
+        """Its level changes now: it gets another place in the order."""
+        assert isinstance(self._policy, LevelPolicy), "only levels change by themselves"
+        self._take_out(job)
+        self._policy.change(job, at_s)
+        self._put_back(job, at_s)
+
+    def question(self, running: Iterable[Job], at_s: float) -> tuple[int, tuple[PlanJob, ...]]:
+        """What the planner is to be asked before a round begins: devices and jobs; no jobs where nothing is.
+
+        Args:
+            running: Those that have a place.
+        """
+        if not isinstance(self._policy, PlannedPolicy):
+            return 0, ()
+        jobs, devices = self._in_round(running)
+        return devices, self._policy.question(jobs, devices, at_s)
+
+    def begin_round(self, running: Iterable[Job], at_s: float) -> None:
+        """A round begins: who runs in it is chosen.
+
+        Args:
+            running: Those that have a place.
+        """
+        assert isinstance(self._policy, RoundPolicy), "only rounds begin"
+        jobs, devices = self._in_round(running)
+        chosen = self._policy.arrange(jobs, devices, at_s)
+        if self._rounds is not None:
+            self._rounds.begin(jobs, chosen)
+            return
+        places = {job.spec.name: place for place, job in enumerate(chosen)}
+        for job in jobs:
+            self._take_out(job)
+            job.level = places.get(job.spec.name, len(places))
+            self._put_back(job, at_s)
+
+    def _in_round(self, running: Iterable[Job]) -> tuple[list[Job], int]:
+        """Who may be chosen in a round, in the order of arrival, and for how many turns."""
+        if self._rounds is None:
+            jobs, turns = [*self.waiting, *running], len(self._room.lanes)  # one of each lane has the turn
+        else:
+            stuck = [job for job in running if not job.spec.movable or job.state is not JobState.RUNNING]
+            jobs = [*self.waiting, *(job for job in running if job not in stuck)]
+            turns = self._room.limits()[1] - sum(job.spec.gpus for job in stuck)
+        return sorted(jobs, key=attrgetter("number")), turns
+
+    def _take_out(self, job: Job) -> None:
+        """Of the order, while what its place depends on changes."""
+        if job.state is JobState.QUEUED:
+            self.waiting.remove(job)
+        else:
+            self.stops(job)
+        if self._preemption is not None:
+            self._preemption.order_changed()
+
+    def _put_back(self, job: Job, at_s: float) -> None:
+        if job.state is JobState.QUEUED:
+            job.place = self._key(job, at_s)
+            self.waiting.add(job)
+        elif job.state is JobState.RUNNING:
+            self.runs(job, at_s)
+
+    def walk(self, at_s: float, newcomer: Job | None = None) -> Iterator[Start | GiveWay]:
+        """What is to be done now, one after the other; each must be done before the next is asked for.
+
+        Args:
+            newcomer: Who has just come, where nothing else has changed.
+        """
+        if self._poured is not None:
+            return self._poured.walk(self.waiting, at_s)
+        if self._rounds is not None:
+            return self._rounds.walk()
+        if self._preemption is not None:
+            return self._preemption.walk(self.waiting, newcomer, at_s)
+        has_room = self._room.has_places if self._finder is None else self._finder.has_room
+        return self._walk() if has_room else iter(())
+
+    def _walk(self) -> Iterator[Start | GiveWay]:
+        walk = self.waiting.walk()
+        passed: list[Job] = []
+        kept: set[int] = set()
+        find = self._room.find if self._finder is None else self._finder.find
+        while (job := walk.job) is not None:
+            if lanes := find(job, partial(self._fits, job), kept):
+                yield Start(job, lanes)
+                walk.go_on()
+                for each in passed:
+                    each.passed += 1
+                    self._keep(each, kept)
+            elif not self._policy.backfill:
+                return
+            else:
+                walk.does_not_fit()
+                passed.append(job)
+                self._keep(job, kept)
+                if self._finder is not None and (len(passed) >= MOST_LOOKED_AT or not self._finder.has_room):
+                    return
+
+    def _keep(self, job: Job, kept: set[int]) -> None:
+        """Room is kept for a job that was passed by too many."""
+        if job.passed >= MOST_PASSED:
+            lanes = self._room.emptiest(job.spec.gpus, job.spec.nodes)
+            kept.update((lane.number for lane in lanes) if self._finder is None else self._finder.keep(lanes))

@@ -1,0 +1,438 @@
+"""Groups of jobs that run beside each other, kept up as jobs come and go and more becomes known of them.
+
+::
+
+    lane 0   A ═══════════════════════════╗            the group: A, which is first in the order, and B
+             D ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─╚══════════   D has the turn where A is away, and follows A
+    lane 1   B ════════════════╗
+             C                 ╚══════════════════════   better beside A than D would be: it came when B had ended
+
+What waits is started where it belongs to the best group of a device. Those that run and do not belong to it are neither
+stopped nor restarted: they get a rank behind it, and go on in another lane where a member of the group has theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from ecoshare.core.commands import AskInterference, MoveJob
+from ecoshare.core.events import (
+    ColocationMeasurement,
+    InterferencePredicted,
+    Measurement,
+    MeasurementStatus,
+    Solo,
+    Usage,
+)
+from ecoshare.core.placement.colocation_estimates import ColocationEstimates
+from ecoshare.core.placement.job_groups import EXPLORE, GAIN, HOPE, Candidate, Grouping, JobGroup
+from ecoshare.core.placement.job_queue import WaitingJobs, demand
+from ecoshare.core.placement.lane_index import Fits, LaneIndex
+from ecoshare.core.placement.memory_fit import MemoryFit
+from ecoshare.core.placement.slowdown_limits import least_speed
+from ecoshare.core.policies.base import PackingPolicy, Policy
+from ecoshare.core.records import Job, Key, Lane
+from ecoshare.core.states import JobState
+
+WINDOW = 32
+"""Of those that wait, the first ones are looked at."""
+
+MOST_CLASSES = 48
+"""That the adviser is asked about at once."""
+
+MOST_SEEN = 60
+"""Measured packings that it is told of, the last ones: what it makes of them takes time as their cube."""
+
+WORK_S = 60.0
+"""What a job is taken to have left, where nobody knows: it only weighs classes against each other."""
+
+MARGIN = 0.2
+"""By how much of its place in the order somebody must be ahead of who goes first now: both are known with an error, and
+they would change places for ever."""
+
+SHORTEST_S = 0.2
+"""A job that held its turn for less tells of its start alone."""
+
+PAUSE_S, EASY = 10.0, 0.95
+"""How long a window takes from everybody else, and a speed that a job can have that must make up for something."""
+
+URGENT = 0.1
+"""By how much of its speed alone somebody must be more urgent than one who runs, to run instead."""
+
+MEMBER, _BEHIND = 0, 1
+"""Levels: of the group of its device, and behind it."""
+
+_HERE = frozenset({JobState.STARTING, JobState.RUNNING})
+
+
+class Packer:
+    """Finds places for a policy that packs, and rearranges what runs.
+
+    Attributes:
+        outlook: What is expected of neighbours.
+        grouping: Chooses groups.
+        largest: Most jobs in a group.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        room: LaneIndex,
+        fit: MemoryFit,
+        waiting: Callable[[], WaitingJobs],
+        is_held: Callable[[str], bool],
+        largest: int,
+        ids: Callable[[], int],
+        seen: Sequence[ColocationMeasurement] = (),
+    ) -> None:
+        """Nobody is there.
+
+        Args:
+            waiting: The queue.
+            is_held: Whether a device must stay as it is for now: somebody is measured there.
+            largest: Most jobs in a group: the lanes of a device.
+            ids: Gives the next command's id.
+            seen: What was measured of neighbours before, the oldest first.
+        """
+        assert isinstance(policy, PackingPolicy), "others have no groups"
+        self.outlook = ColocationEstimates()
+        self._policy, self._packs, self._room, self._fit = policy, policy, room, fit
+        self._waiting, self._is_held, self._ids, self.largest = waiting, is_held, ids, largest
+        self.grouping = Grouping(self.outlook, policy.spent, largest)
+        self._moves: dict[int, tuple[Job, Lane]] = {}
+        self._moving: dict[Job, Lane] = {}
+        self._stuck: set[Job] = set()
+        self._work_s: dict[str, tuple[int, float]] = {}
+        self._seen = list(seen)
+        self._asked: int | None = None
+        self._is_stale = False
+        self._best: dict[str, frozenset[Job]] = {}
+        self._first: dict[str, Job] = {}  # by device, of its group
+        self._now_s = 0.0
+
+    # Who is there
+
+    def arrived(self, job: Job) -> None:
+        """A job has come; what is known of its class is known from now on."""
+        name, solo = job.spec.job_class, job.spec.solo
+        if solo is not None and name not in self.outlook.solos:
+            self.outlook.learn(name, solo)
+        jobs, work_s = self._work_s.get(name, (0, 0.0))
+        self._is_stale |= not jobs
+        self._work_s[name] = jobs + 1, work_s + self._length_s(job)
+
+    def ended(self, job: Job) -> None:
+        """A job is over."""
+        name = job.spec.job_class
+        jobs, work_s = self._work_s[name]
+        self._work_s[name] = jobs - 1, work_s - self._length_s(job)
+        if jobs == 1:
+            del self._work_s[name]
+            self._is_stale = True
+
+    def left(self, job: Job) -> None:
+        """A job leaves its places: it is first no more, and a move of it that is under way does not count."""
+        for lane in job.lanes:
+            if self._first.get(lane.device.name) is job:
+                del self._first[lane.device.name]
+        _put(job, True, self._now_s)
+        self._stuck.discard(job)
+        if self._moving.pop(job, None) is not None:
+            self._moves = {command: each for command, each in self._moves.items() if each[0] is not job}
+
+    def _length_s(self, job: Job) -> float:
+        return WORK_S if job.spec.service_s is None else job.spec.service_s
+
+    # What is known
+
+    def learned(self, job_class: str, solo: Solo) -> None:
+        """A class was measured alone."""
+        self.outlook.learn(job_class, solo)
+        self._is_stale = True
+
+    def took(self, job: Job, usage: Usage) -> None:
+        """A job has run to its end: how busy it kept the processors, where its class was too short to be measured."""
+        name, threads = job.spec.job_class, job.lanes[0].device.threads
+        known = self.outlook.solos.get(name)
+        if threads and usage.held_s >= SHORTEST_S and (known is None or known.busy is None):
+            busy = min(1.0, usage.cpu_s / (usage.held_s * threads))
+            self.learned(name, replace(known or Solo(), busy=busy))
+
+    def measured(self, trial: Measurement, lanes: Iterable[Lane]) -> None:
+        """A packing was measured: what it says of its classes beside each other, if that was at the default setting.
+
+        Args:
+            lanes: All of its device.
+        """
+        jobs = [job for job in self.present(lanes) if job.spec.name in trial.times_s]
+        if trial.status is not MeasurementStatus.MEASURED or trial.setting or len(jobs) < max(2, len(trial.times_s)):
+            return
+        classes, speeds = [], []
+        for job in jobs:
+            solo = self.outlook.solos.get(job.spec.job_class)
+            time_s = trial.times_s.get(job.spec.name)
+            if solo is None or solo.iteration_s is None or not time_s:
+                return
+            classes.append(job.spec.job_class)
+            speeds.append(solo.iteration_s / time_s)
+        self._seen.append(ColocationMeasurement(tuple(classes), tuple(speeds), trial.power_w))
+        self._is_stale = True
+
+    def ask(self) -> list[AskInterference]:
+        """The question to the adviser, where there is something new and no answer is awaited."""
+        if not self._is_stale or self._asked is not None or not self._work_s:
+            return []
+        self._is_stale = False
+        self._asked = self._ids()
+        names = list(islice(self._work_s, MOST_CLASSES))
+        solos = tuple((name, self.outlook.solos[name]) for name in names if name in self.outlook.solos)
+        work_s = tuple((name, self._work_s[name][1]) for name in names)
+        return [AskInterference(self._asked, solos, tuple(self._seen[-MOST_SEEN:]), work_s, self.largest)]
+
+    @property
+    def awaits(self) -> bool:
+        """Whether the adviser has not answered yet."""
+        return self._asked is not None
+
+    def foreseen(self, event: InterferencePredicted) -> None:
+        """The adviser has answered."""
+        self._asked = None
+        self.outlook.foreseen(event.pairs, event.prices)
+
+    # Who gets a place: as `seating.Admission` asks
+
+    def look(self, at_s: float) -> None:
+        """Something has changed: what was found out before may be otherwise now."""
+        self._best.clear()
+        self._now_s = at_s
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is a place at all, for somebody."""
+        return self._room.has_places
+
+    def line(self, job: Job) -> tuple[object, ...]:
+        """What jobs that wait have in common where one of them has no place if another has none."""
+        return (*demand(job), job.spec.job_class, job.spec.slowdown)
+
+    def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
+        """Lanes for a job: where it belongs to the best group of a device; a gang's are of empty ones."""
+        if job.spec.gpus > 1:
+            return self._room.find(job, lambda lane: self._is_empty(lane.device.name) and fits(lane), kept)
+        for device in self._room.devices:
+            if device not in self._best:
+                self._best[device] = self._best_of(device, self._now_s)
+            if job not in self._best[device]:
+                continue
+            lane = self._free_lane(device)
+            if lane is not None and lane.number not in kept and fits(lane) and not self._has_gang(device):
+                del self._best[device]  # it is another one, with this job there
+                return (lane,)
+        return ()
+
+    def keep(self, lanes: tuple[Lane, ...]) -> Iterator[int]:
+        """Numbers of all lanes of the devices of these: whoever they are kept for needs an empty device."""
+        return (each.number for lane in lanes for each in self._room.devices[lane.device.name])
+
+    def _best_of(self, device: str, at_s: float) -> frozenset[Job]:
+        """Who should run there, of those that do and those that could."""
+        if self._is_held(device):
+            return frozenset()
+        here = self.here(device)
+        waiting = [job for job in islice(self._waiting(), WINDOW) if job.spec.gpus == 1]
+        could = self._fit.joining(device, waiting)
+        group = self.choose([*here, *could], device, at_s)
+        return frozenset(group[1]) if group is not None else frozenset()
+
+    def _free_lane(self, device: str) -> Lane | None:
+        """Where a new member of the group goes: an empty lane, else one that has no member of it."""
+        lanes = [lane for lane in self._room.devices[device] if self._has_place(lane)]
+        return min(lanes, key=lambda lane: (self._members(lane), len(lane.jobs), lane.number), default=None)
+
+    def _has_place(self, lane: Lane) -> bool:
+        """Whether one more may come, beside those that are there and those that are under way."""
+        return len(lane.jobs) + sum(to is lane for to in self._moving.values()) < lane.places
+
+    def _members(self, lane: Lane) -> int:
+        here = sum(job.level == MEMBER and job not in self._moving for job in lane.jobs.values())
+        return here + sum(to is lane for to in self._moving.values())
+
+    # How those that run are arranged
+
+    def rearrange(self, device: str, at_s: float) -> tuple[list[MoveJob], bool]:
+        """Let the best group of those that are there run; the moves for it, and whether it is another one."""
+        here = self.here(device)
+        if not here or self._is_held(device) or self._has_gang(device):
+            return [], False
+        found = self.choose(here, device, at_s)
+        assert found is not None, "somebody is there"
+        group, members = found
+        self._first[device] = members[0]
+        now = [job for job in here if job.level == MEMBER]
+        if set(now) != set(members) and members[0] in now:
+            kept = self.grouping.of([self.candidate(job, at_s) for job in now])
+            if len(now) <= self.largest and kept.cost * (1.0 - GAIN) <= group.cost and kept.keeps_limits:
+                members = now
+        is_new = set(now) != set(members)
+        for job in here:
+            _put(job, job in members, at_s)
+        return self._moves_for(device, members, [job for job in here if job not in members]), is_new
+
+    def _moves_for(self, device: str, members: Sequence[Job], behind: Sequence[Job]) -> list[MoveJob]:
+        """One member in each lane, and nobody else in a lane without one."""
+        lanes = self._room.devices[device]
+        by_lane: dict[int, Job] = {}
+        crowded = []
+        for job in members:
+            lane = self._goes_on_in(job)
+            if by_lane.setdefault(lane.number, job) is not job:
+                crowded.append(job)
+        moves = []
+        for job in crowded:
+            free = [lane for lane in lanes if lane.number not in by_lane and self._has_place(lane)]
+            to = min(free, key=lambda lane: (len(lane.jobs), lane.number), default=None)
+            if to is not None and self._may_move(job):
+                by_lane[to.number] = job
+                moves.append(self._move(job, to))
+        for job in behind:
+            if self._goes_on_in(job).number not in by_lane and self._may_move(job):
+                free = [lane for lane in lanes if lane.number in by_lane and self._has_place(lane)]
+                to = min(free, key=lambda lane: (len(lane.jobs), lane.number), default=None)
+                if to is not None:
+                    moves.append(self._move(job, to))
+        return moves
+
+    def _move(self, job: Job, to: Lane) -> MoveJob:
+        command = self._ids()
+        self._moves[command], self._moving[job] = (job, to), to
+        return MoveJob(command, job.spec.name, job.attempt, to.number)
+
+    def _may_move(self, job: Job) -> bool:
+        return job.state is JobState.RUNNING and job not in self._moving and job not in self._stuck
+
+    def _goes_on_in(self, job: Job) -> Lane:
+        return self._moving.get(job, job.lanes[0])
+
+    def owns(self, command: int) -> bool:
+        """Whether a command is a move that was not answered."""
+        return command in self._moves
+
+    def moved(self, command: int) -> tuple[Lane, Lane]:
+        """A job goes on in another lane now: where it was, and where it is."""
+        job, to = self._moves.pop(command)
+        del self._moving[job]
+        return self._room.move(job, to), to
+
+    def stays(self, job: Job) -> None:
+        """A job that starts cannot go on in another lane: others of its own are in its process."""
+        self._stuck.add(job)
+
+    def refused(self, command: int) -> None:
+        """A job cannot go on elsewhere."""
+        job, _ = self._moves.pop(command)
+        del self._moving[job]
+        self._stuck.add(job)
+
+    # Limits
+
+    def may_measure(self, job: Job) -> bool:
+        """Whether all others of its device can make up for the pause in which it would be measured."""
+        here = self.here(job.lanes[0].device.name)
+        return all(self._least(each, PAUSE_S) <= EASY for each in here if each is not job)
+
+    def holds_up(self, job: Job) -> bool:
+        """Whether somebody with a limit is behind those that run where this one does: it will be more urgent soon."""
+        here = [each for lane in job.lanes for each in self.here(lane.device.name)]
+        return any(each.level != MEMBER and each.spec.slowdown is not None for each in here)
+
+    def bear(self, jobs: Sequence[Job], slower: float) -> bool:
+        """Whether these, beside each other, keep their limits where all are so many times slower than expected."""
+        speeds = self.outlook.forecast([job.spec.job_class for job in jobs]).speeds
+        return all(speed / slower >= self._least(job) for job, speed in zip(jobs, speeds, strict=True))
+
+    # What runs where
+
+    def present(self, lanes: Iterable[Lane]) -> list[Job]:
+        """Those that run in these lanes and belong to the group."""
+        return [
+            job for lane in lanes for job in lane.jobs.values() if job.state is JobState.RUNNING and job.level == MEMBER
+        ]
+
+    def is_settled(self, device: str) -> bool:
+        """Whether nobody is about to start or to move there."""
+        jobs = [job for lane in self._room.devices[device] for job in lane.jobs.values()]
+        return all(job.state is JobState.RUNNING and job not in self._moving for job in jobs)
+
+    def choose(self, jobs: Sequence[Job], device: str, at_s: float) -> tuple[JobGroup, list[Job]] | None:
+        """The best group of these on a device, and its members; None where there is nobody."""
+        ordered = self.in_order(jobs, device, at_s)
+        by_number = {job.number: job for job in ordered}
+
+        def fits(members: Sequence[Candidate]) -> bool:
+            newcomers = [by_number[each.number] for each in members if by_number[each.number].state not in _HERE]
+            return self._fit.joins(device, newcomers)
+
+        group = self.grouping.best([self.candidate(job, at_s) for job in ordered], fits)
+        return None if group is None else (group, [by_number[each.number] for each in group.members])
+
+    def in_order(self, jobs: Sequence[Job], device: str, at_s: float) -> list[Job]:
+        """By the policy; but who was first there stays so unless another one is ahead of it by a margin."""
+        keys = {job: self._key(job, at_s) for job in jobs}
+        ordered = sorted(jobs, key=keys.__getitem__)
+        first = self._first.get(device)
+        if first in keys and keys[first][0] - keys[ordered[0]][0] <= MARGIN * abs(keys[first][0]):
+            ordered.remove(first)
+            ordered.insert(0, first)
+        return ordered
+
+    def candidate(self, job: Job, at_s: float) -> Candidate:
+        """A job as groups are chosen by."""
+        spec = job.spec
+        limited = spec.slowdown is not None
+        least = self._least(job) if limited else 0.0
+        return Candidate(
+            job.number,
+            spec.job_class,
+            self._packs.worth(job, self.outlook.price(spec.job_class), at_s),
+            least,
+            limited and job.state in _HERE,
+            least + (URGENT if job.level == MEMBER else 0.0),
+            EXPLORE if self._fit.is_new(job) else HOPE,
+        )
+
+    def _least(self, job: Job, lost_s: float = 0.0) -> float:
+        """Speed that it must keep; one that is behind stands still, as far as anybody knows."""
+        if job.spec.slowdown is None:
+            return 0.0
+        solo = self.outlook.solos.get(job.spec.job_class)
+        lost_s += job.stood_s
+        if job.behind_since_s is not None:
+            lost_s += max(0.0, self._now_s - job.behind_since_s)
+        return least_speed(job, None if solo is None else solo.iteration_s, lost_s)
+
+    def _key(self, job: Job, at_s: float) -> Key:
+        if job.state is JobState.QUEUED:
+            return job.place
+        return (*self._policy.order(job, at_s), job.arrival_s, job.number)
+
+    def here(self, device: str) -> list[Job]:
+        """Those that run on a device, or are about to."""
+        return [job for lane in self._room.devices[device] for job in lane.jobs.values() if job.state in _HERE]
+
+    def _is_empty(self, device: str) -> bool:
+        return not any(lane.jobs for lane in self._room.devices[device])
+
+    def _has_gang(self, device: str) -> bool:
+        return any(job.spec.gpus > 1 for lane in self._room.devices[device] for job in lane.jobs.values())
+
+
+def _put(job: Job, is_member: bool, at_s: float) -> None:
+    """Into the group of its device, or behind it; for how long it stood is not forgotten until it is told anew."""
+    job.level = MEMBER if is_member else _BEHIND
+    if is_member and job.behind_since_s is not None:
+        job.stood_s += at_s - job.behind_since_s
+        job.behind_since_s = None
+    elif not is_member and job.behind_since_s is None:
+        job.behind_since_s = at_s

@@ -1,0 +1,46 @@
+"""Places in rounds: who runs is decided for all when a round begins, and nobody else runs before the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from ecoshare.core.placement.lane_index import LaneIndex
+from ecoshare.core.placement.preemption import GiveWay, Start
+from ecoshare.core.records import Job, Lane
+from ecoshare.core.states import JobState
+
+
+class RoundPlacement:
+    """Seats jobs where every device is one lane of one place, and those that were not chosen give way."""
+
+    def __init__(self, room: LaneIndex, fits: Callable[[Job, Lane], bool]) -> None:
+        self._room, self._fits = room, fits
+        self._chosen: list[Job] = []
+        self._leaving: list[Job] = []
+
+    def begin(self, jobs: Sequence[Job], chosen: Sequence[Job]) -> None:
+        """A round begins, in which those run that were chosen."""
+        self._chosen = list(chosen)
+        run = set(chosen)
+        self._leaving = [job for job in jobs if job.state is JobState.RUNNING and job not in run]
+
+    def walk(self) -> Iterator[Start | GiveWay]:
+        """What is to be done now; who was chosen and does not fit yet waits for those that leave."""
+        leaving, self._leaving = self._leaving, []
+        coming = [job for job in self._chosen if job.state is JobState.QUEUED]
+        if leaving:
+            yield GiveWay(leaving, coming[0] if coming else None)
+        for job in coming:
+            if lanes := self._room.find(job, partial(self._fits, job)):
+                yield Start(job, lanes)
+
+
+def pick(jobs: Sequence[Job], devices: int) -> list[Job]:
+    """The first jobs that fit together, each who does not fit being passed by."""
+    chosen = []
+    for job in jobs:
+        if job.spec.gpus <= devices:
+            devices -= job.spec.gpus
+            chosen.append(job)
+    return chosen

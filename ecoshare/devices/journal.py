@@ -1,0 +1,177 @@
+"""What a device was set to before ecoshare touched it, on the disk before anything is set.
+
+::
+
+    note(knob, value)  written and synced  ──►  set  ──►  read back  ──►  note of what is there
+         │                                       │
+         └── killed here: nothing was set        └── killed here: both values are known, either may be in force
+
+Whoever comes next (the guard, the next run, `ecoshare restore`) reads it and puts back what is still ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import stat
+import sys
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ecoshare.common import documents
+from ecoshare.common.atomic_write import atomic_write
+from ecoshare.devices.knob import Reading
+
+SCHEMA_VERSION = 1
+
+
+class UntrustedJournal(Exception):
+    """A journal that is damaged, or that somebody else could have written; the words say which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that sets a device."""
+
+    pid: int
+    user: str
+    command: str
+
+    @classmethod
+    def this_process(cls) -> Owner:
+        """Us."""
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):
+            user = str(os.geteuid())
+        return cls(os.getpid(), user, " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[:200])
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One knob.
+
+    Attributes:
+        before: What it was set to; None where no driver tells (a lock, which is put back by a reset).
+        ours: Readings that are there only if we have set them: the one in force, and the next one.
+    """
+
+    before: Reading | None
+    ours: tuple[Reading, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What was changed on one device.
+
+    Attributes:
+        device: Its key: a GPU's UUID.
+        kind: `gpu` or `cpu`.
+        model: For people.
+        boot: Of the machine since its last start: a lock does not outlive it.
+        made_utc: When the first knob was about to be set.
+    """
+
+    device: str
+    kind: str
+    model: str
+    owner: Owner
+    boot: str
+    made_utc: str
+    knobs: dict[str, Entry] = field(default_factory=dict)
+
+    @classmethod
+    def new(cls, device: str, kind: str, model: str) -> Journal:
+        """One with nothing in it, of this process and now."""
+        made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return cls(device, kind, model, Owner.this_process(), boot(), made)
+
+    def noting(self, knob: str, before: Reading | None, ours: tuple[Reading, ...]) -> Journal:
+        """The same with what may be there from now on; `before` counts the first time."""
+        before = self.knobs[knob].before if knob in self.knobs else before
+        return replace(self, knobs={**self.knobs, knob: Entry(before, ours)})
+
+    def without(self, knob: str) -> Journal:
+        """The same for a knob that was never set after all."""
+        return replace(self, knobs={name: entry for name, entry in self.knobs.items() if name != knob})
+
+    def write(self, path: Path) -> None:
+        """Put it on the disk: when this returns, a power failure does not lose it.
+
+        Raises:
+            OSError: It cannot be written; then nothing may be set.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        text = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, indent=1)
+        atomic_write(path, text, sync=True, mode=0o644)
+        _sync(path.parent)
+
+
+def read(path: Path) -> Journal | None:
+    """The journal that is there; None where there is none.
+
+    Raises:
+        UntrustedJournal: It is not ours: damaged, newer, or of another user, who could make us set anything.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UntrustedJournal(f"{path}: {error.strerror}") from error
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode):
+        os.close(descriptor)
+        raise UntrustedJournal(f"{path} is no regular file")
+    with os.fdopen(descriptor) as file:
+        if about.st_uid != os.geteuid():
+            raise UntrustedJournal(f"{path} belongs to another user, and could make us set anything")
+        if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise UntrustedJournal(f"{path} can be written by other users")
+        try:
+            return _parse(documents.parse(file.read()))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise UntrustedJournal(f"{path} is damaged or of a newer version: {error}") from error
+
+
+def remove(path: Path) -> None:
+    """Everything is as it was: nothing is left to put back. One that cannot be removed is only looked at once more."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+        _sync(path.parent)
+
+
+def boot() -> str:
+    """A name of the time since the machine was started."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def _parse(data: dict[str, Any]) -> Journal:
+    if data["schema_version"] != SCHEMA_VERSION:
+        raise ValueError(f"schema_version {data['schema_version']!r}")
+    knobs = {
+        str(name): Entry(_reading(each["before"]), tuple(r for r in map(_reading, each["ours"]) if r is not None))
+        for name, each in data["knobs"].items()
+    }
+    owner = Owner(int(data["owner"]["pid"]), str(data["owner"]["user"]), str(data["owner"]["command"]))
+    words = {name: str(data[name]) for name in ("device", "kind", "model", "boot", "made_utc")}
+    return Journal(**words, owner=owner, knobs=knobs)
+
+
+def _reading(values: Any) -> Reading | None:
+    return None if values is None else tuple(float(value) for value in values)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

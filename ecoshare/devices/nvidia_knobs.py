@@ -1,0 +1,323 @@
+"""The knobs of an NVIDIA GPU, set through zeus: as root, or by its daemon for everybody else (`ZEUSD_SOCK_PATH`).
+
+NVML can lock clocks and reset them, but has no getter for the range that is locked. So ecoshare locks clocks only where
+they look unlocked (`looks_unlocked`), and puts them back by a reset.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ecoshare.devices.knob import UNLOCKED, Access, Cause, Clocks, DeviceKnob, KnobFault, KnobSpec, Reading
+from ecoshare.errors import UnfitEnvironment
+
+POWER_LIMIT, GPU_CLOCK, MEMORY_CLOCK = "power_limit", "gpu_clock", "memory_clock"
+NAMES = (GPU_CLOCK, MEMORY_CLOCK, POWER_LIMIT)
+
+_VOLTA, _AMPERE = 5, 7  # nvmlDeviceArchitecture: the first that lock GPU clocks, and memory clocks
+_LIMITS = 16
+"""Values of the power limit that are offered, evenly spaced."""
+
+_LOOKS, _LOOK_S = 8, 0.05
+_IDLE = 0x1
+_USER_CLOCKS = 0x2
+"""Reasons for the present clock: idle; application clocks or a lock."""
+
+_THROTTLES = {
+    0x4: "power limit",
+    0x8: "hardware slowdown",
+    0x20: "temperature",
+    0x40: "temperature (hardware)",
+    0x80: "power brake",
+}
+"""Bits of `nvmlDeviceGetCurrentClocksEventReasons` that take clock away from who asks for it."""
+
+_REMEDIES = {
+    Cause.NO_PERMISSION: "it takes CAP_SYS_ADMIN on the machine, which root of a container lacks; or run zeusd with a "
+    "socket that your group may write, and set ZEUSD_SOCK_PATH",
+    Cause.UNREACHABLE: "see whether zeusd runs; `ecoshare restore` puts back what was set through it",
+    Cause.LOST: "see `nvidia-smi` and `dmesg`; a GPU that fell off the bus needs a restart of the machine",
+}
+
+
+class GpuKnobs:
+    """All knobs of one GPU; keeps the driver's library open until it is closed."""
+
+    def __init__(self, uuid: str) -> None:
+        """The knobs of the GPU of this name.
+
+        Raises:
+            UnfitEnvironment: There is no driver or no such GPU.
+        """
+        import pynvml
+
+        self._nvml, self.uuid = pynvml, uuid
+        try:
+            with typed():
+                pynvml.nvmlInit()
+        except KnobFault as fault:
+            raise UnfitEnvironment(str(fault), fault.remedy) from fault
+        try:
+            with typed():
+                self.handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+                self.model = str(pynvml.nvmlDeviceGetName(self.handle))
+                index = pynvml.nvmlDeviceGetIndex(self.handle)
+            self.access, self._gpu, self._daemon = _open(pynvml, index)
+            self.clocks_mhz = self._supported_clocks()
+        except KnobFault as fault:
+            pynvml.nvmlShutdown()
+            raise UnfitEnvironment(str(fault), fault.remedy) from fault
+        except BaseException:
+            pynvml.nvmlShutdown()
+            raise
+        self.missing: dict[str, str] = {}
+        self.knobs: tuple[DeviceKnob, ...] = tuple(each for name in NAMES if (each := self._find(name)) is not None)
+
+    def close(self) -> None:
+        """Let go of the driver's library and of the daemon."""
+        if self._daemon is not None:
+            self._daemon.close()
+        with _quiet():
+            self._nvml.nvmlShutdown()
+
+    def clocks(self) -> Clocks:
+        """What the clocks do now; what the GPU does not tell is None."""
+        nvml, handle = self._nvml, self.handle
+        bits = self._told(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)) or 0
+        return Clocks(
+            gpu_mhz=self._told(lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
+            memory_mhz=self._told(lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
+            throttles=tuple(words for bit, words in _THROTTLES.items() if bits & bit),
+            temperature_c=self._told(lambda: float(self._gpu.get_gpu_temperature())),
+        )
+
+    def allows(self, setting: Mapping[str, float | str]) -> bool:
+        """Whether the GPU clock of a setting exists at its memory clock."""
+        clock, memory = setting.get(GPU_CLOCK, UNLOCKED), setting.get(MEMORY_CLOCK, UNLOCKED)
+        if clock == UNLOCKED:
+            return True
+        memory_mhz = max(self.clocks_mhz) if memory == UNLOCKED else float(memory)
+        return float(clock) in self.clocks_mhz[memory_mhz]
+
+    def looks_unlocked(self, knob: str) -> bool:
+        """Whether a clock was seen at its maximum under load; False where it is only not seen to be locked.
+
+        The latter is when application clocks are the default ones, no reason for the present clock names a user's
+        choice, and something throttles the GPU clock.
+
+        Raises:
+            KnobFault: It looks locked, or the GPU is idle, so that nothing can be told.
+        """
+        nvml, handle = self._nvml, self.handle
+        remedy = "`ecoshare tune --assume-unlocked` where nobody has locked it"
+        now = self._told(lambda: nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_GRAPHICS))
+        usual = self._told(lambda: nvml.nvmlDeviceGetDefaultApplicationsClock(handle, nvml.NVML_CLOCK_GRAPHICS))
+        if now is not None and usual is not None and now != usual:
+            raise KnobFault(Cause.LOCKED, f"application clocks are set: {now} MHz, by default {usual} MHz", remedy)
+        steps = sorted(self.clocks_mhz) if knob == MEMORY_CLOCK else self.clocks_mhz[max(self.clocks_mhz)]
+        enough_mhz = steps[-1] - (steps[-1] - steps[-2] if knob == GPU_CLOCK and len(steps) > 1 else 0.0)
+        seen_mhz, throttled = 0.0, False
+        for look in range(_LOOKS):
+            if look:
+                time.sleep(_LOOK_S)
+            bits = self._told(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)) or 0
+            if bits & _IDLE:
+                continue  # an idle GPU at its maximum may be locked there, and one below it may not
+            clocks = self.clocks()
+            seen_mhz = max(seen_mhz, (clocks.memory_mhz if knob == MEMORY_CLOCK else clocks.gpu_mhz) or 0.0)
+            if seen_mhz >= enough_mhz:
+                return True
+            if bits & _USER_CLOCKS:
+                raise KnobFault(Cause.LOCKED, f"somebody has set {knob}: {seen_mhz:.0f} MHz", remedy)
+            throttled = throttled or any(bits & bit for bit in _THROTTLES)
+        if throttled and knob == GPU_CLOCK:
+            return False
+        if throttled or not seen_mhz:
+            why = "throttled" if throttled else "idle"
+            raise KnobFault(Cause.UNTOLD, f"the GPU is {why}: whether {knob} is locked cannot be told", remedy)
+        raise KnobFault(
+            Cause.LOCKED,
+            f"{knob} stays at {seen_mhz:.0f} MHz of {steps[-1]:.0f} MHz under load, and nothing throttles it: "
+            "it looks locked",
+            remedy,
+        )
+
+    def _find(self, name: str) -> _PowerLimit | _Clock | None:
+        try:
+            if name == POWER_LIMIT:
+                return _PowerLimit(self._gpu)
+            return _Clock(self._gpu, self._clock_spec(name), self._locks(name))
+        except KnobFault as fault:
+            self.missing[name] = str(fault)
+            return None
+
+    def _clock_spec(self, name: str) -> KnobSpec:
+        """Clocks that can be locked, all below the highest; that one is `unlocked`.
+
+        Raises:
+            KnobFault: There is nothing to choose.
+        """
+        with typed():
+            architecture = self._nvml.nvmlDeviceGetArchitecture(self.handle)
+        least = _VOLTA if name == GPU_CLOCK else _AMPERE
+        if architecture < least:
+            raise KnobFault(Cause.NOT_SUPPORTED, "this GPU is too old for locked clocks")
+        if name == MEMORY_CLOCK:
+            values = sorted(self.clocks_mhz)
+        else:
+            values = sorted({clock for clocks in self.clocks_mhz.values() for clock in clocks})
+        if len(values) < 2:
+            raise KnobFault(Cause.NOT_SUPPORTED, f"there is one clock, {values[0]:.0f} MHz" if values else "no clocks")
+        return KnobSpec(name, "MHz", tuple(values[:-1]), {UNLOCKED: values[-1]})
+
+    def _locks(self, name: str) -> tuple[Callable[[int, int], None], Callable[[], None]]:
+        if name == GPU_CLOCK:
+            return self._gpu.set_gpu_locked_clocks, self._gpu.reset_gpu_locked_clocks
+        return self._gpu.set_memory_locked_clocks, self._gpu.reset_memory_locked_clocks
+
+    def _supported_clocks(self) -> dict[float, tuple[float, ...]]:
+        """GPU clocks, ascending, by memory clock."""
+        with typed():
+            memory = self._told(self._gpu.get_supported_memory_clocks) or []
+            return {
+                float(each): tuple(sorted(map(float, self._gpu.get_supported_graphics_clocks(each)))) for each in memory
+            }
+
+    @staticmethod
+    def _told(read: Callable[[], Any]) -> Any:
+        try:
+            with typed():
+                return read()
+        except KnobFault:
+            return None
+
+
+class _PowerLimit:
+    """The power limit of the board; one place, watts."""
+
+    def __init__(self, gpu: Any) -> None:
+        self._gpu = gpu
+        with typed():
+            lowest_mw, _ = gpu.get_power_management_limit_constraints()
+            found_mw = gpu.get_power_management_limit()
+        # At the lowest there is nothing to choose, but what a dead run has left there must still be put back.
+        step = (found_mw - lowest_mw) / (_LIMITS - 1)
+        # Whole watts: what an administrator would write, too.
+        inner = {round((lowest_mw + place * step) / 1000) * 1000 for place in range(_LIMITS - 1)}
+        limits_mw = sorted({max(lowest_mw, each) for each in inner if each < found_mw} | {found_mw})
+        self.spec = KnobSpec(POWER_LIMIT, "W", tuple(each / 1000 for each in limits_mw), between=True)
+
+    def read(self) -> Reading | None:
+        with typed():
+            return (self._gpu.get_power_management_limit() / 1000,)
+
+    def write(self, values: Reading | None) -> None:
+        assert values is not None, "a power limit has a value"
+        with typed():
+            self._gpu.set_power_management_limit(round(values[0] * 1000))
+
+
+class _Clock:
+    """One locked clock: the highest that the GPU may use."""
+
+    def __init__(self, gpu: Any, spec: KnobSpec, locks: tuple[Callable[[int, int], None], Callable[[], None]]) -> None:
+        self._gpu, self.spec = gpu, spec
+        self._lock, self._reset = locks
+
+    def read(self) -> Reading | None:
+        return None
+
+    def write(self, values: Reading | None) -> None:
+        with typed():
+            if values is None:
+                self._reset()
+            else:
+                # From the lowest on, so that an idle GPU may still rest.
+                self._lock(round(self.spec.values[0]), round(values[0]))
+
+
+def _open(nvml: Any, index: int) -> tuple[Access, Any, Any]:
+    """Whether a GPU may be set, the GPU as zeus sets it, and the connection to the daemon, to be closed.
+
+    Raises:
+        KnobFault: The GPU or the daemon does not answer.
+    """
+    import httpx
+    from zeus.device.common import has_sys_admin
+    from zeus.device.gpu.nvidia import NVIDIAGPU, ZeusdNVIDIAGPU
+    from zeus.exception import ZeusBaseError
+    from zeus.utils.zeusd import ZeusdClient, ZeusdConfig
+
+    with typed():
+        direct = NVIDIAGPU(index)
+    direct._disable_sys_admin_warning = True  # we say it ourselves, once
+    if (config := ZeusdConfig.from_env()) is None:
+        if has_sys_admin():
+            return Access(True, "as root"), direct, None
+        return Access(False, "needs root (CAP_SYS_ADMIN) or zeusd", _REMEDIES[Cause.NO_PERMISSION]), direct, None
+    if config.socket_path is not None and not Path(config.socket_path).exists():
+        words = f"zeusd: there is no socket {config.socket_path}"
+        return Access(False, words, _REMEDIES[Cause.UNREACHABLE]), direct, None
+    client = None
+    try:
+        client = ZeusdClient(config)
+        through = ZeusdNVIDIAGPU(index, client)
+    except (ZeusBaseError, httpx.HTTPError, OSError, ValueError, KeyError) as error:
+        if client is not None:
+            client._client.close()  # zeus offers no other way
+        return Access(False, f"zeusd: {error}", _REMEDIES[Cause.UNREACHABLE]), direct, None
+    # The daemon knows GPUs by their number alone: in a container that shows some of them, another one's.
+    theirs = [gpu.name for gpu in sorted(client.gpus, key=lambda each: each.id)]
+    with typed():
+        ours = [
+            str(nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(each)))
+            for each in range(nvml.nvmlDeviceGetCount())
+        ]
+    if theirs != ours:
+        return (
+            Access(False, f"zeusd counts other GPUs ({len(theirs)}) than this process sees ({len(ours)})"),
+            direct,
+            client._client,
+        )
+    return Access(True, "through zeusd"), through, client._client
+
+
+@contextmanager
+def typed() -> Iterator[None]:
+    """Turn errors of the driver, met directly or through zeus and its daemon, into `KnobFault`."""
+    import httpx
+    import pynvml
+    from zeus.device.exception import ZeusBaseGPUError, ZeusdError
+    from zeus.device.gpu import common
+    from zeus.exception import ZeusBaseError
+
+    try:
+        yield
+    except (pynvml.NVMLError, ZeusBaseGPUError, ZeusBaseError, httpx.HTTPError) as error:
+        causes: list[tuple[Cause, tuple[type[Exception], ...]]] = [
+            (Cause.NO_PERMISSION, (pynvml.NVMLError_NoPermission, common.ZeusGPUNoPermissionError)),
+            (Cause.NOT_SUPPORTED, (pynvml.NVMLError_NotSupported, common.ZeusGPUNotSupportedError)),
+            (Cause.REFUSED, (pynvml.NVMLError_InvalidArgument, common.ZeusGPUInvalidArgError)),
+            (Cause.LOST, (pynvml.NVMLError_GpuIsLost, common.ZeusGPULostError)),
+            (Cause.LOST, (pynvml.NVMLError_NotFound, common.ZeusGPUNotFoundError)),
+            (Cause.UNREACHABLE, (httpx.HTTPError,)),
+            (Cause.FAILED, (Exception,)),
+        ]
+        cause = next(cause for cause, kinds in causes if isinstance(error, kinds))
+        who = "zeusd" if isinstance(error, ZeusdError) else "the NVIDIA driver"
+        who = "zeusd does not answer" if isinstance(error, httpx.HTTPError) else who
+        said = f"{who}: {error}" if str(error) else f"{who} failed"
+        raise KnobFault(cause, said, _REMEDIES.get(cause, "")) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    try:
+        with typed():
+            yield
+    except KnobFault:
+        pass

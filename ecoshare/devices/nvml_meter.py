@@ -1,0 +1,85 @@
+"""The energy counter of an NVIDIA GPU, read through zeus.
+
+zeus knows which boards have one, and types the driver's errors. Its windows are not used: differences of one growing
+number have no gaps between them. Its list of GPUs is not used either: it takes `CUDA_VISIBLE_DEVICES` for a list of
+numbers, and ours finds GPUs by UUID (`ecoshare.devices.discovery`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from statistics import median
+
+from ecoshare.devices import nvml
+from ecoshare.devices.meter import MEASURED, MeterFault, MeterInfo, Reading
+from ecoshare.errors import UnfitEnvironment
+
+_LOOK_EVERY_S = 0.004
+_UPDATES = 5
+_LONGEST_S = 1.5
+"""Watching a counter: how often, for how many updates, and when to give up."""
+
+
+class NvmlMeter:
+    """Counts the joules of one GPU, everything on its board included."""
+
+    def __init__(self, gpu: nvml.OpenGpu) -> None:
+        """The counter of a GPU. Call `open` before reading it."""
+        self._gpu = gpu
+        self._last_j = 0.0
+        self._period_s = 0.0
+
+    @property
+    def info(self) -> MeterInfo:
+        """What it measures."""
+        about = f"the GPU's energy counter, updated every {1000 * self._period_s:.0f} ms"
+        return MeterInfo("nvml", MEASURED, "gpu", about, self._period_s)
+
+    def open(self) -> None:
+        """Find the counter, and how often it is updated: up to 1.5 s.
+
+        Raises:
+            MeterFault: This GPU has no counter, or it does not move.
+            UnfitEnvironment: The driver fails.
+        """
+        self._period_s = _period_s(self._gpu)
+        self._last_j = 0.0
+
+    def read(self) -> Reading:
+        """The joules so far, since the driver was loaded.
+
+        Raises:
+            MeterFault: The GPU does not answer, or its counter went back.
+        """
+        before_s = time.monotonic()
+        energy_j = _joules(self._gpu)
+        at_s = (before_s + time.monotonic()) / 2
+        if energy_j < self._last_j:
+            back_j, self._last_j = self._last_j - energy_j, energy_j
+            raise MeterFault(f"the GPU's energy counter went back by {back_j:.1f} J: the driver was reloaded, say")
+        self._last_j = energy_j
+        return Reading(at_s, energy_j)
+
+
+def _joules(gpu: nvml.OpenGpu) -> float:
+    try:
+        return gpu.energy_j()
+    except UnfitEnvironment as error:
+        raise MeterFault(str(error), error.hint) from error
+
+
+def _period_s(gpu: nvml.OpenGpu) -> float:
+    """The time between updates of a counter: the median of a few gaps, seen by looking much more often."""
+    began_s = time.monotonic()
+    value_j = _joules(gpu)
+    moved_s: list[float] = []
+    while len(moved_s) < _UPDATES:
+        time.sleep(_LOOK_EVERY_S)
+        now_s, now_j = time.monotonic(), _joules(gpu)
+        if now_j != value_j:
+            value_j = now_j
+            moved_s.append(now_s)
+        elif now_s - began_s > _LONGEST_S and len(moved_s) < 2:
+            raise MeterFault(f"the GPU's energy counter stood still for {_LONGEST_S} s")
+    return median(later - earlier for earlier, later in itertools.pairwise(moved_s))

@@ -1,0 +1,310 @@
+"""One trial inside Ray's worker process: let in by the ledger, it takes turns with the others of its lane.
+
+::
+
+    admitted ──► turn taken ──► the user's function ──boundaries──► Turn ──► left, place given back
+                                     │
+                                     └─ reports: without the turn, since Ray holds them up until they are processed
+
+Ray may run one trial after another in the same process; nothing is counted between them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ray.train._internal.session import _TrainSession
+
+import ecoshare
+from ecoshare.core.memory import MemoryDemand, cap_bytes
+from ecoshare.devices.nvml import OpenGpu
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.integrations.ray.node_ledger import NodeLedger, TrialPlace, Wish
+from ecoshare.lane import processes
+from ecoshare.lane.after_import import after_import
+from ecoshare.lane.attempt_process import usage
+from ecoshare.lane.device_sync import DeviceSync, drain, spans_processes
+from ecoshare.lane.iterations import Boundary
+from ecoshare.lane.memory.observer import MemoryObserver
+from ecoshare.lane.turn import LaneTurn
+
+_ASK_AGAIN_S = 0.1
+"""One that waits for a place asks the ledger so often."""
+
+_LOOK_S = 0.25
+"""One that has a place looks so often whether the holder of its lane's turn is alive."""
+
+_SWEEP_EVERY = 20
+"""Looks, after which the dead without the turn are looked for, too."""
+
+_UNSEEN_SHARE = 1.5
+"""What others are taken to need of what a trial took that ended before its memory could be observed."""
+
+_CONTEXT_BYTES = 600 << 20
+"""Of a CUDA context with its libraries, where the driver does not tell this process's memory."""
+
+_GROWTH_EVERY_S = 1.0
+
+
+class RayTrial:
+    """The trial that this process runs, as the hooks see it.
+
+    Attributes:
+        on_gpu: Whether its device is other than the processors.
+    """
+
+    def __init__(self, ledger: NodeLedger, place: TrialPlace, queued_s: float) -> None:
+        self._ledger = ledger
+        self._place = place
+        self._queued_s = queued_s
+        self._turn = LaneTurn(place.table, place.slot)
+        self._slot = place.table.slots[place.slot]
+        self._pace = DeviceSync()
+        self.on_gpu = place.device != "cpu"
+        self._observer = None if place.measured else MemoryObserver("cuda" if self.on_gpu else "cpu")
+        self._measured = place.measured
+        self._grown_s = time.monotonic()
+        self._awaits_cuda = False
+
+    def boundary(self, kind: Boundary) -> None:
+        """See `Yielder`."""
+        self._pace.keep()
+        self._turn.count(kind is Boundary.EVAL)
+        if not spans_processes():
+            self._turn.offer(drain)
+        if self._observer is not None and self._observer.boundary():
+            seen = self._observer.result()
+            self._observer = None
+            self._tell(self._demand(seen))
+
+    def count(self, kind: Boundary) -> None:
+        """See `Yielder`."""
+        self._turn.count(kind is Boundary.EVAL)
+
+    def leave(self) -> None:
+        """See `Yielder`."""
+        with contextlib.suppress(RuntimeError):  # a device that has failed has nothing left to drain
+            drain()
+        self._turn.leave()
+
+    def take(self) -> None:
+        """See `Yielder`."""
+        self._turn.take()
+
+    def begin(self) -> None:
+        """The user's function is about to run: take the turn, on a GPU once it is used."""
+        torch = sys.modules.get("torch")
+        if not self.on_gpu:
+            self.take()
+        elif torch is not None and torch.cuda.is_initialized():
+            self._begin_cuda()
+        elif not self._awaits_cuda:
+            self._awaits_cuda = True
+            after_import("torch", lambda: sys.modules["torch"].cuda._lazy_call(self._begin_cuda))
+
+    def rest(self) -> None:
+        """It does something else for a while, without the turn, and tells the ledger what it has grown to."""
+        _process.settle()
+        self.leave()
+        self._grow()
+
+    def end(self) -> None:
+        """It is over."""
+        if not self._measured:
+            self._tell(MemoryDemand(int(_UNSEEN_SHARE * self._used_bytes())))
+        self.leave()
+        self._ledger.leave(self._place)
+
+    def look(self, sweep: bool) -> None:
+        """Free what dead neighbours had; called by another thread."""
+        if sweep:
+            self._ledger.sweep()
+        else:
+            self._ledger.look(self._place)
+
+    def figures(self) -> dict[str, float]:
+        """How sharing went so far, for the trial's results."""
+        used = usage(self._slot)
+        return {
+            "ecoshare/iterations": used["iterations"] + used["eval_iterations"],
+            "ecoshare/held_s": used["held_s"],
+            "ecoshare/waited_s": self._slot.waited_s,
+            "ecoshare/queued_s": self._queued_s,
+        }
+
+    def _begin_cuda(self) -> None:
+        if _process.trial is not self:
+            return  # the trial that asked for this never used the GPU, and is over
+        import torch
+
+        self.take()
+        total_bytes = torch.cuda.get_device_properties(0).total_memory
+        cap = cap_bytes(self._place.demand, self._place.budget_bytes)
+        with contextlib.suppress(RuntimeError):  # an allocator that was plugged in has no such limit
+            torch.cuda.set_per_process_memory_fraction(min(1.0, cap / total_bytes))
+
+    def _tell(self, demand: MemoryDemand) -> None:
+        self._measured = True
+        self._ledger.update(self._place, demand)
+
+    def _grow(self) -> None:
+        """On the CPU nothing keeps a trial to what it was let in with, so what it has grown to counts."""
+        if self.on_gpu or not self._measured or time.monotonic() < self._grown_s + _GROWTH_EVERY_S:
+            return
+        self._grown_s = time.monotonic()
+        self._tell(MemoryDemand(processes.proportional_bytes([os.getpid()])))
+
+    def _demand(self, seen: dict[str, Any]) -> MemoryDemand:
+        """P and T by an observation; where it failed, by what was used in all."""
+        if not self.on_gpu:
+            if seen["process_bytes"] is None or seen["ephemeral_bytes"] is None:
+                return MemoryDemand(int(_UNSEEN_SHARE * self._used_bytes()))
+            return MemoryDemand(seen["process_bytes"], seen["ephemeral_bytes"])
+        reserved, peak = seen["reserved_bytes"], seen["peak_reserved_bytes"]
+        if reserved is None or peak is None:
+            return MemoryDemand(int(_UNSEEN_SHARE * self._used_bytes()))
+        # The observation has emptied the allocator's cache, so that the process has no more than it keeps.
+        return MemoryDemand(max(reserved, self._on_device_bytes(reserved)), max(0, peak - reserved))
+
+    def _used_bytes(self) -> int:
+        """The most that this process has used so far."""
+        torch = sys.modules.get("torch")
+        if not self.on_gpu:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        if torch is None or not torch.cuda.is_initialized():
+            return 0
+        return self._on_device_bytes(torch.cuda.max_memory_reserved())
+
+    def _on_device_bytes(self, reserved_bytes: int) -> int:
+        """Memory of this process on its GPU, its context included."""
+        with contextlib.suppress(UnfitEnvironment):
+            gpu = OpenGpu(self._place.device)
+            try:
+                known = gpu.processes().get(os.getpid())
+            finally:
+                gpu.close()
+            if known is not None:
+                return max(known, reserved_bytes)
+        return reserved_bytes + _CONTEXT_BYTES
+
+
+class _Process:
+    """What is done once in a process, however many trials it runs."""
+
+    def __init__(self) -> None:
+        self.trial: RayTrial | None = None
+        self.ledger: NodeLedger | None = None
+        self._hooks: Any = None
+        self._armed = False
+
+    def begin(self, trial: RayTrial) -> None:
+        """A trial begins in the thread that calls."""
+        if not self._armed:
+            self._armed = True
+            threading.Thread(target=self._watch, name="ecoshare", daemon=True).start()
+            self._wrap_reports()
+        self.trial = trial
+        after_import("torch", self._hook)
+
+    def end(self) -> None:
+        """The trial is over: count what is left of it, and be silent."""
+        if self._hooks is not None:
+            self._hooks.finish()
+        self._hooks = ecoshare._declare = self.trial = None
+
+    def _hook(self) -> None:
+        from ecoshare.lane.hooks import Hooks
+
+        if self._hooks is None and self.trial is not None:
+            self._hooks = Hooks(self.trial, accelerator=self.trial.on_gpu)
+            self._hooks.install()
+            self._hooks.follow()
+            ecoshare._declare = self._hooks.declare
+
+    def settle(self) -> None:
+        """Something else than an iteration follows."""
+        if self._hooks is not None:
+            self._hooks.settle()
+
+    def _watch(self) -> None:
+        looks = 0
+        while True:
+            time.sleep(_LOOK_S)
+            looks += 1
+            if (trial := self.trial) is not None:
+                with contextlib.suppress(OSError):  # the next look may do better
+                    trial.look(sweep=looks % _SWEEP_EVERY == 0)
+
+    def _wrap_reports(self) -> None:
+        """Whichever way a result is reported, it goes through this method, and waits there for Ray."""
+        report = _TrainSession.report
+
+        @functools.wraps(report)
+        def report_without_turn(session: Any, metrics: dict[str, Any], *args: Any, **options: Any) -> Any:
+            trial = self.trial
+            if trial is None or not isinstance(metrics, dict):  # Ray says what is wrong with anything else
+                return report(session, metrics, *args, **options)
+            trial.rest()
+            result = report(session, {**metrics, **trial.figures()}, *args, **options)
+            trial.take()  # not where the report has raised: Ray ends a trial so
+            return result
+
+        _TrainSession.report = report_without_turn
+
+
+_process = _Process()
+
+
+@contextmanager
+def entered(wish: Wish) -> Iterator[RayTrial]:
+    """Run a trial in this block: wait for a place and for the turn, and give both back at its end.
+
+    Raises:
+        UnfitEnvironment: No place will ever do, or this node cannot keep a ledger.
+    """
+    trial = enter(wish)
+    try:
+        trial.begin()
+        yield trial
+    finally:
+        end(trial)
+
+
+def enter(wish: Wish) -> RayTrial:
+    """Wait for a place; the trial is this process's from then on.
+
+    Raises:
+        UnfitEnvironment: As `entered`.
+        UsageError: This process has a trial already, which it would wait for.
+    """
+    if _process.trial is not None:
+        raise UsageError("this trial has its place already: share() was applied to it twice")
+    if _process.ledger is None:
+        _process.ledger = NodeLedger.of_this_node()
+    ledger = _process.ledger
+    began_s = time.monotonic()
+    number = ledger.queue()
+    try:
+        while (place := ledger.enter(number, wish)) is None:
+            time.sleep(_ASK_AGAIN_S)
+    finally:
+        ledger.withdraw(number)
+    os.environ["CUDA_VISIBLE_DEVICES"] = "" if place.device == "cpu" else place.device
+    trial = RayTrial(ledger, place, time.monotonic() - began_s)
+    _process.begin(trial)
+    return trial
+
+
+def end(trial: RayTrial) -> None:
+    """A trial of this process is over."""
+    _process.end()
+    trial.end()

@@ -1,0 +1,286 @@
+"""One attempt of a job as its supervisor sees it: its process, what it may do, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ecoshare.lane import exit_records, processes
+from ecoshare.lane.lane_table import LaneTable, Slot, SlotState
+from ecoshare.lane.messages import PRUNED, Ended, LaunchAttempt, Left, MoveAttempt, StopAttempt
+
+_GIB = 1 << 30
+_SIGTERM_TO_SIGKILL_S = 3.0
+"""Between the two for a job that hangs, and so has nothing to save."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSlot:
+    """A slot that was prepared for a job.
+
+    Attributes:
+        owner: Command that it was prepared for.
+    """
+
+    table: LaneTable
+    slot: int
+    owner: int
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is the job's still: it has not left it, and nobody has freed it."""
+        slot = self.table.slots[self.slot]
+        return bool(slot.owner == self.owner and slot.seat != SlotState.EMPTY)
+
+
+@dataclass(slots=True)
+class AttemptProcess:
+    """A running process and its limits.
+
+    Attributes:
+        places: One in each lane of a gang; else where the job is, and where it was asked to go on.
+        verdict: Outcome and reason, where the supervisor itself decided that the job must end.
+        deadlines: What to send next if the job is still there: (when, signal).
+        killed: Its process was killed on its account.
+        peak_bytes: Largest memory seen.
+    """
+
+    launch: LaunchAttempt
+    pid: int
+    pidfd: int
+    places: list[PreparedSlot]
+    stop: StopAttempt | None = None
+    terminated: bool = False
+    verdict: tuple[str, str] | None = None
+    deadlines: tuple[tuple[float, signal.Signals], ...] = ()
+    killed: bool = False
+    peak_bytes: int = 0
+
+    @property
+    def place(self) -> PreparedSlot:
+        """Where the job is, and its counters are: of a gang, in its first lane."""
+        return next((place for place in self.places if place.is_kept), self.places[-1])
+
+    @property
+    def slot(self) -> Slot:
+        """The job's slot there."""
+        return self.place.table.slots[self.place.slot]
+
+    @property
+    def mps(self) -> str | None:
+        """Pipe folder of the MPS daemon that the job is a client of."""
+        return self.launch.env.get("CUDA_MPS_PIPE_DIRECTORY") if self.launch.device == "cuda" else None
+
+    def ask_to_end(self, stop: StopAttempt) -> None:
+        """Carry out a `StopAttempt`: at the next boundary with SIGTERM and a grace after it, or at once."""
+        self.stop = stop
+        if stop.at_once:  # and whoever shares its process begins again
+            self._send(signal.SIGKILL)
+            return
+        for place in self.places:  # where it is first: under its lock the job either sees it, or has gone on before
+            place.table.stop(place.slot, place.owner)
+        self._give_grace(stop.grace_s)
+
+    def _give_grace(self, grace_s: float) -> None:
+        now_s = time.monotonic()
+        self.deadlines = ((now_s + grace_s, signal.SIGTERM), (now_s + 2 * grace_s, signal.SIGKILL))
+
+    def go_on(self, table: LaneTable, move: MoveAttempt) -> None:
+        """Ask the job to go on in a slot of another lane, unless it is to end."""
+        if self.stop is not None:
+            return
+        here = self.place
+        self.places = [here, PreparedSlot(table, move.slot, move.command)]
+        here.table.send(here.slot, move.lane, move.slot, here.owner)
+
+    def free(self) -> None:
+        """Free its slots; the process is gone.
+
+        The one that it was in comes last: an empty slot there, and a prepared one, would look as if it had gone on.
+        """
+        last = self.place
+        for place in (*(each for each in self.places if each is not last), last):
+            place.table.free(place.slot, place.owner)
+
+    def watch(self, now_s: float) -> None:
+        """Look at the job's memory and progress; end it where it is past a limit."""
+        if self.launch.fused and self.stop is not None and self.slot.seat != SlotState.HOLDING:
+            self._give_grace(self.stop.grace_s)  # it can only end with its turn, and does so as soon as it has it
+        while self.deadlines and self.deadlines[0][0] <= now_s:
+            (_, number), *rest = self.deadlines
+            self.deadlines = tuple(rest)
+            self._send(number)
+        if self.verdict is None:
+            self.verdict = self._over_memory() or self._hanging(now_s)
+            if self.verdict is not None:
+                if self.launch.fused:  # if it comes to a boundary yet, the others of its process need not suffer
+                    self.place.table.stop(self.place.slot, self.place.owner)
+                self.deadlines = (
+                    (now_s, signal.SIGTERM),
+                    (now_s + _SIGTERM_TO_SIGKILL_S, signal.SIGKILL),
+                )
+                if self.verdict[0] == "out of memory":
+                    self.deadlines = ((now_s, signal.SIGKILL),)  # every moment may cost the neighbours
+                self.watch(now_s)
+
+    def end_hung(self) -> None:
+        """End it at once: its process was stopped from outside at a moment at which all of its lane wait for it."""
+        self.verdict = self.verdict or ("timed out", "its process was stopped (SIGSTOP) while it held its lane's lock")
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        if number is signal.SIGKILL:
+            self.killed = True
+            processes.kill_group(self.pid, self.mps)
+        elif self.slot.stop != 2 and not self.launch.fused:  # else it has sent itself the signal at a boundary
+            self.terminated = True
+            os.kill(self.pid, number)
+
+    def _over_memory(self) -> tuple[str, str] | None:
+        """On the CPU, where nothing else keeps a job to its cap."""
+        if self.launch.device != "cpu" or (self.launch.fused and self.slot.seat != SlotState.HOLDING):
+            return None
+        # One that shares its process looks after its own at its boundaries.
+        cap_bytes, whose = self.launch.cap_bytes, "its cap"
+        if self.launch.fused:
+            cap_bytes, whose = self.launch.lane_bytes, "its lane"
+        pids = processes.family(self.pid)
+        upper_bytes = processes.resident_bytes(pids)
+        if upper_bytes <= max(self.peak_bytes, cap_bytes):
+            return None
+        used_bytes = processes.proportional_bytes(pids)
+        self.peak_bytes = max(self.peak_bytes, used_bytes)
+        if used_bytes <= cap_bytes:
+            return None
+        return (
+            "out of memory",
+            f"used {used_bytes / _GIB:.2f} GiB of memory, more than {whose} of {cap_bytes / _GIB:.2f} GiB",
+        )
+
+    def _hanging(self, now_s: float) -> tuple[str, str] | None:
+        """Limits count only while the job holds its turn, and before the first boundary apart from after it."""
+        slot = self.slot
+        if slot.seat != SlotState.HOLDING:
+            return None
+        if slot.last_s == 0.0:
+            limit_s, silent_s = self.launch.startup_timeout_s, slot.balance_s + now_s
+            what = "before its first iteration ended (startup_timeout)"
+        else:
+            limit_s, silent_s = self.launch.timeout_s, now_s - max(slot.last_s, slot.since_s)
+            what = "inside an iteration (timeout)"
+        if limit_s is None or silent_s <= limit_s:
+            return None
+        return "timed out", f"held its turn for {silent_s:.1f} s {what}"
+
+    def ended(self, status: int, used: resource.struct_rusage) -> Ended:
+        """What to record, from the status and resources that wait4(2) gave."""
+        exit_code = os.waitstatus_to_exitcode(status)
+        more = {
+            "cpu_s": used.ru_utime + used.ru_stime,
+            "peak_bytes": max(self.peak_bytes, used.ru_maxrss * 1024 if self.launch.device == "cpu" else 0),
+        }
+        return self._record(*self._outcome(exit_code), exit_code, more)
+
+    def left(self, left: Left) -> Ended:
+        """What to record of one whose process goes on."""
+        outcome, reason = self._outcome(left.exit_code)
+        if self.stop is None and left.moved_out:
+            outcome, reason = "moved out", f"needs a process of its own: {left.moved_out}"
+        return self._record(*self._believed(outcome, reason), left.exit_code, {"peak_bytes": left.peak_bytes})
+
+    def not_started(self, error: str) -> Ended:
+        """What to record of one that a shared process cannot start."""
+        return self._record(*self._believed("failed", error), None, {})
+
+    @staticmethod
+    def _believed(outcome: str, reason: str) -> tuple[str, str]:
+        """A failure in a shared process may be due to the others in it: it counts when it repeats alone."""
+        if outcome in ("failed", "crashed", "out of memory"):
+            return "moved out", f"tried again in a process of its own: {reason}"
+        return outcome, reason
+
+    def died_in(self, status: int, culprit: AttemptProcess | None) -> Ended:
+        """What to record of one whose process has died.
+
+        Args:
+            culprit: Who died of himself, of those in it.
+        """
+        exit_code = os.waitstatus_to_exitcode(status)
+        if culprit is self:
+            return self._record(*self._believed(*self._outcome(exit_code)), exit_code, {})
+        if self.stop is not None:
+            return self._record("pruned" if self.stop.pruned else "stopped", self.stop.reason, None, {})
+        why = f"of {culprit.launch.job}" if culprit is not None else _how(exit_code)
+        return self._record("lost", f"the process that it shared died {why}", None, {})
+
+    def _record(self, outcome: str, reason: str, exit_code: int | None, more: dict[str, Any]) -> Ended:
+        if exit_code is not None and exit_code < 0:
+            exit_code = 128 - exit_code
+        return Ended(
+            job=self.launch.job,
+            attempt=self.launch.attempt,
+            outcome=outcome,
+            exit_code=exit_code,
+            reason=reason,
+            usage={**usage(self.slot), **more},
+        )
+
+    def _outcome(self, exit_code: int) -> tuple[str, str]:
+        slot = self.slot
+        said = exit_records.last_line(Path(self.launch.folder, "stderr.log"))
+        # What ended before it was killed has ended by itself.
+        killed = exit_code == -signal.SIGKILL
+        if self.verdict is not None and (killed or self.terminated or (self.launch.fused and slot.stop == 2)):
+            return self.verdict
+        if self.stop is not None and (killed or self.terminated or slot.stop == 2):
+            return "pruned" if self.stop.pruned else "stopped", self.stop.reason
+        if exit_code == 0:
+            return "completed", ""
+        if exit_code == PRUNED and self.launch.called is not None:
+            return "pruned", "it has ended itself early"
+        if slot.out_of_memory:
+            return "out of memory", said or "out of memory"
+        if exit_code < 0:
+            return "crashed", _how(exit_code) + (f": {said}" if said else "")
+        return "failed", f"exit code {exit_code}" + (f": {said}" if said else "")
+
+
+def _how(exit_code: int) -> str:
+    """How a process ended, for a code below 0: minus the number of the signal."""
+    if exit_code >= 0:
+        return f"with exit code {exit_code}"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:  # a real-time signal
+        name = f"signal {-exit_code}"
+    if name == "SIGKILL":
+        name += " (not sent by ecoshare: by hand, or by the kernel for lack of memory)"
+    return f"killed by {name}"
+
+
+def usage(slot: Slot) -> dict[str, Any]:
+    """The counters of a slot, as the fields of a `core.events.Usage` that a lane knows."""
+    return {
+        "iterations": slot.iterations,
+        "eval_iterations": slot.eval_iterations,
+        "held_s": _held_s(slot),
+        "waited_s": slot.waited_at_last_s - slot.waited_at_first_s,
+        "span_s": slot.last_s - slot.first_s if slot.last_s else 0.0,
+        "longest_wait_s": slot.longest_wait_s,
+        "handovers": slot.handovers,
+        "cpu_s": slot.cpu_s,
+    }
+
+
+def _held_s(slot: Slot) -> float:
+    """Time for which its job has held the turn, up to a moment at which it was as it was read."""
+    while True:
+        turn = slot.seat, slot.handovers
+        held_s = slot.balance_s + time.monotonic() if slot.seat == SlotState.HOLDING else slot.held_s
+        if (slot.seat, slot.handovers) == turn:
+            return float(held_s)

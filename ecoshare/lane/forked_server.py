@@ -1,0 +1,112 @@
+"""The lanes' server where jobs are calls of a function: forked from the process that has the function.
+
+::
+
+    user's process
+      main thread     ═════════╗ waits                   ╔═══
+      a new thread             ╚══fork═══ends            ║
+                                   │
+    server        its only thread  └── `serve` ──fork──► job: function(word of its `LaunchAttempt`)
+
+Nothing is pickled: a job finds what the function refers to as it was when the server was forked.
+
+The fork is made by a thread that has done nothing before. libgomp keeps a team of threads for each thread that has run
+a parallel region; a fork copies what that thread knows of its team, and not the team, so the next parallel region waits
+for ever. The new thread has none, in the server and in every job it is the main thread, and its stack is empty.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import ecoshare
+from ecoshare.lane import process_exit, processes, runner
+from ecoshare.lane.files import make_folder, open_to_append
+from ecoshare.lane.messages import LaunchAttempt
+from ecoshare.lane.server import JobSupervisor
+
+
+def greeting(log: Path, environment: dict[str, str], shown: str) -> bytes:
+    """The line that a server waits for before it begins.
+
+    Args:
+        log: Takes what the server itself says on stderr.
+        environment: What to add to its environment.
+        shown: The variable of it that must be seen from outside.
+    """
+    return json.dumps([str(log), environment, shown]).encode() + b"\n"
+
+
+def serve(channel: socket.socket, function: Callable[[str], None]) -> NoReturn:
+    """In a process just forked: serve the controller at the other end of `channel`; in a forked child, run its job."""
+    try:
+        _begin_anew()
+        ecoshare._function = function
+        line = channel.makefile("rb", buffering=0).readline()
+        if not line:
+            os._exit(0)
+        log, environment, shown = json.loads(line)
+        os.environ.update(environment)
+        processes.mark(shown, environment[shown])
+        _redirect(Path(log))
+        supervisor = JobSupervisor(channel)
+        supervisor.warm_up()
+        launch = supervisor.serve()
+        if launch is None:
+            os._exit(0)
+        assert isinstance(launch, LaunchAttempt), "calls are not fused"
+        try:
+            runner.run(launch, forked=True)
+        except SystemExit as end:
+            process_exit.leave_at_once(end.code)
+        process_exit.leave_at_once(None)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
+def _begin_anew() -> None:
+    """Be a process of its own: what the parent's threads, handlers and children were waiting for is not to happen."""
+    gc.freeze()  # what is garbage here is the parent's garbage, too, which may close or delete something
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.excepthook = sys.__excepthook__
+    atexit._clear()
+    if "multiprocessing.util" in sys.modules:
+        _forget_children()
+
+
+def _forget_children() -> None:
+    """As a process of multiprocessing does: the parent's children are not this one's to wait for or to end."""
+    from multiprocessing import process, util
+
+    process._children.clear()  # type: ignore[attr-defined]
+    util._finalizer_registry.clear()  # type: ignore[attr-defined]
+    util._run_after_forkers()  # type: ignore[attr-defined]
+    atexit.register(util._exit_function)  # type: ignore[attr-defined]
+
+
+def _redirect(log: Path) -> None:
+    """Streams of its own on the standard descriptors, whatever the parent has put in place of its."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    make_folder(log.parent)
+    said = open_to_append(log)
+    for target, handle in ((0, nothing), (1, nothing), (2, said)):
+        os.dup2(handle, target)
+    os.close(nothing)
+    os.close(said)
+    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)

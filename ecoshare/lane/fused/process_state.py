@@ -1,0 +1,356 @@
+"""What a script finds, and leaves behind, in its process: put aside when its turn ends, brought back when it comes.
+
+::
+
+    job A ════ out: read all of it ═╗                        ╔═ back: write what differs ════
+                                    ║ turn                   ║
+    job B                           ╚═ back ════════════ out ╝
+
+Each job begins with what the process had before the first of them, as a job in a process of its own does. Most of it is
+the same for all jobs most of the time, so what is equal is not written again.
+
+Not kept apart: what libraries keep in modules of their own (`site-packages`), the umask, the locale, resource limits.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import ctypes
+import gc
+import io
+import logging
+import os
+import sys
+import sysconfig
+import tempfile
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, field
+from operator import attrgetter
+from os import dup2
+from types import ModuleType
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from torch.nn.modules import module as torch_modules
+from torch.nn.utils import parametrize
+from torch.optim import optimizer as torch_optimizer
+
+import ecoshare
+from ecoshare.lane.fused.seeds import Seeds
+from ecoshare.lane.fused.working_folder import WorkingFolder, folder_now
+
+_HOOKS: tuple[tuple[Any, tuple[str, ...]], ...] = tuple(
+    (owner, tuple(name for name in vars(owner) if name.startswith("_global_")))
+    for owner in (torch_modules, torch_optimizer)
+)
+"""Hooks on all modules and optimizers."""
+
+_OWNERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (sys, ("argv", "path", "stdin", "stdout", "stderr", "__stdout__", "__stderr__")),
+    (sys, ("excepthook", "displayhook", "unraisablehook")),
+    (builtins, ("print", "open", "input")),
+    (threading, ("excepthook",)),
+    (tempfile, ("tempdir",)),
+    (warnings, ("filters", "showwarning", "_showwarnmsg_impl", "defaultaction", "onceregistry")),
+    (logging.root, ("handlers", "filters", "level")),
+    (logging.Logger.manager, ("loggerDict", "disable")),
+    (logging, ("raiseExceptions", "lastResort", "_handlers", "_handlerList")),
+    (logging, ("_warnings_showwarning", "_logRecordFactory", "_loggerClass")),
+    (parametrize, ("_cache_enabled", "_cache")),
+    (torch._tensor_str, ("PRINT_OPTS",)),
+    (ecoshare, ("_declare", "_report")),
+    *_HOOKS,
+)
+
+_ATTRIBUTES = tuple((owner, name) for owner, names in _OWNERS for name in names)
+
+_GETTERS = tuple((owner, attrgetter(*names, names[0])) for owner, names in _OWNERS)
+"""Each gives one more, since of a single name it would give no tuple."""
+
+_COPIED = (
+    *((sys, "path"), (warnings, "filters"), (warnings, "onceregistry"), (logging.root, "handlers")),
+    *((logging.root, "filters"), (logging, "_handlerList"), (logging.Logger.manager, "loggerDict")),
+    *((parametrize, "_cache"), (torch._tensor_str, "PRINT_OPTS")),
+    *((owner, name) for owner, names in _HOOKS for name in names),
+)
+"""What a job has a copy of, since it is changed in place."""
+
+_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
+    (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+    (gc.get_threshold, lambda threshold: gc.set_threshold(*threshold)),
+    (sys.getrecursionlimit, sys.setrecursionlimit),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda on: torch.set_anomaly_enabled(*on),
+    ),
+    (
+        lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+        lambda on: torch.use_deterministic_algorithms(on[0], warn_only=on[1]),
+    ),
+    *(
+        (getattr(torch._C, get), getattr(torch._C, set_))
+        for get, set_ in (
+            ("_get_cudnn_benchmark", "_set_cudnn_benchmark"),
+            ("_get_cudnn_deterministic", "_set_cudnn_deterministic"),
+            ("_get_cudnn_enabled", "_set_cudnn_enabled"),
+            ("_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"),
+            ("_get_mkldnn_enabled", "_set_mkldnn_enabled"),
+            ("_get_mkldnn_deterministic", "_set_mkldnn_deterministic"),
+            ("_get_deterministic_fill_uninitialized_memory", "_set_deterministic_fill_uninitialized_memory"),
+            ("_get_flash_sdp_enabled", "_set_sdp_use_flash"),
+            ("_get_mem_efficient_sdp_enabled", "_set_sdp_use_mem_efficient"),
+            ("_get_math_sdp_enabled", "_set_sdp_use_math"),
+            ("_get_cudnn_sdp_enabled", "_set_sdp_use_cudnn"),
+        )
+        if hasattr(torch._C, get) and hasattr(torch._C, set_)  # not all of them in each torch
+    ),
+)
+
+_SETTING_GETTERS = tuple(get for get, _ in _SETTINGS)
+
+_LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
+
+
+@dataclass(slots=True)
+class ProcessState:
+    """One job's.
+
+    Attributes:
+        folder: That it works in; None where it could not be kept.
+        settings: None before its first turn, in which it begins with the process's own.
+        modules: By name, those that are this job's alone: its script as `__main__`, and what it has imported from
+            elsewhere than the libraries.
+        handles: What file descriptors 1 and 2 are for it.
+        streams: Its standard output and errors, whatever it has made of those names.
+        figures: That pyplot has open for it, once somebody has loaded that.
+    """
+
+    folder: WorkingFolder | None
+    attributes: list[Any]
+    settings: list[Any] | None
+    environment: dict[bytes, bytes]
+    seeds: list[Any]
+    modules: dict[str, ModuleType]
+    handles: tuple[int, int]
+    streams: tuple[Any, ...] = ()
+    figures: Any = None
+
+
+@dataclass(slots=True)
+class Process:
+    """The process whose state changes hands.
+
+    Attributes:
+        first: What it was before any job.
+        here: Whose state it has now.
+    """
+
+    seeds: Seeds = field(default_factory=Seeds)
+    first: ProcessState = field(init=False)
+    here: ProcessState = field(init=False)
+    _shared: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._shared = sys.modules.keys() - {"__main__"}
+        handles = os.dup(1), os.dup(2)
+        self.first = ProcessState(
+            folder_now(None),
+            _attributes(),
+            _settings(),
+            dict(os.environ._data),  # type: ignore[attr-defined]
+            self.seeds.get(),
+            {"__main__": sys.modules["__main__"]},
+            handles,
+        )
+        self.here = self.first
+
+    def new(self, handles: tuple[int, int]) -> ProcessState:
+        """The state that a job begins with, which prints to these file descriptors."""
+        attributes = dict(zip(_ATTRIBUTES, self.first.attributes, strict=True))
+        streams: list[Any] = []
+        for key in _COPIED:
+            attributes[key] = copy(attributes[key])
+        attributes[logging, "_handlers"] = WeakValueDictionary(attributes[logging, "_handlers"])
+        attributes[sys, "stdin"] = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            first = attributes[sys, name]
+            raw: Any = io.FileIO(number, "w", closefd=False)
+            raw.name = f"<{name}>"
+            stream: Any = io.TextIOWrapper(
+                io.BufferedWriter(raw),
+                encoding=first.encoding,
+                errors=first.errors,
+                line_buffering=first.line_buffering,
+            )
+            stream.mode = "w"
+            attributes[sys, name] = attributes[sys, f"__{name}__"] = stream
+            streams.append(stream)
+        return ProcessState(
+            self.first.folder,
+            [attributes[key] for key in _ATTRIBUTES],
+            None,
+            dict(self.first.environment),
+            list(self.first.seeds),
+            {"__main__": self.first.modules["__main__"]},
+            handles,
+            tuple(streams),
+        )
+
+    def read(self, state: ProcessState) -> None:
+        """Put aside what the process is now, as this job's."""
+        state.folder = folder_now(state.folder)
+        state.attributes = _attributes()
+        state.settings = _settings()
+        if os.environ._data != state.environment:  # type: ignore[attr-defined]
+            state.environment = dict(os.environ._data)  # type: ignore[attr-defined]
+        state.seeds = self.seeds.get()
+        self._own(state)
+        if (pyplot := _pyplot()) is not None:
+            state.figures = pyplot.figs
+        _libc.fflush(None)  # what libraries have printed goes where it belongs
+
+    def write(self, state: ProcessState) -> None:
+        """Make the process what this job has put aside.
+
+        Raises:
+            OSError: Its working folder could not be kept, and all else is as it was.
+        """
+        before, self.here = self.here, state
+        if before is state:
+            return
+        if state.folder is not before.folder and state.folder is not None:
+            os.fchdir(state.folder.handle)
+        for (owner, name), value, old in zip(_ATTRIBUTES, state.attributes, before.attributes, strict=True):
+            if value is not old:
+                setattr(owner, name, value)
+        # A thread has its own number of threads at first, whatever was the process's.
+        present = before.settings if state.settings is not None else _settings()
+        wanted = state.settings if state.settings is not None else self.first.settings
+        if present != wanted:
+            _set(present, wanted)
+        if os.environ._data != state.environment:  # type: ignore[attr-defined]
+            _write_environment(state.environment)
+        self.seeds.set(state.seeds)
+        if (pyplot := _pyplot()) is not None:
+            pyplot.figs = state.figures if state.figures is not None else OrderedDict()
+        for name in before.modules:
+            sys.modules.pop(name, None)
+        sys.modules.update(state.modules)
+        for number, handle in zip((1, 2), state.handles, strict=True):
+            dup2(handle, number)
+        if state.attributes[_FILTERS] != before.attributes[_FILTERS]:
+            warnings._filters_mutated()  # type: ignore[attr-defined]
+        if (logging.root.level, logging.root.manager.disable) != tuple(before.attributes[each] for each in _LEVELS):
+            logging.Logger.manager._clear_cache()  # type: ignore[attr-defined]
+        if state.folder is None:
+            raise OSError("its working folder could not be kept: no handles are left")
+
+    def clear(self, state: ProcessState) -> None:
+        """Let go of what the script of the job here has made, which may still print while it goes.
+
+        Not by force: where it has put a function of its own into a library, other jobs call it.
+        """
+        logging.shutdown()  # of its handlers: those of others are not in the lists now
+        self._own(state)
+        sys.last_type = sys.last_value = sys.last_traceback = None
+        for name in state.modules:
+            del sys.modules[name]
+        state.modules.clear()
+        gc.collect()
+
+    def end(self, state: ProcessState) -> None:
+        """The job here is over: the process is again what it was before any."""
+        self.read(state)
+        self.write(self.first)
+        for handle in state.handles:
+            os.close(handle)
+        state.modules.clear()
+        state.attributes.clear()
+
+    def _own(self, state: ProcessState) -> None:
+        """Know which modules are this job's."""
+        state.modules = {name: sys.modules[name] for name in state.modules if name in sys.modules}
+        if len(sys.modules) == len(self._shared) + len(state.modules):
+            return
+        news = sys.modules.keys() - self._shared
+        state.modules = {name: sys.modules[name] for name in news if not self._is_of_library(name)}
+        self._shared = sys.modules.keys() - state.modules.keys()
+
+    def _is_of_library(self, name: str) -> bool:
+        """Whether a module is known to be installed, and so is the same for all jobs.
+
+        A package's modules are what it is: some have no file, or put something else in their place.
+        """
+        if name == "__main__":
+            return False
+        top = name.partition(".")[0]
+        if top in self._shared:
+            return True
+        module = sys.modules.get(top)
+        spec = getattr(module, "__spec__", None)
+        origin = getattr(spec, "origin", None) or getattr(module, "__file__", None)
+        if origin in ("built-in", "frozen"):
+            return True
+        places = [origin] if origin is not None else list(getattr(module, "__path__", ()))
+        return bool(places) and all(
+            str(each).startswith(_LIBRARIES) or "site-packages" in str(each) or "dist-packages" in str(each)
+            for each in places
+        )
+
+
+_libc = ctypes.CDLL(None)
+_FILTERS = _ATTRIBUTES.index((warnings, "filters"))
+_LEVELS = _ATTRIBUTES.index((logging.root, "level")), _ATTRIBUTES.index((logging.Logger.manager, "disable"))
+
+
+def _pyplot() -> Any:
+    """What knows of all open figures, if that is loaded."""
+    module: Any = sys.modules.get("matplotlib._pylab_helpers")
+    return getattr(module, "Gcf", None)
+
+
+def _attributes() -> list[Any]:
+    return [value for owner, get in _GETTERS for value in get(owner)[:-1]]
+
+
+def _set(present: list[Any] | None, wanted: list[Any] | None) -> None:
+    for (_, set_), value, old in zip(_SETTINGS, wanted or (), present or (), strict=True):
+        if value is not None and value != old:
+            with contextlib.suppress(OSError, RuntimeError):
+                set_(value)
+
+
+def _settings() -> list[Any]:
+    """As `_read` gives each, by the short way where all can be told."""
+    try:
+        return [get() for get in _SETTING_GETTERS]
+    except (OSError, RuntimeError):
+        return [_read(get) for get in _SETTING_GETTERS]
+
+
+def _read(get: Callable[[], Any]) -> Any:
+    """A setting; None where it cannot be told: an old name of what has a new one now."""
+    try:
+        return get()
+    except (OSError, RuntimeError):
+        return None
+
+
+def _write_environment(wanted: dict[bytes, bytes]) -> None:
+    present = os.environ._data  # type: ignore[attr-defined]
+    for key in [key for key in present if key not in wanted]:
+        os.unsetenv(key)
+        del present[key]
+    for key, value in wanted.items():
+        if present.get(key) != value:
+            os.putenv(key, value)
+            present[key] = value

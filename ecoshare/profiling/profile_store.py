@@ -1,0 +1,220 @@
+"""Where profiles are kept: one readable file a class, in a folder that many runs share.
+
+::
+
+    profiles/
+      train-0123456789ab.json             a class; replaced at once, so that a reader sees all of it or the one before
+      .train-0123456789ab-x1y2z3.new      being written, or left by a writer that was killed
+      train-0123456789ab.json.corrupt     was no profile, and is set aside for its owner to look at
+
+`json_store.py` reads, replaces and sets aside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.profiling.json_store import HINT, KeptFiles
+from ecoshare.profiling.profile import Profile, ProfileOrigin
+from ecoshare.profiling.profile_difference import options, shown
+
+SCHEMA_VERSION: int = Profile.model_fields["schema_version"].default
+
+_DEEP = 3
+"""Parts of a place in a profile that tell a reader enough."""
+
+_CLASS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+_INNERMOST_LIST = re.compile(r"\[\n\s+([^\[\]{}]*?)\n\s+\]")
+_LINE_BREAK = re.compile(r"\s*\n\s*")
+_EMPTY = hashlib.sha256(b"").hexdigest()
+
+
+def default_folder() -> Path:
+    """`$ECOSHARE_PROFILES`, else `ecoshare/profiles` in the user's data folder.
+
+    Raises:
+        UnfitEnvironment: The user has no home.
+    """
+    if own := os.environ.get("ECOSHARE_PROFILES"):
+        return Path(own)
+    try:
+        return platformdirs.user_data_path("ecoshare") / "profiles"
+    except RuntimeError as error:
+        raise UnfitEnvironment("there is no home folder to keep profiles in", HINT) from error
+
+
+class ProfileStore:
+    """The profiles in a folder, which need not exist yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._kept = KeptFiles(folder, SCHEMA_VERSION, "is not a profile of its class", _DEEP)
+        self._folder_stamp: int | None = None
+        self._files: dict[str, tuple[tuple[int, ...], _Candidate | None]] = {}
+        self._related: dict[tuple[str, str], list[_Candidate]] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What is in the way of using some file, a line each, for the caller to show."""
+        return self._kept.notes
+
+    def find(self, job_class: str) -> Profile | None:
+        """The profile of a class, always from the disk; None where there is none that this version can use."""
+        return self._read(self.file(job_class)) if _CLASS.fullmatch(job_class) else None
+
+    def make(self) -> None:
+        """Make the folder, so that a measurement is not begun whose result cannot be kept.
+
+        Raises:
+            UnfitEnvironment: It cannot be made, or not be written to.
+        """
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise UnfitEnvironment(f"cannot write to {self.folder}: {error.strerror or error}", HINT) from error
+
+    def save(self, profile: Profile) -> Path:
+        """Write or replace the profile of a class; its file.
+
+        One that a newer version of ecoshare wrote stays as it is, and `notes` say so.
+
+        Raises:
+            UnfitEnvironment: No room, or no permission.
+            ValueError: The name of the class cannot be that of a file here.
+        """
+        if not _CLASS.fullmatch(profile.job_class):
+            raise ValueError(f"not the name of a class: {profile.job_class!r}")
+        path = self.file(profile.job_class)
+        self._kept.write(path, _readable(profile))
+        self._folder_stamp = None  # two changes may fall into one tick of the file system's clock
+        return path
+
+    def all(self) -> list[Profile]:
+        """The profiles that this version can use, the newest first."""
+        try:
+            paths = sorted(self.folder.glob("[!.]*.json"))
+        except OSError as error:
+            self._kept.note(f"{self.folder} cannot be read: {error.strerror or error}")
+            return []
+        found = [profile for path in paths if (profile := self._read(path)) is not None]
+        return sorted(found, key=lambda each: (each.made_utc, each.job_class), reverse=True)
+
+    def file(self, job_class: str) -> Path:
+        """The file of a class, which need not exist."""
+        return self.folder / f"{job_class}.json"
+
+    def forget(self, job_class: str) -> bool:
+        """Remove the profile of a class and its drawing; whether there was one.
+
+        Raises:
+            UnfitEnvironment: No permission.
+        """
+        if not _CLASS.fullmatch(job_class):
+            return False
+        self._kept.remove(self.file(job_class).with_name(f"{job_class}.svg"))
+        self._folder_stamp = None
+        return self._kept.remove(self.file(job_class))
+
+    def nearest(self, origin: ProfileOrigin) -> Profile | None:
+        """The profile whose class is most like `origin`, to begin a new class with.
+
+        That is one of the same script or given class; else one of a script of the same name that shares a source, as
+        when a project was copied. Among those, in this order: same device, same torch, most arguments alike, newest.
+        """
+        self._refresh()
+        groups = [self._related.get(key, []) for key in _keys(origin)]
+        digests = set(origin.sources.values()) - {_EMPTY}  # every project has an empty `__init__.py`
+        candidates = [each for group in groups for each in group] or [
+            each
+            for each in self._related.get(("name", Path(origin.script).name), [])
+            if digests & set(each.origin.sources.values())
+        ]
+        arguments = set(options(origin.args).items())
+
+        def likeness(each: _Candidate) -> tuple[bool, bool, int, str, str]:
+            there = each.origin
+            same_device, same_torch = there.device_model == origin.device_model, there.torch == origin.torch
+            return same_device, same_torch, len(arguments & each.arguments), each.made_utc, each.job_class
+
+        while candidates:
+            best = max(candidates, key=likeness)
+            if (profile := self.find(best.job_class)) is not None:
+                return profile
+            candidates = [each for each in candidates if each is not best]  # went away since
+        return None
+
+    def _refresh(self) -> None:
+        """Read the origins of the files that are new or other than they were; mostly one look at the folder's time."""
+        try:
+            stamp = self.folder.stat().st_mtime_ns
+            if stamp == self._folder_stamp:
+                return
+            found = {path: path.stat() for path in self.folder.glob("[!.]*.json")}
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                self._kept.note(f"{self.folder} cannot be read: {error.strerror or error}")
+            return
+        files: dict[str, tuple[tuple[int, ...], _Candidate | None]] = {}
+        related: dict[tuple[str, str], list[_Candidate]] = defaultdict(list)
+        for path, status in found.items():
+            file_stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            known_stamp, candidate = self._files.get(path.name, (None, None))
+            if file_stamp != known_stamp:
+                profile = self._read(path)
+                candidate = _Candidate.of(profile) if profile is not None else None
+            files[path.name] = file_stamp, candidate
+            if candidate is not None:
+                for key in [*_keys(candidate.origin), ("name", Path(candidate.origin.script).name)]:
+                    related[key].append(candidate)
+        self._folder_stamp, self._files, self._related = stamp, files, related
+
+    def _read(self, path: Path) -> Profile | None:
+        return self._kept.read(path, lambda data: _of_class(Profile.model_validate_json(data), path.stem))
+
+
+def _of_class(profile: Profile, job_class: str) -> Profile:
+    if profile.job_class != job_class:
+        raise ValueError(f"it is that of {shown(profile.job_class)}")
+    return profile
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """What is remembered of a file, to rank it without reading it again."""
+
+    job_class: str
+    origin: ProfileOrigin
+    arguments: frozenset[tuple[str, str]]
+    made_utc: str
+
+    @classmethod
+    def of(cls, profile: Profile) -> _Candidate:
+        arguments = frozenset(options(profile.origin.args).items())
+        return cls(profile.job_class, profile.origin, arguments, profile.made_utc)
+
+
+def _keys(origin: ProfileOrigin) -> Iterator[tuple[str, str]]:
+    """Under what a profile is found as one of the same script or given class."""
+    # Modules of one name in two projects are two; those that are installed have no sources here.
+    if Path(origin.script).is_absolute() or not origin.sources:
+        yield "script", origin.script
+    if origin.given is not None:
+        yield "given", origin.given
+
+
+def _readable(profile: Profile) -> str:
+    """JSON with a line for each value, and for each pair of the timeline: no string has a line break as it is."""
+    text = profile.model_dump_json(indent=2) + "\n"
+    return _INNERMOST_LIST.sub(lambda found: f"[{_LINE_BREAK.sub(' ', found[1])}]", text)

@@ -1,0 +1,229 @@
+"""What the work of a run would have taken otherwise, and what searching has cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ecoshare.core.events import Packing, Setting
+from ecoshare.core.setting_selection import DEFAULT
+from ecoshare.profiling.profile import Profile
+from ecoshare.record.energy_account import EnergyAccount
+from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline
+from ecoshare.record.profile_doubts import uncertain
+from ecoshare.record.savings import expected_scales, measured_scales, ratios
+from ecoshare.record.window_costs import KNOWN, all_spent_j, within
+
+PREDICTED = "predicted"
+
+Span = tuple[float, float]
+
+
+def search_cost_j(course: PackingTimeline, account: EnergyAccount, end_s: float) -> float | None:
+    """What was spent at settings that were tried and not kept, beyond what the same work takes at the default.
+
+    Zero where none was tried, null where of none it is known.
+    """
+    tried = {key: parts for key, parts in _at_settings(course, end_s).items() if course.kept.get(key[0]) != key[1]}
+    if not tried:
+        return 0.0
+    found = ratios(course)
+    known = []
+    for key, parts in tried.items():
+        ratio, value_j = found.get(key), all_spent_j(account, [span for _, span in parts])
+        if ratio is not None and value_j is not None:
+            known.append(max(0.0, value_j * (1.0 - 1.0 / ratio)))
+    return math.fsum(known) if known else None
+
+
+def baseline(
+    jobs: Sequence[Mapping[str, Any]],
+    profiles: Mapping[str, Profile],
+    course: PackingTimeline,
+    account: EnergyAccount,
+    end_s: float,
+    planned: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    load_s: float = 0.0,
+) -> dict[str, Any]:
+    """What the same work would have taken otherwise: each job alone, and the same packings at the default setting.
+
+    Alone is: `python script`, one job after the other, at the default setting. Iterations take what the profiles of
+    their classes say. Each job loads torch and prepares its data in the time that this took in the run; joules of that
+    time are counted as those of an idle device, so the true value is at least this. Where a profile cannot be relied
+    on, nothing is claimed, and `unknown` says why.
+
+    Args:
+        jobs: Of the summary.
+        planned: Jobs of the plan, by name.
+        load_s: Time to load torch.
+    """
+    worked = [job for job in jobs if job["attempts"]]
+    unknown = _unknown(worked, profiles, planned)
+    starts_s = [_start_s(job, planned.get(job["name"], {}), load_s) for job in worked]
+    pairs = [] if unknown else zip(worked, starts_s, strict=True)
+    alone = [_alone(job, profiles.get(job["class"]), account, start_s) for job, start_s in pairs]
+    makespan_s = _one_after_the_other_s(worked, [each.time_s for each in alone]) if alone else None
+    energy_j = _sum([each.energy_j for each in alone]) if alone else None
+    classes = [job["class"] for job in worked]
+    return {
+        "source": PREDICTED,
+        "exclusive_energy_j": energy_j,
+        "exclusive_energy_error_j": _error(classes, [each.energy_error_j for each in alone]) if energy_j else None,
+        "exclusive_makespan_s": makespan_s,
+        "exclusive_makespan_error_s": _error(classes, [each.time_error_s for each in alone]) if makespan_s else None,
+        "exclusive_starts_s": math.fsum(starts_s) if makespan_s else None,
+        "packed_default_energy_j": _at_default_j(course, account, end_s),
+        "unknown": unknown,
+    }
+
+
+def _unknown(
+    jobs: Sequence[Mapping[str, Any]], profiles: Mapping[str, Profile], planned: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """Why no saving is claimed, once for each class."""
+    reasons: dict[str, str] = {}
+    for job in jobs:
+        if job["class"] not in reasons and (why := uncertain(job, profiles.get(job["class"]))):
+            reasons[job["class"]] = f"{why}{_remedy(planned.get(job['name'], {}))}"
+    return list(reasons.values())
+
+
+def _remedy(planned: Mapping[str, Any]) -> str:
+    """How to measure a class again; empty where `ecoshare profile` cannot run the job."""
+    if not planned.get("script"):
+        return ""
+    args = " -- ..." if planned.get("args") else ""
+    return f"; `ecoshare profile {Path(planned['script']).name}{args}` measures it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """All iterations of a job alone, with standard errors; None where they are not known."""
+
+    time_s: float | None
+    time_error_s: float | None
+    energy_j: float | None
+    energy_error_j: float | None
+
+
+def _start_s(job: Mapping[str, Any], planned: Mapping[str, Any], load_s: float) -> float:
+    """Time until the first iteration of a job alone; an interpreter of its own has loaded torch in its preparation."""
+    own = planned.get("isolation") == "fresh"
+    return (0.0 if own else load_s) + (job.get("preparation_s") or 0.0)
+
+
+def _alone(job: Mapping[str, Any], profile: Profile | None, account: EnergyAccount, start_s: float) -> _Alone:
+    if profile is None:
+        return _Alone(None, None, None, None)
+    guessed = profile.guessed(job["iterations"], job["eval_iterations"])
+    job = {**job, "iterations": job["iterations"] + guessed, "eval_iterations": job["eval_iterations"] - guessed}
+    times = (profile.train, profile.eval)
+    time_s = _of_both(job, *(None if each is None else each.mean_s for each in times))
+    time_error_s = _of_both(job, *(None if each is None else each.standard_error_s for each in times))
+    if guessed and profile.train is not None and time_error_s is not None:
+        time_error_s += guessed * profile.train.mean_s
+    energy_j = _alone_j(job, profile, account)
+    energy_error_j = None
+    if energy_j is not None and profile.energy is not None and time_s and time_error_s is not None:
+        # A modelled power has no known error of its own: the error is that of the time it was applied to.
+        energy_error_j = energy_j * math.hypot(time_error_s / time_s, profile.energy.relative_error or 0.0)
+    if time_s is not None:
+        time_s += start_s
+    if energy_j is not None and account.session is not None:
+        energy_j += start_s * (account.session.idle_w or 0.0)
+    return _Alone(time_s, time_error_s, energy_j, energy_error_j)
+
+
+def _alone_j(job: Mapping[str, Any], profile: Profile, account: EnergyAccount) -> float | None:
+    """Joules of a job's iterations alone; None where the run's joules are of another kind."""
+    if profile.energy is None or account.session is None:
+        return None
+    own, of_run = profile.energy, account.session
+    if (own.source, own.scope) != (of_run.source, of_run.scope):
+        return None
+    return _of_both(job, own.per_iteration_j, own.per_eval_iteration_j)
+
+
+def _of_both(job: Mapping[str, Any], of_training: float | None, of_eval: float | None) -> float | None:
+    """Sum over all iterations; None where the value of a kind that was done is not known, or none was seen."""
+    kinds = [(job["iterations"], of_training), (job["eval_iterations"], of_eval)]
+    done = [(count, value) for count, value in kinds if count]
+    return _sum([None if value is None else count * value for count, value in done])
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """Sum of the values; None where there is none, or one is not known."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if values and len(known) == len(values) else None
+
+
+def _error(classes: Sequence[str], errors: Sequence[float | None]) -> float | None:
+    """Standard error of a sum over jobs: jobs of one class share the error of their profile."""
+    by_class: dict[str, float] = {}
+    for name, error in zip(classes, errors, strict=True):
+        if error is None:
+            return None
+        by_class[name] = by_class.get(name, 0.0) + error
+    return math.hypot(*by_class.values())
+
+
+def _one_after_the_other_s(jobs: Sequence[Mapping[str, Any]], works_s: Sequence[float | None]) -> float | None:
+    """From the first arrival to the last finish, in the order of arrival."""
+    now_s = first_s = None
+    for job, work_s in sorted(zip(jobs, works_s, strict=True), key=lambda each: each[0]["arrival_s"] or 0.0):
+        arrival_s = job["arrival_s"]
+        if work_s is None or arrival_s is None:
+            return None
+        first_s = arrival_s if first_s is None else first_s
+        now_s = max(now_s or 0.0, arrival_s) + work_s
+    return None if now_s is None or first_s is None else now_s - first_s
+
+
+def _at_default_j(course: PackingTimeline, account: EnergyAccount, end_s: float) -> float | None:
+    """What was spent, with the time at other settings counted back: by E where it was measured, else by what the same
+    iterations take at the default, as it was measured or foreseen.
+
+    A little time of which neither is known (a packing that was just leaving its setting) counts as it was.
+    """
+    if account.energy is None or course.differs_s is not None:
+        return None
+    total_j, unknown_j, changed_j = account.energy.value_j, 0.0, 0.0
+    found, scales = ratios(course), expected_scales(course) | measured_scales(course)
+    for (packing, setting), parts in _at_settings(course, end_s).items():
+        value_j, ratio = all_spent_j(account, [span for _, span in parts]), found.get((packing, setting))
+        if value_j is None:
+            return None
+        scale = scales.get(packing)
+        if ratio is not None:
+            changed_j += value_j * (1.0 / ratio - 1.0)
+        elif scale is not None:
+            work = math.fsum(scale.work(stretch.classes, _done(account, *span)) for stretch, span in parts)
+            changed_j += work * scale.default - value_j
+        else:
+            unknown_j += value_j
+    return total_j + changed_j if unknown_j <= (1.0 - KNOWN) * total_j else None
+
+
+def _done(account: EnergyAccount, from_s: float, to_s: float) -> dict[str, float]:
+    """By job, iterations of both kinds in a time; intervals at its ends count in part."""
+    done: dict[str, float] = {}
+    for each, part in within(account, from_s, to_s):
+        for job, count in each.iterations.items():
+            done[job] = done.get(job, 0.0) + part * count
+    return done
+
+
+def _at_settings(
+    course: PackingTimeline, end_s: float
+) -> dict[tuple[Packing, Setting], list[tuple[PackingPeriod, Span]]]:
+    """The times that each packing ran at each setting other than the default."""
+    found: dict[tuple[Packing, Setting], list[tuple[PackingPeriod, Span]]] = {}
+    for stretch in course.stretches:
+        for setting, from_s, to_s in stretch.parts(end_s):
+            if setting != DEFAULT and to_s > from_s:
+                found.setdefault((stretch.packing, setting), []).append((stretch, (from_s, to_s)))
+    return found

@@ -1,0 +1,184 @@
+"""The event log of a run: every event that the core was told and every command that it gave.
+
+One JSON object a line: `{"event": "JobArrived", "at_s": ..., ...}` or `{"command": "StartJob", "id": ..., ...}`.
+It is the one truth of a run; summary, tables and charts are derived from it, and fed to a fresh core it gives the
+same commands. A run that is resumed goes on in the same file with another `RunOpened`. A last line that a kill has
+cut is ignored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from ecoshare.common import documents
+from ecoshare.core.commands import Command
+from ecoshare.core.events import Event, JobExited, RunOpened
+from ecoshare.errors import UsageError
+from ecoshare.lane.messages import fields_of
+from ecoshare.record.kept_file import KeptFile
+from ecoshare.record.log_order import Order
+
+_EVENTS: dict[str, Any] = {each.__name__: each for each in get_args(Event)}
+_COMMANDS: dict[str, Any] = {each.__name__: each for each in get_args(Command)}
+
+_TOLD_BY_JOBS = (b'{"event": "Reported"', b'{"event": "SweepOpened"')
+"""Beginnings of lines with numbers that trials have reported: a loss may be anything, NaN too."""
+
+_FORMER_NAMES = {
+    "Advised": "SettingAdvised",
+    "Foreseen": "InterferencePredicted",
+    "TrialMeasured": "SettingMeasured",
+    "Ask": "AskSetting",
+    "AskOutlook": "AskInterference",
+    "MeasureTrial": "MeasureSetting",
+}
+"""Names that events and commands had in logs of schema 2, and their present ones."""
+
+_FORMER_FIELDS: dict[str, dict[str, str]] = {
+    "RunOpened": {"tuned": "known_settings", "seen": "colocations"},
+    "JobArrived": {"before": "earlier_attempts"},
+    "SweepOpened": {"halting": "early_stopping", "past": "earlier_trials"},
+    "SettingMeasured": {"trial": "measurement"},
+    "AskSetting": {"trial": "measurement"},
+    "AskInterference": {"seen": "colocations"},
+}
+"""The same for fields, by the present name of their entry. Those of a job or a sweep lie one level deeper."""
+
+Entry = TypeVar("Entry")
+
+
+class EventLog:
+    """Appends to a run's log."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the log at `path`, which may exist.
+
+        Raises:
+            BlockingIOError: Another controller writes it.
+            OSError: It cannot be written.
+        """
+        self._file = KeptFile(path, lambda file: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
+
+    def when_gone(self, call: Callable[[], None]) -> None:
+        """Have `call` called whenever the log was written again, since its folder was removed or renamed."""
+        self._file.on_gone = call
+
+    def write(self, event: Event, commands: list[Command]) -> None:
+        """Append an event and what followed from it; on the disk when this returns, if anything did, or a job ended.
+
+        Raises:
+            OSError: No room.
+        """
+        lines = [_line("event", event), *(_line("command", command) for command in commands)]
+        self._file.append(b"".join(lines))
+        if commands or isinstance(event, JobExited):
+            self._file.sync()
+
+    def close(self) -> None:
+        """No more is to come."""
+        self._file.close()
+
+
+def read(path: Path) -> Iterator[Event | Command]:
+    """The entries of a log, in order.
+
+    Raises:
+        UsageError: A line other than a cut last one is not an entry, or cannot follow those before it; it is named.
+    """
+    order = Order()
+    try:
+        with documents.open_regular(path) as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    entry = _entry(line)
+                    order.check(entry)
+                except ValueError as error:
+                    raise UsageError(f"{path}:{number}: not an entry of an event log: {error}") from error
+                yield entry
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", "the run folder is damaged") from error
+
+
+def _entry(line: bytes) -> Event | Command:
+    fields = documents.parse(line, any_number=line.startswith(_TOLD_BY_JOBS))
+    if not isinstance(fields, dict):
+        raise ValueError("it is no object")
+    known, key = (_EVENTS, "event") if "event" in fields else (_COMMANDS, "command")
+    name = fields.pop(key, None)
+    if isinstance(name, str):
+        name = _FORMER_NAMES.get(name, name)
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"there is no {key} {name!r}")
+    _rename_fields(fields, _FORMER_FIELDS.get(name, {}))
+    try:
+        entry: Event | Command = _adapter(known[name]).validate_python(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ValueError(f"{name}.{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
+    return entry
+
+
+def _rename_fields(fields: dict[str, Any], names: dict[str, str]) -> None:
+    """Give the fields of an older log their present names, in place."""
+    for part in (fields, fields.get("job"), fields.get("sweep")):
+        if isinstance(part, dict):
+            for old, new in names.items():
+                if old in part and new not in part:
+                    part[new] = part.pop(old)
+
+
+def replay(entries: Iterator[Event | Command]) -> Iterator[tuple[Event, list[Command], list[Command]]]:
+    """Feed the events of a log to a fresh core: each event, the commands logged, and those that the core gives now.
+
+    Every `RunOpened` begins with a fresh core, as a resumed run does.
+    """
+    from ecoshare.core.scheduler import Scheduler  # who only writes does not wait for it
+
+    core = Scheduler()
+    for event, logged in steps(entries):
+        if isinstance(event, RunOpened):
+            core = Scheduler()
+        yield event, logged, core.handle(event)
+
+
+def steps(entries: Iterable[Event | Command]) -> Iterator[tuple[Event, list[Command]]]:
+    """Each event of a log with the commands that were logged after it."""
+    event: Event | None = None
+    logged: list[Command] = []
+    for entry in entries:
+        if isinstance(entry, Command):
+            logged.append(entry)
+            continue
+        if event is not None:
+            yield event, logged
+        event, logged = entry, []
+    if event is not None:
+        yield event, logged
+
+
+def _line(kind: str, entry: Any) -> bytes:
+    return json.dumps({kind: type(entry).__name__, **fields_of(entry)}, default=_plain).encode() + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return fields_of(value)
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"{value!r} has no place in an event log")
+
+
+@cache
+def _adapter(entry: type[Entry]) -> TypeAdapter[Entry]:
+    return TypeAdapter(entry)

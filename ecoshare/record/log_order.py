@@ -1,0 +1,154 @@
+"""What the lines of an event log take for granted of those before them, which a damaged log may not hold to."""
+
+from __future__ import annotations
+
+import re
+
+from ecoshare.common.documents import LONGEST_S
+from ecoshare.core.commands import (
+    ApplySetting,
+    AskSampler,
+    Command,
+    KillJob,
+    MeasureSetting,
+    MoveJob,
+    OpenLane,
+    ProfileJob,
+    SetShares,
+    StartJob,
+)
+from ecoshare.core.events import (
+    Done,
+    Event,
+    Exhausted,
+    InterferencePredicted,
+    IterationsDone,
+    JobArrived,
+    JobExited,
+    Planned,
+    Profiled,
+    Refused,
+    Reported,
+    RunOpened,
+    SettingAdvised,
+    SettingMeasured,
+    SweepOpened,
+)
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_Answer = Done | Refused | Profiled | SettingAdvised | Planned | InterferencePredicted | SettingMeasured | Exhausted
+
+
+class Order:
+    """Looks at the entries of one log, one after the other."""
+
+    def __init__(self) -> None:
+        """Before the first entry."""
+        self._at_s = 0.0
+        self._devices: set[str] | None = None
+        self._lanes: set[int] = set()
+        self._sweeps: set[str] = set()
+        self._jobs: set[str] = set()
+        self._commands: dict[int, Command] = {}
+        self._attempts: dict[str, int] = {}
+
+    def check(self, entry: Event | Command) -> None:
+        """Take the next entry.
+
+        Raises:
+            ValueError: It cannot follow those before it.
+        """
+        if isinstance(entry, RunOpened):
+            self._open(entry)
+        elif self._devices is None:
+            raise ValueError("no RunOpened stands before it")
+        if isinstance(entry, Command):
+            self._command(entry)
+        else:
+            self._event(entry)
+
+    def _open(self, entry: RunOpened) -> None:
+        """A session begins, which counts its lanes and commands anew."""
+        self._devices = {each.name for each in entry.devices}
+        self._lanes.clear()
+        self._commands.clear()
+        self._attempts.clear()
+
+    def _event(self, entry: Event) -> None:
+        if not 0.0 <= entry.at_s <= LONGEST_S:
+            raise ValueError(f"{entry.at_s} s is no time of a run")
+        if entry.at_s < self._at_s:
+            raise ValueError(f"its time, {entry.at_s} s, is before the {self._at_s} s of an event above it")
+        self._at_s = entry.at_s
+        match entry:
+            case JobArrived():
+                if not _NAME.fullmatch(entry.job.name):
+                    raise ValueError(f"{entry.job.name!r} is not the name of a job")
+                if entry.job.sweep and entry.job.sweep not in self._sweeps:
+                    raise ValueError(f"there is no sweep {entry.job.sweep!r}")
+                self._jobs.add(entry.job.name)
+            case SweepOpened():
+                self._sweeps.add(entry.sweep.name)
+            case JobExited():
+                if self._attempts.pop(self._known(entry.job), None) != entry.attempt:
+                    raise ValueError(f"attempt {entry.attempt} of {entry.job} is not under way")
+            case IterationsDone() | Reported():
+                self._known(entry.job)
+            case Exhausted():
+                if not isinstance(self._commands.get(entry.command), AskSampler):
+                    raise ValueError(f"no sampler was asked with the number {entry.command}")
+            case (
+                Done()
+                | Refused()
+                | Profiled()
+                | SettingAdvised()
+                | Planned()
+                | InterferencePredicted()
+                | SettingMeasured()
+            ):
+                self._answered(entry)
+
+    def _answered(self, entry: _Answer) -> None:
+        if (command := self._commands.get(entry.command)) is None:
+            raise ValueError(f"no command has the number {entry.command}")
+        if isinstance(entry, Refused) and isinstance(command, StartJob):
+            self._attempts.pop(command.job, None)
+
+    def _command(self, entry: Command) -> None:
+        if entry.id in self._commands:
+            raise ValueError(f"two commands have the number {entry.id}")
+        self._commands[entry.id] = entry
+        match entry:
+            case OpenLane():
+                self._on(entry.device)
+                self._lanes.add(entry.lane)
+            case StartJob():
+                self._known(entry.job)
+                if entry.job in self._attempts:
+                    raise ValueError(f"{entry.job} runs already")
+                if not entry.lanes or not set(entry.lanes) <= self._lanes:
+                    raise ValueError(f"the lanes {list(entry.lanes)} are not open")
+                self._attempts[entry.job] = entry.attempt
+            case MoveJob() | KillJob() | ProfileJob():
+                self._known(entry.job)
+            case SetShares():
+                for share in entry.shares:
+                    self._known(share.job)
+            case MeasureSetting():
+                self._on(entry.device)
+                for job in entry.jobs:
+                    self._known(job)
+            case ApplySetting():
+                self._on(entry.device)
+            case AskSampler():
+                if entry.sweep not in self._sweeps:
+                    raise ValueError(f"there is no sweep {entry.sweep!r}")
+
+    def _known(self, job: str) -> str:
+        if job not in self._jobs:
+            raise ValueError(f"there is no job {job!r} above it")
+        return job
+
+    def _on(self, device: str) -> None:
+        if device not in (self._devices or ()):
+            raise ValueError(f"there is no device {device!r}")

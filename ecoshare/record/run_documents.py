@@ -1,0 +1,207 @@
+"""The forms of `plan.json`, `environment.json` and the exit records, which are checked when they are read back.
+
+A field that a newer version has added is no error, and neither is one that an older version did not write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from ecoshare.common import documents
+from ecoshare.core.events import Outcome, Usage
+from ecoshare.core.goal import Goal
+from ecoshare.errors import UsageError
+from ecoshare.jobs.fields import Name
+from ecoshare.lane.messages import Ended
+
+DAMAGED = "the run folder is damaged"
+
+Count = Annotated[int, Field(ge=0)]
+Whole = Annotated[int, Field(ge=1)]
+Amount = Annotated[float, Field(ge=0)]
+
+
+class _Written(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class _Device(_Written):
+    """See `hardware.devices.DeviceInfo`."""
+
+    name: str
+    kind: str
+    model: str
+    uuid: str | None
+    memory_bytes: Count
+    cores: Count
+    power_limit_w: Amount | None = None
+
+
+class _Job(_Written):
+    """See `runtime.planned.PlannedJob`."""
+
+    name: Name
+    job_class: str = Field(alias="class")
+    script: str | None = None
+    module: str | None = None
+    arrival_s: Amount
+    priority: int = 0
+    iterations: Count | None = None
+    gpus: Whole = 1
+    slowdown: Amount | None
+    metric: str | None = None
+    called: bool = False
+
+
+class _Sweep(_Job):
+    """See `runtime.sweeps.PlannedSweep`."""
+
+    by: str
+    space: dict[str, Any]
+    trials: Count | None
+    metric: str | None
+    goal: str
+    target: float | None
+
+
+class _Plan(_Written):
+    """See `runtime.plan.Plan`."""
+
+    job_file: str
+    made_file: bool = False
+    digest: str
+    objective: str
+    policy: str
+    options: dict[str, float] = {}
+    device: _Device
+    memory_bytes: Count
+    lanes: Whole
+    places_per_lane: Whole
+    profiles: str | None
+    control: bool = False
+    goal: dict[str, Any] | None = None
+    only_tune: bool = False
+    notes: list[str]
+    jobs: list[_Job]
+    sweeps: list[_Sweep] = []
+
+
+class _Power(_Written):
+    """See `measure.model.PowerModel`."""
+
+    idle_w: Amount
+    busy_w: Amount
+    full_load: Amount
+    source: str
+
+
+class _Environment(_Written):
+    """What of the machine matters to the run."""
+
+    token: str = Field(pattern=r"^[0-9a-f]{8,64}$")
+    opened_unix_s: Amount
+    device: _Device
+    power_model: _Power | None = None
+    torch_load_s: Amount | None = None
+
+
+_PLAN: TypeAdapter[Any] = TypeAdapter(_Plan)
+_ENVIRONMENT: TypeAdapter[Any] = TypeAdapter(_Environment)
+_GOAL: TypeAdapter[Goal | None] = TypeAdapter(Goal | None)
+_ENDED = TypeAdapter(Ended)
+_USAGE = TypeAdapter(Usage)
+
+Fields = TypeVar("Fields")
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """What was decided before a run began.
+
+    Raises:
+        UsageError: It cannot be read, or has another form.
+    """
+    plan = read_json(path)
+    _checked(path, _PLAN, plan)
+    _checked(path, _GOAL, plan.get("goal"))
+    names = [each["name"] for each in (*plan["jobs"], *plan.get("sweeps", ()))]
+    if len(set(names)) < len(names):
+        raise _damaged(path, "two jobs have one name")
+    return plan
+
+
+def goal_of(plan: dict[str, Any]) -> Goal | None:
+    """What the search of a plan that was read is for; None where nothing is searched."""
+    return _GOAL.validate_python(plan.get("goal"))
+
+
+def read_environment(path: Path) -> dict[str, Any]:
+    """Machine and versions of a run.
+
+    Raises:
+        UsageError: It cannot be read, or has another form.
+    """
+    environment = read_json(path)
+    _checked(path, _ENVIRONMENT, environment)
+    return environment
+
+
+def read_records(folder: Path) -> list[Ended]:
+    """The exit records of a job's attempts, in the order of the attempts; without what a power cut has left of one.
+
+    Raises:
+        UsageError: One of them cannot be read, or has another form.
+    """
+    records = []
+    for path in folder.glob("exit-*.json"):
+        try:
+            fields = documents.parse(_content(path))
+        except ValueError:
+            continue
+        ended = _checked(path, _ENDED, fields)
+        usage = _checked(path, _USAGE, ended.usage)
+        if ended.job != folder.name or path.name != f"exit-{ended.attempt}.json":
+            raise _damaged(path, f"it is of attempt {ended.attempt} of {ended.job!r}")
+        if ended.outcome not in [each.value for each in Outcome]:
+            raise _damaged(path, f"{ended.outcome!r} is no outcome")
+        records.append(replace(ended, usage=asdict(usage)) if ended.usage else ended)
+    return sorted(records, key=lambda ended: ended.attempt)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        UsageError: It cannot be read, or holds something else.
+    """
+    try:
+        fields = documents.parse(_content(path))
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
+    if not isinstance(fields, dict):
+        raise _damaged(path, "it holds no object")
+    return fields
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with documents.open_regular(path) as file:
+            return file.read()
+    except OSError as error:
+        raise _damaged(path, error.strerror or str(error)) from error
+
+
+def _checked(path: Path, form: TypeAdapter[Fields], value: Any) -> Fields:
+    try:
+        return form.validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(each) for each in first["loc"])
+        raise _damaged(path, f"{where}: {first['msg'].lower()}") from error
+
+
+def _damaged(path: Path, why: str) -> UsageError:
+    return UsageError(f"{path}: {why}", DAMAGED)

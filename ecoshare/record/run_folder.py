@@ -1,0 +1,235 @@
+"""The folder of a run: the one place that knows where things lie in it.
+
+::
+
+    ecoshare-runs/20261121-053012-jobs/     mode 0700
+        jobs.yaml                  as given, values of env: masked
+        plan.json                  what was decided before it began
+        environment.json           machine and versions
+        events.jsonl               the one truth: every event and command, in order
+        samples.jsonl              joules, power and clocks over time, and what each job had done by then
+        summary.json               the result, for other programs
+        report.html, trace.pftrace the result, to look at
+        jobs/<name>/               stdout.log, stderr.log, exit-<attempt>.json, trace.bin
+    ecoshare-runs/latest                    -> the newest
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ecoshare.common.atomic_write import atomic_write
+from ecoshare.common.folders import RUNS
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.lane.files import make_folder
+
+_ELSEWHERE = "choose another place with --runs"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Paths of one run."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, runs: Path, name: str) -> RunFolder:
+        """Make a new run folder in `runs`, named after the present time and `name`.
+
+        Raises:
+            UnfitEnvironment: It cannot be written there.
+        """
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)  # to be typed without quotes
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        try:
+            runs.mkdir(parents=True, exist_ok=True)
+            if (owner := runs.lstat().st_uid) not in (os.geteuid(), 0) and runs.is_symlink():
+                raise UnfitEnvironment(f"{runs} is a link of user {owner}, who could have it lead anywhere", _ELSEWHERE)
+            for attempt in range(1000):
+                folder = cls(runs / (f"{stamp}-{name}" + (f"-{attempt + 1}" if attempt else "")))
+                try:
+                    folder.path.mkdir(mode=0o700)
+                except FileExistsError:
+                    continue
+                break
+            else:
+                raise UnfitEnvironment(f"{runs} has a thousand runs of this second already")
+            folder.jobs.mkdir(mode=0o700)
+            _point(runs / "latest", folder.path.name)
+        except OSError as error:
+            raise unwritable(runs, error) from error
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """The run folder at `path`.
+
+        Raises:
+            UsageError: It is not one.
+        """
+        folder = cls(Path(os.path.realpath(path)))  # `resolve` fails at a link to itself
+        if not folder.plan.is_file():
+            raise UsageError(
+                f"{path} is not a run folder", f"a run folder has a plan.json; `{RUNS}/latest` is the newest"
+            )
+        return folder
+
+    def check_own(self) -> None:
+        """Whether a run may go on here: it executes what the folder names, and writes there.
+
+        Raises:
+            UsageError: Another user owns the folder or something in it, or may write there; or a link is in it.
+        """
+        documents = (self.job_file, self.plan, self.environment, self.events, self.samples, self.supervisor_log)
+        folders = (self.path, self.jobs, self.profiles, *self.jobs.glob("*"))
+        others_enter = self.path.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)
+        for place in (*folders, *documents):
+            try:
+                status = place.lstat()
+            except FileNotFoundError:
+                continue
+            if stat.S_ISLNK(status.st_mode):
+                raise UsageError(f"{place} is a symbolic link", "a resumed run writes no file that a link leads to")
+            if status.st_uid != os.geteuid():
+                raise UsageError(
+                    f"{place} belongs to user {status.st_uid}, and this process to user {os.geteuid()}",
+                    "if you trust what it runs: copy the folder with `cp -r`, and resume the copy",
+                )
+            if others_enter and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise UsageError(f"other users may write to {place}", f"if you trust it: `chmod -R go-w {self.path}`")
+
+    @property
+    def jobs(self) -> Path:
+        """Folder of the jobs' folders."""
+        return self.path / "jobs"
+
+    def job(self, name: str) -> Path:
+        """Folder of one job's logs and exit records."""
+        return self.jobs / name
+
+    def values(self, name: str) -> Path:
+        """The values of a trial that chose them while it ran."""
+        return self.job(name) / "values.json"
+
+    @property
+    def job_file(self) -> Path:
+        """The masked copy of the job file."""
+        return self.path / "jobs.yaml"
+
+    @property
+    def plan(self) -> Path:
+        """What was decided before the run began."""
+        return self.path / "plan.json"
+
+    @property
+    def environment(self) -> Path:
+        """Machine and versions."""
+        return self.path / "environment.json"
+
+    @property
+    def events(self) -> Path:
+        """The log of events and commands."""
+        return self.path / "events.jsonl"
+
+    @property
+    def samples(self) -> Path:
+        """What the device's meter said over time."""
+        return self.path / "samples.jsonl"
+
+    @property
+    def profiles(self) -> Path:
+        """Profiles of the classes of its jobs, as they were used or made."""
+        return self.path / "profiles"
+
+    @property
+    def summary(self) -> Path:
+        """The result."""
+        return self.path / "summary.json"
+
+    @property
+    def report(self) -> Path:
+        """The result with charts, for a browser."""
+        return self.path / "report.html"
+
+    @property
+    def trace(self) -> Path:
+        """Turns and iterations over time, for ui.perfetto.dev."""
+        return self.path / "trace.pftrace"
+
+    def documents(self) -> dict[Path, bytes]:
+        """What was written before the run began, by its place: with the log, all that the run can be known by."""
+        places = (self.job_file, self.plan, self.environment, *self.profiles.rglob("*"))
+        return {place: place.read_bytes() for place in places if place.is_file()}
+
+    def make_again(self, documents: dict[Path, bytes]) -> None:
+        """Write those that are not there any more.
+
+        Raises:
+            UnfitEnvironment: No room, or no permission.
+        """
+        for place, content in documents.items():
+            if not place.exists():
+                make_folder(place.parent)
+                write_bytes(place, content)
+        if not os.path.lexists(latest := self.path.with_name("latest")):
+            _point(latest, self.path.name)
+
+    def keeps(self, path: Path) -> bool:
+        """Whether a path is a file that the run is known by, and that cannot be made again."""
+        own = (self.job_file, self.plan, self.environment, self.events, self.samples, self.supervisor_log)
+        whole = Path(os.path.realpath(path))
+        return any(whole.is_relative_to(os.path.realpath(each)) for each in (*own, self.jobs, self.profiles))
+
+    @property
+    def supervisor_log(self) -> Path:
+        """What the warm server said on stderr; empty unless something is wrong."""
+        return self.path / "supervisor.log"
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write `data` with `write_bytes`: readers see all of it or nothing.
+
+    Raises:
+        UnfitEnvironment: No room, or no permission.
+    """
+    write_text(path, json.dumps(data, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` as `write_bytes` does, in UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` as a whole, synced to the disk.
+
+    Raises:
+        UnfitEnvironment: No room, or no permission.
+    """
+    try:
+        atomic_write(path, content, sync=True)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> UnfitEnvironment:
+    """The error for a run folder that cannot be written."""
+    return UnfitEnvironment(f"cannot write {path}: {error.strerror or error}", _ELSEWHERE)
+
+
+def _point(link: Path, target: str) -> None:
+    """Have `latest` name a run, unless something else of the user's has that name."""
+    if link.exists() and not link.is_symlink():
+        return
+    # `atomic_write` replaces content. A symbolic link has none, so it is made under another name and renamed here.
+    beside = link.with_name(f".latest-{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    beside.symlink_to(target)
+    beside.replace(link)

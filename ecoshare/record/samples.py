@@ -1,0 +1,214 @@
+"""The record of a run's meters: `samples.jsonl`, a line a second at first, ever fewer a day later.
+
+::
+
+    {"session": {...}}                   a meter was opened: its joules start at 0 here (again, after `--resume`)
+    {"at_s": 4.0, "energy_j": 61.2, ...  joules since then, the device's state, and what each attempt has done so far
+    {"idle": {"at_s": 4.5, ...           what the device drew while every job waited
+    {"at_s": 5.0, ...
+
+All numbers of jobs are totals since their attempt began, so a line that is lost costs resolution and no joules. An
+attempt that has ended is in one line more, with all that it did.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import TypeAdapter
+
+from ecoshare.common import documents
+from ecoshare.errors import UsageError
+
+SCHEMA_VERSION = 1
+
+_SHORTEST_S = 1.0
+_LEAST_PERIODS = 5
+
+
+class AttemptProgress(NamedTuple):
+    """What an attempt of a job has done so far.
+
+    Attributes:
+        lane: Where it runs.
+        held_s: Time during which it held its turn.
+        iterations: Training iterations.
+        eval_iterations: Inference iterations.
+        cpu_s: Processor time of its processes.
+        memory_bytes: On the device now; None where nobody knows.
+    """
+
+    lane: int
+    held_s: float
+    iterations: int
+    eval_iterations: int
+    cpu_s: float
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A meter was opened.
+
+    Attributes:
+        device: Name of the device in this run.
+        meter: Its name.
+        source: `measured` or `modelled`.
+        scope: `gpu` or `cpu`.
+        about: One line for the user.
+        period_s: Between updates of its counter.
+        idle_w: Watts of the device at rest; None where they are not known yet.
+    """
+
+    at_s: float
+    device: str
+    meter: str
+    source: str
+    scope: str
+    about: str
+    period_s: float
+    idle_w: float | None
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The device and its jobs at one moment.
+
+    Attributes:
+        energy_j: Since the session began; None where the meter gave none.
+        fault: Why it gave none.
+        power_w: Drawn now; None, as all that follows, where the device does not say.
+        gpu_clock_mhz: Of the multiprocessors.
+        memory_clock_mhz: Of the memory.
+        temperature_c: Of the chip.
+        busy: Part of the last moments during which anything ran on the device, 0 to 1.
+        memory_busy: Part during which its memory was read or written, 0 to 1.
+        memory_bytes: In use on the device, by everybody.
+        jobs: By name and attempt, `name#1`.
+    """
+
+    at_s: float
+    energy_j: float | None
+    fault: str = ""
+    power_w: float | None = None
+    gpu_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    busy: float | None = None
+    memory_busy: float | None = None
+    memory_bytes: int | None = None
+    jobs: dict[str, AttemptProgress] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """The device was watched while no job ran on it, with their contexts there.
+
+    Attributes:
+        power_w: Mean of the time that ended at `at_s`.
+        standard_error_w: Of the counter's coarseness in time.
+    """
+
+    at_s: float
+    power_w: float
+    standard_error_w: float
+
+
+Line = Session | Sample | Idle
+
+
+def shortest_s(period_s: float) -> float:
+    """Shortest time (s) between two regular samples: one second, or five updates of the meter.
+
+    Args:
+        period_s: Time (s) between two updates of the meter's counter.
+    """
+    return max(_SHORTEST_S, _LEAST_PERIODS * period_s)
+
+
+def attempt_key(job: str, attempt: int) -> str:
+    """The name of an attempt in a sample."""
+    return f"{job}#{attempt}"
+
+
+def job_of(key: str) -> str:
+    """The job of an attempt."""
+    return key.rpartition("#")[0]
+
+
+def encode(line: Line) -> str:
+    """One line, with its newline; of a sample only what is known."""
+    if isinstance(line, Session):
+        return json.dumps({"session": asdict(line)}) + "\n"
+    if isinstance(line, Idle):
+        return json.dumps({"idle": asdict(line)}) + "\n"
+    fields = {
+        name: value for name, value in asdict(line).items() if (value is not None and value != "") or name == "energy_j"
+    }
+    return json.dumps(fields) + "\n"
+
+
+def read(path: Path) -> Iterator[Line]:
+    """The lines of a file; nothing where there is none. A last line that was cut off is left out.
+
+    The joules around another line that is not one of ours are not known: the sample after it has none.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    try:
+        with documents.open_regular(path) as file:
+            yield from decode(file)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", "the run folder is damaged") from error
+
+
+def decode(lines: Iterable[str | bytes]) -> Iterator[Line]:
+    """Sessions and samples of text lines; see `read`."""
+    broken = ""
+    began = False
+    at_s = 0.0
+    for number, text in enumerate(lines, start=1):
+        try:
+            line = _decode(text)
+            if line.at_s < at_s:
+                raise ValueError("its time is before that of the line above it")
+            if not began and not isinstance(line, Session):
+                raise ValueError("no session stands above it")
+        except ValueError:
+            broken = f"line {number} of samples.jsonl is damaged"
+            continue
+        began, at_s = True, line.at_s
+        if broken and isinstance(line, Sample):
+            line, broken = replace(line, energy_j=None, fault=broken), ""
+        yield line
+
+
+def _decode(text: str | bytes) -> Line:
+    fields = documents.parse(text)
+    if not isinstance(fields, dict):
+        raise ValueError("it is no object")
+    line: Line
+    if "session" in fields:
+        line = _SESSION.validate_python(fields["session"])
+    elif "idle" in fields:
+        line = _IDLE.validate_python(fields["idle"])
+    else:
+        line = _SAMPLE.validate_python(fields)
+        if any(number < 0 for each in line.jobs.values() for number in each if number is not None):
+            raise ValueError("a job has done less than nothing")
+    if not 0.0 <= line.at_s <= documents.LONGEST_S:
+        raise ValueError("its time cannot be")
+    return line
+
+
+_SESSION = TypeAdapter(Session)
+_IDLE = TypeAdapter(Idle)
+_SAMPLE = TypeAdapter(Sample)

@@ -1,0 +1,248 @@
+"""The trials of a search between energy and slowdown, and what else there was to choose from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from ecoshare.common.plural import counted
+from ecoshare.profiling.tuning_store import MeasurementRecord, Setting, TuningResult
+from ecoshare.reporting.charts.axes import add_legend, figure_of
+from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart
+from ecoshare.reporting.figures import share
+from ecoshare.reporting.search_text import worth
+
+Spot = tuple[float, float]
+"""Slowdown and energy: of the slowest job, over those at the default setting."""
+
+_KEPT, _BROKEN, _OPTIMUM = HUES[0], HUES[3], HUES[2]
+_OTHER = "#9aa0a6"
+_MARK_PT, _RING_PT = 12.0, 21.0
+"""Across a numbered trial, and the ring around the chosen one."""
+_WIDE, _TALL = (1.2, 1.45), (1.15, 1.5)
+"""Up to so many times the limit, and to this energy, settings are shown: those that nobody tried, and trials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What is known beside the trials, where a measured table is replayed.
+
+    Attributes:
+        settings: All of the table.
+        tried: Where each trial is in the table, without noise; empty to draw them where they were measured.
+        optimum: The best of them.
+    """
+
+    settings: Sequence[Spot] = ()
+    tried: Sequence[Spot] = ()
+    optimum: Spot | None = None
+
+
+def frontier(tuned: TuningResult, words: str, ground: Ground | None = None) -> Chart:
+    """Energy against slowdown, the trials numbered in their order.
+
+    Args:
+        words: What was tuned, and on what.
+    """
+    ground = ground or Ground()
+    title = "Energy against slowdown"
+    spots: Sequence[Spot | None] = ground.tried or [_spot(trial) for trial in tuned.trials]
+    trials = [(trial, spot) for trial, spot in zip(tuned.trials, spots, strict=True) if spot is not None]
+    if not trials:
+        return Chart("frontier", title, "Not known: no trial was measured.")
+    figure, axes = figure_of(4.2)
+    whole = [*(spot for _, spot in trials), *([ground.optimum] if ground.optimum else [])]
+    frame = _frame(axes, whole, ground.settings, tuned.tuning_limit)
+    near = [spot for spot in ground.settings if all(at <= most for at, most in zip(spot, frame, strict=True))]
+    axes.grid()
+    axes.set_xlabel("slowdown: time over that at the default setting" + (", slowest job" if _several(tuned) else ""))
+    axes.set_ylabel("energy of the same work\n(1: what it costs alone at the default)")
+    chosen = _place_of(tuned.best, trials)
+    result = _result(outcome(tuned, ground))
+    axes.set_title(f"{words}{result}", loc="left", fontsize=9)
+    handles = [*_ground(axes, ground, near), *_limit(axes, tuned.tuning_limit)]
+    if ground.optimum:
+        handles += _ring(axes, ground.optimum, "best of the table", _OPTIMUM, "D", 1.15 * _RING_PT)
+    handles += _marks(trials, tuned.tuning_limit)
+    if chosen is not None:
+        handles += _ring(axes, chosen, "chosen", INK, "o", _RING_PT)
+    add_legend(figure, handles)
+    figure.draw_without_rendering()  # from here on it is known how far things are from each other
+    _draw_numbers(axes, trials, frame, chosen, tuned.tuning_limit)
+    left_out, hidden = len(ground.settings) - len(near), len(tuned.trials) - len(trials)
+    caption = "Down is less energy, left is faster; up to the dashed line is allowed."
+    caption += " Trials are drawn where the table has them, without the noise." if ground.tried else ""
+    caption += f" Settings of the table beyond the axes: {left_out}." if left_out else ""
+    caption += f" Trials without an energy, which are not drawn: {hidden}." if hidden else ""
+    alt = f"{counted(len(trials), 'trial')} between slowdown and energy, the limit at {tuned.tuning_limit:g}{result}."
+    return Chart("frontier", title, caption, alt.replace("\n", "; "), figure)
+
+
+def _spot(trial: MeasurementRecord) -> Spot | None:
+    if trial.energy is None or not trial.interference:
+        return None
+    return max(trial.interference.values()), trial.energy
+
+
+def _several(tuned: TuningResult) -> bool:
+    return any(len(trial.interference) > 1 for trial in tuned.trials)
+
+
+def _place_of(setting: Setting | None, trials: Sequence[tuple[MeasurementRecord, Spot]]) -> Spot | None:
+    """Where a setting was measured last."""
+    own = [spot for trial, spot in trials if trial.requested == setting]
+    return own[-1] if own else None
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSetting:
+    """The chosen setting against the default.
+
+    Attributes:
+        saved: Part of the default's energy that it saves.
+        slower: Part of the default's time that it takes more, by the slowest job.
+    """
+
+    saved: float
+    slower: float
+
+
+def outcome(tuned: TuningResult, ground: Ground | None) -> ChosenSetting | None:
+    """The chosen setting by the table's own numbers, or by the mean of its trials where no table is replayed.
+
+    None where nothing was chosen, or its energy is not known.
+    """
+    if ground is not None and ground.tried:
+        trials = list(zip(tuned.trials, ground.tried, strict=True))
+        chosen, default = _place_of(tuned.best, trials), _place_of(tuned.default, trials)
+        return (
+            None if chosen is None or default is None else ChosenSetting(1.0 - chosen[1] / default[1], chosen[0] - 1.0)
+        )
+    interference = worth(tuned, tuned.best)[1]
+    if tuned.saved_against_default is None or not interference:
+        return None
+    return ChosenSetting(tuned.saved_against_default, max(interference.values()) - 1.0)
+
+
+def _result(found: ChosenSetting | None) -> str:
+    """What is chosen, in a few words; empty where nothing is."""
+    if found is None:
+        return ""
+    energy = f"{share(abs(found.saved))} {'less' if found.saved >= 0.0 else 'more'} energy"
+    return f"\nchosen: {energy}, {share(abs(found.slower))} {'slower' if found.slower >= 0.0 else 'faster'}"
+
+
+def _marks(trials: Sequence[tuple[MeasurementRecord, Spot]], limit: float) -> Iterator[Line2D]:
+    """Trials in the legend."""
+    style: dict[str, Any] = {"marker": "o", "markersize": 8, "linestyle": "none", "markeredgecolor": "white"}
+    yield Line2D([], [], color=_KEPT, label="trial, in this order", **style)
+    if any(spot[0] > limit for _, spot in trials):
+        yield Line2D([], [], color=_BROKEN, label="trial over the limit", **style)
+
+
+def _draw_numbers(
+    axes: Axes, trials: Sequence[tuple[MeasurementRecord, Spot]], frame: Spot, chosen: Spot | None, limit: float
+) -> None:
+    """Draw the trials; those beyond the frame at its edge, with where they are in words."""
+    inside = [(trial, (min(spot[0], frame[0]), min(spot[1], frame[1]))) for trial, spot in trials]
+    where = {trial.number: spot for trial, spot in trials}
+    for trial, spot, moved in _apart(axes, inside, chosen):
+        colour = _BROKEN if where[trial.number][0] > limit else _KEPT
+        if where[trial.number] != spot:
+            words = f"at {where[trial.number][0]:.2f}, {where[trial.number][1]:.2f}"
+            beside = moved[0] - 0.7 * _MARK_PT, moved[1]
+            axes.annotate(
+                words, spot, beside, textcoords="offset points", ha="right", va="center", fontsize=6.5, color=INK
+            )
+        is_moved = moved != (0.0, 0.0)
+        axes.annotate(
+            str(trial.number),
+            spot,
+            moved,
+            textcoords="offset points",
+            ha="center",
+            va="center_baseline",
+            color="white",
+            fontsize=7 if trial.number < 100 else 5,
+            fontweight="bold",
+            bbox={"boxstyle": "circle,pad=0.22", "facecolor": colour, "edgecolor": "white", "linewidth": 0.8},
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8} if is_moved else None,
+        )
+        if is_moved:
+            axes.plot(*spot, "o", color=colour, markersize=3.5, zorder=2.5)
+
+
+def _ring(axes: Axes, spot: Spot, label: str, colour: str, marker: str, size_pt: float) -> list[Line2D]:
+    """Draw a mark around a spot."""
+    style: dict[str, Any] = {"marker": marker, "markerfacecolor": "none", "markeredgewidth": 1.7, "linestyle": "none"}
+    axes.plot(*spot, color=colour, markersize=size_pt, zorder=2.6, **style)  # below the numbers
+    return [Line2D([], [], color=colour, label=label, markersize=8, **style)]
+
+
+def _frame(axes: Axes, spots: Sequence[Spot], settings: Sequence[Spot], limit: float) -> Spot:
+    """Give the axes their ends; the furthest spot that is drawn at its place."""
+    slow = min(max(limit * _WIDE[0], *(spot[0] for spot in spots)), limit * _WIDE[1])
+    spent = min(max(_TALL[0], *(spot[1] for spot in spots)), _TALL[1])
+    lowest = [*spots, *(spot for spot in settings if spot[0] <= slow and spot[1] <= spent)]
+    for place, high, put in ((0, slow, axes.set_xlim), (1, spent, axes.set_ylim)):
+        low = min(1.0, *(spot[place] for spot in lowest))
+        put(low - 0.08 * (high - low), high + 0.06 * (high - low))
+    return slow, spent
+
+
+def _ground(axes: Axes, ground: Ground, near: Sequence[Spot]) -> list[Line2D]:
+    """The settings of the table, and those of them that no other beats in both."""
+    if not near:
+        return []
+    style: dict[str, Any] = {"marker": "o", "markersize": 4, "linestyle": "none", "markeredgewidth": 0.0}
+    handles = axes.plot(*zip(*near, strict=True), color=_OTHER, alpha=0.75, label="setting of the table", **style)
+    front = list(_front(ground.settings))
+    handles += axes.plot(*zip(*front, strict=True), color=_OTHER, linewidth=1.0, label="frontier of the table")
+    return handles
+
+
+def _front(spots: Sequence[Spot]) -> Iterator[Spot]:
+    """From the fastest on, those that take less energy than all that are faster."""
+    least = math.inf
+    for spot in sorted(spots):
+        if spot[1] < least:
+            least = spot[1]
+            yield spot
+
+
+def _limit(axes: Axes, limit: float) -> list[Line2D]:
+    right = axes.get_xlim()[1]
+    axes.axvspan(limit, right, facecolor=GRID, alpha=0.28, linewidth=0.0, zorder=0)
+    return [axes.axvline(limit, color=INK, linewidth=1.0, linestyle=(0, (4, 3)), label=f"tuning limit {limit:g}")]
+
+
+def _apart(
+    axes: Axes, trials: Sequence[tuple[MeasurementRecord, Spot]], chosen: Spot | None
+) -> Iterator[tuple[MeasurementRecord, Spot, tuple[float, float]]]:
+    """Each trial with how far its number is moved, in points, so that no number lies on another, or on the ring."""
+    per_point = axes.figure.dpi / 72.0
+    taken: list[tuple[float, float, float]] = []
+    for trial, spot in sorted(trials, key=lambda pair: (pair[1] != chosen, pair[0].number)):
+        x, y = axes.transData.transform(spot) / per_point
+        moved = next((way for way in _ways() if _is_free(x + way[0], y + way[1], taken)), (0.0, 0.0))
+        ringed = spot == chosen and moved == (0.0, 0.0)
+        taken.append((x + moved[0], y + moved[1], 0.5 * (_RING_PT if ringed else _MARK_PT)))
+        yield trial, spot, moved
+
+
+def _is_free(x: float, y: float, taken: Sequence[tuple[float, float, float]]) -> bool:
+    return all(math.dist((x, y), (left, low)) >= 0.5 * _MARK_PT + radius for left, low, radius in taken)
+
+
+def _ways() -> Iterator[tuple[float, float]]:
+    """Where a number may stand, as seen from its spot, the nearest first."""
+    yield 0.0, 0.0
+    for ring in (1.4, 2.2, 3.0, 3.8):
+        for step in range(16):
+            angle = math.tau * (step + 2) / 16
+            yield ring * _MARK_PT * math.cos(angle), ring * _MARK_PT * math.sin(angle)

@@ -1,0 +1,202 @@
+"""The lanes of a run, and which job was in each of them when: the picture that a report opens with.
+
+::
+
+    lane 0  █ gnn ███│▒ vae ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒    a bar a job, from the start of its process to its end
+    lane 1  ▓ gan ▓▓▓▓▓▓✕   █ gnn ████████     jobs of a lane at one time lie below each other
+                              ▓ mlp ▓▓▓▓▓▓▓
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch, Rectangle
+
+from ecoshare.common.plural import counted
+from ecoshare.core.commands import MoveJob, OpenLane
+from ecoshare.core.events import Done, Outcome
+from ecoshare.jobs.quantities import format_duration
+from ecoshare.record.run_data import AttemptHistory, RunData
+from ecoshare.reporting.charts.axes import add_legend, add_tip, figure_of, time_axis
+from ecoshare.reporting.charts.look import GREY, GRID, GROUND, INK, Chart, Look
+
+_BAR_IN = 0.23
+_HIGH = 0.84
+"""Height of a bar; a row has 1."""
+_CHAR_IN = 0.085
+"""Width of a letter and its share of the margins: a name stands in its bar where there is room for it."""
+_AXES_IN = 8.2
+_MOST_IN_LEGEND = 24
+_TOO_SHORT = 1 / 800
+"""Part of the time axis, about a pixel: shorter stays that follow each other are drawn together."""
+_TOGETHER = 1 / 200
+"""Part of the time axis that such a bar spans at most, so that its words still say when."""
+_QUIET = (None, Outcome.COMPLETED, Outcome.PRUNED)
+"""Ends that need no cross."""
+_DARK, _LIGHT = "#10151a", "#ffffff"
+_DARK_ON = frozenset({"#e69f00", "#56b4e9", "#cc79a7"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """An attempt in one lane.
+
+    Attributes:
+        is_last: Whether the attempt ended here, or goes on here.
+    """
+
+    attempt: AttemptHistory
+    lane: int
+    from_s: float
+    to_s: float
+    is_last: bool
+
+
+def lanes(data: RunData, looks: list[Look]) -> Chart:
+    """A bar for each job in its lane, over time."""
+    title, end_s = "Lanes", data.end_s()
+    look_of = {name: look for look in looks for name in look.jobs}
+    found = [each for each in stays(data) if each.attempt.job in look_of]
+    if not found or not end_s:
+        return Chart("lanes", title, "no job has been started")
+    rows = _rows(found)
+    figure, axes = figure_of(_BAR_IN * len(rows) + 0.55)
+    tips: dict[str, str] = {}
+    named: set[str] = set()
+    failed = joined = False
+    for row, (_, own) in enumerate(rows):
+        for place, bar in enumerate(_bars(own, end_s)):
+            labels = {look_of[stay.attempt.job].label: look_of[stay.attempt.job] for stay in bar}
+            colour = next(iter(labels.values())).colour if len(labels) == 1 else GREY
+            from_s, to_s = bar[0].from_s, bar[-1].to_s
+            box = (from_s, row - _HIGH / 2), to_s - from_s, _HIGH
+            drawn = Rectangle(*box, facecolor=colour, edgecolor=GROUND, linewidth=0.6)
+            axes.add_artist(drawn)  # `barh` and `add_patch` look for limits, which are known: twice the time
+            add_tip(drawn, f"stay-{row}-{place}", _words(bar), tips)
+            name = bar[0].attempt.job
+            if len(bar) == 1 and len(name) * _CHAR_IN <= (to_s - from_s) / end_s * _AXES_IN:
+                ink = _DARK if colour in _DARK_ON else _LIGHT
+                middle_s = (from_s + to_s) / 2
+                axes.text(middle_s, row, name, va="center", ha="center", color=ink, fontsize=7.5)
+                named.add(name)
+            joined |= len(bar) > 1
+            if any(stay.is_last and stay.attempt.outcome not in _QUIET for stay in bar):
+                failed = True
+                axes.plot(to_s, row, "x", color=INK, markersize=5, markeredgewidth=1.4, clip_on=False)
+    _name_lanes(axes, rows)
+    axes.set_xlim(0.0, end_s)
+    time_axis(axes, "time since the run was opened")
+    jobs, numbers = {each.attempt.job for each in found}, {each.lane for each in found}
+    unnamed = {look_of[job].label: look_of[job] for job in sorted(jobs - named)}
+    if 0 < len(unnamed) <= _MOST_IN_LEGEND:
+        add_legend(figure, [Patch(facecolor=each.colour, label=each.label) for each in unnamed.values()])
+    caption = "Each bar is a job in its lane, from the start of its process to its end. Jobs of one lane take turns."
+    caption += " A cross: it did not complete." if failed else ""
+    caption += " Short jobs that follow each other are drawn as one bar, grey if they differ." if joined else ""
+    caption += " Grey: jobs without a colour of their own." if any(len(each.jobs) > 1 for each in looks) else ""
+    caption += " The name of a bar shows when the pointer rests on it." if len(unnamed) > _MOST_IN_LEGEND else ""
+    alt = f"Timeline of {counted(len(jobs), 'job')} in {counted(len(numbers), 'lane')} over {format_duration(end_s)}."
+    return Chart("lanes", title, caption, alt, figure, tips)
+
+
+def stays(data: RunData) -> list[Stay]:
+    """The time of each attempt in each lane, in the order in which the attempts began; those that never did are left
+    out."""
+    attempts, end_s = data.attempts(), data.end_s()
+    moves = _moves(data)
+    found = []
+    for attempt in attempts:
+        if attempt.began_s is None and attempt.ended_s is None:
+            continue
+        from_s = attempt.asked_s if attempt.began_s is None else attempt.began_s
+        to_s = max(from_s, end_s if attempt.ended_s is None else attempt.ended_s)
+        for number in attempt.lanes:
+            changes = [each for each in moves.get((attempt.job, attempt.number), []) if from_s < each[0] < to_s]
+            begins = [(from_s, number), *changes]
+            ends_s = [at_s for at_s, _ in changes] + [to_s]
+            for place, ((begin_s, lane), stop_s) in enumerate(zip(begins, ends_s, strict=True)):
+                found.append(Stay(attempt, lane, begin_s, stop_s, place == len(changes)))
+    return found
+
+
+def _moves(data: RunData) -> dict[tuple[str, int], list[tuple[float, int]]]:
+    """By attempt: when it went on in which lane."""
+    asked: dict[int, MoveJob] = {}
+    found: dict[tuple[str, int], list[tuple[float, int]]] = {}
+    for entry in data.entries:
+        match entry:
+            case MoveJob():
+                asked[entry.id] = entry
+            case OpenLane():
+                asked.clear()  # a session begins, which counts its commands anew
+            case Done() if entry.command in asked:
+                move = asked.pop(entry.command)
+                found.setdefault((move.job, move.attempt), []).append((entry.at_s, move.lane))
+    return found
+
+
+def _rows(found: Iterable[Stay]) -> list[tuple[int, list[Stay]]]:
+    """Lane and bars of each row, the lanes in order; bars of a row do not overlap."""
+    rows: dict[int, list[list[Stay]]] = {}
+    for stay in sorted(found, key=lambda each: (each.from_s, -each.to_s)):
+        own = rows.setdefault(stay.lane, [])
+        free = next((row for row in own if row[-1].to_s <= stay.from_s), None)
+        if free is None:
+            own.append([stay])
+        else:
+            free.append(stay)
+    return [(lane, row) for lane, own in sorted(rows.items()) for row in own]
+
+
+def _name_lanes(axes: Axes, rows: list[tuple[int, list[Stay]]]) -> None:
+    """The name of each lane beside its rows, and a line between lanes."""
+    numbers = [lane for lane, _ in rows]
+    firsts = {lane: numbers.index(lane) for lane in numbers}
+    middles = [first + (numbers.count(lane) - 1) / 2 for lane, first in firsts.items()]
+    axes.set_yticks(middles, [f"lane {lane}" for lane in firsts])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(rows) - 0.45, -0.55)
+    for first in list(firsts.values())[1:]:
+        axes.axhline(first - 0.5, color=GRID, linewidth=0.6)
+
+
+def _bars(row: list[Stay], end_s: float) -> list[list[Stay]]:
+    """The stays of a row as they are drawn: one by one, or together where they are too short to be seen.
+
+    Args:
+        row: Stays in the order of time, none of which overlaps another.
+    """
+    bars: list[list[Stay]] = []
+    least_s, most_s = _TOO_SHORT * end_s, _TOGETHER * end_s
+    for stay in row:
+        last = bars[-1] if bars else None
+        is_short = stay.to_s - stay.from_s < least_s
+        if (
+            last is not None
+            and is_short
+            and last[-1].to_s - last[-1].from_s < least_s
+            and stay.from_s - last[-1].to_s < least_s
+            and stay.to_s - last[0].from_s <= most_s
+        ):
+            last.append(stay)
+        else:
+            bars.append([stay])
+    return bars
+
+
+def _words(bar: list[Stay]) -> str:
+    """The tip of a bar."""
+    if len(bar) > 1:
+        first, last = bar[0], bar[-1]
+        span = format_duration(last.to_s - first.from_s)
+        return f"{counted(len(bar), 'job')}, lane {first.lane}, {first.attempt.job} to {last.attempt.job}: {span}"
+    (stay,) = bar
+    attempt = stay.attempt
+    words = f"{attempt.job}, lane {stay.lane}: {format_duration(stay.to_s - stay.from_s)}"
+    words += f", attempt {attempt.number}" if attempt.number > 1 else ""
+    if not stay.is_last:
+        return f"{words}, went on in another lane"
+    return f"{words}, " + ("goes on" if attempt.outcome is None else attempt.outcome.value)

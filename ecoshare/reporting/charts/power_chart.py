@@ -1,0 +1,135 @@
+"""Power and clocks over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+
+from ecoshare.devices.meter import ATTRIBUTED, MODELLED
+from ecoshare.jobs.quantities import format_duration
+from ecoshare.record.coarse_intervals import coarser
+from ecoshare.record.energy_account import EnergyInterval
+from ecoshare.record.run_data import RunData
+from ecoshare.record.samples import Sample, shortest_s
+from ecoshare.reporting.charts.axes import add_legend, figure_of, fill_area, time_axis
+from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart, Look
+from ecoshare.reporting.charts.time_columns import Array, edges_of, means, spread, steps, stretches
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Joules over time, to be drawn as watts.
+
+    Attributes:
+        known: Intervals of which joules are known, none too short for a mean.
+        edges: Of the columns that are drawn, shape (n_columns + 1,), in seconds.
+        known_s: Known time in each column, shape (n_columns,).
+    """
+
+    known: list[EnergyInterval]
+    edges: Array
+    known_s: Array
+
+    @classmethod
+    def of(cls, intervals: Sequence[EnergyInterval], shortest_s: float) -> Curve:
+        """The curve of an account's intervals, in means over `shortest_s` or more."""
+        merged = coarser(intervals, shortest_s)
+        edges = edges_of(sorted({at_s for each in merged for at_s in (each.from_s, each.to_s)}))
+        known = [each for each in merged if each.energy_j is not None]
+        spans = [(each.from_s, each.to_s) for each in known]
+        return cls(known, edges, spread(spans, [each.to_s - each.from_s for each in known], edges))
+
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        """Columns of which at least half is known, shape (n_columns,)."""
+        return self.known_s > 0.5 * np.diff(self.edges)
+
+    def watts(self, joules: list[float]) -> Array:
+        """Mean watts in each column, NaN where they are not known, shape (n_columns,).
+
+        Args:
+            joules: In each known interval.
+        """
+        spent_j = spread([(each.from_s, each.to_s) for each in self.known], joules, self.edges)
+        return np.where(self.seen, spent_j / np.where(self.seen, self.known_s, 1.0), np.nan)
+
+
+def power(data: RunData, looks: list[Look]) -> Chart:
+    """Watts of the device, of its idle part and of each job, between each two readings."""
+    title, session = "Power over time", data.account.session
+    if session is None or not any(each.energy_j is not None for each in data.account.intervals):
+        return Chart("power", title, "Not known: there are no joules to derive it from.")
+    least_s = shortest_s(session.period_s)
+    curve = Curve.of(data.account.intervals, least_s)
+    known, edges, seen, watts = curve.known, curve.edges, curve.seen, curve.watts
+    figure, axes = figure_of(2.9)
+    base = watts([each.idle_j for each in known])
+    fill_area(axes, edges, 0.0 * base, base, facecolor=GRID, alpha=0.55, linewidth=0.0)
+    handles = [Patch(facecolor=GRID, alpha=0.55, label="idle part")]
+    part = MODELLED if session.source == MODELLED else ATTRIBUTED
+    for look in looks:
+        jobs = frozenset(look.jobs)  # few of many jobs are in an interval
+        own = [math.fsum(value_j for job, value_j in each.jobs_j.items() if job in jobs) for each in known]
+        if any(own):
+            top = base + watts(own)
+            fill_area(axes, edges, base, top, **look.fill)
+            handles.append(Patch(**look.fill, label=look.label))
+            base = top
+    whole = watts([each.energy_j or 0.0 for each in known])
+    line = axes.plot(*steps(edges, whole), color=INK, linewidth=0.8, label=f"device, {session.source}")
+    extra: list[Any] = list(line)
+    if session.idle_w is not None:
+        extra.append(axes.axhline(session.idle_w, color=INK, linewidth=0.8, linestyle=(0, (4, 3)), label="at rest"))
+    for begin, end in stretches(~seen):
+        axes.axvspan(edges[begin], edges[end], facecolor="none", edgecolor=GRID, hatch="////", linewidth=0.0)
+    if not seen.all():
+        extra.append(Patch(facecolor="none", edgecolor=GRID, hatch="////", linewidth=0.0, label="not known"))
+    axes.set_xlim(0.0, data.end_s())
+    axes.set_ylim(0.0, 1.08 * float(np.nanmax(whole)) or 1.0)
+    axes.set_ylabel("W")
+    axes.grid(axis="y")
+    time_axis(axes, "time since the run was opened")
+    add_legend(figure, [*extra, *handles])
+    caption = (
+        f"Mean watts over {format_duration(least_s)} or more: of the device {session.source}, of each job {part}, "
+        "on top of the idle part."
+    )
+    mean_w = math.fsum(each.energy_j or 0.0 for each in known) / math.fsum(each.to_s - each.from_s for each in known)
+    peak_w = float(np.nanmax(whole))
+    alt = f"Stacked areas of power over time; the device, {session.source}: mean {mean_w:.3g} W, peak {peak_w:.3g} W."
+    return Chart("power", title, caption, alt, figure)
+
+
+def clocks(data: RunData, looks: list[Look]) -> Chart:
+    """Clocks of the device and its memory."""
+    title = "Clocks over time"
+    samples = [line for line in data.samples if isinstance(line, Sample)]
+    curves: list[tuple[str, str, str, Callable[[Sample], float | None]]] = [
+        ("GPU", HUES[0], "-", lambda each: each.gpu_clock_mhz),
+        ("memory", HUES[3], "--", lambda each: each.memory_clock_mhz),
+    ]
+    shown = [curve for curve in curves if any(curve[3](each) is not None for each in samples)]
+    if not shown:
+        return Chart("clocks", title, "Not known: the device does not tell its clocks.")
+    figure, axes = figure_of(1.9)
+    edges = edges_of([each.at_s for each in samples])
+    words, highest = [], 0.0
+    for name, colour, style, value in shown:
+        at_s, mhz = means([(each.at_s, value(each)) for each in samples], edges)
+        axes.plot(at_s, mhz, color=colour, linestyle=style, linewidth=1.4, label=name)
+        low, high = float(np.nanmin(mhz)), float(np.nanmax(mhz))
+        highest = max(highest, high)
+        words.append(f"{name} {low:.0f} to {high:.0f} MHz")
+    axes.set_xlim(0.0, data.end_s() or 1.0)
+    axes.set_ylim(0.0, 1.1 * highest or 1.0)
+    axes.set_ylabel("MHz")
+    axes.grid(axis="y")
+    time_axis(axes, "time since the run was opened")
+    add_legend(figure, axes.get_lines())
+    return Chart("clocks", title, "As the device told them.", f"Lines of clocks: {', '.join(words)}.", figure)

@@ -1,0 +1,66 @@
+"""How well the trials of a sweep do, over time."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from ecoshare.common.plural import counted
+from ecoshare.jobs.quantities import number
+from ecoshare.record.run_data import RunData
+from ecoshare.reporting.charts.axes import figure_of, time_axis
+from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart
+from ecoshare.reporting.sweep_table import metric_name
+
+_HEIGHT_IN = 2.6
+_WIDE = 100.0
+"""Largest over smallest value from which on the axis is logarithmic."""
+
+
+def search(data: RunData, sweep: dict[str, Any]) -> Chart:
+    """The last value of each trial where it ended, and the best of those that were through by then."""
+    name, metric = sweep["name"], metric_name(sweep)
+    key, title = f"sweep-{name}", f"Sweep {name}"
+    told = [
+        job for job in data.summary["jobs"] if job["sweep"] == name and job["value"] is not None and job["finish_s"]
+    ]
+    if not told:
+        return Chart(key, title, "Not known: no trial has reported a value.")
+    told.sort(key=lambda job: float(job["finish_s"]))
+    figure, axes = figure_of(_HEIGHT_IN)
+    through = [job for job in told if job["state"] == "completed"]
+    others = [job for job in told if job["state"] != "completed"]
+    ends, values = [job["finish_s"] for job in through], [job["value"] for job in through]
+    axes.plot(ends, values, "o", color=HUES[0], markersize=3.5, markeredgewidth=0.0, alpha=0.8)
+    axes.plot(
+        [job["finish_s"] for job in others],
+        [job["value"] for job in others],
+        "o",
+        markerfacecolor="none",
+        markeredgecolor=HUES[3],
+        markersize=3.5,
+        markeredgewidth=0.8,
+    )
+    if through:
+        better = max if sweep["goal"] == "maximize" else min
+        best = list(accumulate(values, better))
+        axes.step([*ends, data.end_s()], [*best, best[-1]], where="post", color=INK, linewidth=1.2)
+    if sweep["target"] is not None:
+        axes.axhline(sweep["target"], color=GRID, linewidth=1.0, linestyle="--")
+    sizes = [abs(job["value"]) for job in told if job["value"]]
+    if all(job["value"] > 0 for job in told) and max(sizes) > _WIDE * min(sizes):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylabel(metric)
+    axes.set_xlim(0.0, data.end_s() or 1.0)
+    time_axis(axes, "time since the run was opened")
+    caption = (
+        f"{metric}, last value of each trial where it ended: full circles are through, open ones were ended early or "
+        "failed. The line is the best of those that were through by then."
+    )
+    caption += " Dashed: the target." if sweep["target"] is not None else ""
+    alt = f"{counted(len(told), 'trial')} of {name}" + (f", the best at {number(best[-1])}." if through else ".")
+    return Chart(key, title, caption, alt, figure)

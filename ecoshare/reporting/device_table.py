@@ -1,0 +1,68 @@
+"""Shows what can be set on the devices of this machine."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from ecoshare.devices.knob_survey import FoundDevice, FoundKnob
+from ecoshare.devices.restore import KnobOutcome, Restored, in_words
+from ecoshare.reporting.prose import say
+from ecoshare.reporting.text_table import TableColumn, print_columns
+
+_COLOURS = {KnobOutcome.FAILED: "red", KnobOutcome.FOREIGN: "yellow"}
+
+
+def print_devices(found: list[FoundDevice], console: Console) -> None:
+    """A block a device: who may set it, its knobs, what it lacks, what was left there."""
+    for place, device in enumerate(found):
+        if place:
+            console.print()
+        say(console, Text.assemble((device.name, "bold"), f"  {device.model}  {device.key}"))
+        if device.knobs:
+            allowed = "may be set" if device.access.allowed else "may not be set by this user"
+            say(console, f"  {allowed}: {device.access.how}")
+        if device.access.remedy and device.knobs:
+            say(console, f"  → {device.access.remedy}", "italic")
+        if device.user is not None:
+            say(console, f"  being set by {device.user}")
+        elif device.left is not None:
+            owner = device.left.owner
+            words = f"  a run that died has left settings here ({owner.command}, {device.left.made_utc}): "
+            say(console, words + "`ecoshare restore` puts them back", "yellow")
+        if device.trouble:
+            say(console, f"  {device.trouble}", "yellow")
+        _print_knobs(device, console)
+
+
+def _print_knobs(device: FoundDevice, console: Console) -> None:
+    rows = []
+    for knob in device.knobs:
+        spec = knob.spec
+        extent = f"{spec.values[0]:g} to {spec.highest:g} {spec.unit}"
+        rows.append([Text(f"  {spec.name}"), Text(extent), Text(str(spec.choices)), Text(_present(knob))])
+    rows += [[Text(each, style="dim") for each in (f"  {name}", "-", "", why)] for name, why in device.missing]
+    if not rows:
+        return
+    headings = ("  knob", "range", "values", "now")
+    print_columns(
+        [
+            TableColumn(Text(heading), cells, is_prose=heading == "now")
+            for heading, cells in zip(headings, map(list, zip(*rows, strict=True)), strict=True)
+        ],
+        console,
+    )
+
+
+def _present(knob: FoundKnob) -> str:
+    if knob.present is not None:
+        return in_words(knob.present, knob.spec.unit)
+    return "a lock cannot be read" if knob.spec.special else "does not answer"
+
+
+def print_restored(done: list[Restored], console: Console) -> None:
+    """A line a knob, remedies below."""
+    for each in done:
+        say(console, each.words, _COLOURS.get(each.outcome, ""))
+        if each.remedy:
+            say(console, f"→ {each.remedy}", "italic")

@@ -1,0 +1,67 @@
+"""Draws report.html and trace.pftrace when a run is over.
+
+The run has its result by then: what goes wrong here is told in a line and costs nothing else, and Ctrl-C ends the
+drawing alone.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ecoshare.record.reading import with_traces
+from ecoshare.record.run_data import RunData
+from ecoshare.record.run_folder import RunFolder, write_bytes
+from ecoshare.reporting import exports
+
+_MOST_MARKS = 250_000
+"""Of a trace that is written unasked: four seconds of work, and 20 MB."""
+
+
+def draw(folder: RunFolder, data: RunData, tell: Callable[[str], None]) -> bool:
+    """Write both files; whether the report is there. Nothing is raised: `tell` is given a line on what is missing."""
+    drawn = False
+    try:
+        with _stopped_by_interrupt():
+            data = with_traces(data, folder)
+            drawn = _write(folder.report, exports.html, data, tell)
+            if (marks := sum(map(len, data.traces.values()))) <= _MOST_MARKS:
+                _write(folder.trace, exports.perfetto, data, tell)
+            else:
+                folder.trace.unlink(missing_ok=True)
+                command = f"ecoshare export {data.summary['run']} --format perfetto --output trace.pftrace"
+                tell(f"{marks} marks are many for a trace; `{command}` writes it all the same")
+    except KeyboardInterrupt:
+        tell("drawing was interrupted; `ecoshare export` draws what is missing")
+    except Exception as error:
+        tell(f"nothing is drawn: {error!r}")
+    return drawn
+
+
+def _write(path: Path, content: Callable[[RunData], bytes], data: RunData, tell: Callable[[str], None]) -> bool:
+    """Write a file, or take away the one of an earlier session, which would tell another story."""
+    try:
+        write_bytes(path, content(data))
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        interrupted = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # modules in C make an ImportError of it
+        if interrupted or not isinstance(error, Exception):
+            raise KeyboardInterrupt from error
+        tell(f"{path.name} is not drawn: {error!r}")
+        return False
+    return True
+
+
+@contextmanager
+def _stopped_by_interrupt() -> Iterator[None]:
+    def stop(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not hit what cleans up after the first
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

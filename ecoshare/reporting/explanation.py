@@ -1,0 +1,226 @@
+"""Why a job waited, shared its device or ran alone: the decisions of a run, read again out of its log.
+
+The log's events are fed to a fresh core. After one that none follows at once, the core is asked for the reason of what
+jobs do; equal neighbours make an interval. Jobs that run or may run next are asked about one by one, all others of the
+queue in groups (`queue_groups.py`), so that the time grows with the events and not with events times jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from ecoshare.core.commands import Command, KillJob, ProfileJob, StartJob
+from ecoshare.core.events import Event, IterationsDone, JobArrived, JobExited, Outcome, Profiled, Refused, RunOpened
+from ecoshare.core.reasons import Reason, Reasons
+from ecoshare.core.records import Job
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import JobState
+from ecoshare.jobs.collector import collector_paused
+from ecoshare.record.log_replay import LogReplay, ReplayMoment
+from ecoshare.record.packing_timeline import PackingTimeline, PackingWatch
+from ecoshare.reporting.queue_groups import Queued
+from ecoshare.reporting.reason_intervals import SHORTEST_S, ReasonInterval, Story, alike, joined
+
+_AT_ONCE_S = 0.05
+"""The scheduler decides step by step: of events that follow each other sooner, the last one shows what came of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSpan:
+    """A time in which a job had a device to itself and was measured.
+
+    Attributes:
+        to_s: None where nobody told.
+    """
+
+    device: str
+    job: str
+    from_s: float
+    to_s: float | None
+
+
+@dataclass(slots=True)
+class RunExplanation:
+    """All that is known of the decisions of a run.
+
+    Attributes:
+        policy: By which it was decided; empty where nothing was.
+        stories: By job, in the order of arrival.
+        end_s: The last moment that is known.
+    """
+
+    policy: str = ""
+    stories: dict[str, Story] = field(default_factory=dict)
+    course: PackingTimeline = field(default_factory=PackingTimeline)
+    windows: list[WindowSpan] = field(default_factory=list)
+    end_s: float = 0.0
+
+
+@collector_paused()
+def explain(entries: Iterable[Event | Command], only: str | None = None) -> RunExplanation:
+    """The decisions of a log, as far as it goes.
+
+    Args:
+        entries: Content of events.jsonl.
+        only: A job; the reasons of others are left out, which is faster.
+    """
+    replay, listener = LogReplay(entries), _Listener(only)
+    for moment in replay:
+        listener.hear(moment)
+    explained = listener.finished(replay)
+    for story in explained.stories.values():
+        story.intervals = joined(story.intervals)
+    return explained
+
+
+class _Listener:
+    """Goes through the moments of a run."""
+
+    def __init__(self, only: str | None) -> None:
+        self.explained, self.watch = RunExplanation(), PackingWatch()
+        self._only = only
+        self._queued: Queued | None = None
+        self._windows: dict[str, WindowSpan] = {}
+        self._asked: dict[int, str] = {}
+        self._starting: dict[int, str] = {}
+        self._since_s: float | None = None
+
+    def hear(self, moment: ReplayMoment) -> None:
+        event, at_s = moment.event, moment.event.at_s
+        if isinstance(event, RunOpened):
+            self._open(event, moment.core)
+        self.explained.end_s = max(self.explained.end_s, at_s)
+        self.watch.see(moment)
+        if isinstance(event, JobArrived):
+            self.explained.stories.setdefault(event.job.name, Story(event.job.name, event.job.job_class))
+        touched = self._touched(moment)
+        self._remark(moment, touched)
+        if not isinstance(event, IterationsDone) or moment.commands:  # else nothing was decided
+            self._since_s = at_s if self._since_s is None else self._since_s
+        if self._since_s is not None and not self._goes_on(moment, self._since_s):
+            self._since_s = None
+            self._note(moment)
+
+    @staticmethod
+    def _goes_on(moment: ReplayMoment, since_s: float) -> bool:
+        """Whether the next event is one of those that follow each other at once."""
+        at_s, next_s = moment.event.at_s, moment.next_s
+        return next_s is not None and next_s - at_s < _AT_ONCE_S and at_s - since_s < SHORTEST_S
+
+    def _touched(self, moment: ReplayMoment) -> list[Job]:
+        """The jobs that an event is about, and those that it has moved into the queue or out of it."""
+        assert self._queued is not None, "a session begins with RunOpened"
+        event = moment.event
+        name = event.job.name if isinstance(event, JobArrived) else getattr(event, "job", None)
+        if isinstance(event, Profiled):
+            name = self._asked.get(event.command)
+        elif isinstance(event, Refused):
+            name = self._starting.get(event.command)
+        if name in moment.core.jobs:
+            self._queued.touch(moment.core.jobs[name])
+        return self._queued.changed()
+
+    def finished(self, replay: LogReplay) -> RunExplanation:
+        """What was heard, with the windows that go on."""
+        if self._queued is not None:
+            self._queued.close()
+        self.explained.course = self.watch.finished(replay)
+        self.explained.windows += self._windows.values()
+        if replay.is_lost:
+            self._cut_off()
+        return self.explained
+
+    def _cut_off(self) -> list[Story]:
+        """End what goes on where nobody told how it went on; whose it was."""
+        going = [story for story in self.explained.stories.values() if story.intervals and not story.intervals[-1].to_s]
+        for story in going:
+            story.intervals[-1].to_s = self.explained.end_s
+        return going
+
+    def _open(self, event: RunOpened, core: Scheduler) -> None:
+        """A session begins; of one that was cut off nobody told the end."""
+        if self._queued is not None:
+            self._queued.close()
+        self._queued = Queued(core.inside, self.explained.stories)
+        self.explained.policy = event.config.policy
+        for story in self._cut_off():
+            story.remarks.append((self.explained.end_s, "cut off with the run, which was resumed later"))
+        self.explained.windows += self._windows.values()
+        self._windows.clear()
+        self._asked.clear()
+        self._starting.clear()
+
+    def _note(self, moment: ReplayMoment) -> None:
+        assert self._queued is not None, "a session begins with RunOpened"
+        inside = moment.core.inside
+        reasons = Reasons(inside, moment.event.at_s, self._queued.line)
+        devices: dict[str, str] = {}
+        self._queued.update()
+        if self._only is None:
+            for job in self._queued.single(inside, reasons, moment.event.at_s):
+                reason = reasons.of(job)
+                self._add(self.explained.stories[job.spec.name], moment.event.at_s, reason)
+                if reason is not None:
+                    self._queued.join(job, reason, inside)
+        elif (only := moment.core.jobs.get(self._only)) is not None:
+            self._add(self.explained.stories[self._only], moment.event.at_s, reasons.of(only))
+        for device in inside.room.devices:
+            if (measured := reasons.measured(device)) is not None:
+                devices[device] = measured.spec.name
+        self._follow_windows(devices, moment.event.at_s)
+
+    @staticmethod
+    def _add(story: Story, at_s: float, reason: Reason | None) -> None:
+        last = story.intervals[-1] if story.intervals else None
+        if last is not None and last.to_s is None:
+            if reason is not None and alike(last.reason, reason):
+                return
+            last.to_s = at_s
+        if reason is not None:
+            story.intervals.append(ReasonInterval(at_s, reason))
+
+    def _follow_windows(self, now: dict[str, str], at_s: float) -> None:
+        for device, window in list(self._windows.items()):
+            if now.get(device) != window.job:
+                self.explained.windows.append(replace(window, to_s=at_s))
+                del self._windows[device]
+        for device, job in now.items():
+            if device not in self._windows:
+                self._windows[device] = WindowSpan(device, job, at_s, None)
+
+    def _remark(self, moment: ReplayMoment, touched: Iterable[Job]) -> None:
+        """What happened to a job beyond what it does.
+
+        Args:
+            touched: Jobs that the event may have moved.
+        """
+        event, at_s = moment.event, moment.event.at_s
+        for command in moment.commands:
+            if isinstance(command, ProfileJob):
+                self._asked[command.id] = command.job
+            elif isinstance(command, StartJob):
+                self._starting[command.id] = command.job
+            elif isinstance(command, KillJob) and command.reason:
+                self._say(command.job, at_s, f"was stopped: {command.reason}")
+        match event:
+            case JobExited():
+                self._exited(moment, event)
+            case Profiled() if event.error and event.command in self._asked:
+                self._say(self._asked[event.command], at_s, f"its measurement came to nothing: {event.error}")
+            case Refused():
+                for job in touched:
+                    if job.history and job.history[-1].at_s == at_s and job.history[-1].cause == event.error:
+                        self._say(job.spec.name, at_s, f"could not be started: {event.error}")
+
+    def _exited(self, moment: ReplayMoment, event: JobExited) -> None:
+        again = moment.core.jobs[event.job].state is JobState.QUEUED
+        then = "; it starts again" if again else ""
+        if event.outcome is Outcome.COMPLETED:
+            self._say(event.job, event.at_s, "completed")
+            return
+        reason = f": {event.reason}" if event.reason else ""
+        self._say(event.job, event.at_s, f"attempt {event.attempt} ended ({event.outcome.value}){reason}{then}")
+
+    def _say(self, job: str, at_s: float, words: str) -> None:
+        self.explained.stories[job].remarks.append((at_s, words))

@@ -1,0 +1,284 @@
+"""`ecoshare explain`: the decisions of a run in words, or as one JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ecoshare.common.plural import counted
+from ecoshare.core.reasons import Doing
+from ecoshare.core.setting_selection import DEFAULT
+from ecoshare.errors import UsageError
+from ecoshare.jobs.quantities import format_duration, number
+from ecoshare.record.packing_timeline import PackingFinding, PackingPeriod
+from ecoshare.record.reading import read
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.savings import ratios
+from ecoshare.record.setting_history import values_words
+from ecoshare.reporting.explanation import RunExplanation, explain
+from ecoshare.reporting.figures import Writer, short_class
+from ecoshare.reporting.reason_intervals import ReasonInterval, Story
+from ecoshare.reporting.reason_words import listed, percent, reason_words, speeds
+
+_TOLD = (
+    (Doing.WAITS, "waited"),
+    (Doing.SHARES, "shared"),
+    (Doing.ALONE, "ran alone"),
+    (Doing.BEHIND, "was behind a group for"),
+    (Doing.MEASURED, "was measured for"),
+    (Doing.PAUSED, "was paused for"),
+)
+_WORTH_A_WORD_S = 1.0
+_MOST_LINES = 200
+
+Lines = Iterator[tuple[float, str, str]]
+"""When, the same in words, and what happened."""
+
+
+def show(run: Path, job: str | None, as_json: bool) -> None:
+    """Print why the jobs of a run, or one of them, waited, shared or ran alone.
+
+    Raises:
+        UsageError: There is no such run or job, or its log is damaged.
+    """
+    folder = RunFolder.open(run)
+    data = read(folder, replays=False)
+    summary = data.summary
+    known = [each["name"] for each in summary["jobs"]]
+    if job in {sweep["name"] for sweep in summary["sweeps"]}:
+        trials = [each["name"] for each in summary["jobs"] if each["sweep"] == job]
+        raise UsageError(f"{job} is a sweep; name one of its trials", listed(trials))
+    if job is not None and job not in known:
+        raise UsageError(f"{run} has no job {job!r}", _remedy(job, known))
+    explained = explain(data.logged(), job)
+    if as_json:
+        print(json.dumps(as_dict(explained, summary, job), indent=2))
+        return
+    writer = Writer(Console(highlight=False))
+    for line in of_job(explained, summary, job) if job is not None else of_run(explained, summary):
+        writer.line(line)
+
+
+def _remedy(job: str, known: list[str]) -> str:
+    close = get_close_matches(job, known, 1)
+    return f"did you mean {close[0]!r}?" if close else f"its jobs are {listed(known)}"
+
+
+def of_run(explained: RunExplanation, summary: Mapping[str, Any]) -> Iterator[str]:
+    """The packings of each device in the order of time, then a few lines for each job."""
+    yield f"{summary['run']}: {summary['state']}, objective {summary['objective']}, policy {summary['policy']}"
+    for device in [each["name"] for each in summary["devices"]]:
+        yield from ("", device)
+        lines = sorted(_of_device(explained, device))
+        yield from _columns(lines[:_MOST_LINES])
+        if len(lines) > _MOST_LINES:
+            yield f"  … and {len(lines) - _MOST_LINES} more; --json has all"
+    for sweep in summary["sweeps"]:
+        first = next((job["name"] for job in summary["jobs"] if job["sweep"] == sweep["name"]), None)
+        if first is not None:
+            yield from ("", f"{sweep['name']}: its trials one by one with `ecoshare explain {summary['run']} {first}`")
+    for job in summary["jobs"]:
+        if job["sweep"] is not None:
+            continue
+        yield from ("", *_heading(job, explained))
+        if (story := explained.stories.get(job["name"])) is not None:
+            yield from _longest(story, explained)
+    yield from _ending(explained)
+
+
+def of_job(explained: RunExplanation, summary: Mapping[str, Any], name: str) -> Iterator[str]:
+    """All that happened to one job, in the order of time."""
+    job = next(each for each in summary["jobs"] if each["name"] == name)
+    yield from _heading(job, explained)
+    if (story := explained.stories.get(name)) is not None:
+        lines = [(at_s, 0, span, words) for at_s, span, words in _intervals(story, explained.policy)]
+        lines += [(at_s, 1, _clock(at_s), words) for at_s, words in _measured(explained, name)]
+        lines += [(at_s, 2, _clock(at_s), words) for at_s, words in story.remarks]
+        yield from _columns([(at_s, span, words) for at_s, _, span, words in sorted(lines)])
+    yield from _ending(explained)
+
+
+def _heading(job: Mapping[str, Any], explained: RunExplanation) -> Iterator[str]:
+    after = "" if job["jct_s"] is None else f", {format_duration(job['jct_s'])} after it came"
+    yield f"{job['name']} (class {short_class(job['class'])}): {job['state']}{after}"
+    story = explained.stories.get(job["name"])
+    if story is None:
+        yield "  nothing was decided about it yet"
+        return
+    totals = [(doing, word, story.total_s(doing, explained.end_s)) for doing, word in _TOLD]
+    parts = []
+    for doing, word, total_s in totals:
+        mates = f" with {listed(story.mates())}" if doing is Doing.SHARES else ""
+        parts += [f"{word} {format_duration(total_s)}{mates}"] if total_s >= _WORTH_A_WORD_S else []
+    limit, slower = job["slowdown_limit"], job["slowdown"]
+    if limit is not None:
+        parts.append(f"its slowdown was {'not measured' if slower is None else f'{slower:.2f}'}, limit {limit:g}")
+    if parts:
+        yield f"  {'; '.join(parts)}"
+
+
+def _longest(story: Story, explained: RunExplanation) -> Iterator[str]:
+    """Why it waited, was behind others and was alone for the longest time."""
+    for doing in (Doing.WAITS, Doing.BEHIND, Doing.ALONE):
+        longest = story.longest(doing, explained.end_s)
+        if longest is not None and (length_s := longest.length_s(explained.end_s)) >= _WORTH_A_WORD_S:
+            yield f"  {format_duration(length_s)} {reason_words(story.name, longest.reason, explained.policy)}"
+
+
+def _intervals(story: Story, policy: str) -> Lines:
+    for each in story.intervals:
+        yield each.from_s, _span(each.from_s, each.to_s), reason_words(story.name, each.reason, policy)
+
+
+def _measured(explained: RunExplanation, job: str) -> Iterator[tuple[float, str]]:
+    """What came of the packings that a job was in, and at which settings it ran."""
+    before: PackingPeriod | None = None
+    for stretch in explained.course.stretches:
+        if job not in stretch.classes:
+            continue
+        names = [job, *(name for name in stretch.jobs if name != job)]
+        for finding in stretch.findings(explained.course.solos):
+            if words := _finding(finding, names):
+                yield finding.at_s, words
+        has_come = before is None or before.to_s is None or stretch.from_s - before.to_s > _WORTH_A_WORD_S
+        if has_come and (setting := stretch.settings[0][1]) != DEFAULT:
+            yield stretch.from_s, f"at the setting {values_words(dict(setting))}"
+        yield from _settings(stretch, explained)
+        before = stretch
+
+
+def _finding(finding: PackingFinding, names: list[str]) -> str:
+    """`measured 0.71 and 0.64 of their speeds alone, expected 0.93 and 0.88: parted`."""
+    known = [name for name in names if name in finding.speeds]
+    if len(names) < 2 or not known:
+        return ""
+    whom = "" if len(known) == len(names) else f"{listed(known)} at "
+    words = f"measured {whom}{speeds([finding.speeds[name] for name in known])} of their speeds alone"
+    if expected := [finding.expected[name] for name in known if name in finding.expected]:
+        words += f", expected {speeds(expected)}"
+    if finding.power_w is not None:
+        before = "" if finding.expected_w is None else f", expected {number(finding.expected_w)} W"
+        words += f"; {number(finding.power_w)} W{before}"
+    return f"{words}: {'kept' if finding.kept else 'parted'}"
+
+
+def _settings(stretch: PackingPeriod, explained: RunExplanation) -> Iterator[tuple[float, str]]:
+    """What was set while they ran, and what a search has found."""
+    for at_s, setting in stretch.settings[1:]:
+        yield at_s, f"set: {values_words(dict(setting))}" if setting else "set: back to the default"
+    if stretch.searched is None:
+        return
+    at_s, best, note = stretch.searched
+    tried = len({trial.setting for _, trial in stretch.trials if trial.setting != DEFAULT})
+    ratio = ratios(explained.course).get((stretch.packing, best))
+    saves = f", with {percent(1.0 - ratio)} fewer joules for the work" if best and ratio is not None else ""
+    found = values_words(dict(best)) or "none was better than the default"
+    words = f"searched: of {counted(tried, 'setting')} {found}"
+    yield at_s, f"{words}{' is best' if best else ''}{saves}" + (f" ({note})" if note else "")
+
+
+def _of_device(explained: RunExplanation, device: str) -> Lines:
+    for stretch in explained.course.stretches:
+        if stretch.device == device and not stretch.is_passing():
+            yield stretch.from_s, _span(stretch.from_s, stretch.to_s), _packing(stretch, explained)
+            for at_s, words in _settings(stretch, explained):
+                yield at_s, _clock(at_s), words
+    for window in explained.windows:
+        if window.device == device:
+            yield window.from_s, _span(window.from_s, window.to_s), f"{window.job} measured alone"
+
+
+def _packing(stretch: PackingPeriod, explained: RunExplanation) -> str:
+    names = list(stretch.jobs)
+    if len(names) == 1:
+        return f"{names[0]} alone"
+    if findings := [found for each in stretch.findings(explained.course.solos) if (found := _finding(each, names))]:
+        return f"{listed(names)}: {'; '.join(findings)}"
+    if stretch.expected:
+        expected = speeds([stretch.expected[name][0] for name in names])
+        return f"{listed(names)}: expected at {expected} of their speeds alone"
+    return listed(names)
+
+
+def _ending(explained: RunExplanation) -> Iterator[str]:
+    if (differs_s := explained.course.differs_s) is not None:
+        yield ""
+        yield (
+            f"from {_clock(differs_s)} on this version of ecoshare would have decided otherwise than the one "
+            "that ran: nothing is said of that time"
+        )
+
+
+def _clock(at_s: float) -> str:
+    """A moment of the run, as its own lines tell it while it goes on."""
+    return f"{at_s:.1f} s"
+
+
+def _span(from_s: float, to_s: float | None) -> str:
+    return f"from {_clock(from_s)} on" if to_s is None else f"{_clock(from_s)} to {_clock(to_s)}"
+
+
+def _columns(lines: list[tuple[float, str, str]]) -> Iterator[str]:
+    wide = max((len(when) for _, when, _ in lines), default=0)
+    for _, when, words in lines:
+        yield f"  {when:<{wide}}  {words}"
+
+
+def as_dict(explained: RunExplanation, summary: Mapping[str, Any], only: str | None = None) -> dict[str, Any]:
+    """The same as plain data: the stretches of each device, and what each job did and why."""
+    names = [each["name"] for each in summary["jobs"] if only in (None, each["name"])]
+    return {
+        "run": summary["run"],
+        "policy": summary["policy"],
+        "packings": [_stretch_dict(each, explained) for each in explained.course.stretches],
+        "windows": [asdict(each) for each in explained.windows],
+        "jobs": [_job_dict(name, explained) for name in names],
+        "known_to_s": explained.course.differs_s if explained.course.differs_s is not None else explained.end_s,
+    }
+
+
+def _stretch_dict(stretch: PackingPeriod, explained: RunExplanation) -> dict[str, Any]:
+    return {
+        "device": stretch.device,
+        "jobs": stretch.classes,
+        "from_s": stretch.from_s,
+        "to_s": stretch.to_s,
+        "ending": None if stretch.ending is None else stretch.ending.value,
+        "expected": {job: speed for job, (speed, _) in stretch.expected.items()},
+        "expected_w": stretch.expected_w,
+        "measured": [asdict(each) for each in stretch.findings(explained.course.solos)],
+        "settings": [{"from_s": at_s, "setting": dict(setting)} for at_s, setting in stretch.settings],
+    }
+
+
+def _job_dict(name: str, explained: RunExplanation) -> dict[str, Any]:
+    story = explained.stories.get(name)
+    return {
+        "name": name,
+        "intervals": [_interval_dict(each, name, explained.policy) for each in story.intervals] if story else [],
+        "remarks": [{"at_s": at_s, "words": words} for at_s, words in story.remarks] if story else [],
+    }
+
+
+def _interval_dict(interval: ReasonInterval, job: str, policy: str) -> dict[str, Any]:
+    reason = interval.reason
+    because = None
+    if reason.because is not None:
+        because = {**asdict(reason.because), "why": reason.because.why.value}
+    return {
+        "from_s": interval.from_s,
+        "to_s": interval.to_s,
+        "doing": reason.doing.value,
+        "device": reason.device or None,
+        "beside": list(reason.beside),
+        "mates": list(reason.mates),
+        "expected": list(reason.speeds),
+        "because": because,
+        "words": reason_words(job, reason, policy),
+    }

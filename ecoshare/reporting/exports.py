@@ -1,0 +1,139 @@
+"""A run in the formats of other programs.
+
+csv and parquet hold a row a job, json the whole summary; html and perfetto show also what happened in between.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
+from ecoshare.record.reading import read, with_traces
+from ecoshare.record.run_data import RunData
+from ecoshare.record.run_folder import RunFolder
+
+FORMS = ("csv", "json", "parquet", "html", "perfetto")
+BINARY = ("parquet", "perfetto")
+"""What no terminal can show."""
+
+_REPLAYED = ("html", "json")
+"""What shows packings and savings."""
+
+COLUMNS: dict[str, type] = {
+    "name": str,
+    "class": str,
+    "state": str,
+    "exit_code": int,
+    "attempts": int,
+    "iterations": int,
+    "eval_iterations": int,
+    "arrival_s": float,
+    "start_s": float,
+    "finish_s": float,
+    "jct_s": float,
+    "queue_s": float,
+    "slowdown": float,
+    "longest_wait_s": float,
+    "peak_memory_bytes": int,
+    "energy_j": float,
+    "energy_source": str,
+    "energy_per_iteration_j": float,
+    "sweep": str,
+    "values": str,
+    "value": float,
+    "steps": int,
+    "error": str,
+}
+
+
+def check(form: str) -> None:
+    """Nothing, for one of `FORMS`.
+
+    Raises:
+        UsageError: Another format.
+    """
+    if form not in FORMS:
+        raise UsageError(f"--format {form}: expected {', '.join(FORMS[:-1])} or {FORMS[-1]}", did_you_mean(form, FORMS))
+
+
+def export(folder: RunFolder, form: str) -> bytes:
+    """The content of a file in one of `FORMS`; text is UTF-8.
+
+    Raises:
+        UsageError: Another format, or a damaged folder.
+        UnfitEnvironment: What parquet needs is not installed.
+    """
+    check(form)
+    data = read(folder, replays=form in _REPLAYED)
+    if form == "parquet":
+        return parquet(data.summary)
+    if form == "html":
+        return html(with_traces(data, folder))
+    if form == "perfetto":
+        return perfetto(with_traces(data, folder))
+    text = table(data.summary) if form == "csv" else json.dumps(data.summary, indent=2) + "\n"
+    return text.encode(errors="backslashreplace")
+
+
+def table(summary: dict[str, Any]) -> str:
+    """The jobs as csv, empty where a value is not known."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
+    writer.writeheader()
+    for row in _rows(summary):
+        writer.writerow({name: _cell(value) for name, value in row.items()})
+    return text.getvalue()
+
+
+def parquet(summary: dict[str, Any]) -> bytes:
+    """The same jobs and columns as a Parquet file, null where a value is not known.
+
+    Raises:
+        UnfitEnvironment: pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UnfitEnvironment(
+            f"--format parquet needs pyarrow, which cannot be imported: {error}", "pip install 'ecoshare[parquet]'"
+        ) from error
+    kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
+    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(_rows(summary), schema=schema), file)
+    return file.getvalue()
+
+
+def html(data: RunData) -> bytes:
+    """The report."""
+    from ecoshare.reporting.html import html  # matplotlib takes half a second
+
+    return html(data).encode(errors="backslashreplace")
+
+
+def perfetto(data: RunData) -> bytes:
+    """The trace for ui.perfetto.dev."""
+    from ecoshare.reporting.perfetto import perfetto
+
+    return perfetto(data)
+
+
+def _rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for job in summary["jobs"]:
+        energy = job["energy"] or {}
+        row = {**job, "energy_j": energy.get("value_j"), "energy_source": energy.get("source")}
+        row["values"] = json.dumps(job["values"]) if job["values"] else None
+        rows.append({name: row[name] for name in COLUMNS})
+    return rows
+
+
+def _cell(value: Any) -> Any:
+    """Text that a spreadsheet would take for a formula is quoted; what a job printed must not run there."""
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + value
+    return value

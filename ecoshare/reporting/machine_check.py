@@ -1,0 +1,238 @@
+"""Examines this machine: what sharing and measuring can rely on, with evidence and remedy."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ecoshare.common.folders import SHARED_MEMORY, memory_folder
+from ecoshare.common.plural import counted
+from ecoshare.devices import discovery, mps, nvml
+from ecoshare.devices.knob_survey import survey
+from ecoshare.devices.nvml_meter import NvmlMeter
+from ecoshare.devices.processor_load import LoadWatch
+from ecoshare.devices.rapl_meter import RaplMeter
+from ecoshare.devices.state_folder import StateFolder
+from ecoshare.errors import EcoshareError
+from ecoshare.jobs.quantities import format_size
+from ecoshare.lane import futex
+from ecoshare.reporting.text_table import TableColumn, print_columns
+
+_WATCHED_S = 0.5
+"""Time for which other programs are watched."""
+
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+_TORCH = """
+import json, torch
+print(json.dumps({"version": torch.__version__, "threads": torch.get_num_threads(), "cuda": torch.version.cuda,
+                  "available": torch.cuda.is_available()}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One thing that was examined.
+
+    Attributes:
+        verdict: `ok`; `warn`, something is done without or worse; `fail`, nothing can be run.
+        evidence: What was seen.
+        remedy: What would mend it; empty where nothing needs mending.
+    """
+
+    subject: str
+    verdict: str
+    evidence: str
+    remedy: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+def examine() -> list[CheckResult]:
+    """All findings, in the order in which a run needs them."""
+    return [
+        _system(),
+        _torch(),
+        *_gpus(),
+        _processors(),
+        _load(),
+        _shared_memory(),
+        _mps(),
+        _nvml_meter(),
+        _rapl_meter(),
+        _control(),
+        _search(),
+    ]
+
+
+def print_findings(findings: list[CheckResult], console: Console) -> None:
+    """Print findings as a table, remedies below their evidence."""
+    evidence = []
+    for finding in findings:
+        text = Text(finding.evidence)
+        if finding.remedy:
+            text.append(f"\n→ {finding.remedy}", style="italic")
+        evidence.append(text)
+    verdicts = [Text(finding.verdict, style=_COLOURS[finding.verdict]) for finding in findings]
+    subjects = [Text(finding.subject) for finding in findings]
+    print_columns(
+        [TableColumn(None, verdicts), TableColumn(None, subjects), TableColumn(None, evidence, is_prose=True)], console
+    )
+
+
+def _system() -> CheckResult:
+    evidence = f"{sys.platform}, Python {sys.version.split()[0]}"
+    if not futex.supported():
+        return CheckResult("system", "fail", evidence, "sharing needs Linux on x86-64 or arm64")
+    return CheckResult("system", "ok", evidence)
+
+
+def _torch() -> CheckResult:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _TORCH], capture_output=True, text=True, timeout=120, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return CheckResult("torch", "fail", "importing torch took over two minutes", "see whether the disk answers")
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        return CheckResult("torch", "fail", f"cannot be imported: {said}", f"{sys.executable} -m pip install torch")
+    seen = json.loads(done.stdout)
+    evidence = f"torch {seen['version']}, {seen['threads']} intra-op threads, CUDA build {seen['cuda'] or 'none'}"
+    if seen["cuda"] and not seen["available"]:
+        return CheckResult("torch", "warn", evidence + ", but no GPU that it can use", "see `nvidia-smi`; CPU jobs run")
+    return CheckResult("torch", "ok", evidence)
+
+
+def _gpus() -> list[CheckResult]:
+    try:
+        found = discovery.visible_gpus()
+    except EcoshareError as error:
+        return [CheckResult("device", "warn", str(error), error.hint)]
+    if not found:
+        return [
+            CheckResult("device", "warn", "no GPU: there is no NVIDIA driver, or it shows none", "jobs share the CPU")
+        ]
+    findings = []
+    for index, gpu in enumerate(found):
+        evidence = f"cuda:{index} {gpu.model}, {format_size(gpu.free_bytes)} of {format_size(gpu.memory_bytes)} free"
+        evidence += f", driver {gpu.driver}, compute mode {gpu.compute_mode}"
+        if gpu.mig:
+            findings.append(
+                CheckResult("device", "warn", evidence, "it is cut into MIG instances; ecoshare shares whole GPUs")
+            )
+        elif gpu.compute_mode == "exclusive_process":
+            findings.append(CheckResult("device", "warn", evidence, "only one process may use it, unless MPS runs"))
+        else:
+            findings.append(CheckResult("device", "ok", evidence))
+    return findings
+
+
+def _processors() -> CheckResult:
+    device = discovery.processors()
+    return CheckResult(
+        "processors",
+        "ok",
+        f"{device.model}, {counted(device.cores, 'core')}, {format_size(device.memory_bytes)} for jobs",
+    )
+
+
+def _load() -> CheckResult:
+    watch = LoadWatch.begin()
+    time.sleep(_WATCHED_S)
+    if words := watch.words():
+        return CheckResult("other programs", "warn", words, "profiles that are made now are measured again later")
+    return CheckResult("other programs", "ok", "leave the processors to jobs")
+
+
+def _shared_memory() -> CheckResult:
+    if memory_folder() != SHARED_MEMORY:
+        evidence = f"{SHARED_MEMORY} cannot be written"
+        return CheckResult("shared memory", "warn", evidence, "lane tables go to the temporary folder")
+    free_bytes = shutil.disk_usage(SHARED_MEMORY).free
+    small = free_bytes < 1 << 20
+    remedy = "lane tables and DataLoader workers need it (docker: --shm-size)" if small else ""
+    evidence = f"{SHARED_MEMORY} has {format_size(free_bytes)} free"
+    return CheckResult("shared memory", "warn" if small else "ok", evidence, remedy)
+
+
+def _mps() -> CheckResult:
+    if (daemon := mps.running()) is not None:
+        return CheckResult("MPS", "ok", f"a daemon answers at {daemon.pipes}")
+    if shutil.which(mps.CONTROL) is not None:
+        return CheckResult("MPS", "ok", "not running; a run with several lanes starts one of its own")
+    return CheckResult(
+        "MPS",
+        "warn",
+        f"{mps.CONTROL} is not installed",
+        "lanes of one GPU alternate by the driver's time slices",
+    )
+
+
+def _nvml_meter() -> CheckResult:
+    try:
+        found = discovery.visible_gpus()
+        if not found:
+            return CheckResult("GPU energy", "warn", "no GPU to meter", "joules are those of the processors")
+        meter = NvmlMeter(nvml.OpenGpu(found[0].uuid))
+        meter.open()
+    except EcoshareError as error:
+        return CheckResult("GPU energy", "warn", str(error), error.hint or "joules are modelled from the power limit")
+    return CheckResult("GPU energy", "ok", meter.info.about)
+
+
+def _rapl_meter() -> CheckResult:
+    meter = RaplMeter()
+    try:
+        meter.open()
+    except EcoshareError as error:
+        return CheckResult("CPU energy", "warn", str(error), error.hint or "joules are modelled from processor time")
+    return CheckResult("CPU energy", "ok", meter.info.about)
+
+
+def _control() -> CheckResult:
+    """What `ecoshare tune` could set; `ecoshare devices` tells more."""
+    subject = "clocks and power"
+    try:
+        found = survey(StateFolder.of_this_user())
+    except EcoshareError as error:
+        return CheckResult(subject, "warn", str(error), error.hint)
+    if left := [device for device in found if device.left is not None and device.user is None]:
+        return CheckResult(
+            subject, "warn", f"a run that died has left settings on {left[0].name}", "`ecoshare restore`"
+        )
+    settable = [device for device in found if device.knobs]
+    if not settable:
+        return CheckResult(subject, "warn", "this machine offers no knobs", "jobs run and are metered all the same")
+    device = settable[0]
+    names = ", ".join(knob.spec.name for knob in device.knobs)
+    if not device.access.allowed:
+        evidence = f"{names} of {device.name} may not be set: {device.access.how}"
+        return CheckResult(subject, "warn", evidence, device.access.remedy)
+    return CheckResult(
+        subject,
+        "ok",
+        f"{names} of {device.name} may be set {device.access.how}: by `tune`, and by `run` to what it has found",
+    )
+
+
+def _search() -> CheckResult:
+    """Whether `run` searches settings: a run tells why not only once."""
+    from ecoshare.devices.meter_check import check_meter  # imports what only a run needs
+
+    subject = "search"
+    try:
+        device = discovery.find(None)
+        check_meter(device)
+    except EcoshareError as error:
+        return CheckResult(subject, "warn", f"no setting is searched: {error}", "jobs run and share all the same")
+    return CheckResult(subject, "ok", f"joules of {device.name} are measured: settings that may be set are searched")

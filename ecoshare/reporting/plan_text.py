@@ -1,0 +1,77 @@
+"""A plan in words, for `--dry-run`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ecoshare.common.plural import counted
+from ecoshare.jobs.quantities import format_duration, format_size
+from ecoshare.reporting.fused_words import asked_for
+from ecoshare.reporting.prose import say
+from ecoshare.reporting.text_table import TableColumn, print_columns
+
+_MOST_ROWS = 50
+
+
+def print_plan(plan: dict[str, Any], console: Console) -> None:
+    """Print what would be run, and how."""
+    device = plan["device"]
+    shared = plan["lanes_share_memory"]
+    memory = format_size(plan["memory_bytes"] // (1 if shared else plan["lanes"]))
+    say(console, f"device     {device['name']}  {device['model']}")
+    options = "".join(f", {name} {value:g}" for name, value in plan["options"].items())
+    say(console, f"objective  {plan['objective']}, policy {plan['policy']}{options}")
+    words = f"{plan['lanes']} that share {memory}" if shared else f"{plan['lanes']} of {memory}"
+    say(console, f"lanes      {words}, at most {counted(plan['places_per_lane'], 'job')} in each")
+    if fused := asked_for(plan):
+        say(console, f"isolation  lane: {fused}: jobs of one script and lane share a process")
+    console.print()
+    for sweep in plan["sweeps"]:
+        _print_sweep(sweep, console)
+    if not plan["jobs"]:
+        return
+    print_columns(_columns(plan["jobs"][:_MOST_ROWS]), console)
+    if len(plan["jobs"]) > _MOST_ROWS:
+        console.print(f"… and {len(plan['jobs']) - _MOST_ROWS} more")
+
+
+def _columns(jobs: list[dict[str, Any]]) -> list[TableColumn]:
+    iterations = [Text("-" if job["iterations"] is None else str(job["iterations"])) for job in jobs]
+    arrivals = [Text(format_duration(job["arrival_s"])) for job in jobs]
+    return [
+        TableColumn(Text("job"), [Text(job["name"]) for job in jobs], is_name=True),
+        TableColumn(Text("class"), [Text(job["class"]) for job in jobs], is_name=True, lesser=3),
+        TableColumn(Text("runs"), [Text(_runs(job)) for job in jobs], is_name=True),
+        TableColumn(Text("arrival"), arrivals, right=True, lesser=2),
+        TableColumn(Text("priority"), [Text(str(job["priority"])) for job in jobs], right=True, lesser=4),
+        TableColumn(Text("iterations"), iterations, right=True, lesser=1),
+    ]
+
+
+def _print_sweep(sweep: dict[str, Any], console: Console) -> None:
+    """Print what a sweep tries, and how."""
+    stop = f", stopped early by {sweep['stop']}" if sweep["stop"] else ""
+    metric = f", {sweep['goal']} {sweep['metric']}" if sweep["metric"] else ""
+    trials = counted(sweep["trials"], "trial")
+    head = f"sweep {sweep['name']}: {trials} by {sweep['by']}, at most {sweep['parallel']} at once"
+    say(console, f"{head}{metric}{stop}")
+    say(console, f"  runs {_runs(sweep)}")
+    for name, values in sweep["space"].items():
+        say(console, f"  {name}: {values}")
+    console.print()
+
+
+def _runs(job: dict[str, Any]) -> str:
+    program = [_short(job["script"])] if job["script"] else ["-m", job["module"]]
+    return shlex.join([*program, *job["args"]])
+
+
+def _short(path: str) -> str:
+    """A path as one would type it here."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative

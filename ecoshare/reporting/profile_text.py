@@ -1,0 +1,300 @@
+"""Shows the profile of a job class, alone or beside another.
+
+Both are drawn from the same figures (`figures`): what one of them names the other does. A figure that is not known is
+`-`, with the reason where one is known; no joule stands without the word that says how it is known.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from ecoshare.common.plural import counted
+from ecoshare.devices.meter import MODELLED
+from ecoshare.jobs.quantities import format_duration, format_size, number
+from ecoshare.profiling.profile import IterationEnergy, IterationTimes, Profile
+from ecoshare.reporting import memory_timeline
+from ecoshare.reporting.figures import UNKNOWN, Figure, Writer, can_show, share, small_energy
+from ecoshare.reporting.text_table import TableColumn, print_columns
+
+_DRAWING_ROWS = 8
+_WIDEST_DRAWING = 110
+_GAP = 2
+_NAMES = 24
+"""Width of a column: the figures of all groups are below each other, and only they give way in a narrow terminal."""
+_DIGITS = 12
+"""Of a source's hash: enough to tell two apart by eye."""
+_MACHINE = {"uuid": "UUID", "intra_op_threads": "torch threads", "python": "Python"}
+
+
+def print_profile(profile: Profile, console: Console) -> None:
+    """Print all that a profile says, with a drawing of the memory inside an iteration."""
+    say = Writer(console)
+    say.line(f"profile of {profile.job_class}, made {_made(profile)}", "bold")
+    told = [figure for figure in figures(profile) if figure.shown != UNKNOWN or not figure.is_optional]
+    for group, lines in itertools.groupby(told, lambda figure: figure.group):
+        console.print()
+        say.line(group, "bold")
+        own = list(lines)
+        remarks = [say.text(f"  {figure.remark}" if figure.remark else "", "dim") for figure in own]
+        shown = [Text.assemble(say.text(each.shown), remark) for each, remark in zip(own, remarks, strict=True)]
+        print_columns([_names([figure.name for figure in own], say), TableColumn(None, shown, is_prose=True)], console)
+        if group == "memory" and profile.memory.timeline:
+            console.print()
+            for row in _drawing(profile, console, min(console.width, _WIDEST_DRAWING)):
+                say.line(row)
+    _print_notes("notes", profile.notes, say)
+
+
+def print_comparison(first: Profile, second: Profile, console: Console) -> None:
+    """Print two profiles side by side: what was not the same, then the figures of both and how they relate."""
+    say = Writer(console)
+    names = [f"{profile.job_class} {_made(profile)}" for profile in (first, second)]
+    unlike = differences(first, second)
+    say.line("what differs" if unlike else "class, origin and machine are the same", "bold")
+    if unlike:
+        what, *values = (list(column) for column in zip(*unlike, strict=True))
+        heads = [say.text(name) for name in names]
+        print_columns([_names(what, say, ""), *_values(heads, values, say)], console, _GAP)
+    console.print()
+    rows: list[tuple[str, str, str, str]] = []
+    for group, pairs in itertools.groupby(_pairs(first, second), lambda pair: pair[0]):
+        rows += [("", "", "", ""), (group, "", "", "")]
+        rows += [(f"  {name}", one.shown, other.shown, other.against(one)) for _, name, one, other in pairs]
+    what, *values = (list(column) for column in zip(*rows, strict=True))
+    groups = [say.text(f"{name:<{_NAMES}}", "" if name.startswith(" ") else "bold") for name in what]
+    heads = [say.text(name) for name in (*names, "second / first")]
+    print_columns([TableColumn(Text(), groups), *_values(heads, values, say)], console, _GAP)
+    half = (console.width - _GAP) // 2
+    drawings = [_drawing(profile, console, half) for profile in (first, second)]
+    console.print()
+    for left, right in itertools.zip_longest(*drawings, fillvalue=""):
+        say.line(f"{left:<{half + _GAP}}{right}".rstrip())
+    for name, profile in zip(names, (first, second), strict=True):
+        _print_notes(f"notes on {name}", [profile.memory.note, *profile.notes], say)
+
+
+def differences(first: Profile, second: Profile) -> list[tuple[str, str, str]]:
+    """What a profile's validity rests on and the two do not share, the origin first: (what, in first, in second)."""
+    unlike = []
+    for told in (_class, _origin, _sources, _machine):
+        one, other = told(first), told(second)
+        for name in dict.fromkeys([*one, *other]):
+            shown, beside = one.get(name, UNKNOWN), other.get(name, UNKNOWN)
+            if shown != beside:
+                unlike.append((name, shown, beside))
+    return unlike
+
+
+def figures(profile: Profile) -> list[Figure]:
+    """All figures, those that are not known too; those of a group are neighbours, and the order is always the same."""
+    return [
+        *_memory(profile),
+        *_times("training iteration", profile.train, profile.train is None and profile.eval is not None),
+        *_times("inference iteration", profile.eval, profile.eval is None),
+        *_window(profile),
+        *_use(profile),
+        *_energy(profile),
+        *_setting(profile),
+        *_where(profile),
+    ]
+
+
+def _memory(profile: Profile) -> Iterator[Figure]:
+    memory, kind = profile.memory, profile.machine.kind
+    sizes = [
+        ("model", memory.model_bytes, "tensors alive between iterations"),
+        *((f"  {name}", size_bytes, "") for name, size_bytes in memory.parts.items()),
+        ("framework", memory.framework_bytes, "allocator, libraries, context"),
+        ("P, kept while it waits", memory.persistent_bytes, "model and framework"),
+        ("T, ephemeral", memory.ephemeral_bytes, "more than P inside an iteration"),
+        ("peak of tensors", memory.peak_bytes, "alive at once"),
+    ]
+    if kind == "cuda":
+        sizes.insert(-3, ("  of which context", memory.context_bytes, "held beside the allocator"))
+    note = memory.note
+    for name, size_bytes, remark in sizes:
+        if size_bytes is None:
+            is_part = name.startswith(" ")
+            yield Figure("memory", name, UNKNOWN, remark="" if is_part else note)
+            note = note if is_part else ""
+        else:
+            # What is kept beside the tensors is counted in other ways on other kinds of device.
+            basis = kind if name.startswith(("framework", "P")) else ""
+            yield Figure("memory", name, format_size(size_bytes), float(size_bytes), remark=remark, basis=basis)
+    if memory.timeline:
+        yield Figure("memory", "timeline", counted(len(memory.timeline), "point"), remark="drawn below")
+    else:
+        yield Figure("memory", "timeline", UNKNOWN, remark=note)
+        note = ""
+    yield Figure("memory", "note", note or UNKNOWN, is_optional=True)
+
+
+def _times(group: str, times: IterationTimes | None, is_optional: bool) -> Iterator[Figure]:
+    if times is None:
+        yield Figure(group, "median", UNKNOWN, remark="none were seen", is_optional=is_optional)
+        return
+    yield Figure(group, "median", format_duration(times.median_s), times.median_s)
+    yield Figure(group, "p95", format_duration(times.p95_s), times.p95_s, remark="one in twenty takes longer")
+    known = times.standard_error_s is not None
+    error = times.standard_error_s / times.mean_s if times.standard_error_s is not None and times.mean_s else 0.0
+    shown = format_duration(times.mean_s) + (f" ± {share(error)}" if known else "")
+    remark = "with its standard error" if known else "error not known"
+    yield Figure(group, "mean", shown, times.mean_s, error, remark)
+    yield Figure(group, "measured", _iterations(times.count))
+
+
+def _iterations(count: int) -> str:
+    return counted(count, "iteration")
+
+
+def _window(profile: Profile) -> Iterator[Figure]:
+    window, group = profile.window, "window"
+    yield Figure(group, "warm-up, dropped", _iterations(window.warm_up_iterations))
+    yield Figure(group, "warm-up took", format_duration(window.warm_up_s))
+    yield Figure(group, "measured", format_duration(window.measured_s))
+    yield Figure(group, "in all", format_duration(window.total_s), remark=f"others waiting: {window.paused_jobs}")
+    added, remark = (UNKNOWN, "") if window.overhead is None else (share(window.overhead), "to the window's time")
+    yield Figure(group, "observing added", added, window.overhead, remark=remark, is_share=True)
+    yield Figure(group, "settled", "yes" if profile.steady else "no", remark="the figures, at its end")
+
+
+def _use(profile: Profile) -> Iterator[Figure]:
+    use, kind = profile.use, profile.machine.kind
+    is_gpu = kind == "cuda"
+    for name, part, remark, is_optional in (
+        ("busy", use.busy, "of the time, the GPU" if is_gpu else "the processors", False),
+        ("memory busy", use.memory_busy, "of the time", not is_gpu),
+    ):
+        shown, remark = (UNKNOWN, "") if part is None else (share(part), remark)
+        yield Figure("use", name, shown, part, remark=remark, basis=kind, is_share=True, is_optional=is_optional)
+    remark = "nothing tells" if use.bound_by is None else "roughly"
+    bound_by = "launch/host" if use.bound_by == "host" else use.bound_by or UNKNOWN
+    yield Figure("use", "bound by", bound_by, remark=remark)
+
+
+def _energy(profile: Profile) -> Iterator[Figure]:
+    energy, group = profile.energy, "energy"
+    if energy is None:
+        yield Figure(group, "training iteration", UNKNOWN, remark="there is no meter")
+        return
+    # A model's constants are those of one kind of device; a counter's joules are anybody's.
+    basis = energy.source + energy.scope + (profile.origin.device_model if energy.source == MODELLED else "")
+    for name, per_iteration_j, beyond_idle_j, seen in (
+        ("training iteration", energy.per_iteration_j, energy.active_per_iteration_j, profile.train),
+        ("inference iteration", energy.per_eval_iteration_j, energy.active_per_eval_iteration_j, profile.eval),
+    ):
+        is_optional = seen is None and not (name.startswith("training") and profile.eval is None)
+        yield _joules(name, per_iteration_j, energy, basis, is_optional)
+        yield _joules(f"{name.split()[0]}, beyond idle", beyond_idle_j, energy, basis, is_optional)
+    for name, power_w, remark in (
+        ("power", energy.power_w, "mean"),
+        ("idle power", energy.idle_w, "contexts up, nothing running"),
+    ):
+        shown = UNKNOWN if power_w is None else f"{number(power_w)} W {energy.source}"
+        yield Figure(group, name, shown, power_w, remark="" if power_w is None else remark, basis=basis)
+    known = energy.idle_share is not None
+    shown = UNKNOWN if energy.idle_share is None else f"{share(energy.idle_share)} {energy.source}"
+    remark = "of the joules" if known else "idle power could not be had"
+    yield Figure(group, "idle share", shown, energy.idle_share, remark=remark, basis=basis, is_share=True)
+    yield Figure(group, "meter", f"{energy.meter} ({energy.scope})", remark=energy.about)
+
+
+def _joules(name: str, energy_j: float | None, energy: IterationEnergy, basis: str, is_optional: bool) -> Figure:
+    if energy_j is None:
+        return Figure("energy", name, UNKNOWN, is_optional=is_optional)
+    error = f" ± {share(energy.relative_error)}" if energy.relative_error is not None else ""
+    shown = f"{small_energy(energy_j)}{error} {energy.source}"
+    remark = "" if error else "error not known"
+    return Figure("energy", name, shown, energy_j, energy.relative_error or 0.0, remark, basis)
+
+
+def _setting(profile: Profile) -> Iterator[Figure]:
+    setting = profile.setting
+    for name, value, unit in (
+        ("GPU clock", setting.gpu_clock_mhz, "MHz"),
+        ("memory clock", setting.memory_clock_mhz, "MHz"),
+        ("power limit", setting.power_limit_w, "W"),
+    ):
+        is_optional = profile.machine.kind == "cpu"
+        if value is None:
+            yield Figure("setting", name, UNKNOWN, remark="the device does not say", is_optional=is_optional)
+        else:
+            yield Figure("setting", name, f"{number(value)} {unit}", value)
+
+
+def _where(profile: Profile) -> Iterator[Figure]:
+    sources = ", ".join(profile.origin.sources) or UNKNOWN
+    for name, shown in {**_origin(profile), "sources": sources, **_machine(profile)}.items():
+        yield Figure("where", name, shown, is_optional=name == "class given" or profile.machine.kind == "cpu")
+
+
+def _made(profile: Profile) -> str:
+    return profile.made_utc.replace("T", " ")
+
+
+def _class(profile: Profile) -> dict[str, str]:
+    return {"class": profile.job_class}
+
+
+def _origin(profile: Profile) -> dict[str, str]:
+    origin = profile.origin
+    return {
+        "script": origin.script,
+        "class given": UNKNOWN if origin.given is None else origin.given,
+        "arguments": shlex.join(origin.args) or "(none)",
+        "device model": origin.device_model,
+        "torch": origin.torch,
+    }
+
+
+def _sources(profile: Profile) -> dict[str, str]:
+    return {f"source {path}": digest[:_DIGITS] for path, digest in profile.origin.sources.items()}
+
+
+def _machine(profile: Profile) -> dict[str, str]:
+    told = profile.machine.model_dump()
+    return {_MACHINE.get(name, name): UNKNOWN if told[name] is None else str(told[name]) for name in told}
+
+
+def _pairs(first: Profile, second: Profile) -> Iterator[tuple[str, str, Figure, Figure]]:
+    """The figures of both but for the circumstances, in the order of the first; one that is missing is not known."""
+    one, other = ({figure.key: figure for figure in figures(each)} for each in (first, second))
+    groups = dict.fromkeys(group for group, _ in [*one, *other] if group != "where")
+    for wanted in groups:
+        for group, name in dict.fromkeys([*one, *other]):
+            none = Figure(group, name, UNKNOWN, is_optional=True)
+            left, right = one.get((group, name), none), other.get((group, name), none)
+            is_told = left.shown != UNKNOWN or right.shown != UNKNOWN or not (left.is_optional and right.is_optional)
+            if group == wanted and is_told:
+                yield group, name, left, right
+
+
+def _drawing(profile: Profile, console: Console, width: int) -> list[str]:
+    blocks = can_show(memory_timeline.BLOCKS, console.encoding)
+    return memory_timeline.terminal(profile.memory.timeline, width, _DRAWING_ROWS, blocks=blocks)
+
+
+def _print_notes(title: str, notes: Iterable[str], say: Writer) -> None:
+    for index, note in enumerate(note for note in notes if note):
+        if not index:
+            say.console.print()
+            say.line(title, "bold")
+        say.line(f"  {note}")
+
+
+def _names(names: Sequence[str], say: Writer, heading: str | None = None) -> TableColumn:
+    """Names of figures, in a column as wide in each group."""
+    head = None if heading is None else Text(heading)
+    return TableColumn(head, [say.text(f"  {name}".ljust(_NAMES)) for name in names])
+
+
+def _values(headings: Sequence[Text], columns: Sequence[Sequence[str]], say: Writer) -> list[TableColumn]:
+    return [
+        TableColumn(heading, [say.text(cell) for cell in cells], is_prose=True)
+        for heading, cells in zip(headings, columns, strict=True)
+    ]

@@ -1,0 +1,230 @@
+"""Jobs that wait, in groups that wait for the same reason.
+
+::
+
+    group    ORDER ─────────┬ WINDOW of c ──┬ ORDER ─────────────►    one job of it is asked about after each event
+    job a    ├ joins        │               │             ├ leaves     its intervals are copied when it leaves
+    job b         ├ joins   │               │                   ├
+
+Only the number of jobs before a job is its own. It is looked up in the order that was kept when the interval began.
+Under a policy that packs, the first jobs of the queue may be next, each for a reason of its own: they are in no group.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+from sortedcontainers import SortedList
+
+from ecoshare.core.placement.group_choice import Explanation, ReasonKind, names
+from ecoshare.core.placement.packer import WINDOW
+from ecoshare.core.reasons import MOST_NAMED, Reason, Reasons
+from ecoshare.core.records import Job, Key
+from ecoshare.core.scheduler_view import SchedulerView
+from ecoshare.core.states import JobState
+from ecoshare.reporting.reason_intervals import SHORTEST_S, ReasonInterval, Story, alike
+
+
+class Line:
+    """The jobs that wait, in the policy's order, as `core.reasons` asks for it."""
+
+    def __init__(self) -> None:
+        """No job waits."""
+        self._keys: SortedList = SortedList()
+        self._jobs: dict[Key, Job] = {}
+        self._key_of: dict[Job, Key] = {}
+
+    def update(self, job: Job) -> None:
+        """A job has come, has gone or has another place."""
+        if (key := self._key_of.pop(job, None)) is not None:
+            self._keys.remove(key)
+            del self._jobs[key]
+        if job.state is JobState.QUEUED:
+            self._key_of[job] = job.place
+            self._jobs[job.place] = job
+            self._keys.add(job.place)
+
+    def first(self, count: int) -> list[Job]:
+        """The first of them, at most so many."""
+        return [self._jobs[key] for key in self._keys[:count]]
+
+    def place(self, job: Job) -> int:
+        """Number of jobs before a job."""
+        return int(self._keys.bisect_left(self._key_of[job]))
+
+    def keys(self) -> list[Key]:
+        """The places of all jobs, in order."""
+        return list(self._keys)
+
+    def key(self, job: Job) -> Key:
+        """The place of a job."""
+        return self._key_of[job]
+
+    def __contains__(self, job: Job) -> bool:
+        return job in self._key_of
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One reason of a group, from when to when.
+
+    Attributes:
+        interval: The interval of every member; the same object in all stories.
+        keys: Places of all jobs that waited when it began, in order; None where the reason is not that order, or is
+            too short to be told.
+        first: Names of the first jobs of that order.
+    """
+
+    interval: ReasonInterval
+    keys: list[Key] | None = None
+    first: tuple[str, ...] = ()
+
+    def of(self, key: Key) -> ReasonInterval:
+        """The interval of the member with this place."""
+        if self.keys is None:
+            return self.interval
+        ahead = bisect_left(self.keys, key)
+        because = Explanation(ReasonKind.ORDER, self.first[: min(ahead, MOST_NAMED)], ahead=ahead)
+        return ReasonInterval(self.interval.from_s, replace(self.interval.reason, because=because), self.interval.to_s)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Jobs that wait for the same reason.
+
+    Attributes:
+        reason: The present one, as it was when it began.
+        entries: The reasons after the one with which the group began.
+        members: By job, its place in the order and the number of entries when it joined.
+    """
+
+    reason: Reason
+    entries: list[_Entry] = field(default_factory=list)
+    members: dict[Job, tuple[Key, int]] = field(default_factory=dict)
+
+    def look(self, reasons: Reasons, at_s: float, line: Line) -> None:
+        """Ask about one member; another reason may have begun for all."""
+        now = reasons.of(next(iter(self.members)))
+        assert now is not None, "members wait"
+        if alike(self.reason, now):
+            return
+        if self.entries:
+            self._end(self.entries[-1], at_s)
+        self.reason = now
+        is_order = now.because is not None and now.because.why is ReasonKind.ORDER
+        keys, first = (line.keys(), names(line.first(MOST_NAMED))) if is_order else (None, ())
+        self.entries.append(_Entry(ReasonInterval(at_s, now), keys, first))
+
+    @staticmethod
+    def _end(entry: _Entry, at_s: float) -> None:
+        entry.interval.to_s = at_s
+        if at_s - entry.interval.from_s < SHORTEST_S:
+            entry.keys = None
+
+    def leave(self, job: Job, story: Story) -> None:
+        """Write what a member has waited for since it joined; the last interval has no end yet."""
+        key, joined = self.members.pop(job)
+        if joined == len(self.entries):
+            return
+        story.intervals[-1].to_s = self.entries[joined].interval.from_s
+        story.intervals += [entry.of(key) for entry in self.entries[joined:]]
+        last = story.intervals[-1]
+        story.intervals[-1] = ReasonInterval(last.from_s, last.reason)
+
+
+class Queued:
+    """Follows the queue of a scheduler.
+
+    Attributes:
+        line: The jobs that wait.
+    """
+
+    def __init__(self, inside: SchedulerView, stories: dict[str, Story]) -> None:
+        """The queue of a run that was just opened.
+
+        Args:
+            stories: By job; written when a job leaves its group.
+        """
+        self.line = Line()
+        self._stories = stories
+        self._heard: dict[Job, None] = {}
+        self._changed: dict[Job, None] = {}
+        self._again: dict[Job, None] = {}
+        self._near: dict[Job, None] = {}
+        self._groups: dict[tuple[object, ...], _Group] = {}
+        self._key_of: dict[Job, tuple[object, ...]] = {}
+        self._by_class: defaultdict[str, dict[Job, None]] = defaultdict(dict)
+        inside.seating.waiting.heard = self.touch
+
+    def touch(self, job: Job) -> None:
+        """A job has come or gone, or something was told of it."""
+        self._heard[job] = self._changed[job] = None
+
+    def changed(self) -> list[Job]:
+        """The jobs that were touched since this was asked last."""
+        changed, self._changed = self._changed, {}
+        return list(changed)
+
+    def update(self) -> None:
+        """Bring the line up to date."""
+        for job in self._heard:
+            self.line.update(job)
+        self._again, self._heard = self._heard, {}
+
+    def single(self, inside: SchedulerView, reasons: Reasons, at_s: float) -> list[Job]:
+        """The jobs to be asked about one by one after an event; the reasons of all others are kept here."""
+        near = self._near_now(inside)
+        again = {**self._near, **near, **self._again}
+        for job in self._again:
+            again |= self._reknown(job.spec.job_class, inside)
+        for job in again:
+            self._leave(job)
+        for group in self._groups.values():
+            group.look(reasons, at_s, self.line)
+        self._near = near
+        return list(again)
+
+    def join(self, job: Job, reason: Reason, inside: SchedulerView) -> None:
+        """A job that was asked about one by one joins its group, if it waits behind the first ones."""
+        if job not in self.line or job in self._near:
+            return
+        key = self._key(job, inside)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(reason)
+        group.members[job] = self.line.key(job), len(group.entries)
+        self._key_of[job] = key
+        self._by_class[job.spec.job_class][job] = None
+
+    def close(self) -> None:
+        """Write what all members have waited for."""
+        for job in list(self._key_of):
+            self._leave(job)
+
+    def _near_now(self, inside: SchedulerView) -> dict[Job, None]:
+        """Jobs that have a place, and those that may be next."""
+        near = {job: None for lane in inside.room.lanes.values() for job in lane.jobs.values()}
+        if inside.packer is not None:
+            near |= dict.fromkeys(self.line.first(WINDOW))
+        return near
+
+    @staticmethod
+    def _key(job: Job, inside: SchedulerView) -> tuple[object, ...]:
+        """All that the reason of a job behind the first ones depends on, beside its place."""
+        return (job.spec.gpus, job.is_suspect) if inside.packer is not None else inside.fit.known(job)
+
+    def _reknown(self, job_class: str, inside: SchedulerView) -> dict[Job, None]:
+        """The members of a class, if another group is theirs by what is known of it now."""
+        members = self._by_class.get(job_class, {})
+        job = next(iter(members), None)
+        return dict(members) if job is not None and self._key(job, inside) != self._key_of[job] else {}
+
+    def _leave(self, job: Job) -> None:
+        if (key := self._key_of.pop(job, None)) is None:
+            return
+        del self._by_class[job.spec.job_class][job]
+        self._groups[key].leave(job, self._stories[job.spec.name])
+        if not self._groups[key].members:
+            del self._groups[key]

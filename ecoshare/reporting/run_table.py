@@ -1,0 +1,148 @@
+"""The table that ends a run, drawn from its summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ecoshare.common.plural import counted
+from ecoshare.jobs.quantities import format_duration, format_energy
+from ecoshare.record.setting_history import setting_words
+from ecoshare.record.window_costs import search_energy_j
+from ecoshare.reporting.figures import printable
+from ecoshare.reporting.progress import COLOURS
+from ecoshare.reporting.prose import say
+from ecoshare.reporting.sweep_table import print_sweep
+from ecoshare.reporting.text_table import TableColumn, print_columns
+from ecoshare.reporting.verdicts import sharing, verdicts
+
+_MOST_ERRORS = 10
+
+_LESSER = {"queued": 3, "iterations": 2, "slowdown": 1}
+"""Columns that a narrow terminal leaves out, the largest number first; summary.json has all."""
+
+
+def print_summary(summary: dict[str, Any], console: Console) -> None:
+    """Print the jobs, the totals, why jobs failed, and where to look further."""
+    own = [job for job in summary["jobs"] if job["sweep"] is None]
+    if own:
+        _print_jobs(own, console)
+        console.print()
+    for sweep in summary["sweeps"]:
+        print_sweep(sweep, console)
+        console.print()
+    if answer := sharing(summary):
+        say(console, printable(answer, console.encoding), "bold")
+    say(console, totals(summary))
+    if summary["windows"]:
+        say(console, measured(summary))
+    if tried := settings_tried(summary):
+        say(console, tried)
+    for line in verdicts(summary):
+        say(console, line)
+    for each in summary["settings"][:_MOST_ERRORS]:
+        say(console, f"set: {setting_words(each)}")
+    failed = [job for job in summary["jobs"] if job["error"] and job["state"] != "pruned"]
+    for job in failed[:_MOST_ERRORS]:
+        say(console, Text.assemble((job["name"], "red"), f": {job['error']}"))
+    if len(failed) > _MOST_ERRORS:
+        console.print(f"… and {len(failed) - _MOST_ERRORS} more; see summary.json")
+    say(console, f"run folder: {summary['run']}")
+
+
+def _print_jobs(jobs: list[dict[str, Any]], console: Console) -> None:
+    sources = {job["energy"]["source"] for job in jobs if job["energy"] is not None}
+    source = f",\n{sources.pop()}" if len(sources) == 1 else ""
+    cells = {
+        "JCT": [_duration(job["jct_s"]) for job in jobs],
+        "queued": [_duration(job["queue_s"]) for job in jobs],
+        "slowdown": ["-" if job["slowdown"] is None else f"{job['slowdown']:.2f}" for job in jobs],
+        "iterations": [iterations(job) for job in jobs],
+        f"energy{source}": [_joules(job["energy"]) if source else energy(job["energy"]) for job in jobs],
+    }
+    states = [Text(job["state"], style=COLOURS.get(job["state"], "")) for job in jobs]
+    columns = [
+        TableColumn(Text("job"), [Text(job["name"]) for job in jobs], is_name=True),
+        TableColumn(Text("state"), states),
+        *(
+            TableColumn(Text(heading), list(map(Text, written)), right=True, lesser=_LESSER.get(heading, 0))
+            for heading, written in cells.items()
+        ),
+    ]
+    print_columns(columns, console)
+
+
+def totals(summary: dict[str, Any]) -> str:
+    """Makespan, mean JCT and energy in one line."""
+    jobs = len(summary["jobs"])
+    completed = sum(job["state"] == "completed" for job in summary["jobs"])
+    parts = [] if summary["makespan_s"] is None else [f"makespan {format_duration(summary['makespan_s'])}"]
+    if completed == 0:
+        parts.append("no job completed")
+    else:
+        of = "" if completed == jobs else f" of {counted(completed, 'completed job')}"
+        parts.append(f"mean JCT {_duration(summary['mean_jct_s'])}{of}")
+    if summary["energy"] is not None:
+        idle = format_energy(summary["idle_energy_j"])
+        if summary["idle_power_w"] is None:
+            idle += " (the draw at rest is not known: the jobs' part has it)"
+        parts.append(f"energy {energy(summary['energy'])} of which idle {idle} ({summary['energy']['about']})")
+    else:
+        parts.append("energy not known")
+    return ", ".join(parts)
+
+
+def measured(summary: dict[str, Any]) -> str:
+    """What measuring new classes cost, in one line; for a run with at least one window."""
+    made = [window for window in summary["windows"] if window["error"] is None]
+    missed = len(summary["windows"]) - len(made)
+    failed = f"{counted(missed, 'window')} came to nothing"
+    if not made:
+        return f"no new class was measured: {failed}"
+    known = [window["lost_s"] for window in made if window["lost_s"] is not None]
+    spent = search_energy_j(summary["windows"])
+    source = summary["energy"]["source"] if summary["energy"] is not None else ""
+    costs = [format_duration(sum(known))] if known else []
+    costs += [f"{format_energy(spent)} {source}"] if spent is not None and source else []
+    words = f"measured {counted(len(made), 'new class', 'new classes')}"
+    words += (
+        f", which cost {' and '.join(costs)} beyond the work done meanwhile" if costs else "; the cost is not known"
+    )
+    return f"{words}; {failed}" if missed else words
+
+
+def settings_tried(summary: dict[str, Any]) -> str:
+    """How many settings were tried, and what that cost, in one line; empty where none was."""
+    searched = [each for each in summary["packings"] if each["settings_tried"]]
+    if not searched:
+        return ""
+    count = sum(each["settings_tried"] for each in searched)
+    whole_j, windows_j = summary["search_energy_j"], search_energy_j(summary["windows"])
+    cost = ""
+    if whole_j is not None:
+        cost = (
+            f", which cost {format_energy(whole_j - (windows_j or 0.0))} {summary['energy']['source']} beyond the work"
+        )
+    return f"tried {counted(count, 'setting')} of {counted(len(searched), 'packing')}{cost}"
+
+
+def energy(value: dict[str, Any] | None) -> str:
+    """Joules with the word that says how they are known."""
+    return _joules(value) if value is None else f"{_joules(value)} {value['source']}"
+
+
+def _joules(value: dict[str, Any] | None) -> str:
+    """Joules under a heading that says how they are known."""
+    return "-" if value is None else format_energy(value["value_j"])
+
+
+def iterations(job: dict[str, Any]) -> str:
+    """Training iterations, and those of evaluation apart."""
+    evaluated = f" +{job['eval_iterations']} eval" if job["eval_iterations"] else ""
+    return f"{job['iterations']}{evaluated}"
+
+
+def _duration(value_s: float | None) -> str:
+    return "-" if value_s is None else format_duration(value_s)

@@ -1,0 +1,129 @@
+"""Draws a search: its trials between energy and slowdown, as a file to look at."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.profiling.tuning_store import TuningResult
+from ecoshare.reporting.figures import UNKNOWN, printable
+from ecoshare.reporting.search_text import STATES, as_measured, ratio, saves, setting_words, slowest
+
+if TYPE_CHECKING:
+    from ecoshare.advisers.search_replay import SearchReplay, Verdict
+    from ecoshare.advisers.setting_evaluation import SettingScore
+    from ecoshare.reporting.charts import Chart
+    from ecoshare.reporting.charts.frontier_chart import ChosenSetting, Ground
+
+FORMS = (".svg", ".html", ".png")
+
+
+def ground_of(replay: SearchReplay, verdict: Verdict) -> Ground:
+    """What a picture of a replay shows beside the trials."""
+    from ecoshare.reporting.charts.frontier_chart import Ground
+
+    def spot(judged: SettingScore) -> tuple[float, float]:
+        return max(judged.interference.values()), judged.energy
+
+    return Ground(
+        settings=[spot(judged) for _, judged in replay.truth()],
+        tried=[spot(judged) for judged in verdict.tried],
+        optimum=spot(verdict.optimum_judged),
+    )
+
+
+def check_picture(path: Path) -> None:
+    """Nothing, for a file that `draw` can write.
+
+    Raises:
+        UsageError: Another ending, or no such folder.
+    """
+    if path.suffix.lower() not in FORMS:
+        raise UsageError(f"--plot {path}: expected a name that ends in {', '.join(FORMS[:-1])} or {FORMS[-1]}")
+    if not path.parent.is_dir():
+        raise UsageError(f"--plot {path}: there is no folder {path.parent}")
+
+
+def draw(path: Path, tuned: TuningResult, words: str, ground: Ground | None = None) -> None:
+    """Write the picture of a search, as SVG, PNG, or a page that needs no other file, by the name's ending.
+
+    Raises:
+        UnfitEnvironment: It cannot be written.
+    """
+    content = picture(path.suffix.lower(), tuned, words, ground)
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise UnfitEnvironment(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def picture(form: str, tuned: TuningResult, words: str, ground: Ground | None = None) -> bytes:
+    """The content of a file whose name has one of the endings `FORMS`; equal searches give equal ones."""
+    from ecoshare.reporting import charts  # matplotlib takes half a second to import
+    from ecoshare.reporting.charts.frontier_chart import frontier, outcome
+
+    content = io.BytesIO()
+    with charts.settings("frontier"), warnings.catch_warnings():
+        # Who shows the file has the letters that matplotlib's own font lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        chart = frontier(tuned, printable(words), ground)
+        if chart.figure is not None:
+            svg = form != ".png"
+            metadata = {"Title": printable(words), "Date": None, "Creator": None} if svg else {"Software": None}
+            chart.figure.savefig(content, format="svg" if svg else "png", dpi=200, facecolor="white", metadata=metadata)
+    if form == ".png":
+        return content.getvalue()
+    # Both name addresses elsewhere.
+    drawn = re.sub(r"<!DOCTYPE[^>]*>\s*|<metadata>.*?</metadata>\s*", "", content.getvalue().decode(), flags=re.DOTALL)
+    return (drawn if form == ".svg" else _page(tuned, words, chart, drawn, outcome(tuned, ground))).encode(
+        errors="backslashreplace"
+    )
+
+
+def _page(tuned: TuningResult, words: str, chart: Chart, drawing: str, outcome: ChosenSetting | None) -> str:
+    """A page around the drawing, with the trials as a table."""
+
+    def row(cells: Sequence[str], tag: str = "td") -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(printable(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+    rows = [
+        row(
+            [
+                str(trial.number),
+                setting_words(trial.requested, tuned.knobs),
+                ratio(trial.energy, 3),
+                slowest(trial.interference),
+                {True: "kept", False: "broken", None: UNKNOWN}[trial.feasible],
+                "best so far" if trial.best else "",
+                STATES.get(trial.status, ""),
+            ]
+        )
+        for trial in tuned.trials
+    ]
+    heading = row(["trial", "setting", "energy", "interference", "limit", "", ""], "th")
+    drawing = drawing[max(drawing.find("<svg"), 0) :]
+    chosen, measured = setting_words(tuned.best, tuned.knobs), tuned.saved_against_default
+    saved = "" if outcome is None else f", which {saves(outcome.saved)}{as_measured(outcome.saved, measured)}"
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{html.escape(printable(words))}</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<style>
+body {{ margin: 2rem auto; max-width: 60rem; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif; color: #1b1f23;
+  background: #fff; }}
+svg {{ width: 100%; height: auto; }} table {{ border-collapse: collapse; font-size: 0.9rem; }}
+th, td {{ padding: 0.25rem 0.8rem 0.25rem 0; text-align: left; border-bottom: 1px solid #d5dae0; }}
+</style></head><body>
+<h1>{html.escape(printable(words))}</h1>
+<p>Chosen: {html.escape(printable(chosen + saved))}. {html.escape(chart.caption)}</p>
+{drawing}
+<table><thead>{heading}</thead><tbody>
+{chr(10).join(rows)}
+</tbody></table>
+</body></html>
+"""

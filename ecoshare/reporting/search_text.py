@@ -1,0 +1,275 @@
+"""Shows a search: a line for each trial as it comes, what was chosen and what that is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from ecoshare.common.plural import counted
+from ecoshare.jobs.quantities import format_energy, number
+from ecoshare.profiling.tuning_store import KnobRange, MeasurementRecord, Setting, TuningResult
+from ecoshare.reporting.figures import UNKNOWN, Writer, share
+from ecoshare.reporting.text_table import TableColumn, print_columns
+
+if TYPE_CHECKING:
+    from ecoshare.advisers.search_replay import SearchReplay, Verdict
+
+STATES = {"censored": "stopped early", "contaminated": "disturbed", "failed": "failed"}
+
+
+class TrialLines:
+    """Prints the trials of a search, each as soon as it is told."""
+
+    def __init__(self, knobs: Sequence[KnobRange], console: Console, achieved: bool) -> None:
+        """Nothing is printed yet.
+
+        Args:
+            achieved: Whether what is achieved can differ from what is asked for, and is shown.
+        """
+        self._knobs, self._achieved = knobs, achieved
+        self._say = Writer(console)
+        self._widths = {
+            knob.name: max(len(knob.name), *(len(_value(each, knob.unit)) for each in (knob.lowest, knob.highest)), 8)
+            for knob in knobs
+        }
+
+    def heading(self) -> None:
+        """The line above the first trial."""
+        cells = self._padded([(knob.name, "achieved") for knob in self._knobs])
+        self._say.line("  ".join(["trial", *cells, "energy", "interference", "limit", " best"]), "bold")
+
+    def line(self, trial: MeasurementRecord) -> None:
+        """One trial."""
+        cells = self._padded(
+            [
+                (_value(trial.requested[knob.name], knob.unit), _value(trial.achieved.get(knob.name), knob.unit))
+                for knob in self._knobs
+            ]
+        )
+        verdict = {True: "kept", False: "broken", None: ""}[trial.feasible]
+        judged = [f"{ratio(trial.energy):>6}", f"{slowest(trial.interference):>12}", f"{verdict:<6}"]
+        words = "  ".join([f"{trial.number:>5}", *cells, *judged, "*" if trial.best else " "])
+        remarks = [STATES.get(trial.status, ""), *trial.reasons, trial.note]
+        words += "  " + ", ".join(remark for remark in remarks if remark)
+        self._say.line(words.rstrip(), "red" if trial.feasible is False else "green" if trial.best else "")
+
+    def _padded(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
+        """The cells of each knob: what is asked for and, where it is shown, what is achieved."""
+        shown = 2 if self._achieved else 1
+        widths = [self._widths[knob.name] for knob in self._knobs]
+        return [f"{cell:>{width}}" for pair, width in zip(pairs, widths, strict=True) for cell in pair[:shown]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A setting in the table that ends a search."""
+
+    name: str
+    setting: Mapping[str, float | str] | None
+    energy: float | None
+    interference: Mapping[str, float] | None
+    remark: str = ""
+
+
+def print_result(tuned: TuningResult, ending: str, console: Console, verdict: Verdict | None = None) -> None:
+    """Print what was chosen and what it saves, and what the search cost.
+
+    Args:
+        ending: Why the search has ended.
+        verdict: Where a measured table was replayed: its own numbers, which have no noise.
+    """
+    say = Writer(console)
+    console.print()
+    say.line(f"{counted(len(tuned.trials), 'trial')}; {ending}")
+    rows = _live_rows(tuned) if verdict is None else _replay_rows(tuned, verdict)
+    console.print()
+    print_columns(list(_columns(tuned, rows, say)), console)
+    console.print()
+    for line in _sentences(tuned, verdict):
+        say.line(line)
+
+
+def _columns(tuned: TuningResult, rows: Sequence[_Row], say: Writer) -> Iterator[TableColumn]:
+    def column(heading: str, cells: Iterable[str], **kind: Any) -> TableColumn:
+        styles = ["bold" if row.name == "chosen" else "" for row in rows]
+        return TableColumn(say.text(heading), [say.text(*each) for each in zip(cells, styles, strict=True)], **kind)
+
+    yield column("", [row.name for row in rows])
+    for knob in tuned.knobs:
+        settings = [UNKNOWN if row.setting is None else _value(row.setting[knob.name], knob.unit) for row in rows]
+        yield column(knob.name, settings, right=True)
+    yield column("energy", [ratio(row.energy, 3) for row in rows], right=True)
+    slow = [slowest(row.interference or {}).partition(" ") for row in rows]
+    yield column("interference", [value for value, _, _ in slow], right=True)
+    if any(job for _, _, job in slow):
+        yield column("of", [job for _, _, job in slow], is_name=True, lesser=1)
+    if any(row.remark for row in rows):
+        yield column("", [row.remark for row in rows], is_prose=True)
+
+
+def knobs_of(replay: SearchReplay) -> tuple[KnobRange, ...]:
+    """The knobs of a replay, with the units of its table."""
+    return tuple(KnobRange.model_validate(each) for each in _told(replay)["knobs"])
+
+
+def replayed(replay: SearchReplay, verdict: Verdict) -> TuningResult:
+    """The result of a replay, in the form in which results are kept; each trial did one unit of the table's work."""
+    table, search = replay.table, replay.search
+    single = len(table.times) == 1
+    joules = [
+        None if trial.power_w is None or not single else trial.power_w * sum(trial.times_s.values())
+        for trial in search.trials
+    ]
+    static = verdict.static
+    return TuningResult.model_validate(
+        {
+            **_told(replay),
+            "packing": [[column.name] for column in table.times],
+            "device": {"model": f"replay of {table.file}", "uuid": None},
+            "trials": [
+                {**trial.as_dict(), "joules": spent} for trial, spent in zip(search.trials, joules, strict=True)
+            ],
+            "best_static": None
+            if static is None
+            else {
+                "setting": static.setting,
+                "energy": static.here.energy,
+                "source": f"best on average of {_others(static.workloads)} in the table",
+            },
+            "search_energy_j": sum(each for each in joules if each is not None) if single else None,
+            "made_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+    )
+
+
+def setting_words(setting: Mapping[str, float | str] | None, knobs: Sequence[KnobRange]) -> str:
+    """A setting for people: `power_limit 175 W, batch_size 360`."""
+    if setting is None:
+        return "none that keeps the limit was found"
+    return ", ".join(f"{knob.name} {_value(setting[knob.name], knob.unit)}" for knob in knobs)
+
+
+def _told(replay: SearchReplay) -> dict[str, Any]:
+    return replay.search.as_dict({knob.name: knob.unit for knob in replay.table.knobs})
+
+
+def _live_rows(tuned: TuningResult) -> list[_Row]:
+    rows = [_Row("default", tuned.default, *worth(tuned, tuned.default))]
+    rows.append(_Row("chosen", tuned.best, *worth(tuned, tuned.best)))
+    if (static := tuned.best_static) is not None:
+        rows.append(_Row("best static", static.setting, static.energy, None))
+    return rows
+
+
+def _replay_rows(tuned: TuningResult, verdict: Verdict) -> list[_Row]:
+    default, chosen, best = verdict.default_judged, verdict.chosen_judged, verdict.optimum_judged
+    rows = [_Row("default", tuned.default, default.energy, default.interference)]
+    if chosen is None:
+        rows.append(_Row("chosen", None, None, None, "nothing keeps the limit"))
+    else:
+        over = "" if chosen.feasible else "over the limit"
+        rows.append(_Row("chosen", verdict.chosen, chosen.energy, chosen.interference, over))
+    rows.append(_Row("best of table", verdict.optimum, best.energy, best.interference))
+    if (static := verdict.static) is not None:
+        over = "" if static.here.feasible else "over the limit"
+        rows.append(_Row("best static", static.setting, static.here.energy, static.here.interference, over))
+    return rows
+
+
+def _sentences(tuned: TuningResult, verdict: Verdict | None) -> list[str]:
+    trials = counted(len(tuned.trials), "trial")
+    if verdict is None:
+        saved = tuned.saved_against_default
+        at_what_time = _at_what_time(worth(tuned, tuned.best)[1] or {})
+        said = ["nothing feasible was found: the default stays." if saved is None else f"{saves(saved)}{at_what_time}."]
+        spent = "" if tuned.search_energy_j is None else f", {format_energy(tuned.search_energy_j)}"
+        if tuned.best_static is not None:
+            said.append(f"best static: {tuned.best_static.source}.")
+        words = (
+            f"objective {tuned.objective}, each job within {tuned.tuning_limit:g} times its time at the default setting"
+        )
+        return [*said, f"search: {trials}{spent} measured; {tuned.violations} broke the limit ({words})."]
+    at_default = verdict.default_judged.energy
+    said = []
+    if (chosen := verdict.chosen_judged) is not None:
+        most, saved = 1.0 - verdict.optimum_judged.energy / at_default, 1.0 - chosen.energy / at_default
+        words = saves(saved) + _at_what_time(chosen.interference) + as_measured(saved, tuned.saved_against_default)
+        said.append(f"{words}; the best of the table that keeps the limit {saves(most)}.")
+        if verdict.regret is not None:
+            said.append(f"objective {tuned.objective}: {share(verdict.regret)} above the best of the table.")
+        else:
+            over = max(chosen.interference.values()) / tuned.tuning_limit - 1.0
+            said.append(f"without the noise the chosen setting is {share(over)} over the limit.")
+    if tuned.best_static is not None:
+        said.append(f"best static: {tuned.best_static.source}.")
+    good = verdict.trials_until_good
+    cost = "" if verdict.cost is None else f", {number(verdict.cost)} times the joules of one at the default"
+    said.append(
+        f"search: {trials}{cost}; {verdict.violations} broke the limit; the first within 5 % of the best "
+        f"was {'none' if good is None else f'trial {good}'}."
+    )
+    return said
+
+
+def saves(part: float) -> str:
+    return (
+        f"saves {share(part)} of the default's energy"
+        if part >= 0.0
+        else f"takes {share(-part)} more energy than the default"
+    )
+
+
+def as_measured(saved: float, measured: float | None) -> str:
+    """Names both numbers where noise has moved the trials away from the table; empty where they read alike."""
+    if measured is None or share(measured) == share(saved):
+        return ""
+    return f" by the table's own numbers ({share(measured)} by its trials, noise included)"
+
+
+def _at_what_time(interference: Mapping[str, float]) -> str:
+    """How much more time that takes; empty where it is not known."""
+    if not interference:
+        return ""
+    more = max(interference.values()) - 1.0
+    of = " of the slowest job" if len(interference) > 1 else ""
+    return f" at {share(abs(more))} {'more' if more >= 0.0 else 'less'} time{of}"
+
+
+def worth(tuned: TuningResult, setting: Setting | None) -> tuple[float | None, dict[str, float] | None]:
+    """Mean energy and interference of a setting's measured trials."""
+    own = [trial for trial in tuned.trials if trial.requested == setting and trial.energy is not None]
+    if not own:
+        return None, None
+    energy = fmean(trial.energy for trial in own if trial.energy is not None)
+    return energy, {job: fmean(trial.interference[job] for trial in own) for job in own[0].interference}
+
+
+def _value(value: float | str | None, unit: str) -> str:
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, str):
+        return value
+    shown = f"{value:.0f}" if value >= 1000.0 and unit else f"{value:.6g}"
+    return f"{shown} {unit}".rstrip()
+
+
+def ratio(value: float | None, digits: int = 3) -> str:
+    return UNKNOWN if value is None else f"{value:.{digits}f}"
+
+
+def slowest(interference: Mapping[str, float]) -> str:
+    """That of the job that suffers most, named where there are several."""
+    if not interference:
+        return UNKNOWN
+    name = max(interference, key=lambda job: interference[job])
+    shown = f"{interference[name]:.3f}"
+    return shown if len(interference) == 1 else f"{shown} {name}"
+
+
+def _others(count: int) -> str:
+    return counted(count, "other workload")

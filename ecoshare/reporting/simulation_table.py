@@ -1,0 +1,218 @@
+"""The table of simulations: a row a policy, its figures in units that suit them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from ecoshare.devices.meter import MODELLED
+from ecoshare.jobs.quantities import SECONDS_BY_UNIT, format_duration, format_energy, number
+from ecoshare.reporting.figures import UNKNOWN, Writer
+from ecoshare.reporting.text_table import TableColumn, middle, print_columns, room_of
+from ecoshare.simulate.power_source import Power
+from ecoshare.simulate.result import UNFAIR, SimulationResult
+
+_MEANINGS = (
+    f"rho: JCT over what an equal share of the cluster would give; unfair beyond {UNFAIR:g}.",
+    f"A unit of work is a device-second of work that was asked for; joules are {MODELLED}.",
+)
+"""What the heads have no room for."""
+
+_JOULES_BY_UNIT = {"mJ": 1e-3, "J": 1.0, "kJ": 1e3, "kWh": 3.6e6, "MWh": 3.6e9, "GWh": 3.6e12}
+_TIMES = {"": 1.0, "thousand": 1e3, "million": 1e6}
+_MOST = 9999.5
+"""Up to so much of one unit a column is read with ease; beyond it each cell has its own."""
+
+_MOST_PLAIN = 99_999.5
+"""Up to so much counts and ratios are written out."""
+
+_MOST_DIGITS = 5
+
+_GAP, _WIDEST_NAME = 2, 28
+
+Values = Sequence[float | None]
+Written = tuple[str, list[str]]
+"""A unit, and cells in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFigure:
+    """One figure of all policies.
+
+    Attributes:
+        head: Two lines of words.
+        unit: Of all cells; empty where there is none, or each cell has its own.
+        cells: In the order of the policies; `-` where a figure is not known.
+        best: Places of the best cells; empty where all read alike.
+    """
+
+    head: tuple[str, str]
+    unit: str
+    cells: tuple[str, ...]
+    best: frozenset[int]
+
+    @property
+    def lines(self) -> tuple[str, str, str]:
+        """The head with its unit."""
+        return (*self.head, self.unit)
+
+    @property
+    def width(self) -> int:
+        """Characters that it takes."""
+        return max(map(cell_len, (*self.lines, *self.cells)))
+
+
+def policy_figures(results: Sequence[SimulationResult], walls_s: Sequence[float]) -> list[PolicyFigure]:
+    """The figures of the results, in the order of the table.
+
+    Args:
+        walls_s: What each simulation took.
+    """
+    rows: list[dict[str, Any]] = [
+        {**result.as_dict(), "wall_s": wall_s} for result, wall_s in zip(results, walls_s, strict=True)
+    ]
+    found = []
+    for head, key, write, sign in _FIGURES:
+        values = [row[key] for row in rows]
+        unit, cells = write(values)
+        known = [place for place, value in enumerate(values) if value is not None]
+        top = cells[min(known, key=lambda place: sign * values[place])] if known else ""
+        best = frozenset(place for place in known if cells[place] == top)
+        found.append(PolicyFigure(head, unit, tuple(cells), best if len(best) < len(known) else frozenset()))
+    return found
+
+
+def print_simulations(
+    results: Sequence[SimulationResult], walls_s: Sequence[float], console: Console, power: Power
+) -> None:
+    """Print the table: in one piece where the console is wide enough for it, else in pieces below each other.
+
+    Args:
+        walls_s: What each simulation took.
+        power: The device that prices the joules.
+    """
+    say = Writer(console)
+    room = room_of(console)
+    names = [say.text(result.policy) for result in results]
+    if room is not None:
+        names = [middle(name, _WIDEST_NAME) for name in names]
+    first = TableColumn(Text("policy"), names, is_name=True)
+    for piece in _pieces(policy_figures(results, walls_s), None if room is None else room - first.width):
+        print_columns([first, *(_column(figure, say) for figure in piece)], console, _GAP)
+        console.print()
+    for line in (*_MEANINGS, f"{power.words}."):
+        say.line(line)
+
+
+def _column(figure: PolicyFigure, say: Writer) -> TableColumn:
+    cells = [say.text(cell, "bold" if row in figure.best else "") for row, cell in enumerate(figure.cells)]
+    return TableColumn(Text("\n".join(figure.lines).rstrip()), cells, right=True)
+
+
+def _pieces(found: list[PolicyFigure], room: int | None) -> list[list[PolicyFigure]]:
+    """The figures in as few pieces of about equal length as fit the room beside the names; in one without a limit."""
+    if room is None:
+        return [found]
+    pieces: list[list[PolicyFigure]] = []
+    for count in range(1, len(found) + 1):
+        ends = [len(found) * place // count for place in range(count + 1)]
+        pieces = [found[begin:end] for begin, end in itertools.pairwise(ends)]
+        if all(sum(_GAP + figure.width for figure in piece) <= room for piece in pieces):
+            break
+    return pieces
+
+
+def _in_units(factors: Mapping[str, float], base: str, own: Callable[[float], str], values: Values) -> Written:
+    """In the largest unit in which none is below a half, where all fit it; else each in its own.
+
+    Args:
+        factors: Of the units, ascending.
+        own: Writes a value with a unit of its own.
+    """
+    known = [value for value in values if value]
+    if not known:
+        return base, _decimal(values, 1.0)
+    fitting = [unit for unit, factor in factors.items() if 0.5 * factor <= min(known)]
+    unit = fitting[-1] if fitting else next(iter(factors))
+    if max(known) / factors[unit] >= _MOST:
+        return "", [UNKNOWN if value is None else own(value) for value in values]
+    return unit, _decimal(values, factors[unit])
+
+
+def _plain(values: Values) -> Written:
+    """Ratios and counts; in thousands or more only where they are long otherwise."""
+    largest = max((value for value in values if value), default=0.0)
+    unit = next((unit for unit, factor in _TIMES.items() if largest < _MOST_PLAIN * factor), "million")
+    return unit, _decimal(values, _TIMES[unit])
+
+
+def _percent(values: Values) -> Written:
+    return "%", _decimal(values, 0.01, 1)
+
+
+def _decimal(values: Values, factor: float, decimals: int | None = None) -> list[str]:
+    """All with equally many digits after the point, to be compared down the column, unless they lie too far apart.
+
+    Args:
+        decimals: As many; None for as many as give the smallest three digits.
+    """
+    known = [abs(value) / factor for value in values if value]
+    if decimals is None and all(isinstance(value, int) for value in values if value is not None) and factor == 1.0:
+        decimals = 0
+    if decimals is None:
+        decimals = min(3, max(0, 2 - _power(min(known, default=1.0))))
+        if len(f"{max(known, default=1.0):.{decimals}f}".replace(".", "")) > _MOST_DIGITS:
+            return [UNKNOWN if value is None else number(value / factor) for value in values]
+    least = 10.0**-decimals
+    shown = []
+    for value in values:
+        if value is None:
+            shown.append(UNKNOWN)
+        elif value == 0.0:
+            shown.append("0")
+        elif 0.0 < value / factor < 0.5 * least:  # a few of very many: not none
+            shown.append(f"< {least:g}")
+        else:
+            shown.append(f"{value / factor:.{decimals}f}")
+    return shown
+
+
+def _power(value: float) -> int:
+    """Of ten."""
+    return math.floor(math.log10(value))
+
+
+_duration = partial(_in_units, SECONDS_BY_UNIT, "s", format_duration)
+_energy = partial(_in_units, _JOULES_BY_UNIT, "J", format_energy)
+
+
+def _modelled(values: Values) -> Written:
+    """Joules whose head says how they are known in the line of their unit."""
+    unit, cells = _energy(values)
+    return f"{unit} {MODELLED}".lstrip(), cells
+
+
+_FIGURES: tuple[tuple[tuple[str, str], str, Callable[[Values], Written], int], ...] = (
+    (("mean", "JCT"), "mean_jct_s", _duration, 1),
+    (("median", "JCT"), "median_jct_s", _duration, 1),
+    (("p95", "JCT"), "p95_jct_s", _duration, 1),
+    (("p99", "JCT"), "p99_jct_s", _duration, 1),
+    (("", "makespan"), "makespan_s", _duration, 1),
+    (("mean", "queueing"), "mean_queue_s", _duration, 1),
+    (("worst", "rho"), "worst_rho", _plain, 1),
+    (("unfair", f"> {UNFAIR:g}"), "unfair", _percent, 1),
+    (("preemp-", "tions"), "preemptions", _plain, 1),
+    (("utili-", "sation"), "utilisation", _percent, -1),
+    (("", "energy"), "energy_j", _modelled, 1),
+    (("energy a", "unit of work"), "energy_per_work_j", _modelled, 1),
+    (("wall", "time"), "wall_s", _duration, 1),
+)
+"""Words, key in `SimulationResult.as_dict`, how it is written, and 1 where less is better, -1 where more is."""

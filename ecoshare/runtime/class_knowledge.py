@@ -1,0 +1,28 @@
+"""What the core is told of a class that has a profile."""
+
+from __future__ import annotations
+
+from ecoshare.core.events import Solo
+from ecoshare.core.memory import MemoryDemand
+from ecoshare.profiling.profile import Profile
+
+
+def demand(known: Profile) -> MemoryDemand | None:
+    """What the scheduler must count for a job of a class; None where it was not measured."""
+    memory = known.memory
+    if memory.persistent_bytes is None or memory.ephemeral_bytes is None:
+        return None
+    return MemoryDemand(memory.persistent_bytes, memory.ephemeral_bytes)
+
+
+def solo(known: Profile) -> Solo:
+    """What the scheduler and its advisers must know of a class alone, beside its memory."""
+    energy = known.energy
+    return Solo(
+        family=known.origin.script,
+        iteration_s=known.train.mean_s if known.train is not None else None,
+        power_w=energy.power_w if energy is not None else None,
+        idle_w=energy.idle_w if energy is not None else None,
+        busy=known.use.busy,
+        memory_busy=known.use.memory_busy,
+    )

@@ -1,0 +1,187 @@
+"""Trials while a run goes on: drawn when the core asks for them, and listened to.
+
+::
+
+    core ──AskSampler──► sampler ──► JobArrived | Exhausted ──► core
+    a trial's log, its reports ──► Reported ──► core ──► KillJob of those that do badly
+    its end ──► the rest of its values, then JobExited; and the sampler is told
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from ecoshare.core.commands import AskSampler
+from ecoshare.core.events import Event, Exhausted, JobArrived, JobExited, Refused, Reported, StopRequested
+from ecoshare.core.records import Job
+from ecoshare.core.states import JobState
+from ecoshare.jobs.sweep import trial_number
+from ecoshare.record.metric_reader import MetricReader
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.planned_sweeps import PlannedSweep
+from ecoshare.sampling.sweep_space import Values
+from ecoshare.sampling.trial_sampler import TrialSampler
+
+LISTEN_S = 0.2
+"""Between two looks at what trials have said."""
+
+
+@dataclass(slots=True)
+class _Trial:
+    """A trial that has arrived and not ended.
+
+    Attributes:
+        values: That its present attempt has reported.
+        reader: Of that attempt; None before it has started.
+    """
+
+    sweep: str
+    number: int
+    values: list[float] = field(default_factory=list)
+    reader: MetricReader | None = None
+    attempt: int = 0
+
+
+@dataclass(slots=True)
+class Sweeping:
+    """The sweeps of a run that goes on.
+
+    Attributes:
+        jobs: All jobs of the run, by name; trials are added.
+        tell: Tells the core.
+        best: Of each sweep, the trial that does best of those that are through, and its last value.
+        ended_in: How many have ended in each state, by sweep.
+        errors: Why a sampler has no more, by sweep.
+    """
+
+    folder: RunFolder
+    jobs: dict[str, PlannedJob]
+    tell: Callable[[Callable[..., Event]], None]
+    best: dict[str, tuple[str, float]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    ended_in: dict[str, Counter[JobState]] = field(default_factory=lambda: defaultdict(Counter))
+    _sweeps: dict[str, PlannedSweep] = field(default_factory=dict)
+    _samplers: dict[str, TrialSampler] = field(default_factory=dict)
+    _trials: dict[str, _Trial] = field(default_factory=dict)
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def open(self, sweep: PlannedSweep) -> None:
+        """Trials of a sweep will be asked for.
+
+        Raises:
+            UsageError: Its sampler cannot be made.
+        """
+        self._sweeps[sweep.name] = sweep
+        self._samplers[sweep.name] = sweep.sampler(self.folder.path)
+        for trial in sweep.ended:
+            self._over(sweep.name, trial.name, trial.state, trial.value)
+
+    @property
+    def live(self) -> list[str]:
+        """Trials that have arrived, or are about to, and have not ended."""
+        return list(self._trials)
+
+    def add(self, job: PlannedJob) -> None:
+        """A trial is about to arrive."""
+        self.jobs[job.spec.name] = job
+        self._trials[job.spec.name] = _Trial(job.spec.sweep, trial_number(job.spec.name))
+
+    def ask(self, command: AskSampler, tasks: asyncio.TaskGroup) -> None:
+        """Have the next trial of a sweep drawn: at once, or in a thread where the sampler may take its time."""
+        sweep = self._sweeps[command.sweep]
+        if (error := self.errors.get(sweep.name)) is not None:
+            self.tell(partial(Exhausted, command=command.id, error=error))
+        elif sweep.options.optuna is None:
+            self._drawn(command, self._samplers[sweep.name].draw(command.number))
+        else:
+            tasks.create_task(self._draw(command))
+
+    async def _draw(self, command: AskSampler) -> None:
+        try:
+            async with self._one_at_a_time:  # number n of the study is trial n
+                values = await asyncio.to_thread(self._samplers[command.sweep].draw, command.number)
+        except Exception as error:  # whatever a sampler of somebody else's raises ends its sweep, not the run
+            self._failed(command.sweep, error)
+            self.tell(partial(Exhausted, command=command.id, error=self.errors[command.sweep]))
+        else:
+            self._drawn(command, values)
+
+    def _failed(self, sweep: str, error: Exception) -> None:
+        """A sampler has raised: it is asked nothing more, and what runs goes on."""
+        self.errors.setdefault(sweep, f"{type(error).__name__}: {error}")
+
+    def _drawn(self, command: AskSampler, values: Values | None) -> None:
+        if values is None:
+            self.tell(partial(Exhausted, command=command.id))
+            return
+        job = self._sweeps[command.sweep].trial(command.number, values)
+        self.add(job)
+        self.tell(partial(JobArrived, job=job.spec, answers=command.id))
+
+    def listen(self, name: str, attempt: int, over: bool = False) -> None:
+        """Tell the core what an attempt of a trial has reported since the last time; nothing for other jobs."""
+        trial = self._trials.get(name)
+        metric = self.jobs[name].metric
+        if trial is None or metric is None:
+            return
+        if trial.reader is None or trial.attempt != attempt:
+            trial.reader, trial.attempt = MetricReader(metric, self.folder.job(name), attempt), attempt
+            trial.values.clear()
+        try:
+            values = trial.reader.read(over)
+        except Exception as error:  # what one trial prints must end neither the run nor each that goes on with it
+            self._failed(trial.sweep, error)
+            return
+        for value in values:
+            trial.values.append(value)
+            step = len(trial.values)
+            halt = self._halted(trial, step, value)
+            self.tell(partial(Reported, job=name, step=step, value=value, halt=halt))
+
+    def _halted(self, trial: _Trial, step: int, value: float) -> str:
+        if trial.sweep in self.errors:
+            return ""
+        try:
+            return self._samplers[trial.sweep].reported(trial.number, step, value)
+        except Exception as error:
+            self._failed(trial.sweep, error)
+            return ""
+
+    def look(self, event: Event, jobs: Mapping[str, Job]) -> None:
+        """The core knows of an event now: where a trial has ended by it, its sampler is told."""
+        if isinstance(event, JobExited):
+            names = [event.job]
+        elif isinstance(event, JobArrived):
+            names = [event.job.name]
+        elif isinstance(event, Refused | StopRequested):  # what waits may end by these, too
+            names = list(self._trials)
+        else:
+            return
+        for name in names:
+            if name in self._trials and name in jobs and jobs[name].state.ended:
+                self._ended(name, jobs[name].state)
+
+    def _ended(self, name: str, state: JobState) -> None:
+        trial = self._trials.pop(name)
+        self._over(trial.sweep, name, state, trial.values[-1] if trial.values else None)
+
+    def _over(self, sweep: str, name: str, state: JobState, value: float | None) -> None:
+        self.ended_in[sweep][state] += 1
+        if state is JobState.CANCELLED:
+            return  # it runs again when the run is gone on with
+        failed = state is JobState.FAILED
+        if sweep not in self.errors:
+            try:
+                self._samplers[sweep].ended(trial_number(name), None if failed else value, state is JobState.PRUNED)
+            except Exception as error:
+                self._failed(sweep, error)
+        if value is not None and state is JobState.COMPLETED:
+            sign = -1 if self._sweeps[sweep].spec.maximise else 1
+            best = self.best.get(sweep)
+            if best is None or sign * value < sign * best[1]:
+                self.best[sweep] = name, value

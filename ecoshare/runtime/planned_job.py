@@ -1,0 +1,94 @@
+"""A job of the file, with what the core must know of it and what starts it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ecoshare.core.commands import StartJob
+from ecoshare.core.events import JobSpec
+from ecoshare.devices.discovery import DeviceInfo
+from ecoshare.jobs.metric import Metric
+from ecoshare.jobs.schema import JobConfig
+from ecoshare.lane.messages import LaunchAttempt
+from ecoshare.runtime.job_class import JobClass
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """A job of the file, or a trial of one of its sweeps.
+
+    Attributes:
+        metric: How well a trial does; None where nobody asks.
+        called: Whether it is a call of the function that the lanes' server was forked with.
+    """
+
+    spec: JobSpec
+    arrival_s: float
+    source: JobConfig
+    job_class: JobClass
+    metric: Metric | None = None
+    called: bool = False
+
+    def launch(
+        self,
+        command: StartJob,
+        tables: list[tuple[str, int]],
+        folder: Path,
+        device: DeviceInfo,
+        environment: dict[str, str | None],
+        opened_s: float,
+        lane_bytes: int,
+    ) -> LaunchAttempt:
+        """The message that starts an attempt."""
+        job = self.source
+        again = command.attempt > 1
+        return LaunchAttempt(
+            command=command.id,
+            job=job.name,
+            attempt=command.attempt,
+            tables=tables,
+            script=str(job.script) if job.script is not None else None,
+            module=job.module,
+            args=[*job.args, *(job.resume_args if again else [])],
+            cwd=str(job.cwd),
+            env={
+                **environment,
+                **job.env,
+                "ECOSHARE_ATTEMPT": str(command.attempt),
+                "ECOSHARE_JOB": job.name,
+            },
+            python=str(job.python) if job.python is not None else None,
+            fresh=job.isolation == "fresh",
+            device=device.kind,
+            cap_bytes=command.cap_bytes,
+            timeout_s=job.timeout_s,
+            startup_timeout_s=job.startup_timeout_s,
+            folder=str(folder),
+            opened_s=opened_s,
+            called=job.name if self.called else None,
+            fused=command.fused,
+            lane_bytes=lane_bytes,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; of the environment only the names."""
+        job = self.source
+        return {
+            "name": job.name,
+            "class": self.spec.job_class,
+            "script": str(job.script) if job.script is not None else None,
+            "module": job.module,
+            "args": list(job.args),
+            "cwd": str(job.cwd),
+            "env": sorted(job.env),
+            "arrival_s": self.arrival_s,
+            "priority": job.priority,
+            "iterations": job.iterations,
+            "gpus": job.gpus,
+            "slowdown": job.slowdown,
+            "isolation": job.isolation,
+            "retries": job.retries,
+            "on_end": list(job.on_end),
+        }

@@ -1,0 +1,121 @@
+"""A run of one script for the sake of its profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from ecoshare.common.plural import counted
+from ecoshare.devices.occupancy import Occupancy
+from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
+from ecoshare.jobs.from_scripts import from_scripts
+from ecoshare.jobs.load import LoadedJobs
+from ecoshare.profiling.profile import Profile
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.record.run_view import ProgressDisplay
+from ecoshare.runtime import plan as planning
+from ecoshare.runtime import run_opening
+from ecoshare.runtime.device_claim import leftovers
+from ecoshare.runtime.profiling_window import ENDED_IN_WINDOW, Limits
+
+if TYPE_CHECKING:
+    from ecoshare.runtime.run_lifecycle import RunResult
+
+STEADY = Limits(shortest_s=5.0, longest_s=30.0, steady=0.01)
+"""Nobody waits, so there is more time for it than in a run."""
+
+
+def profile_script(
+    script: Path,
+    args: list[str],
+    occupancy: Occupancy,
+    store: ProfileStore,
+    runs: Path,
+    progress: ProgressDisplay,
+    say: Callable[[str], None],
+    iterations: int | None = None,
+) -> tuple[Profile, RunResult]:
+    """Run a script as it stands until its figures are steady, and stop it then; its profile is saved.
+
+    Args:
+        occupancy: Use of the device.
+        say: Shows a note to the user.
+        iterations: Measure so many instead, after the warm-up.
+
+    Raises:
+        UsageError: There is no such script.
+        UnfitEnvironment: The device is not as it was found: somebody sets it, or has left it so.
+        JobFailed: It ended before it was measured.
+        Interrupted: The user stopped it before.
+    """
+    loaded = one_job(script, args, "profile")
+    plan = planning.make(loaded, occupancy.device, policy="fair", places=1, store=store)
+    words, as_found = leftovers(occupancy.device, may_set=True)
+    if not as_found:
+        raise UnfitEnvironment(f"nothing can be measured now: {words[0]}", "see `ecoshare devices`")
+    for note in (*plan.notes, *words):
+        say(note)
+    # What is known of the class is to be measured anew.
+    plan = plan.without_profiles()
+    limits = STEADY if iterations is None else Limits(iterations=iterations)
+    result = run_opening.start(plan, loaded.text, runs, progress, limits, only_profile=True, occupancy=occupancy)
+    made = result.made.get(plan.jobs[0].spec.job_class)
+    if made is None:
+        raise _why_not(script, result)
+    return made, result
+
+
+def saved_profile(named: str, store: ProfileStore) -> Profile:
+    """A profile by its file, or by the name of its class in the store.
+
+    Raises:
+        UsageError: There is none, or it cannot be read.
+    """
+    path = Path(named)
+    if not path.is_file():
+        if (found := store.find(named)) is None:
+            raise UsageError(f"{named}: no such profile", f"profiles are kept in {store.folder}")
+        return found
+    try:
+        return Profile.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{named} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise UsageError(f"{named} is not a profile: {place}: {first['msg']}") from error
+
+
+def one_job(script: Path, args: list[str], command: str) -> LoadedJobs:
+    """The job of one script.
+
+    Raises:
+        UsageError: There is no such script.
+    """
+    return from_scripts([script], args, f"`ecoshare {command} model.py -- its arguments`")
+
+
+def _why_not(script: Path, result: RunResult) -> JobFailed | Interrupted:
+    (job,) = result.data.summary["jobs"]
+    log = f"what it said is in {result.data.summary['run']}/jobs/{job['name']}/stderr.log"
+    if job["state"] == "failed":
+        return JobFailed(f"{script} failed before it was measured: {job['error']}", log)
+    ended = [window for window in result.data.summary["windows"] if window["to_s"] is not None]
+    failed = [window["error"] for window in ended if window["error"]]
+    if failed and failed[-1] != ENDED_IN_WINDOW:
+        return JobFailed(f"{script} could not be measured: {failed[-1]}")
+    if job["state"] == "cancelled":
+        return Interrupted(f"{script} was stopped before it was measured")
+    done = job["iterations"] + job["eval_iterations"]
+    if not done:
+        return JobFailed(
+            f"{script} ended, and no iteration was seen",
+            "an optimizer's step ends one, and so does inference with a module; else call ecoshare.iteration()",
+        )
+    return JobFailed(
+        f"{script} ended after {counted(done, 'iteration')}, before it was measured",
+        "let it run for longer: the first iterations are dropped, and some seconds after them are measured",
+    )

@@ -1,0 +1,333 @@
+"""A window of a job's own run in which it is measured, alone on its device.
+
+::
+
+    others   ══════╗ they wait, at a boundary                                       ╔══════
+    the job  ══╗   ║        ╔ 5 iterations ═══╗╔ 3 ╗╔════ seconds of iterations ═══╗║══════
+               ╚═══ idle ═══╝ its memory      ╚╝   ╚╝ times and joules             ╚╝
+                   watched once a run, where    again warm
+                   a meter can tell
+
+The memory comes first: what observing it has cost decides how long the rest must be for the whole to be cheap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ecoshare.core.events import Usage
+from ecoshare.devices.meter import MEASURED, MeterFault
+from ecoshare.lane import trace
+from ecoshare.lane.lane_table import ANYBODY, NOBODY, BoundaryRequest, LaneTable, SlotState
+from ecoshare.lane.memory.observer import memory_path
+from ecoshare.profiling.iteration_times import relative_error
+from ecoshare.record.energy_account import spent
+from ecoshare.record.samples import Idle, Sample
+from ecoshare.runtime.meter_sampler import MeterSampler
+
+_LOOK_S = 0.005
+_OTHERS_WITHIN_S = 15.0
+"""For the others to reach a boundary."""
+
+_IDLE_SETTLES_S, _IDLE_S, _IDLE_PERIODS = 1.0, 2.0, 20
+"""Of an idle device: until its clocks have come down, and how long it is watched at least, in time and in updates."""
+
+_OBSERVED_WITHIN_S = 120.0
+_AGAIN_WARM = 3
+"""Iterations after an observation that do not count: the allocator's cache was emptied."""
+
+_FEWEST_ITERATIONS, _FEWEST_PERIODS = 10, 30
+"""Measured at least: iterations, and updates of the energy counter (each end is off by a part of one)."""
+
+_TAKE_EVERY_S = 0.5
+
+
+ENDED_IN_WINDOW = "the job ended in its window"
+
+
+class WindowFailed(Exception):
+    """Nothing was measured; the message says why."""
+
+
+class _JobEnded(WindowFailed):
+    """The job ended, or the run is about to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a window lasts.
+
+    Attributes:
+        shortest_s: Measured at least.
+        modelled_s: The same where joules are modelled: only times are measured then, and others wait.
+        longest_s: Measured at most, unless fewer than a few iterations were done by then.
+        steady: Relative standard error of the mean iteration time at which the figures count as settled.
+        overhead: Most that observing the memory may have added to the window's iterations, as a part of their time.
+        iterations: Measure so many, whatever the time; None to go by the rest.
+    """
+
+    shortest_s: float = 3.0
+    modelled_s: float = 1.0
+    longest_s: float = 12.0
+    steady: float = 0.02
+    overhead: float = 0.025
+    iterations: int | None = None
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(slots=True)
+class WindowResult:
+    """What a window saw.
+
+    Attributes:
+        before: What the job had done when it began.
+        memory: Result of the `MemoryObserver`; None where it never came.
+        device_bytes: Memory of the job's process on its GPU, with the allocator's cache emptied.
+        observed_s: Time of the observed iterations; `observed` is their number.
+        timed_from_s: When times and joules began to be measured; `timed_to_s` likewise.
+        samples: Taken meanwhile, the first at its beginning, the last at its end.
+        marks: The job's trace since the beginning of the window.
+        paused_jobs: How many others waited.
+        began_s: Of the window; `ended_s` likewise.
+        steady: Whether the iteration time had settled.
+        disturbed: What other programs did meanwhile that changes the figures; empty for nothing.
+    """
+
+    before: Usage
+    began_s: float
+    memory: dict[str, Any] | None = None
+    device_bytes: int | None = None
+    observed_s: float = 0.0
+    observed: int = 0
+    timed_from_s: float = 0.0
+    timed_to_s: float = 0.0
+    samples: list[Sample] = field(default_factory=list)
+    marks: list[trace.Mark] = field(default_factory=list)
+    paused_jobs: int = 0
+    ended_s: float = 0.0
+    steady: bool = False
+    disturbed: str = ""
+
+
+@dataclass(slots=True)
+class Window:
+    """Measures one job.
+
+    Attributes:
+        tables: Of all lanes of the device, by number.
+        place: Lane and slot of the job.
+        folder: Of the job.
+        key: Of its attempt, in samples.
+        usage: What the job has done so far; None once it has ended.
+        now_s: Seconds since the run was opened.
+        on_gpu: Whether the job's memory is that of a GPU.
+    """
+
+    tables: dict[int, LaneTable]
+    place: tuple[int, int]
+    folder: Path
+    attempt: int
+    key: str
+    sampler: MeterSampler
+    limits: Limits
+    now_s: Callable[[], float]
+    usage: Callable[[], Usage | None]
+    on_gpu: bool
+
+    async def measure(self) -> WindowResult:
+        """Make the others wait, measure, and let everybody run again.
+
+        Raises:
+            WindowFailed: The job ended before enough was seen, the others cannot be made to wait, or no iteration was
+                seen.
+        """
+        result = WindowResult(self._usage(), self.now_s())
+        iteration_s = _iteration_s(result.before)
+        if iteration_s > self.limits.longest_s:
+            raise WindowFailed(f"an iteration takes {iteration_s:.0f} s, which is too long for the others to wait")
+        skip_bytes = trace.whole_bytes(trace.trace_path(self.folder, self.attempt))
+        try:
+            await self._alone(result)
+            await self._observe(result)
+            await self._after(_AGAIN_WARM)
+            await self._time(result, skip_bytes)
+        finally:
+            self._slot.ask = BoundaryRequest.NOTHING
+            for table in self.tables.values():
+                table.reserve(ANYBODY)
+            result.ended_s = self.now_s()
+        return result
+
+    @property
+    def _slot(self) -> Any:
+        lane, slot = self.place
+        return self.tables[lane].slots[slot]
+
+    def _usage(self) -> Usage:
+        usage = self.usage()
+        if usage is None:
+            raise _JobEnded(ENDED_IN_WINDOW)
+        return usage
+
+    async def _alone(self, result: WindowResult) -> None:
+        """Let the job alone have its turn; before that, once a run, nobody, to watch the idle device."""
+        own, slot = self.place
+        for number, table in self.tables.items():
+            holder = table.header.holder
+            if number != own and holder != NOBODY and not table.slots[holder].last_s:
+                raise WindowFailed("a job beside it that has no iterations cannot be made to wait")
+        session = self.sampler.session
+        watch = session is not None and session.source == MEASURED and not self.sampler.idle_watched
+        for number, table in self.tables.items():
+            table.reserve(slot if number == own and not watch else NOBODY)
+        others = [
+            (table, index)
+            for number, table in self.tables.items()
+            for index in range(table.header.used)
+            if (number, index) != self.place and table.slots[index].seat != SlotState.EMPTY
+        ]
+        result.paused_jobs = len(others)
+        held = [*others, (self.tables[own], slot)] if watch else others
+        await self._until(
+            lambda: (
+                not any(
+                    table.slots[index].seat == SlotState.HOLDING or table.header.holder == index
+                    for table, index in held
+                )
+            ),
+            _OTHERS_WITHIN_S,
+            "a job beside it does not reach the end of an iteration",
+        )
+        if watch:
+            await self._watch_idle()
+            self.tables[own].reserve(slot)
+
+    async def _watch_idle(self) -> None:
+        session = self.sampler.session
+        assert session is not None
+        await asyncio.sleep(_IDLE_SETTLES_S)
+        first = await self.sampler.take(self.now_s)
+        await asyncio.sleep(max(_IDLE_S, _IDLE_PERIODS * session.period_s))
+        last = await self.sampler.take(self.now_s)
+        self._usage()  # a stop lets the jobs run meanwhile
+        assert first is not None and last is not None, "there is a session, so there is a meter"
+        try:
+            energy = spent(first, last, session.period_s)
+        except MeterFault:
+            return
+        wall_s = last.at_s - first.at_s
+        self.sampler.tell_idle(Idle(last.at_s, energy.value_j / wall_s, energy.standard_error_j / wall_s))
+
+    async def _observe(self, result: WindowResult) -> None:
+        began, began_s = self._done(), time.monotonic()
+        self._slot.ask = BoundaryRequest.OBSERVE
+        # A job that has answered and was not looked at in time takes its answer back.
+        await self._until(
+            lambda: self._slot.ask != BoundaryRequest.OBSERVE,
+            _OBSERVED_WITHIN_S,
+            "no iteration of the job was seen to its end",
+        )
+        if (
+            self.on_gpu and self._slot.ask == BoundaryRequest.OBSERVED
+        ):  # while the job stays where it is, its cache emptied
+            sample = await self.sampler.take(self.now_s)
+            if sample is not None and self.key in sample.jobs:
+                result.device_bytes = sample.jobs[self.key].memory_bytes
+        self._slot.ask = BoundaryRequest.NOTHING
+        result.observed, result.observed_s = self._done() - began, time.monotonic() - began_s
+        try:
+            result.memory = json.loads(memory_path(self.folder, self.attempt).read_text())
+        except (OSError, ValueError):
+            result.memory = None
+
+    async def _time(self, result: WindowResult, skip_bytes: int) -> None:
+        limits, session = self.limits, self.sampler.session
+        period_s = session.period_s if session is not None else 0.0
+        is_measured = session is not None and session.source == MEASURED
+        began_s, began = self.now_s(), self._done()
+        result.timed_from_s = began_s
+        await self._take(result)
+        # One more: the first to end had begun before.
+        while limits.iterations is not None and self._done() - began <= limits.iterations:
+            await asyncio.sleep(_LOOK_S)
+        enough = False
+        while True:
+            await asyncio.sleep(_TAKE_EVERY_S if limits.iterations is None else 0.0)
+            try:
+                count, wall_s = self._done() - began, self.now_s() - began_s
+                await self._flush()
+            except _JobEnded:
+                if enough:  # as of the last look: dearer than it should be, for it was to go on, but sound
+                    return
+                raise
+            await self._take(result)
+            result.timed_to_s = self.now_s()
+            result.marks = trace.read(trace.trace_path(self.folder, self.attempt), skip_bytes)
+            times = durations(result.marks, began_s, self.now_s(), trace.Kind.TRAIN) or durations(
+                result.marks, began_s, self.now_s(), trace.Kind.EVAL
+            )
+            error = relative_error(times)
+            result.steady = error is not None and error <= limits.steady
+            if limits.iterations is not None:
+                return
+            least_s = limits.shortest_s if is_measured else min(limits.shortest_s, limits.modelled_s)
+            shortest_s = max(least_s, _FEWEST_PERIODS * period_s)
+            enough = count >= _FEWEST_ITERATIONS and wall_s >= shortest_s
+            extra_s = max(0.0, result.observed_s - result.observed * wall_s / count) if count else 0.0
+            cheap = wall_s >= extra_s / limits.overhead
+            if enough and cheap and (result.steady or wall_s >= limits.longest_s):
+                return
+            if wall_s >= 5 * limits.longest_s and count:
+                return
+
+    async def _take(self, result: WindowResult) -> None:
+        if (sample := await self.sampler.take(self.now_s)) is not None:
+            result.samples.append(sample)
+
+    async def _flush(self) -> None:
+        self._slot.ask = BoundaryRequest.FLUSH
+        await self._until(
+            lambda: self._slot.ask == BoundaryRequest.NOTHING,
+            _OBSERVED_WITHIN_S,
+            "no iteration of the job was seen to its end",
+        )
+
+    async def _after(self, iterations: int) -> None:
+        began = self._done()
+        await self._until(
+            lambda: self._done() - began >= iterations, _OBSERVED_WITHIN_S, "no iteration of the job was seen"
+        )
+
+    def _done(self) -> int:
+        return self._usage().done
+
+    async def _until(self, reached: Callable[[], bool], within_s: float, otherwise: str) -> None:
+        end_s = time.monotonic() + within_s
+        while not reached():
+            self._usage()
+            if time.monotonic() > end_s:
+                raise WindowFailed(otherwise)
+            await asyncio.sleep(_LOOK_S)
+
+
+def _iteration_s(usage: Usage) -> float:
+    """Mean time of an iteration so far, without waits for the turn."""
+    done = usage.done
+    return (usage.span_s - usage.waited_s) / (done - 1) if done > 1 else 0.0
+
+
+def durations(marks: list[trace.Mark], from_s: float, to_s: float, kind: trace.Kind) -> list[float]:
+    """Wall times of the iterations of one kind that lie between two moments, in order."""
+    return [
+        each.to_s - each.from_s
+        for each in trace.iterations(marks)
+        if each.kind is kind and each.from_s >= from_s and each.to_s <= to_s
+    ]

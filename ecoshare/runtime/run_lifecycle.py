@@ -1,0 +1,221 @@
+"""A run from its opened folder to its summary: what is claimed and put back around the driver, and the result."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ecoshare.devices import power_model
+from ecoshare.devices.meter_check import check_meter
+from ecoshare.devices.restore import Restored
+from ecoshare.errors import EcoshareError, UnfitEnvironment
+from ecoshare.profiling.profile import Profile
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.profiling.tuning_store import TuningStore
+from ecoshare.record.event_log import EventLog
+from ecoshare.record.reading import read
+from ecoshare.record.run_data import RunData
+from ecoshare.record.run_folder import RunFolder, write_json
+from ecoshare.record.run_view import ProgressDisplay
+from ecoshare.runtime import shared_folder
+from ecoshare.runtime.contexts import context_sharing
+from ecoshare.runtime.device_claim import Settings, claim, leftovers, not_restored
+from ecoshare.runtime.driver import Driver
+from ecoshare.runtime.guard_client import Guard
+from ecoshare.runtime.on_end import run_at_end_of_run
+from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.profiler import Profiler
+from ecoshare.runtime.profiling_window import DEFAULT_LIMITS, Limits
+from ecoshare.runtime.run_host import RunHost
+from ecoshare.runtime.setting_searches import Searching
+from ecoshare.runtime.told_once import is_news
+
+_MADE_AGAIN = (
+    "the folder of the run was removed or renamed while the run went on: it was made again, without what jobs had "
+    "printed until then"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A run that is over.
+
+    Attributes:
+        data: What is known of it; its summary is in the folder's `summary.json`.
+        ran: Whether there was anything to run.
+        made: Profiles that it made, by class.
+        notes: What the user should know, a line each.
+        unrestored: Settings that could not be put back.
+    """
+
+    folder: RunFolder
+    data: RunData
+    ran: bool
+    made: dict[str, Profile] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    unrestored: tuple[Restored, ...] = ()
+
+
+def conduct(
+    plan: Plan,
+    folder: RunFolder,
+    events: EventLog,
+    environment: dict[str, Any],
+    progress: ProgressDisplay,
+    host: RunHost,
+    limits: Limits | None = None,
+    only_profile: bool = False,
+    searching: Searching | None = None,
+    reached_s: float = 0.0,
+) -> RunResult:
+    """Run a plan to its end.
+
+    Args:
+        folder: Of the run, with the job file and the plan in it.
+        events: Its log; closed at the end.
+        environment: What is known of the machine; `token` marks the run's processes.
+        host: The process that this runs in.
+        limits: Of the windows in which jobs are measured; None for the usual ones.
+        only_profile: Stop the run when a window is over.
+        searching: For the best setting of the packing, where the plan is for that alone.
+        reached_s: The last moment of the session before, from where time goes on if the clock was set back since.
+
+    Raises:
+        UnfitEnvironment: This machine ceased to be able to.
+    """
+    with contextlib.ExitStack() as undo:
+        undo.callback(events.close)  # before it is read: an open log is a run that goes on
+        undo.callback(progress.close)
+        last = undo.enter_context(contextlib.ExitStack())  # when the settings have been put back
+        environment = {**environment, "shared": str(shared_folder.path_of(environment["token"]))}
+        write_json(folder.environment, environment)
+        profiler = Profiler(
+            plan.device,
+            folder,
+            ProfileStore(plan.profiles or folder.profiles),
+            limits or DEFAULT_LIMITS,
+            only_profile,
+            set(plan.colocations),
+        )
+        if searching is None:
+            plan = _as_found(plan, profiler.notes)
+            plan, settings, searching = _claimed(plan, profiler.notes)
+        else:
+            settings = searching.settings
+        if settings is not None:
+            undo.callback(settings.restore)  # where the run does not come to do it
+        guard = _guard(environment, settings)
+        last.callback(guard.dismiss)
+        shared_folder.clear_dead()
+        shared = undo.enter_context(shared_folder.made(environment["token"]))
+        sharing = context_sharing(plan, shared, environment["token"])
+        undo.callback(sharing.end)
+        environment = {**environment, "mps": sharing.evidence}
+        write_json(folder.environment, environment)
+        events.when_gone(partial(_make_again, folder, folder.documents(), profiler.notes))
+        plan = replace(plan, mps=sharing.daemon is not None, environment={**plan.environment, **sharing.environment})
+        driver = Driver(
+            plan=plan,
+            folder=folder,
+            log=events,
+            shared=shared,
+            token=environment["token"],
+            began_s=time.monotonic() - max(time.time() - environment["opened_unix_s"], reached_s),
+            progress=progress,
+            after_jobs=sharing.end,
+            profiler=profiler,
+            guard=guard,
+            power=_power(environment),
+            settings=settings,
+            adviser=searching.adviser(profiler) if searching is not None else None,
+            host=host,
+        )
+        try:
+            asyncio.run(driver.run())
+        except EcoshareError as error:
+            if settings is not None and settings.unrestored:
+                raise not_restored(settings.unrestored, str(error)) from error
+            raise
+        host.over()
+    if driver.ready is not None:
+        versions = {"torch": driver.ready.torch, "intra_op_threads": driver.ready.threads}
+        write_json(folder.environment, {**environment, **versions, "torch_load_s": driver.ready.load_s})
+    result = conclude(folder, ran=True)
+    profiler.doubt(result.data.summary["jobs"])
+    notes = (
+        *profiler.notes,
+        *(settings.notes if settings is not None else ()),
+        *(searching.notes if searching is not None else ()),
+    )
+    result = conclude(folder, ran=True)
+    if plan.on_end and not (plan.only_tune or only_profile):
+        told = run_at_end_of_run(plan.on_end, result.data.summary["state"], folder, plan.job_file.absolute().parent)
+        notes = (*notes, told) if told else notes
+    return replace(
+        result,
+        made=profiler.made,
+        notes=notes,
+        unrestored=tuple(settings.unrestored) if settings is not None else (),
+    )
+
+
+def _guard(environment: dict[str, Any], settings: Settings | None) -> Guard:
+    try:
+        device = settings.control.device if settings is not None else ""
+        return Guard(environment["token"], Path(environment["shared"]), device)
+    except OSError as error:
+        raise UnfitEnvironment(f"the guard of the run cannot be started: {error.strerror or error}") from error
+
+
+def _make_again(folder: RunFolder, documents: dict[Path, bytes], notes: list[str]) -> None:
+    """The run's folder was removed or renamed, perhaps by a script that cleans up: the run goes on where it was."""
+    folder.make_again(documents)
+    if _MADE_AGAIN not in notes:
+        notes.append(_MADE_AGAIN)
+
+
+def _as_found(plan: Plan, notes: list[str]) -> Plan:
+    """The plan for the device as it is: what is measured at settings that somebody has left must not be kept."""
+    words, is_so = leftovers(plan.device, plan.control)
+    notes += words
+    return plan if is_so else replace(plan, profiles=None)
+
+
+def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, Settings | None, Searching | None]:
+    """The device, where its settings may be set, with searches where joules are measured; else why not, once."""
+    if plan.goal is not None:
+        try:
+            check_meter(plan.device)
+        except UnfitEnvironment as error:
+            reason = f"no setting is searched: {error}"
+            if is_news(f"search on {plan.device.uuid or plan.device.name}", reason):
+                hint = f"{error.hint}; " if error.hint and "doctor" not in error.hint else ""
+                notes.append(f"{reason} ({hint}told once: `ecoshare doctor` tells it again)")
+            plan = replace(plan, goal=None)
+    if plan.goal is None and not any(each.setting for each in plan.known_settings):
+        return plan, None, None
+    try:
+        settings = claim(plan.device, exact=plan.goal is not None)
+    except UnfitEnvironment as error:
+        notes.append(f"clocks and power stay as they are: {error}" + (f" ({error.hint})" if error.hint else ""))
+        return replace(plan, known_settings=(), goal=None), None, None
+    if plan.goal is None or plan.profiles is None:
+        return replace(plan, goal=None), settings, None
+    return plan, settings, Searching(settings, plan, plan.goal, TuningStore(plan.profiles), keep=True)
+
+
+def conclude(folder: RunFolder, ran: bool) -> RunResult:
+    """Write the summary of a run that is over."""
+    data = read(folder)
+    write_json(folder.summary, data.summary)
+    return RunResult(folder, data, ran)
+
+
+def _power(environment: dict[str, Any]) -> power_model.PowerModel | None:
+    fields = environment.get("power_model")
+    return power_model.PowerModel(**fields) if fields else None

@@ -1,0 +1,245 @@
+"""Opens a run: its folder, its log and its lanes' server; and finds what a run that was cut off has left.
+
+The server loads torch in a process of its own, which takes a second or two, so a new run starts it first of all, and
+imports what conducts it meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ecoshare
+from ecoshare.devices import nvml, power_model
+from ecoshare.devices.occupancy import DeviceAdmission, Occupancy, occupied
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.jobs.load import LoadedJobs, load
+from ecoshare.jobs.mask import masked
+from ecoshare.lane import futex
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.record import event_log, run_documents
+from ecoshare.record.run_folder import RunFolder, unwritable, write_json, write_text
+from ecoshare.runtime import plan as planning
+from ecoshare.runtime import reaping, signals
+from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.run_host import CommandLineHost, RunHost
+
+if TYPE_CHECKING:
+    from ecoshare.record.run_view import ProgressDisplay
+    from ecoshare.runtime.profiling_window import Limits
+    from ecoshare.runtime.run_lifecycle import RunResult
+    from ecoshare.runtime.setting_searches import Searching
+
+
+def start(
+    plan: Plan,
+    job_text: str,
+    runs: Path,
+    progress: ProgressDisplay,
+    limits: Limits | None = None,
+    only_profile: bool = False,
+    searching: Searching | None = None,
+    host: RunHost | None = None,
+    occupancy: Occupancy | None = None,
+) -> RunResult:
+    """Run a plan in a new run folder under `runs`.
+
+    Args:
+        job_text: The job file that the plan was made from; a copy without the values of `env:` is kept.
+        limits: Of the windows in which jobs are measured; None for the usual ones.
+        only_profile: Stop the run when a window is over.
+        searching: For the best setting of the packing, where the plan is for that alone; the run stops then.
+        host: The process that this runs in, where that is not the command line's.
+        occupancy: Use of the device, which is told the name of the run.
+
+    Raises:
+        UnfitEnvironment: This machine cannot run it, or ceased to.
+    """
+    _check_machine()
+    folder = RunFolder.create(runs, plan.job_file.stem)
+    if occupancy is not None:
+        occupancy.tell(folder.path)
+    events = _open_log(folder)
+    assert events is not None, "a folder just made has no other writer"
+    environment = _describe(plan)
+    write_json(folder.environment, environment)
+    with contextlib.closing(events), _served(host, environment["token"], folder) as host:
+        write_text(folder.job_file, masked(job_text))
+        write_json(folder.plan, plan.as_dict())
+        _keep_profiles(plan, folder)
+
+        from ecoshare.runtime.run_lifecycle import conduct
+
+        return conduct(plan, folder, events, environment, progress, host, limits, only_profile, searching)
+
+
+def resume(
+    run: Path,
+    progress: ProgressDisplay,
+    control: bool = True,
+    search: bool = True,
+    admission: DeviceAdmission = DeviceAdmission.REFUSE,
+    say: Callable[[str], None] = lambda _words: None,
+) -> RunResult:
+    """Run what a run that was cut off has left: every job whose end is not recorded.
+
+    Args:
+        admission: What to do where another run uses the device.
+        say: Shows a note to the user.
+        control: Whether clocks and power may be set, where that run might set them.
+        search: Whether settings may be searched, where that run might search them.
+
+    Raises:
+        UsageError: The job file is not what it was, or the run is still going on.
+        UnfitEnvironment: As `start`.
+    """
+    _check_machine()
+    folder = RunFolder.open(run)
+    folder.check_own()
+    before, loaded = _resumable(run, folder)
+    events = _open_log(folder)
+    if events is None:
+        raise UsageError(f"{run} is still going on", "stop it first, with Ctrl-C where it runs")
+    with contextlib.closing(events), occupied(before["device"]["name"], admission, say) as occupancy:
+        occupancy.tell(folder.path)
+        device = occupancy.device
+        if device.uuid != before["device"]["uuid"]:
+            raise UsageError(
+                f"{run} ran on {before['device']['uuid']}, and {device.name} is {device.uuid} now",
+                "set CUDA_VISIBLE_DEVICES as it was",
+            )
+        plan = planning.make(
+            loaded,
+            device,
+            control=control and before.get("control", False),
+            objective=before["objective"],
+            policy=before["policy"],
+            options=[f"{name}={value!r}" for name, value in before.get("options", {}).items()],
+            lanes=before["lanes"],
+            places=before["places_per_lane"],
+            memory_bytes=before["memory_bytes"],
+            store=ProfileStore(Path(before["profiles"])) if before["profiles"] is not None else None,
+            goal=run_documents.goal_of(before) if search else None,
+        )
+        return _go_on(plan, folder, events, progress)
+
+
+def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs]:
+    """The plan of a run that can be gone on with, and its job file.
+
+    Raises:
+        UsageError: It was no run of a job file, or the file is not what it was.
+    """
+    before = run_documents.read_plan(folder.plan)
+    if before.get("only_tune", before.get("goal") is not None):
+        raise UsageError(f"{run} was a search, which is not gone on with", "start it again with `ecoshare tune`")
+    if any(sweep.get("called") for sweep in before.get("sweeps", ())):
+        raise UsageError(f"{run} was a study's, which goes on where it is", "call optimize() with the same study again")
+    made = before.get("made_file", False)
+    job_file = folder.job_file if made else Path(before["job_file"])
+    loaded = load(job_file)
+    if loaded.digest != before["digest"]:
+        raise UsageError(
+            f"{job_file} has changed since {run} began",
+            "a changed file is another run: start it without --resume",
+        )
+    return before, replace(loaded, path=Path(before["job_file"]), made=made)
+
+
+def _go_on(plan: Plan, folder: RunFolder, events: event_log.EventLog, progress: ProgressDisplay) -> RunResult:
+    """End what the dead session has left, and run the jobs whose end it did not record."""
+    from ecoshare.runtime.resume import leftover, reached_s
+    from ecoshare.runtime.run_lifecycle import conclude, conduct
+
+    environment = run_documents.read_environment(folder.environment)
+    if alive := reaping.end_all(environment["token"]):
+        raise UnfitEnvironment(f"processes of the dead run cannot be ended: {alive}")
+    entries = list(event_log.read(folder.events))
+    left = leftover(plan, folder, entries)
+    if left is None:
+        events.close()  # before it is read: an open log is a run that goes on
+        return conclude(folder, ran=False)
+    # Scripts may have been changed or measured since: the jobs that are left run as they are now.
+    write_json(folder.plan, plan.as_dict())
+    _keep_profiles(plan, folder)
+    # A token of its own: what may still be sweeping up after the dead session must not find this one's processes.
+    environment["token"] = secrets.token_hex(8)
+    with _served(None, environment["token"], folder) as host:
+        return conduct(left, folder, events, environment, progress, host, reached_s=reached_s(folder, entries))
+
+
+@contextlib.contextmanager
+def _served(host: RunHost | None, token: str, folder: RunFolder) -> Iterator[RunHost]:
+    """The process that drives a run: where none is given the command line's, whose server begins to load now."""
+    if host is not None:
+        yield host
+        return
+    with contextlib.ExitStack() as undo:
+        # An exception of a signal handler between the start of the server and the callback would leave it running.
+        with signals.delayed():
+            try:
+                own = CommandLineHost(token, folder.supervisor_log)
+            except OSError as error:
+                raise unwritable(folder.path, error) from error
+            undo.callback(own.close)
+        yield own
+
+
+def _keep_profiles(plan: Plan, folder: RunFolder) -> None:
+    """Copies of the profiles that the run goes by, so that its account can be made again."""
+    own = ProfileStore(folder.profiles)
+    for profile in plan.known.values():
+        own.save(profile)
+
+
+def _check_machine() -> None:
+    if not futex.supported():
+        raise UnfitEnvironment(
+            f"sharing needs Linux on x86-64 or arm64; this is {platform.system()} on {platform.machine()}"
+        )
+
+
+def _describe(plan: Plan) -> dict[str, Any]:
+    """What of the machine matters to the run; `token` marks its processes."""
+    power = power_model.processors(plan.device.cores) if plan.device.kind == "cpu" else _gpu_power(plan)
+    return {
+        "schema_version": 1,
+        "ecoshare": ecoshare.__version__,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "opened_unix_s": time.time(),
+        "token": secrets.token_hex(8),
+        "device": plan.device.as_dict(),
+        "power_model": None
+        if power is None
+        else {
+            "idle_w": power.idle_w,
+            "busy_w": power.busy_w,
+            "full_load": power.full_load,
+            "source": power.source,
+        },
+    }
+
+
+def _gpu_power(plan: Plan) -> power_model.PowerModel | None:
+    idle_w = nvml.power_w(str(plan.device.uuid))
+    if idle_w is None or plan.device.power_limit_w is None:
+        return None
+    return power_model.gpu(idle_w, plan.device.power_limit_w)
+
+
+def _open_log(folder: RunFolder) -> event_log.EventLog | None:
+    """The run's log, to write to; None where another controller writes it."""
+    try:
+        return event_log.EventLog(folder.events)
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        raise unwritable(folder.events, error) from error

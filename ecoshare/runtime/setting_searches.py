@@ -1,0 +1,277 @@
+"""Searches of a run: which knobs of its claimed device they look at, their adviser, and what became of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ecoshare.advisers.advice import Alone
+from ecoshare.common.plural import counted
+from ecoshare.core.events import JobSpec, Measurement
+from ecoshare.core.goal import Goal
+from ecoshare.devices.knob import KnobSpec
+from ecoshare.devices.meter import MEASURED
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.jobs.sweep import sweep_of
+from ecoshare.profiling.json_store import made_utc
+from ecoshare.profiling.profile import Profile
+from ecoshare.profiling.tuning_store import (
+    BestStatic,
+    KnobRange,
+    MeasurementRecord,
+    Packing,
+    TunedDevice,
+    TuningResult,
+    TuningStore,
+)
+from ecoshare.runtime.device_claim import Settings
+from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.profiler import Profiler
+
+if TYPE_CHECKING:
+    from ecoshare.advisers.earlier_searches import Earlier
+    from ecoshare.advisers.setting_adviser import PackingSearch, TunerAdviser
+    from ecoshare.advisers.setting_evaluation import PackedJob
+    from ecoshare.advisers.setting_search import TriedSetting
+    from tuner import Prior, Space
+
+
+class Show:
+    """Is told what a search does; shows nothing by itself."""
+
+    def begins(self, knobs: Sequence[KnobRange]) -> None:
+        """The knobs that it looks at."""
+
+    def trial(self, record: MeasurementRecord) -> None:
+        """A trial is over."""
+
+
+class Searching:
+    """What searching settings adds to a run.
+
+    Attributes:
+        settings: Of the device, which was claimed.
+        notes: What the user should know, a line each.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        plan: Plan,
+        goal: Goal,
+        kept: TuningStore,
+        knobs: tuple[str, ...] | None = None,
+        show: Show | None = None,
+        keep: bool = False,
+    ) -> None:
+        """Searches of a plan that have not begun.
+
+        Args:
+            kept: Where earlier results are.
+            knobs: Names of those that may be set; None for all that there are.
+            keep: Whether the result of every search that comes to its end is kept there, too.
+
+        Raises:
+            UsageError: There is no such knob; the device is as it was.
+        """
+        self.settings, self._plan, self._goal, self._kept = settings, plan, goal, kept
+        self.notes: list[str] = []
+        self._show, self._keeps = show or Show(), keep
+        self._specs = _chosen(settings, knobs)
+        self._jobs = {each.spec.name: each.spec for each in plan.everything}
+        self._records: dict[Packing, list[MeasurementRecord]] = {}
+        self._adviser: TunerAdviser | None = None
+        self._profiler: Profiler | None = None
+
+    def adviser(self, profiler: Profiler) -> TunerAdviser:
+        """The adviser of the run whose profiles are kept there."""
+        from ecoshare.advisers.search_space import knob_of, space_of
+        from ecoshare.advisers.setting_adviser import TunerAdviser
+
+        def left() -> list[KnobSpec]:
+            names = {spec.name for spec in self.settings.control.specs}
+            return [spec for spec in self._specs if spec.name in names]
+
+        def space() -> Space | None:
+            knobs = [knob_of(spec.name, spec.values, spec.special) for spec in left()]
+            return space_of(knobs, self.settings.control.allows) if knobs else None
+
+        def default() -> dict[str, float | str]:
+            return {spec.name: spec.default for spec in left()}
+
+        self._profiler = profiler
+        self._adviser = TunerAdviser(
+            space,
+            default,
+            self._alone,
+            self._goal,
+            told=self._told,
+            prior=self._prior,
+            class_of=lambda job: self._spec(job).job_class,
+            slowdown=lambda job: self._spec(job).slowdown,
+            ended=self._keep,
+        )
+        self._show.begins(self._knobs)
+        return self._adviser
+
+    @property
+    def first(self) -> PackingSearch | None:
+        """The first search, where one began."""
+        return next(iter(self._adviser.searches.values()), None) if self._adviser is not None else None
+
+    def records(self, search: PackingSearch) -> Sequence[MeasurementRecord]:
+        """Its trials so far."""
+        return self._records.get(search.packing, ())
+
+    def result(self, own: PackingSearch) -> TuningResult:
+        """What it has found so far."""
+        assert own.search is not None, "its default was measured"
+        device, records = self._plan.device, self.records(own)
+        spent = [record.joules for record in records if record.joules is not None]
+        return TuningResult(
+            objective=self._goal.objective,
+            tuning_limit=self._goal.tuning_limit,
+            knobs=self._knobs,
+            packing=own.packing,
+            device=TunedDevice(model=device.described, uuid=device.uuid),
+            default=self._default,
+            best=self._whole(own.search.best),
+            trials=tuple(records),
+            saved_against_default=own.search.saved,
+            best_static=self._best_static(own.packing),
+            violations=sum(record.feasible is False for record in records),
+            search_energy_j=sum(spent) if spent else None,
+            made_utc=made_utc(),
+        )
+
+    def _keep(self, own: PackingSearch) -> None:
+        if not self._keeps or own.search is None or all(record.energy is None for record in self.records(own)):
+            return
+        try:
+            self._kept.save(self.result(own))
+        except (OSError, UnfitEnvironment) as error:
+            self.notes.append(f"what was found for a packing could not be kept: {error}")
+
+    def _best_static(self, packing: Packing) -> BestStatic | None:
+        """What was best most often for other packings of this device; with its energy where it was tried here."""
+        known = self._kept.on(self._plan.device.described)
+        names = {spec.name for spec in self._specs}
+        bests = [
+            tuple(sorted(each.best.items()))
+            for each in sorted(known, key=lambda each: each.made_utc, reverse=True)
+            if each.packing != packing and each.best is not None and each.best.keys() == names
+        ]
+        if not bests:
+            return None
+        ((setting, count),) = Counter(bests).most_common(1)
+        records = self._records.get(packing, ())
+        tried = [each.energy for each in records if each.energy and each.requested == dict(setting)]
+        source = f"the best in {count} of {counted(len(bests), 'other search', 'other searches')} on this device"
+        return BestStatic(setting=dict(setting), energy=tried[-1] if tried else None, source=source)
+
+    @property
+    def _default(self) -> dict[str, float | str]:
+        """What the device was found with, also of knobs that were dropped since."""
+        return {spec.name: spec.default for spec in self._specs}
+
+    @property
+    def _knobs(self) -> tuple[KnobRange, ...]:
+        return tuple(_range(spec) for spec in self._specs)
+
+    def _whole(self, setting: Mapping[str, float | str] | None) -> dict[str, float | str] | None:
+        """With the knobs that were dropped on the way, at their default."""
+        return None if setting is None else {**self._default, **setting}
+
+    def _spec(self, job: str) -> JobSpec:
+        """Of a job of the plan, or of what the trials of its sweep have in common."""
+        return self._jobs[job] if job in self._jobs else self._jobs[sweep_of(job)]
+
+    def _alone(self, job: str) -> Alone:
+        name = self._spec(job).job_class
+        made = self._profiler.made if self._profiler is not None else {}
+        profile: Profile | None = made.get(name) or self._plan.known.get(name)
+        if profile is None:
+            return Alone(None, None)
+        times = profile.train or profile.eval
+        energy = profile.energy
+        measured = energy is not None and energy.source == MEASURED
+        power_w = energy.power_w if energy is not None and measured and energy.power_w > 0.0 else None
+        return Alone(power_w, times.mean_s if times is not None and times.mean_s > 0.0 else None)
+
+    def _prior(self, space: Space, jobs: Sequence[PackedJob], default_s: Mapping[str, float]) -> Prior | None:
+        """What earlier searches of single jobs on this device say."""
+        from ecoshare.advisers.earlier_searches import prior_from
+
+        names = {knob.name for knob in space.knobs}
+        return prior_from(
+            space,
+            {name: self._default[name] for name in names},
+            jobs,
+            {job.name: self._spec(job.name).job_class for job in jobs},
+            _earlier(self._kept.on(self._plan.device.described), names),
+            self._goal.seed,
+            default_s,
+        )
+
+    def _told(self, own: PackingSearch, trial: Measurement, outcome: TriedSetting | None) -> None:
+        """A trial is over: its numbers, with the search's word on them."""
+        judged = outcome.as_dict() if outcome is not None else {}
+        records = self._records.setdefault(own.packing, [])
+        record = MeasurementRecord.model_validate(
+            {
+                "status": trial.status.value,
+                "power_w": trial.power_w or None,
+                "times": dict(trial.times_s),
+                "energy": None,
+                "interference": {},
+                "feasible": None,
+                "best": False,
+                **judged,
+                "number": len(records) + 1,
+                "requested": self._whole(dict(trial.setting)),
+                "achieved": {spec.name: trial.achieved.get(spec.name) for spec in self._specs},
+                "joules": trial.joules,
+                "duration_s": trial.duration_s,
+                "reasons": trial.throttles,
+                "temperature_c": trial.temperature_c,
+                "note": trial.note,
+            }
+        )
+        records.append(record)
+        self._show.trial(record)
+
+
+def _earlier(results: Sequence[TuningResult], names: set[str]) -> list[Earlier]:
+    """Searches of single jobs, by class; trials in which another knob than these was set are left out."""
+    from ecoshare.advisers.earlier_searches import Earlier
+
+    trials: dict[str, list[tuple[dict[str, float | str], float, float, bool]]] = {}
+    for tuned in results:
+        alone = [name for lane in tuned.packing for name in lane]
+        if len(alone) > 1:
+            continue
+        for record in tuned.trials:
+            others = {name for name in record.requested if name not in names}
+            at_default = all(record.requested[name] == tuned.default[name] for name in others)
+            if record.status in ("measured", "censored") and record.power_w and record.times and at_default:
+                setting = {name: value for name, value in record.requested.items() if name in names}
+                (time_s,) = record.times.values()
+                own = trials.setdefault(alone[0], [])
+                own.append((setting, record.power_w, time_s, record.status == "censored"))
+    return [Earlier(name, own) for name, own in trials.items()]
+
+
+def _chosen(settings: Settings, names: tuple[str, ...] | None) -> list[KnobSpec]:
+    specs = list(settings.control.specs)
+    offered = {spec.name for spec in specs}
+    if names is not None and (wrong := [name for name in names if name not in offered]):
+        settings.restore()
+        raise UsageError(
+            f"--knobs {wrong[0]}: this device offers {', '.join(sorted(offered))}", "see `ecoshare devices`"
+        )
+    return [spec for spec in specs if names is None or spec.name in names]
+
+
+def _range(spec: KnobSpec) -> KnobRange:
+    return KnobRange(name=spec.name, unit=spec.unit, count=spec.choices, lowest=spec.values[0], highest=spec.highest)

@@ -1,0 +1,147 @@
+"""A run for the sake of the best setting of its packing: all jobs of a file at once, or one script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ecoshare.core.goal import Goal
+from ecoshare.devices.discovery import DeviceInfo
+from ecoshare.devices.meter_check import check_meter
+from ecoshare.devices.occupancy import Occupancy
+from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
+from ecoshare.jobs.load import LoadedJobs, load
+from ecoshare.policy_names import LANES_TO_PACK
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.profiling.tuning_store import TuningResult, TuningStore
+from ecoshare.record.run_view import ProgressDisplay
+from ecoshare.runtime import plan as planning
+from ecoshare.runtime import run_opening
+from ecoshare.runtime.device_claim import claim, not_restored
+from ecoshare.runtime.profile_run import one_job
+from ecoshare.runtime.setting_searches import Searching, Show
+
+if TYPE_CHECKING:
+    from ecoshare.advisers.setting_adviser import PackingSearch
+    from ecoshare.runtime.run_lifecycle import RunResult
+
+
+@dataclass(frozen=True, slots=True)
+class TuneRun:
+    """What is to be tuned, and how.
+
+    Attributes:
+        jobs: A job file, or a script.
+        args: Of the script.
+        occupancy: Use of the device.
+        lanes: None for one for each job, as far as a run would put them beside each other.
+        knobs: Names of those that may be set; None for all that there are.
+        assume_unlocked: Whether to lock clocks without looking whether somebody else has.
+    """
+
+    jobs: Path
+    args: list[str]
+    occupancy: Occupancy
+    goal: Goal
+    lanes: int | None = None
+    knobs: tuple[str, ...] | None = None
+    assume_unlocked: bool = False
+
+    @property
+    def device(self) -> DeviceInfo:
+        """The device, as it was when its use began."""
+        return self.occupancy.device
+
+
+def tune(
+    asked: TuneRun, store: ProfileStore, runs: Path, progress: ProgressDisplay, show: Show, say: Callable[[str], None]
+) -> tuple[TuningResult, str, RunResult]:
+    """Run the jobs side by side, search their best setting, and stop them; the result is kept for the packing.
+
+    Returns:
+        The result, why the search has ended (empty where it was cut off: then nothing is kept), and the run.
+
+    Raises:
+        UsageError: The jobs cannot run all at once, or there is no such knob.
+        UnfitEnvironment: Nothing can be set here, by this user, or joules are not measured.
+        JobFailed: A job ended before there was a result.
+        Interrupted: The user stopped it before.
+        NotRestored: The device is not as it was.
+    """
+    check_meter(asked.device)
+    loaded = _jobs(asked)
+    asked = _within_own_limits(asked, loaded, say)
+    lanes = asked.lanes or min(len(loaded.jobs), LANES_TO_PACK)
+    plan = planning.make(
+        loaded,
+        asked.device,
+        objective=asked.goal.objective,
+        policy="fair",
+        lanes=lanes,
+        places=-(-len(loaded.jobs) // lanes),
+        store=store,
+        goal=asked.goal,
+        only_tune=True,
+    )
+    for note in plan.notes:
+        say(note)
+    settings = claim(asked.device, exact=True, assume_unlocked=asked.assume_unlocked)
+    kept = TuningStore(store.folder)
+    search = Searching(settings, plan, asked.goal, kept, asked.knobs, show)
+    result = run_opening.start(plan, loaded.text, runs, progress, searching=search, occupancy=asked.occupancy)
+    own = search.first
+    if result.unrestored:
+        raise not_restored(result.unrestored)
+    if not settings.control.specs and settings.control.dropped:
+        fault = next(iter(settings.control.dropped.values()))
+        raise UnfitEnvironment(f"nothing can be set on {asked.device.model}: {fault}", fault.remedy)
+    if own is None or not any(record.energy is not None for record in search.records(own)):
+        raise _why_not(result, own)
+    tuned = search.result(own)
+    if own.ending:
+        kept.save(tuned)
+    return tuned, own.ending, result
+
+
+def _jobs(asked: TuneRun) -> LoadedJobs:
+    if asked.jobs.suffix not in (".yaml", ".yml"):
+        if asked.jobs.is_file() and asked.jobs.suffix != ".py":
+            raise UsageError(f"{asked.jobs}: expected a job file (.yaml) or a script (.py)")
+        return one_job(asked.jobs, asked.args, "tune")
+    if asked.args:
+        raise UsageError(f"{asked.jobs} is a job file, and takes no arguments", "a script would take them")
+    loaded = load(asked.jobs)
+    if late := [job.name for job in loaded.jobs if job.arrival_s > 0.0]:
+        raise UsageError(
+            f"{', '.join(late[:3])}: a packing that is tuned runs all at once, and `arrival:` is later",
+            "leave out `arrival:`, or name the jobs that share the device in a file of their own",
+        )
+    return loaded
+
+
+def _within_own_limits(asked: TuneRun, loaded: LoadedJobs, say: Callable[[str], None]) -> TuneRun:
+    """A job's own `slowdown:` binds the packing: where it is less than the tuning limit, all are kept within it."""
+    limits = {job.name: job.slowdown for job in loaded.jobs if job.slowdown is not None}
+    if not limits or min(limits.values()) >= asked.goal.tuning_limit:
+        return asked
+    name = min(limits, key=lambda each: limits[each])
+    say(f"{name} may be {limits[name]:g} times slower at most (`slowdown:`): no job gets slower than that by tuning")
+    return replace(asked, goal=replace(asked.goal, tuning_limit=max(1.0, limits[name])))
+
+
+def _why_not(result: RunResult, own: PackingSearch | None) -> JobFailed | Interrupted | UnfitEnvironment:
+    summary = result.data.summary
+    for job in summary["jobs"]:
+        log = f"what it said is in {summary['run']}/jobs/{job['name']}/stderr.log"
+        if job["state"] == "failed":
+            return JobFailed(f"{job['name']} failed before anything was tuned: {job['error']}", log)
+        if job["state"] == "completed":
+            return JobFailed(
+                f"{job['name']} ended before anything was tuned",
+                "let it run for longer: each trial takes some seconds, after the jobs were measured alone",
+            )
+    if own is not None and own.ending:
+        return UnfitEnvironment(f"nothing was tuned: {own.ending}")
+    return Interrupted("stopped before anything was tuned")

@@ -1,0 +1,81 @@
+"""The run as it is now, for whoever shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ecoshare.core.events import Usage
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import JobState
+from ecoshare.lane.lane_table import LaneTable
+from ecoshare.record.run_view import JobView, RunView, SweepView
+from ecoshare.record.summary import slowdown
+from ecoshare.runtime.lane_moves import Movable
+from ecoshare.runtime.live_sweeps import Sweeping
+from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.planned_sweeps import PlannedSweep
+
+
+@dataclass(frozen=True, slots=True)
+class Viewing:
+    """Looks at what a run consists of.
+
+    Attributes:
+        seated: Attempts under way, by job.
+        usage: What a job under way has used so far.
+    """
+
+    plan: Plan
+    core: Scheduler
+    seated: Mapping[str, Movable]
+    tables: Mapping[int, LaneTable]
+    sweeping: Sweeping
+    usage: Callable[[str], Usage]
+
+    def run(self, at_s: float, warm: bool) -> RunView:
+        """All jobs of the file, and of the trials those that have arrived and not ended."""
+        own = {job.spec.name for job in self.plan.jobs}
+        trials = (self.sweeping.jobs[name] for name in self.sweeping.live if name not in own)
+        return RunView(
+            at_s=at_s,
+            jobs=tuple(self._job(job) for job in (*self.plan.jobs, *trials)),
+            sweeps=tuple(self._sweep(sweep) for sweep in self.plan.sweeps),
+            stopping=self.core.stopping,
+            warm=warm,
+        )
+
+    def _sweep(self, sweep: PlannedSweep) -> SweepView:
+        ended = self.sweeping.ended_in[sweep.name]
+        return SweepView(
+            name=sweep.name,
+            trials=sweep.options.count,
+            ended={state.value: ended[state] for state in JobState if ended[state]},
+            best=self.sweeping.best.get(sweep.name),
+        )
+
+    def _job(self, planned: PlannedJob) -> JobView:
+        name = planned.spec.name
+        job = self.core.jobs.get(name)
+        if job is None:
+            return JobView(name, "arriving", (), False, 0, 0, planned.spec.iterations, None, None)
+        process = self.seated.get(name)
+        usage, holding = job.usage, False
+        if process is not None and process.places:
+            usage = self.usage(name)
+            lane, slot = process.places[0]
+            holding = self.tables[lane].header.holder == slot
+        done = usage.done
+        return JobView(
+            name=name,
+            state=job.state.value,
+            lanes=tuple(lane.number for lane in job.lanes) if process is not None else (),
+            holding=holding,
+            iterations=usage.iterations,
+            eval_iterations=usage.eval_iterations,
+            total=planned.spec.iterations,
+            rate=(done - 1) / usage.span_s if done > 1 and usage.span_s > 0 else None,
+            slowdown=slowdown(usage, self.plan.lanes),
+            reason=job.history[-1].cause if job.state is JobState.FAILED else "",
+        )

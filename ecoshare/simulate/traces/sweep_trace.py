@@ -1,0 +1,45 @@
+"""A search for hyper-parameters: trials of one class that all start at once, and most of which end early.
+
+::
+
+    rung 0   ████ ████ ████ ████ ████ ████ ████ ████ ████     9 trials, a minute each
+    rung 1   ████████ ████████ ████████                       the best third goes on to 3 minutes
+    rung 2   ████████████████                                 the best third of them, to 9 minutes
+
+Source: successive halving, Jamieson and Talwalkar, AISTATS 2016, with the factor of 3 of Li et al., "Hyperband", JMLR
+2018. Times and memory are round numbers of ours: the shape is what matters.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ecoshare.core.memory import MemoryDemand
+from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob
+
+FACTOR = 3
+FIRST_ITERATIONS = 600
+ITERATION_S = 0.1
+MEMORY = MemoryDemand(1 << 30, 2 << 30)
+
+_NOTE = (
+    "trials of one class by successive halving, the best third of each rung going on to three times its length; which"
+    " are the best is drawn, and a trial's whole length is known from its start; iterations of 0.1 s, 1 GiB kept and 2"
+    " GiB ephemeral are invented"
+)
+
+
+def generate(jobs: int, seed: int) -> Trace:
+    """Trials of one GPU each, all at time 0."""
+    rungs = [0] * jobs
+    order = np.random.default_rng(seed).permutation(jobs)
+    left = jobs
+    while left >= FACTOR:
+        left //= FACTOR
+        for place in order[:left]:
+            rungs[place] += 1
+    made = tuple(
+        TraceJob(f"trial-{number}", "sweep", 0.0, (Phase(FIRST_ITERATIONS * FACTOR**rung, ITERATION_S),), memory=MEMORY)
+        for number, rung in enumerate(rungs)
+    )
+    return Trace(f"sweep, seed {seed}", "generated", made, _NOTE)

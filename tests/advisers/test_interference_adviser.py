@@ -1,0 +1,199 @@
+"""What the core is told of neighbours: speeds of pairs, and what the work of a class is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations_with_replacement
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecoshare.advisers.interference_adviser import foresee
+from ecoshare.advisers.work_prices import MOST_FOR_TRIPLES, prices
+from ecoshare.core.commands import AskInterference
+from ecoshare.core.events import ColocationMeasurement, PairSpeed, Solo
+from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates
+
+NAMES = ("a", "b", "c", "d")
+
+
+def outlook_of(watts: dict[str, float], idle_w: float, speeds: dict[tuple[str, str], float]) -> ColocationEstimates:
+    outlook = ColocationEstimates()
+    for name, power_w in watts.items():
+        outlook.learn(name, Solo(power_w=power_w, idle_w=idle_w))
+    outlook.foreseen([PairSpeed(one, other, speed, 0.1) for (one, other), speed in speeds.items()], {})
+    return outlook
+
+
+@st.composite
+def mixes(draw: st.DrawFn) -> tuple[ColocationEstimates, dict[str, float], int]:
+    watts = {name: draw(st.floats(60.0, 300.0)) for name in NAMES}
+    speeds = {(one, other): draw(st.floats(0.1, 1.0)) for one in NAMES for other in NAMES}
+    work_s = {name: draw(st.sampled_from([0.0]) | st.floats(1.0, 1e5)) for name in NAMES}
+    return outlook_of(watts, draw(st.floats(0.0, 60.0)), speeds), work_s, draw(st.integers(1, 4))
+
+
+def groups(classes: Sequence[str], largest: int) -> list[tuple[str, ...]]:
+    return [
+        members for size in range(1, min(3, largest) + 1) for members in combinations_with_replacement(classes, size)
+    ]
+
+
+@given(mixes())
+def test_no_work_is_worth_more_than_it_costs_alone_and_no_group_earns_more_than_it_draws(
+    mix: tuple[ColocationEstimates, dict[str, float], int],
+) -> None:
+    outlook, work_s, largest = mix
+    found = prices(outlook, work_s, largest)
+    assert found.keys() == work_s.keys()
+    for name, price in found.items():
+        assert 0.0 <= price <= outlook.power_w(name) * (1.0 + 1e-9)
+        if not work_s[name]:
+            assert price == pytest.approx(outlook.power_w(name))
+    busy = [name for name in NAMES if work_s[name] > 0.0]
+    for members in groups(busy, largest):
+        forecast = outlook.forecast(members)
+        worth = sum(speed * found[name] for speed, name in zip(forecast.speeds, members, strict=True))
+        assert worth <= forecast.power_w * (1.0 + 1e-6), "then doing more of it would spend less"
+
+
+@given(mixes())
+def test_with_these_prices_all_work_costs_what_the_best_schedule_spends(
+    mix: tuple[ColocationEstimates, dict[str, float], int],
+) -> None:
+    """Strong duality; and complementary slackness: only groups that earn what they draw are in the schedule."""
+    from scipy.optimize import linprog
+
+    outlook, work_s, largest = mix
+    busy = [name for name in NAMES if work_s[name] > 0.0]
+    if not busy:
+        return
+    found = prices(outlook, work_s, largest)
+    columns = [(members, outlook.forecast(members)) for members in groups(busy, largest)]
+    rates = [
+        [sum(speed for speed, of in zip(each.speeds, members, strict=True) if of == name) for members, each in columns]
+        for name in busy
+    ]
+    needed = [-work_s[name] / 1e4 for name in busy]
+    least = linprog(
+        [each.power_w for _, each in columns], [[-rate for rate in row] for row in rates], needed, method="highs"
+    )
+    assert least.fun * 1e4 == pytest.approx(sum(found[name] * work_s[name] for name in busy), rel=1e-6)
+    for (members, forecast), time_s, *_ in zip(columns, least.x, strict=True):
+        if time_s > 1e-6:
+            worth = sum(speed * found[name] for speed, name in zip(forecast.speeds, members, strict=True))
+            assert worth == pytest.approx(forecast.power_w, rel=1e-5)
+
+
+def test_without_neighbours_the_price_is_that_of_being_alone() -> None:
+    outlook = outlook_of({"a": 100.0, "b": 250.0}, 40.0, {})
+    assert prices(outlook, {"a": 10.0, "b": 1.0}, 1) == pytest.approx({"a": 100.0, "b": 250.0})
+
+
+def test_two_that_do_not_disturb_each_other_share_what_the_idle_device_draws() -> None:
+    """As long as there is work of both: 40 W idle, 60 W and 160 W beyond it."""
+    speeds = {("a", "b"): 1.0, ("b", "a"): 1.0, ("a", "a"): 0.1, ("b", "b"): 0.1}
+    found = prices(outlook_of({"a": 100.0, "b": 200.0}, 40.0, speeds), {"a": 50.0, "b": 50.0}, 2)
+    assert found["a"] + found["b"] == pytest.approx(260.0)
+    # There is more of `a` than `b` has time for: more of it runs alone, and being beside is what `b` is worth less for.
+    more = prices(outlook_of({"a": 100.0, "b": 200.0}, 40.0, speeds), {"a": 80.0, "b": 50.0}, 2)
+    assert more == pytest.approx({"a": 100.0, "b": 160.0})
+
+
+def test_where_no_watts_are_known_there_are_no_prices() -> None:
+    outlook = ColocationEstimates()
+    outlook.learn("a", Solo(busy=0.5, iteration_s=0.1))
+    assert prices(outlook, {"a": 10.0, "b": 1.0}, 2) == {}
+    outlook.learn("b", Solo(power_w=120.0))
+    assert prices(outlook, {"a": 10.0, "b": 1.0}, 1).keys() == {"a", "b"}, "one is known, the other one's is the mean"
+
+
+def test_three_are_looked_at_where_classes_are_few() -> None:
+    def priced(count: int, largest: int) -> float:
+        names = [f"c{place}" for place in range(count)]
+        speeds = {(one, other): 1.0 for one in names for other in names}
+        outlook = outlook_of(dict.fromkeys(names, 100.0), 40.0, speeds)
+        return sum(prices(outlook, dict.fromkeys(names, 10.0), largest).values()) / count
+
+    assert priced(MOST_FOR_TRIPLES, 3) == pytest.approx(60.0 + 40.0 / 3.0) == pytest.approx(priced(3, 5))
+    assert priced(MOST_FOR_TRIPLES + 1, 3) == pytest.approx(60.0 + 40.0 / 2.0) == pytest.approx(priced(3, 2))
+
+
+def ask(
+    solos: dict[str, Solo],
+    seen: Sequence[ColocationMeasurement] = (),
+    work_s: Sequence[tuple[str, float]] = (),
+    largest: int = 2,
+) -> AskInterference:
+    return AskInterference(1, tuple(solos.items()), tuple(seen), tuple(work_s), largest)
+
+
+WORK = (("a", 60.0), ("b", 30.0), ("c", 5.0))
+SOLOS = {
+    "a": Solo("x", iteration_s=0.1, power_w=200.0, idle_w=50.0, busy=0.9, memory_busy=0.4),
+    "b": Solo("x", iteration_s=0.2, power_w=120.0, idle_w=50.0, busy=0.5),
+    "elsewhere": Solo("y", iteration_s=1.0, busy=1.0),
+}
+
+
+def test_every_ordered_pair_of_classes_with_work_is_answered() -> None:
+    pairs, found = foresee(ask(SOLOS, work_s=WORK))
+    assert sorted((each.one, each.other) for each in pairs) == [(one, other) for one in "abc" for other in "abc"]
+    assert all(0.0 < each.speed <= 1.0 and each.error > 0.0 for each in pairs)
+    assert found.keys() == {"a", "b", "c"}
+    # A gain: both do more together than in turn, by what is expected, so neither is worth what it costs alone.
+    assert found["a"] <= 200.0 and found["b"] <= 120.0 and sum(found.values()) < 480.0
+
+
+def test_nothing_known_is_the_prior_and_no_prices() -> None:
+    pairs, found = foresee(ask({}, work_s=WORK), beside=0.5)
+    assert found == {} and all(each.speed == pytest.approx(0.5, abs=0.05) for each in pairs)
+    assert foresee(ask({})) == ((), {})
+
+
+def test_what_was_measured_of_a_pair_is_answered() -> None:
+    seen = ColocationMeasurement(("a", "b"), (0.9, 0.3), 260.0)
+    pairs, _ = foresee(ask(SOLOS, [seen] * 5, WORK))
+    speeds = {(each.one, each.other): each.speed for each in pairs}
+    assert speeds["a", "b"] == pytest.approx(0.9, abs=0.05) and speeds["b", "a"] == pytest.approx(0.3, abs=0.05)
+
+
+def test_a_group_of_three_is_forecast_as_it_was_measured() -> None:
+    """Its delays are shared by the neighbours, and the core adds them up again."""
+    seen = ColocationMeasurement(("a", "b", "c"), (0.7, 0.5, 0.4), 260.0)
+    pairs, _ = foresee(ask(SOLOS, [seen] * 8, WORK, 3))
+    outlook = ColocationEstimates()
+    outlook.foreseen(pairs, {})
+    assert outlook.forecast("abc").speeds == pytest.approx((0.7, 0.5, 0.4), abs=0.06)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(NAMES),
+        st.builds(
+            Solo,
+            st.sampled_from(["", "x"]),
+            st.none() | st.floats(0.0, 1e4),
+            st.none() | st.floats(0.0, 700.0),
+            st.none() | st.floats(0.0, 100.0),
+            st.none() | st.floats(0.0, 2.0),
+            st.none() | st.floats(0.0, 1.0),
+        ),
+    ),
+    st.lists(
+        st.lists(st.tuples(st.sampled_from(NAMES), st.floats(0.0, 1.5)), min_size=1, max_size=4).map(
+            lambda jobs: ColocationMeasurement(tuple(name for name, _ in jobs), tuple(speed for _, speed in jobs), None)
+        ),
+        max_size=20,
+    ),
+    st.dictionaries(st.sampled_from([*NAMES, "e"]), st.floats(0.0, 1e6)),
+    st.integers(1, 4),
+)
+def test_any_question_has_an_answer(
+    solos: dict[str, Solo], seen: list[ColocationMeasurement], work_s: dict[str, float], largest: int
+) -> None:
+    pairs, found = foresee(ask(solos, seen, tuple(work_s.items()), largest), BESIDE)
+    assert len(pairs) == len(work_s) ** 2 and all(0.0 < each.speed <= 1.0 for each in pairs)
+    assert found.keys() == (work_s.keys() if any(solo.power_w is not None for solo in solos.values()) else set())
+    assert all(price >= 0.0 for price in found.values())

@@ -1,0 +1,138 @@
+"""Groups against all that there are, and how long choosing takes when a thousand wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecoshare.core.events import IterationsDone, PairSpeed, Solo, Usage
+from ecoshare.core.placement.colocation_estimates import ColocationEstimates, ColocationForecast
+from ecoshare.core.placement.job_groups import EXPLORE, HOPE, Candidate, Grouping, JobGroup
+from tests.core.stepping import Core
+
+CLASSES = "abcdef"
+NEARLY = 1.03
+
+
+@st.composite
+def outlooks(draw: st.DrawFn) -> ColocationEstimates:
+    outlook = ColocationEstimates()
+    for name in CLASSES:
+        outlook.learn(name, Solo(name, 0.1, draw(st.floats(60.0, 300.0)), 40.0))
+    speeds = st.floats(0.2, 1.0)
+    pairs = [PairSpeed(one, other, draw(speeds), draw(st.floats(0.0, 0.1))) for one in CLASSES for other in CLASSES]
+    outlook.foreseen(pairs, {})
+    return outlook
+
+
+@st.composite
+def candidates(draw: st.DrawFn, most: int = 8) -> list[Candidate]:
+    limits = st.one_of(st.just(0.0), st.floats(0.3, 0.9))
+    return [
+        Candidate(number, draw(st.sampled_from(CLASSES)), draw(st.floats(20.0, 300.0)), draw(limits))
+        for number in range(draw(st.integers(1, most)))
+    ]
+
+
+def watts(forecast: ColocationForecast) -> float:
+    return forecast.power_w
+
+
+def time(forecast: ColocationForecast) -> float:
+    return 1.0
+
+
+def everybody(members: object) -> bool:
+    return True
+
+
+def all_groups(grouping: Grouping, them: list[Candidate], largest: int) -> list[JobGroup]:
+    """With the first of them, and all that keep the limits, but for the first alone, which always may."""
+    first, *others = them
+    groups = [grouping.of([first, *mates]) for size in range(largest) for mates in combinations(others, size)]
+    return [each for each in groups if each.keeps_limits or len(each.members) == 1]
+
+
+@given(outlooks(), candidates(), st.sampled_from([watts, time]), st.integers(1, 4))
+def test_no_group_is_much_better(
+    outlook: ColocationEstimates, them: list[Candidate], spent: Callable[[ColocationForecast], float], largest: int
+) -> None:
+    grouping = Grouping(outlook, spent, largest)
+    found = grouping.best(them, everybody)
+    best = min(each.cost for each in all_groups(grouping, them, largest))
+    assert found is not None
+    assert found.cost <= NEARLY * best
+
+
+@given(outlooks(), candidates(), st.sets(st.integers(0, 7)), st.permutations(range(8)))
+def test_who_must_run_does_as_far_as_all_keep_their_limits(
+    outlook: ColocationEstimates, them: list[Candidate], must: set[int], urgency: list[int]
+) -> None:
+    them = [
+        each._replace(must=each.least > 0.0 and each.number in must, urgency=float(urgency[each.number]))
+        for each in them
+    ]
+    grouping = Grouping(outlook, watts, 3)
+    found = grouping.best(them, everybody)
+    assert found is not None
+    bound = [each for each in them if each.must]
+    together = grouping.of(bound)
+    assert len(found.members) <= 3
+    assert len(found.members) == 1 or found.keeps_limits or set(found.members) == set(bound)
+    nearest = min((v / each.least for each, v in zip(bound, together.forecast.speeds, strict=True)), default=1.0)
+    in_turn = sum(each.least for each in bound)
+    if len(bound) <= 1 or (len(bound) <= 3 and (together.keeps_limits or nearest * in_turn >= 1.0)):
+        assert set(bound) <= set(found.members)
+        assert them[0] in found.members or bound
+    else:
+        assert set(found.members) <= set(bound), "nobody else runs while one of them waits"
+        assert max(bound, key=lambda each: each.urgency) in found.members
+
+
+@given(outlooks(), candidates())
+def test_nobody_joins_who_has_no_room(outlook: ColocationEstimates, them: list[Candidate]) -> None:
+    found = Grouping(outlook, watts, 3).best(them, lambda members: sum(each.number % 3 + 1 for each in members) <= 4)
+    assert found is not None
+    assert len(found.members) == 1 or sum(each.number % 3 + 1 for each in found.members) <= 4
+
+
+def test_who_hurts_each_other_stays_apart_and_who_does_not_is_packed() -> None:
+    outlook = ColocationEstimates()
+    for name in "abc":
+        outlook.learn(name, Solo(name, 0.1, 200.0, 40.0))
+    speeds = {("a", "b"): 0.4, ("b", "a"): 0.45, ("a", "c"): 0.9, ("c", "a"): 0.95}
+    outlook.foreseen([PairSpeed(*pair, speed, 0.01) for pair, speed in speeds.items()], {})
+    a, b, c = (Candidate(number, name, 200.0) for number, name in enumerate("abc"))
+    grouping = Grouping(outlook, watts, 2)
+    two, three = grouping.best([a, b], everybody), grouping.best([a, b, c], everybody)
+    assert two is not None and two.members == (a,)
+    assert three is not None and three.members == (a, c)
+
+
+def test_a_job_that_will_be_measured_is_given_more_of_a_chance_than_one_that_was() -> None:
+    """Else a class that is expected to hurt others would only run when nobody else is left, known or not."""
+    outlook = ColocationEstimates()
+    outlook.foreseen([PairSpeed(one, other, 0.4, 0.15) for one in "ab" for other in "ab"], {})
+    grouping = Grouping(outlook, lambda forecast: 1.0, 2)
+    known = [Candidate(0, "a", 1.0), Candidate(1, "b", 1.0)]
+    new = [known[0], known[1]._replace(hope=EXPLORE)]
+    chosen = [grouping.best(each, lambda _members: True) for each in (known, new)]
+    assert [len(group.members) for group in chosen if group is not None] == [1, 2]
+
+
+def test_a_class_is_new_until_its_window_has_begun() -> None:
+    core = Core(lanes=2, profile=True)
+    core.arrive("a0", profiled=False, solo=None, memory=None)
+    packer = core.scheduler.inside.packer
+    assert packer is not None
+    job = core.scheduler.jobs["a0"]
+    assert packer.candidate(job, 0.0).hope == EXPLORE
+    core.arrive("b0")
+    assert packer.candidate(core.scheduler.jobs["b0"], 0.0).hope == HOPE
+    core.now_s = 2.0
+    core.tell(IterationsDone(2.0, "a0", Usage(iterations=100, held_s=2.0, span_s=2.0)))
+    assert core.scheduler.inside.profiling.windows, "it is measured now"
+    assert packer.candidate(job, 2.0).hope == HOPE

@@ -1,0 +1,150 @@
+"""Memory that jobs of unknown classes are granted, on processors, where it is watched, and on GPUs."""
+
+from __future__ import annotations
+
+import pytest
+
+from ecoshare.core.events import IterationsDone, JobExited, Outcome, Solo, Usage
+from ecoshare.core.placement.group_choice import Explanation, ReasonKind
+from ecoshare.core.placement.memory_fit import SPARE, UNSEEN_BYTES
+from ecoshare.core.reasons import Reasons
+from ecoshare.core.states import JobState
+from tests.core.stepping import GIB, Core
+
+
+def unknown(core: Core, *names: str, script: str = "") -> None:
+    """Jobs arrive whose classes have no profile; a class is named after the first letter."""
+    for name in names:
+        core.arrive(name, memory=None, profiled=False, solo=Solo(script or name))
+
+
+def grow(core: Core, name: str, gib: float, held_s: float = 1.0) -> None:
+    """A job is seen to have so much memory; it has done nothing that could be measured."""
+    core.tell(IterationsDone(core.now_s, name, Usage(held_s=held_s, peak_bytes=int(gib * GIB))))
+
+
+def end(core: Core, name: str, gib: float, outcome: Outcome = Outcome.COMPLETED) -> None:
+    core.tell(
+        JobExited(core.now_s, name, core.scheduler.jobs[name].attempt, outcome, 0, "", Usage(peak_bytes=int(gib * GIB)))
+    )
+
+
+def state(core: Core, name: str) -> JobState:
+    return core.scheduler.jobs[name].state
+
+
+def granted_gib(core: Core, name: str) -> float:
+    return core.scheduler.jobs[name].demand.peak_bytes / GIB
+
+
+@pytest.mark.parametrize("policy", ["energy", "fair"])
+def test_on_processors_new_jobs_share_from_the_first_second(policy: str) -> None:
+    """If it failed, scripts that are new to ecoshare would run one after the other, each with all of the memory."""
+    core = Core(policy, lanes=1 if policy == "fair" else 4, profile=True, threads=4)
+    unknown(core, "a", "b", "c")
+    if policy == "energy":
+        core.foresee(**{one + other: 0.97 for one in "abc" for other in "abc"})
+    beside = "ab" if policy == "energy" else "abc"  # a policy that packs tries two unknown classes at a time
+    assert [name for name in "abc" if state(core, name) is JobState.RUNNING] == list(beside)
+    assert all(granted_gib(core, name) == UNSEEN_BYTES / GIB for name in beside)
+    if policy == "energy":
+        reason = Reasons(core.scheduler.inside, 0.0).of(core.scheduler.jobs["c"])
+        assert reason is not None and reason.because == Explanation(ReasonKind.NEW, ("a", "b"))
+
+
+def test_on_a_gpu_a_new_job_has_all_that_is_free() -> None:
+    """Its allocator is bound to what it was granted: too little would end it."""
+    core = Core(profile=True)
+    unknown(core, "a", "b")
+    assert granted_gib(core, "a") == 8.0
+    assert (state(core, "a"), state(core, "b")) == (JobState.RUNNING, JobState.QUEUED)
+
+
+def test_what_a_job_is_granted_grows_with_it() -> None:
+    core = Core("fair", lanes=1, threads=4)
+    unknown(core, "a")
+    grow(core, "a", 2.0)
+    assert granted_gib(core, "a") == SPARE * 2.0
+    unknown(core, "b")
+    grow(core, "b", 1.0)
+    core.arrive("known", gib=4.0)
+    assert state(core, "known") is JobState.QUEUED, "3 + 1.5 + 4 GiB are more than there are"
+    end(core, "b", 1.0)
+    assert state(core, "known") is JobState.RUNNING
+
+
+@pytest.mark.parametrize("policy", ["energy", "fair"])
+def test_jobs_that_outgrow_the_memory_give_way(policy: str) -> None:
+    """The one that has done least begins again when there is room for what it was seen to take."""
+    core = Core(policy, lanes=1 if policy == "fair" else 3, threads=4)
+    unknown(core, "a", "b")
+    if policy == "energy":
+        core.foresee(ab=0.9)
+    grow(core, "a", 3.0, held_s=10.0)
+    assert not core.stopped
+    grow(core, "b", 3.0, held_s=1.0)
+    assert core.stopped == ["b"]
+    end(core, "b", 3.0, Outcome.STOPPED)
+    assert (state(core, "a"), state(core, "b")) == (JobState.RUNNING, JobState.QUEUED)
+    end(core, "a", 3.5)
+    assert state(core, "b") is JobState.RUNNING and granted_gib(core, "b") >= SPARE * 3.0
+
+
+def test_a_job_whose_class_was_measured_does_not_give_way() -> None:
+    """Its demand counts from its start, so it is not the one that grew beyond what was known."""
+    core = Core("fair", lanes=1, threads=4)
+    core.arrive("known", gib=4.0)
+    unknown(core, "a")
+    grow(core, "a", 2.5, held_s=100.0)
+    assert not core.stopped
+    grow(core, "a", 3.0, held_s=101.0)
+    assert core.stopped == ["a"]
+
+
+def test_a_job_alone_may_have_all_memory() -> None:
+    """What ends it is its cap, which is all that was free when it was started."""
+    core = Core("fair", lanes=1, threads=4)
+    unknown(core, "a")
+    grow(core, "a", 7.9)
+    assert not core.stopped and granted_gib(core, "a") == 8.0
+    unknown(core, "b")
+    assert state(core, "b") is JobState.QUEUED
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_one_that_took_all_and_failed_is_tried_once_more_alone(told: bool) -> None:
+    """It has shown what it needs: it is not started again and again with a little more."""
+    core = Core("energy", lanes=3, threads=4)
+    unknown(core, "a")
+    if told:
+        grow(core, "a", 7.0)
+    end(core, "a", 8.0, Outcome.OUT_OF_MEMORY)
+    assert state(core, "a") is JobState.RUNNING and core.scheduler.jobs["a"].whole_lane
+    end(core, "a", 8.0, Outcome.OUT_OF_MEMORY)
+    assert state(core, "a") is JobState.FAILED
+
+
+def test_a_job_that_had_what_others_left_gets_all_in_the_end() -> None:
+    core = Core("energy", lanes=3, threads=4)
+    core.arrive("known", gib=5.0)
+    unknown(core, "a")
+    core.foresee(ka=0.9)
+    assert core.scheduler.jobs["a"].cap_bytes == 3 * GIB
+    end(core, "a", 3.0, Outcome.OUT_OF_MEMORY)
+    assert state(core, "a") is JobState.RUNNING and core.scheduler.jobs["a"].cap_bytes == 3 * GIB, "what it took fits"
+    end(core, "a", 3.0, Outcome.OUT_OF_MEMORY)
+    assert state(core, "a") is JobState.QUEUED, "twice as much does not, beside the other one"
+    end(core, "known", 5.0)
+    assert state(core, "a") is JobState.RUNNING and core.scheduler.jobs["a"].cap_bytes == 8 * GIB - 1
+
+
+@pytest.mark.parametrize("threads", [0, 4])
+def test_a_class_of_the_same_script_is_granted_what_that_took(threads: int) -> None:
+    """Forty runs of one script that differ in their arguments need about the same."""
+    core = Core("energy", profile=True, threads=threads)
+    unknown(core, "a", script="train.py")
+    end(core, "a", 2.0)
+    unknown(core, "b", "c", script="train.py")
+    core.foresee(bc=0.9, bb=0.9, cc=0.9)
+    assert granted_gib(core, "b") == granted_gib(core, "c") == SPARE * 2.0
+    assert (state(core, "b"), state(core, "c")) == (JobState.RUNNING, JobState.RUNNING)

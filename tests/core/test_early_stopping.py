@@ -1,0 +1,190 @@
+"""Trials that pause at a rung: they leave their places, and go on or end when all of their rung are there."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from ecoshare.core.commands import AskSampler, Command, DropJob, KillJob, OpenLane, StartJob
+from ecoshare.core.early_stopping import Halving
+from ecoshare.core.events import (
+    SCHEMA,
+    Config,
+    Device,
+    Done,
+    Event,
+    Exhausted,
+    IterationsDone,
+    JobArrived,
+    JobExited,
+    JobSpec,
+    Outcome,
+    Reported,
+    RunOpened,
+    Solo,
+    StoppingSpec,
+    StopRequested,
+    SweepOpened,
+    SweepSpec,
+    Usage,
+)
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import JobState
+
+STEPS = 9
+
+
+class Run:
+    """A sweep of trials `t0`, `t1`, ... by halving with rungs at 1 and 3 of 9 steps, told step by step."""
+
+    def __init__(
+        self, trials: int = 6, parallel: int = 6, devices: int = 4, policy: str = "fifo", preempt: bool = False
+    ) -> None:
+        self.core, self.trials = Scheduler(), trials
+        self.log: list[tuple[Event, list[Command]]] = []
+        self.running: dict[str, int] = {}
+        self.dropped: list[str] = []
+        self.steps: Counter[str] = Counter()
+        gpus = tuple(Device(f"cuda:{number}", "here", 1 << 34) for number in range(devices))
+        self.tell(RunOpened(0.0, SCHEMA, Config(policy, 1, 1 if preempt else 2, preempt=preempt), gpus))
+        self.tell(SweepOpened(0.0, SweepSpec("s", parallel, early_stopping=StoppingSpec("halving", 1, 3, STEPS))))
+
+    def tell(self, event: Event) -> None:
+        commands = self.core.handle(event)
+        self.log.append((event, commands))
+        for command in commands:
+            match command:
+                case OpenLane():
+                    self.tell(Done(0.0, command.id))
+                case AskSampler(number=number):
+                    self._draw(command.id, number)
+                case StartJob():
+                    self.running[command.job] = command.attempt
+                    self.tell(Done(0.0, command.id))
+                case KillJob():
+                    self.end(command.job, Outcome.PRUNED if command.pruned else Outcome.STOPPED)
+                case DropJob():
+                    self.dropped.append(command.job)
+
+    def _draw(self, command: int, number: int) -> None:
+        if number >= self.trials:
+            self.tell(Exhausted(0.0, command))
+            return
+        spec = JobSpec(f"t{number}", "c", iterations=90, movable=True, solo=Solo(iteration_s=1.0), sweep="s")
+        self.tell(JobArrived(0.0, spec, command))
+
+    def end(self, job: str, outcome: Outcome) -> None:
+        usage = Usage(iterations=10 * self.steps[job], held_s=1.0)
+        self.tell(JobExited(0.0, job, self.running.pop(job), outcome, 0, "", usage))
+
+    def report(self, job: str, value: float, steps: int = 1) -> None:
+        for _ in range(steps):
+            if job in self.running:
+                self.steps[job] += 1
+                self.tell(Reported(0.0, job, self.steps[job], value))
+
+    def states(self) -> dict[str, JobState]:
+        return {name: job.state for name, job in self.core.jobs.items()}
+
+
+def test_who_reaches_a_rung_gives_its_place_to_the_next() -> None:
+    run = Run(trials=4, parallel=2, devices=2)
+    assert set(run.running) == {"t0", "t1"}
+    run.report("t0", 0.5)
+    assert run.states()["t0"] is JobState.PAUSED and set(run.running) == {"t1", "t2"}
+    assert not run.core.jobs["t0"].lanes and run.core.live_jobs == 3
+
+
+def test_the_best_go_on_when_all_are_there_and_not_before() -> None:
+    run = Run(devices=6)
+    for number, value in enumerate([0.5, 0.1, 0.9, 0.4, 0.2]):
+        run.report(f"t{number}", value)
+    assert [run.states()[f"t{number}"] for number in range(5)] == [JobState.PAUSED] * 5 and not run.dropped
+    run.report("t5", 0.3)
+    assert set(run.running) == {"t1", "t4"}, "the best two of six"
+    assert run.dropped == ["t3", "t0", "t2"], "the best first"
+    assert {name for name, state in run.states().items() if state is JobState.PRUNED} == {"t0", "t2", "t3", "t5"}
+    assert "place 3 of the 6 of its rung, of whom 2 go on (halving)" in run.core.jobs["t5"].history[-2].cause
+    assert run.core.live_jobs == 2
+
+
+def test_the_last_to_come_need_not_pause_where_it_goes_on() -> None:
+    run = Run(trials=3, devices=3)
+    run.report("t0", 0.5)
+    run.report("t1", 0.9)
+    run.report("t2", 0.1)
+    assert run.running == {"t2": 1} and run.dropped == ["t0", "t1"]
+    run.report("t2", 0.1, steps=8)
+    assert run.running == {"t2": 1}, "alone at its next rung, and at its end there is none"
+    run.end("t2", Outcome.COMPLETED)
+    assert run.core.live_jobs == run.core.open_sweeps == 0
+
+
+def test_who_goes_on_does_so_from_where_it_was() -> None:
+    run = Run(devices=6)
+    for number in range(6):
+        run.report(f"t{number}", number)
+    job = run.core.jobs["t0"]
+    assert (job.attempt, job.earlier_iterations, job.iterations_until_rung) == (2, 10, 30)
+    assert job.needs_s(0.0) == 20.0, "iterations to its next rung"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.COMPLETED])
+def test_a_rung_does_not_wait_for_who_has_ended(outcome: Outcome) -> None:
+    run = Run(trials=3, devices=3)
+    run.report("t0", 0.5)
+    run.report("t1", 0.1)
+    run.end("t2", outcome)
+    assert set(run.running) == {"t1"} and run.dropped == ["t0"]
+
+
+def test_who_reaches_a_rung_while_it_gives_way_pauses_there() -> None:
+    run = Run(trials=1, parallel=1, devices=1, policy="srtf", preempt=True)
+    short = JobSpec("short", "d", movable=True, service_s=0.5)
+    run.core.handle(IterationsDone(0.0, "t0", Usage(iterations=2, held_s=2.0, span_s=2.0)))
+    (kill,) = run.core.handle(JobArrived(0.0, short))
+    assert isinstance(kill, KillJob) and run.states()["t0"] is JobState.STOPPING
+    assert run.core.handle(Reported(0.0, "t0", 1, 0.5)) == []
+    run.end("t0", Outcome.STOPPED)
+    assert run.states()["t0"] is JobState.QUEUED, "the only one of its rung goes on"
+    assert run.core.jobs["t0"].history[-2].after is JobState.PAUSED
+
+
+def test_who_ends_while_it_is_to_pause_has_ended() -> None:
+    run = Run(trials=2, devices=2)
+    job = run.core.jobs["t0"]
+    (kill,) = run.core.handle(Reported(0.0, "t0", 1, 0.5))
+    assert isinstance(kill, KillJob) and not kill.pruned
+    run.end("t0", Outcome.COMPLETED)
+    assert job.state is JobState.COMPLETED
+    run.report("t1", 0.9)
+    assert set(run.running) == {"t1"}, "the only one of its rung"
+
+
+def test_a_value_that_is_no_number_counts_as_the_worst() -> None:
+    run = Run(trials=3, devices=3)
+    run.report("t0", float("nan"))
+    run.report("t1", 1e9)
+    run.report("t2", float("inf"))
+    assert set(run.running) == {"t1"}
+
+
+def test_those_that_pause_end_with_the_run() -> None:
+    run = Run(trials=6, parallel=2, devices=2)
+    run.report("t0", 0.5)
+    run.tell(StopRequested(0.0, at_once=False))
+    assert run.states() == dict.fromkeys(("t0", "t1", "t2"), JobState.CANCELLED)
+    assert run.core.live_jobs == 0
+
+
+def test_equal_ones_go_on_in_the_order_in_which_they_came() -> None:
+    rule = Halving(StoppingSpec("halving", 1, 3))
+    for name in "cab":
+        assert rule.told(name, 1, 0.5)
+    assert [name for name, reason in rule.decide().items() if not reason] == ["c"]
+
+
+def test_a_rung_at_the_end_of_a_trial_is_none() -> None:
+    assert not Halving(StoppingSpec("halving", 3, 3, steps=3)).told("a", 3, 0.5)
+    assert Halving(StoppingSpec("halving", 3, 3)).told("a", 3, 0.5), "nobody knows where it ends"

@@ -1,0 +1,57 @@
+"""Devices claimed for tests, on the fake driver and on files laid out as the kernel does."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from ecoshare.devices.cpu_knobs import CpuKnobs
+from ecoshare.devices.device_control import DeviceControl
+from ecoshare.devices.state_folder import StateFolder
+from tests.driver import FakeDriver
+
+FOUND_W = 600.0
+"""What the power limit is found at: neither the default of the board nor its maximum."""
+
+
+def state_in(folder: Path) -> StateFolder:
+    """One folder for journals and locks."""
+    return StateFolder(folder / "state", folder / "state")
+
+
+def limited(driver: FakeDriver, watts: float, index: int = 0) -> None:
+    """Set a power limit of a driver that this process has entered, as an administrator would."""
+    import pynvml
+
+    assert pynvml.nvmlLib._name == str(driver.library), "never a real driver"
+    pynvml.nvmlInit()
+    pynvml.nvmlDeviceSetPowerManagementLimit(
+        pynvml.nvmlDeviceGetHandleByUUID(driver.gpu(index).uuid), round(watts * 1000)
+    )
+    pynvml.nvmlShutdown()
+
+
+def claim(driver: FakeDriver, state: StateFolder, assume_unlocked: bool = True, index: int = 0) -> DeviceControl:
+    """A GPU of a driver that this process has entered."""
+    gpu = driver.gpu(index)
+    return DeviceControl(gpu.uuid, "gpu", f"GPU {index}", state, assume_unlocked)
+
+
+def processors(folder: Path, policies: int = 2, packages: int = 1) -> Path:
+    """A kernel's folder with frequency policies and power limits, all of which may be written."""
+    for number in range(policies):
+        policy = folder / f"devices/system/cpu/cpufreq/policy{number}"
+        policy.mkdir(parents=True)
+        for name, value in (("scaling_max_freq", 3_000_000), ("cpuinfo_min_freq", 800_000)):
+            (policy / name).write_text(f"{value}\n")
+    for number in range(packages):
+        zone = folder / f"class/powercap/intel-rapl:{number}"
+        zone.mkdir(parents=True)
+        (zone / "name").write_text(f"package-{number}\n")
+        (zone / "constraint_0_power_limit_uw").write_text("200000000\n")
+    return folder
+
+
+def claim_processors(sysfs: Path, state: StateFolder) -> DeviceControl:
+    """Processors of a folder of `processors`."""
+    return DeviceControl("processors-test", "cpu", "a processor", state, find=partial(CpuKnobs, sysfs))

@@ -1,0 +1,70 @@
+"""Which GPU a name means: one place resolves numbers, UUIDs, `CUDA_VISIBLE_DEVICES` and MIG."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ecoshare.devices import discovery
+from ecoshare.errors import UnfitEnvironment, UsageError
+from tests.driver import FakeDriver, presets
+
+
+@pytest.fixture
+def uuids(driver: FakeDriver) -> tuple[str, str]:
+    return driver.gpu(0).uuid, driver.gpu(1).uuid
+
+
+def found(names: str | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    if names is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", names)
+    return [gpu.uuid for gpu in discovery.visible_gpus()]
+
+
+def test_gpus_are_counted_as_cuda_would_in_this_environment(
+    uuids: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = uuids
+    assert found(None, monkeypatch) == [first, second]
+    assert found("1", monkeypatch) == [second]
+    assert found("1,0", monkeypatch) == [second, first]
+    assert found(f"{second}, 0", monkeypatch) == [second, first]
+    assert found("", monkeypatch) == [] and found("-1", monkeypatch) == []
+    assert found("1,7,0", monkeypatch) == [second], "what follows a name that fits nothing is invisible"
+    assert found("GPU-", monkeypatch) == [], "it fits both"
+    unique = next(second[:end] for end in range(5, len(second) + 1) if not first.startswith(second[:end]))
+    assert found(unique, monkeypatch) == [second]
+
+
+def test_a_device_is_named_by_its_place_among_those_and_kept_by_its_uuid(
+    uuids: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    device = discovery.find("cuda:0")
+    assert (device.name, device.uuid, device.kind) == ("cuda:0", uuids[1], "cuda")
+    assert device.environment == {"CUDA_VISIBLE_DEVICES": uuids[1]}, "a job must not count anew"
+    assert discovery.find("cuda") == discovery.find(None) == device
+    with pytest.raises(UnfitEnvironment, match=r"shows 1 GPU$"):
+        discovery.find("cuda:1")
+    with pytest.raises(UsageError, match="expected cpu, cuda"):
+        discovery.find("gpu0")
+    assert discovery.find("cpu").environment == {"CUDA_VISIBLE_DEVICES": ""}
+
+
+@pytest.mark.usefixtures("uuids")
+def test_a_mig_instance_is_refused_and_not_taken_for_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-0123")
+    with pytest.raises(UnfitEnvironment, match="MIG instance"):
+        discovery.find(None)
+
+
+@pytest.mark.parametrize(("changes", "why"), [({"mig_mode": 1}, "MIG instances"), ({"compute_mode": 2}, "prohibited")])
+def test_a_gpu_that_cannot_be_shared_is_refused(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
+    preset = dataclasses.replace(presets.H200, **changes)
+    with FakeDriver(tmp_path, [preset], virtual=True), pytest.raises(UnfitEnvironment, match=why):
+        discovery.find("cuda:0")

@@ -1,0 +1,132 @@
+"""NVML's energy counter, through the real bindings and zeus, on a driver of our own (tests/driver)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ecoshare.devices import discovery, nvml
+from ecoshare.devices.meter import MeterFault, Reading, between
+from ecoshare.devices.nvml_meter import NvmlMeter
+from ecoshare.record.samples import Sample, Session, read
+from ecoshare.runtime.meter_sampler import MeterSampler
+from tests.driver import COMPILER, FakeDriver, Fault, presets
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[FakeDriver]:
+    with FakeDriver(tmp_path, [presets.H200, presets.P100], period_ms=50) as running:
+        yield running
+
+
+def opened(driver: FakeDriver, index: int = 0) -> NvmlMeter:
+    meter = NvmlMeter(nvml.OpenGpu(driver.gpu(index).uuid))
+    meter.open()
+    return meter
+
+
+def test_the_counters_period_is_found_and_not_assumed(driver: FakeDriver) -> None:
+    assert 0.035 < opened(driver).info.period_s < 0.08, "that of most boards is 0.1 s"
+
+
+def test_joules_are_those_of_the_gpu(driver: FakeDriver) -> None:
+    meter = opened(driver)
+    driver.gpu(0).load(1, compute=0.6, memory=0.3)
+    first = meter.read()
+    time.sleep(0.5)
+    last = meter.read()
+    watts = nvml.OpenGpu(driver.gpu(0).uuid).state().power_w
+    assert watts is not None
+    spent = between(first, last, meter.info.period_s)
+    # The counter alone, the board's average aside: it must be far above idle, and within the limit.
+    assert 150.0 < spent.value_j / (last.at_s - first.at_s) <= 700.0
+    assert spent.standard_error_j > 0.0
+
+
+def test_an_interval_shorter_than_the_period_has_no_joules(driver: FakeDriver) -> None:
+    meter = opened(driver)
+    first = meter.read()
+    with pytest.raises(MeterFault, match="shorter"):
+        between(first, meter.read(), meter.info.period_s)
+
+
+def test_a_counter_that_goes_back_is_a_fault_once(driver: FakeDriver) -> None:
+    meter = opened(driver)
+    driver.gpu(0).load(1, compute=1.0)
+    time.sleep(0.3)
+    meter.read()
+    driver.gpu(0).fault(Fault.COUNTER_RESET, times=1)
+    with pytest.raises(MeterFault, match="went back"):
+        meter.read()
+    meter.read()
+
+
+@pytest.mark.slow
+def test_a_counter_that_stands_still_is_no_meter(driver: FakeDriver) -> None:
+    driver.gpu(0).fault(Fault.COUNTER_STALE)
+    with pytest.raises(MeterFault, match="stood still"):
+        opened(driver)
+
+
+def test_a_gpu_without_a_counter_says_so(driver: FakeDriver) -> None:
+    with pytest.raises(MeterFault, match="Volta"):
+        opened(driver, index=1)
+
+
+def test_a_gpu_that_is_lost_is_a_fault_and_not_a_number(driver: FakeDriver) -> None:
+    meter = opened(driver)
+    driver.gpu(0).fault(Fault.GPU_LOST)
+    with pytest.raises(MeterFault, match="driver failed"):
+        meter.read()
+
+
+def test_what_a_board_does_not_tell_is_none(driver: FakeDriver) -> None:
+    driver.gpu(0).fault(Fault.NO_UTILISATION)
+    state = nvml.OpenGpu(driver.gpu(0).uuid).state()
+    assert state.busy is None and state.memory_busy is None
+    assert None not in (state.power_w, state.gpu_clock_mhz, state.memory_clock_mhz, state.memory_bytes)
+
+
+def test_a_sampler_writes_what_the_gpu_tells(driver: FakeDriver, tmp_path: Path) -> None:
+    gpu = driver.gpu(0)
+    gpu.load(1, compute=0.5, memory=0.5, used_bytes=1 << 30)
+    device = dataclasses.replace(discovery.processors(), name="cuda:0", kind="cuda", uuid=gpu.uuid)
+    sampler = MeterSampler(tmp_path / "samples.jsonl", device, None, lambda _on_device: {})
+    assert asyncio.run(sampler.begin(lambda: 0.0))
+    sampler.close()
+    session, sample = read(tmp_path / "samples.jsonl")
+    assert isinstance(session, Session) and (session.meter, session.source) == ("nvml", "measured")
+    assert isinstance(sample, Sample) and sample.memory_bytes is not None and sample.memory_bytes >= 1 << 30
+    assert None not in (sample.energy_j, sample.power_w, sample.gpu_clock_mhz, sample.temperature_c, sample.busy)
+
+
+def test_standard_errors_cover_the_truth_as_often_as_they_claim(tmp_path: Path) -> None:
+    """Windows of a few periods under constant power: two thirds of them should be off by less than one error."""
+    preset = dataclasses.replace(presets.H200)
+    with FakeDriver(tmp_path, [preset], virtual=True, period_ms=100) as driver:
+        gpu = nvml.OpenGpu(driver.gpu(0).uuid)
+        driver.gpu(0).load(1, compute=0.7, memory=0.2)
+        driver.advance(10.0)
+        before_j = gpu.energy_j()
+        driver.advance(1000.0)
+        watts = (gpu.energy_j() - before_j) / 1000.0
+        within, tries, now_s = 0, 400, 0.0
+        for index in range(tries):
+            start = Reading(now_s, gpu.energy_j())
+            wall_s = 0.35 + 0.0173 * (index % 29)  # of no common measure with the period
+            driver.advance(wall_s)
+            now_s += wall_s
+            energy = between(start, Reading(now_s, gpu.energy_j()), 0.1)
+            within += abs(energy.value_j - watts * wall_s) <= energy.standard_error_j
+            driver.advance(0.0131 * (index % 7))
+            now_s += 0.0131 * (index % 7)
+        # The sum of two even distributions is within one standard deviation 65 % of the time.
+        assert math.isclose(within / tries, 0.65, abs_tol=0.1)

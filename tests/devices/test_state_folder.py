@@ -1,0 +1,126 @@
+"""The folder of journals: a run that looks in another one leaves a device as a dead run has set it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ecoshare.devices.state_folder import DeviceLock, described, in_use
+from ecoshare.lane import boot
+from tests.warm import ecoshare, wait_for
+
+USER = 65534
+"""A user that is not root and needs no entry in the password database."""
+
+_JOURNALS = """
+import json, os, sys
+from ecoshare.devices.state_folder import StateFolder
+os.seteuid(int(sys.argv[1]))
+found = {}
+for words in sys.argv[2:]:
+    for name in ("ECOSHARE_STATE", "XDG_STATE_HOME"):
+        os.environ.pop(name, None)
+    os.environ.update(json.loads(words))
+    found[words] = str(StateFolder.of_this_user().journals)
+print(json.dumps(found))
+"""
+
+EXPECTED = {
+    "unset": ({}, "/h/.local/state/ecoshare"),
+    "empty": ({"XDG_STATE_HOME": ""}, "/h/.local/state/ecoshare"),
+    "set": ({"XDG_STATE_HOME": "/x y"}, "/x y/ecoshare"),
+    "ours": ({"ECOSHARE_STATE": "/s", "XDG_STATE_HOME": "/x"}, "/s"),
+    "ours, empty": ({"ECOSHARE_STATE": "", "XDG_STATE_HOME": "/x"}, "/x/ecoshare"),
+    # The XDG specification has a relative path ignored: journals would lie where each run was started.
+    "relative": ({"XDG_STATE_HOME": "relative"}, "/h/.local/state/ecoshare"),
+}
+
+
+def journals(user: int) -> list[str]:
+    """The folder in each environment of `EXPECTED`, for a process of this user."""
+    given = [json.dumps(environment) for environment, _ in EXPECTED.values()]
+    done = subprocess.run(
+        [sys.executable, "-c", _JOURNALS, str(user), *given],
+        env={**os.environ, "HOME": "/h"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    return [found[each] for each in given]
+
+
+def test_a_users_journals_are_in_the_users_state_folder() -> None:
+    user = os.geteuid() or USER
+    assert journals(user) == [expected for _, expected in EXPECTED.values()]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be root")
+def test_roots_journals_are_the_machines_whatever_the_home_is() -> None:
+    """Else `sudo ecoshare restore` would look in the home of the user that called it."""
+    ours = [environment.get("ECOSHARE_STATE") for environment, _ in EXPECTED.values()]
+    assert journals(0) == [own or "/var/lib/ecoshare" for own in ours]
+
+
+def put(kind: str, path: Path) -> None:
+    """What another user may leave where everybody's locks are."""
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "link":
+            path.symlink_to(path.parent / "elsewhere")
+        case "link to a fifo":
+            os.mkfifo(path.parent / "fifo")
+            path.symlink_to("fifo")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["fifo", "folder", "link", "link to a fifo"])
+def test_what_another_user_has_put_there_is_no_lock_and_keeps_nobody_waiting(tmp_path: Path, kind: str) -> None:
+    """Any local user could hang everybody's runs with a FIFO."""
+    path = tmp_path / "ecoshare-cpu.lock"
+    put(kind, path)
+    with pytest.raises(OSError, match=r"no regular file|Too many levels|symbolic"):
+        DeviceLock(path)
+    assert in_use(path) is None
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("name", ["ecoshare-cpu.lock", "ecoshare-cpu.queue", "ecoshare-cpu.0123.run"])
+def test_a_run_says_what_is_in_its_way_or_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    monkeypatch.setenv("ECOSHARE_STATE", str(state))
+    put("fifo", state / name)
+    (tmp_path / "train.py").write_text("print('done')\n")
+    done = ecoshare("run", "train.py", "--device", "cpu", "--no-report", cwd=tmp_path)
+    assert "Traceback" not in done.stderr
+    if name.endswith(".queue"):
+        assert done.returncode == 4
+        assert f"error: cannot lock {state / name}: it is no regular file" in done.stderr
+        assert "ECOSHARE_STATE" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["-c", "import time; time.sleep(60)"], "(python -c ...)"),
+        (boot.command("ecoshare.runtime.guard", "token", "/nowhere", "")[1:], "(ecoshare.runtime.guard)"),
+    ],
+)
+def test_who_has_a_lock_is_told_without_its_program(line: list[str], said: str) -> None:
+    process = subprocess.Popen([sys.executable, *line], stdin=subprocess.PIPE)
+    wait_for(lambda: b"-c" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
+    assert described(process.pid).endswith(f"process {process.pid} {said}")
+    process.kill()
+    process.communicate()

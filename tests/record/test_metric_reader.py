@@ -1,0 +1,51 @@
+"""What trials say while they run, read from files that grow: bounded in each look, and whole at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ecoshare.jobs import metric
+from ecoshare.lane.reports import reports_path
+from ecoshare.record.metric_reader import MetricReader
+
+LINE = b"loss=1 %s\n" % (b"x" * 90)
+
+
+def test_a_look_reads_a_bounded_part_and_the_last_one_everything(tmp_path: Path) -> None:
+    """300 MB that were printed at once took the controller to 965 MiB."""
+    (tmp_path / "stdout.log").write_bytes(LINE * 50_000)
+    reader = MetricReader(metric.read("loss={:f}"), tmp_path, 1)
+    first = reader.read()
+    assert 5_000 < len(first) < 15_000
+    assert len(first) + len(reader.read(over=True)) == 50_000
+    assert reader.read(over=True) == []
+
+
+def test_a_line_counts_when_it_has_ended(tmp_path: Path) -> None:
+    log = tmp_path / "stdout.log"
+    reader = MetricReader(metric.read("loss={:f}"), tmp_path, 1)
+    seen = []
+    for added in (b"loss=1", b"2\nlo", b"ss=3\rloss=4", b" \xff\xfe", b"loss=5"):
+        with log.open("ab") as file:
+            file.write(added)
+        seen.append(reader.read())
+    assert seen == [[], [12.0], [3.0], [], []]
+    assert reader.read(over=True) == [5.0]
+
+
+def test_of_a_line_without_end_the_last_part_counts(tmp_path: Path) -> None:
+    (tmp_path / "stdout.log").write_bytes(b"loss=1 " + b"." * (3 << 20) + b" loss=2")
+    reader = MetricReader(metric.read("loss={:f}"), tmp_path, 1)
+    assert reader.read() == []
+    assert reader.read(over=True) == [2.0]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    ["", "{", "[1]", "7", '"loss"', '{"loss": null}', '{"loss": "much"}', '{"loss": [1]}', f'{{"loss": 1{"0" * 400}}}'],
+)
+def test_a_damaged_report_is_none(tmp_path: Path, damaged: str) -> None:
+    reports_path(tmp_path, 1).write_text(f'{{"loss": 1.5}}\n{damaged}\n{{"acc": 1, "loss": 2}}\n')
+    assert MetricReader(metric.read("loss"), tmp_path, 1).read(over=True) == [1.5, 2.0]

@@ -1,0 +1,300 @@
+"""Which packings ran, as expected and as measured, and what else the same work would have taken."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecoshare.core.commands import Command
+from ecoshare.core.events import Config, Setting, Solo, Usage
+from ecoshare.profiling.profile import IterationTimes
+from ecoshare.record.baseline import baseline
+from ecoshare.record.energy_account import EnergyAccount, account
+from ecoshare.record.packing_summary import packings
+from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline, course
+from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
+from ecoshare.record.setting_history import settings as settings_of
+from ecoshare.record.summary import summarise
+from ecoshare.record.window_costs import windows
+from ecoshare.reporting.verdicts import verdicts
+from ecoshare.simulate.costs import Costs
+from ecoshare.simulate.traces.job_trace import TraceJob
+from tests.reporting.profiles import PROFILE
+from tests.reporting.recorded import METER_W, Entries, Settable, entries_of, metered, plan, proposing
+from tests.simulate.test_packs import GPU, JOBS, PACKS, SPEEDS, job, simulated, world
+
+ENERGY = Config("energy", 2, 4, profile=True)
+SLOW: Setting = (("gpu_clock", 1200.0),)
+BAD: Setting = (("gpu_clock", 500.0),)
+EFFECTS = {SLOW: (0.9, 0.6), BAD: (0.5, 0.95)}
+
+
+def end_of(entries: Entries) -> float:
+    return max(entry.at_s for entry in entries if not isinstance(entry, Command))
+
+
+def rows_of(entries: Entries) -> dict[tuple[tuple[str, ...], ...], dict[str, Any]]:
+    """The packings of a run whose meter says the same all the time, by their classes."""
+    end_s = end_of(entries)
+    rows = packings(course(entries), metered(end_s), end_s)
+    return {tuple(map(tuple, row["classes"])): row for row in rows}
+
+
+def ratio(setting: Setting) -> float:
+    """E over that at the default of jobs that draw as much as one alone, by the world's own numbers."""
+    speed, watts = EFFECTS[setting]
+    return (GPU.idle_w + watts * GPU.active_w) / speed / (GPU.idle_w + GPU.active_w)
+
+
+def test_a_pair_has_what_was_expected_and_what_was_measured() -> None:
+    rows = rows_of(entries_of([job("a0", "a", 200.0), job("b0", "b", 200.0)], world(ab=0.9), ENERGY))
+    pair = rows[("a",), ("b",)]
+    assert pair["jobs"] == ["a0", "b0"] and pair["verdict"] == "kept"
+    assert pair["measured"]["speeds"] == pytest.approx({"a": 0.9, "b": 0.9})
+    drawn_w = min(2 * 0.9 * GPU.active_w, GPU.limit_w - GPU.idle_w)
+    assert pair["measured"]["power_w"] == pytest.approx(GPU.idle_w + drawn_w)
+    assert set(pair["predicted"]["speeds"]) == {"a", "b"}
+    assert pair["predicted"]["power_w"] == pytest.approx(
+        GPU.idle_w + sum(pair["predicted"]["speeds"].values()) * GPU.active_w
+    )
+    assert pair["energy_j"] == pytest.approx(METER_W * pair["duration_s"])
+    assert pair["setting"] is pair["energy_ratio"] is None and pair["settings_tried"] == 0
+
+
+def test_without_a_trial_speeds_are_those_of_the_progress_told() -> None:
+    """Ten iterations a second alone (0.1 s each); 40 in 8 s with the turn beside others: half the speed."""
+    stretch = PackingPeriod(
+        "cpu", {"a0": "a", "b0": "b", "c0": "c", "d0": "d"}, (("a",), ("b",), ("c",), ("d",)), 0.0, to_s=10.0
+    )
+    stretch.settings.append((0.0, ()))
+    stretch.progress = {
+        "a0": (Usage(iterations=10, held_s=1.0), Usage(iterations=50, held_s=9.0)),
+        "b0": (Usage(iterations=10, held_s=1.0), Usage(iterations=15, held_s=1.5)),
+        "c0": (Usage(iterations=10, held_s=1.0), Usage(iterations=50, eval_iterations=5, held_s=9.0)),
+    }
+    solos = {name: Solo("", 0.1) for name in "abc"}
+    (row,) = packings(PackingTimeline([stretch], solos), metered(10.0), 10.0)
+    assert row["measured"] is None, "there was no trial"
+    assert row["observed"]["speeds"] == pytest.approx({"a": 0.5})
+    assert row["observed"]["missing"] == {"b": "too short", "c": "evaluated", "d": "no profile"}
+    assert row["observed"]["power_w"] == pytest.approx(METER_W)
+
+
+def test_progress_of_a_run_agrees_with_its_trials() -> None:
+    rows = rows_of(entries_of([job("a0", "a", 200.0), job("b0", "b", 200.0)], world(ab=0.9), ENERGY))
+    observed = rows[("a",), ("b",)]["observed"]
+    assert observed["power_w"] == pytest.approx(METER_W)
+    assert set(observed["speeds"]) | set(observed["missing"]) == {"a", "b"}
+    for speed in observed["speeds"].values():
+        assert speed == pytest.approx(0.9, rel=0.05)
+
+
+def test_the_time_in_which_somebody_is_measured_alone_is_in_no_packing() -> None:
+    entries = entries_of([job("a0", "a", 200.0), job("b0", "b", 200.0)], world(ab=0.9), ENERGY)
+    classes = {"a0": "a", "b0": "b"}
+    measured = windows(entries, classes, {}, EnergyAccount())
+    assert len(measured) == 2
+    for window in measured:
+        for each in course(entries).stretches:
+            assert each.to_s is not None and (each.to_s <= window["from_s"] or each.from_s >= window["to_s"])
+
+
+def test_what_does_not_pay_is_undone() -> None:
+    rows = rows_of(entries_of([job("a0", "a", 300.0), job("b0", "b", 300.0)], world(ab=0.3), ENERGY))
+    assert rows[("a",), ("b",)]["verdict"] == "undone"
+    assert rows[("a",), ("b",)]["measured"]["speeds"] == pytest.approx({"a": 0.3, "b": 0.3})
+    assert rows[(("a",),)]["verdict"] is None, "nothing was decided of a job alone"
+
+
+def searched(best: Setting = SLOW) -> tuple[Entries, list[TraceJob]]:
+    jobs = [job("a0", "a", 400.0)]
+    truth = Settable(GPU, effects=EFFECTS)
+    config = Config("energy", 2, 4, profile=True, search=True)
+    return entries_of(jobs, truth, config, proposing(SLOW, BAD, best=best)), jobs
+
+
+def test_a_setting_that_was_kept_is_told_with_what_it_saves() -> None:
+    entries, _ = searched()
+    (row,) = rows_of(entries).values()
+    assert row["setting"] == dict(SLOW) and row["settings_tried"] == 2
+    assert row["energy_ratio"] == pytest.approx(ratio(SLOW))
+    assert row["verdict"] == "kept"
+
+
+@pytest.mark.parametrize("best", [SLOW, ()])
+def test_time_at_other_settings_is_counted_back_to_the_default(best: Setting) -> None:
+    entries, jobs = searched(best)
+    end_s = end_of(entries)
+    summary = summarise(plan(jobs, ENERGY), entries, metered(end_s), "r")
+    at_s: dict[str, float] = {}
+    for each in settings_of(entries):
+        name = str(each["setting"])
+        at_s[name] = at_s.get(name, 0.0) + (each["to_s"] or end_s) - each["from_s"]
+    slow_j, bad_j = METER_W * at_s[str(dict(SLOW))], METER_W * at_s[str(dict(BAD))]
+    expected_j = summary["energy"]["value_j"] + slow_j * (1 / ratio(SLOW) - 1) + bad_j * (1 / ratio(BAD) - 1)
+    assert summary["baseline"]["packed_default_energy_j"] == pytest.approx(expected_j, rel=1e-3)
+    assert ratio(BAD) > 1.0 > ratio(SLOW)
+    assert summary["search_energy_j"] == pytest.approx(bad_j * (1.0 - 1.0 / ratio(BAD)), rel=1e-3), "SLOW costs nothing"
+
+
+def at_slow(**classes: str) -> PackingPeriod:
+    """These jobs beside each other for 20 s, the second half at another setting that nobody measured."""
+    packing = tuple((name,) for name in classes.values())
+    return PackingPeriod("n0g0", classes, packing, 0.0, to_s=20.0, settings=[(0.0, ()), (10.0, SLOW)])
+
+
+def counted(**rates: int) -> EnergyAccount:
+    """A meter of 100 W, and iterations a second of each job."""
+    session = Session(0.0, "n0g0", "a meter", "measured", "gpu", "about it", 0.1, 40.0)
+    lines: list[Line] = [session]
+    for at_s in range(21):
+        done = {f"{job}#1": AttemptProgress(0, at_s, rate * at_s, 0, at_s) for job, rate in rates.items()}
+        lines.append(Sample(at_s, METER_W * at_s, jobs=done))
+    return account(lines, lambda _job: None)
+
+
+def test_where_no_trial_tells_the_iterations_do() -> None:
+    """2 iterations a second of 60 J each alone: 1200 J at the default for what took 1000 J at the setting."""
+    known = PackingTimeline([at_slow(j="a")], {"a": Solo("a", 0.5, 120.0)})
+    found = baseline([], {}, known, counted(j=2), 20.0)
+    assert found["packed_default_energy_j"] == pytest.approx(2000.0 - 1000.0 + 20 * 60.0)
+    unknown = PackingTimeline([at_slow(j="a")], {})
+    assert baseline([], {}, unknown, counted(j=2), 20.0)["packed_default_energy_j"] is None
+
+
+def test_where_no_trial_tells_of_a_pair_what_was_foreseen_does() -> None:
+    """Expected: 150 W for 0.75 of 120 W of work of each: 5/6 of a joule for one of work alone."""
+    pair = at_slow(j="a", k="b")
+    pair.expected, pair.expected_w = {"j": (0.75, 0.1), "k": (0.75, 0.1)}, 150.0
+    solos = {"a": Solo("a", 0.5, 120.0), "b": Solo("b", 0.25, 120.0)}
+    found = baseline([], {}, PackingTimeline([pair], solos), counted(j=1, k=2), 20.0)
+    assert found["packed_default_energy_j"] == pytest.approx(1000.0 + (10 * 60.0 + 20 * 30.0) * 5 / 6)
+    pair.expected_w = None
+    assert baseline([], {}, PackingTimeline([pair], solos), counted(j=1, k=2), 20.0)["packed_default_energy_j"] is None
+
+
+def test_without_a_meter_nothing_is_claimed() -> None:
+    entries, jobs = searched()
+    summary = summarise(plan(jobs, ENERGY), entries, EnergyAccount(), "r")
+    assert summary["baseline"]["packed_default_energy_j"] is summary["search_energy_j"] is None
+    assert [each["energy_j"] for each in summary["packings"]] == [None]
+
+
+def done(name: str, iterations: int, arrival_s: float = 0.0, evals: int = 0, job_class: str = "c") -> dict[str, Any]:
+    counts = {"iterations": iterations, "eval_iterations": evals}
+    return {"name": name, "class": job_class, "attempts": 1, "arrival_s": arrival_s, "profile_doubt": None, **counts}
+
+
+TIMES = IterationTimes(count=100, mean_s=0.5, standard_error_s=0.005, median_s=0.5, p95_s=0.5)
+KNOWN = {"c": PROFILE.model_copy(update={"train": TIMES, "eval": None})}
+"""4.25 J and 0.5 s an iteration."""
+
+
+def alone(*jobs: dict[str, Any], profiles: Any = KNOWN, energy: EnergyAccount | None = None) -> tuple[Any, Any]:
+    found = baseline(jobs, profiles, course([]), metered(10.0) if energy is None else energy, 10.0)
+    assert found["source"] == "predicted"
+    return found["exclusive_energy_j"], found["exclusive_makespan_s"]
+
+
+def test_alone_one_after_the_other_is_iterations_times_what_one_takes() -> None:
+    assert alone(done("a", 10), done("b", 20)) == (pytest.approx(30 * 4.25), pytest.approx(15.0))
+    assert alone(done("a", 10, 1.0), done("b", 20, 100.0))[1] == pytest.approx(109.0), "it waits for the second"
+    assert alone({**done("never", 0), "attempts": 0}, done("a", 10))[0] == pytest.approx(42.5)
+
+
+def test_a_few_inference_iterations_that_were_not_measured_are_taken_for_training_ones() -> None:
+    found = baseline([done("a", 99, evals=1)], KNOWN, course([]), metered(10.0), 10.0)
+    assert found["exclusive_makespan_s"] == pytest.approx(100 * 0.5)
+    assert found["exclusive_makespan_error_s"] == pytest.approx(100 * 0.005 + 0.5), "give or take as much"
+    assert found["exclusive_energy_j"] == pytest.approx(100 * 4.25)
+    assert found["unknown"] == []
+
+
+def test_each_job_alone_loads_torch_and_prepares_its_data() -> None:
+    """Else sharing would seem to cost what an interpreter takes to start: the run's own makespan has its start."""
+    jobs = [{**done(name, 10), "preparation_s": 1.5} for name in ("forked", "fresh")]
+    planned = {"forked": {"isolation": "process"}, "fresh": {"isolation": "fresh"}}
+    energy = metered(10.0)
+    assert energy.session is not None and energy.session.idle_w
+    found = baseline(jobs, KNOWN, course([]), energy, 10.0, planned, load_s=3.0)
+    assert found["exclusive_starts_s"] == pytest.approx(3.0 + 1.5 + 1.5), (
+        "one of them has loaded torch in its preparation"
+    )
+    assert found["exclusive_makespan_s"] == pytest.approx(20 * 0.5 + 6.0)
+    assert found["exclusive_energy_j"] == pytest.approx(20 * 4.25 + 6.0 * energy.session.idle_w)
+
+
+def test_what_alone_would_have_taken_is_null_where_anything_is_missing() -> None:
+    assert alone() == (None, None)
+    assert alone(done("a", 10), done("b", 10, job_class="d")) == (None, None), "a class without a profile"
+    assert alone(done("a", 10, evals=3)) == (None, None), "nobody knows what evaluation takes"
+    assert alone(done("a", 0)) == (None, None), "it has done something that is no iteration"
+    assert alone(done("a", 10), energy=EnergyAccount()) == (None, pytest.approx(5.0))
+    energy = PROFILE.energy.model_copy(update={"source": "modelled"}) if PROFILE.energy is not None else None
+    modelled = {"c": KNOWN["c"].model_copy(update={"energy": energy})}
+    assert alone(done("a", 10), profiles=modelled)[0] is None, "a model's joules against measured ones"
+
+
+def test_what_the_log_does_not_follow_from_is_left_out() -> None:
+    entries = entries_of([job("a0", "a", 200.0), job("b0", "b", 200.0)], world(ab=0.9), ENERGY)
+    commands = [place for place, entry in enumerate(entries) if isinstance(entry, Command)]
+    place = commands[len(commands) // 2]
+    other = [*entries[:place], *entries[place + 1 :]]
+    whole, part = course(entries), course(other)
+    assert whole.differs_s is None and part.differs_s is not None
+    assert all(each.to_s is not None and each.to_s <= part.differs_s for each in part.stretches)
+    known = [each for each in whole.stretches if each.to_s is not None and each.to_s < part.differs_s]
+    assert part.stretches[: len(known)] == known
+
+
+@given(JOBS, SPEEDS, st.sampled_from((*PACKS, "fair")), st.integers(1, 3), st.booleans())
+def test_stretches_of_a_device_follow_each_other_and_hold_the_time_of_every_job(
+    jobs: list[TraceJob], speeds: dict[str, float], policy: str, lanes: int, profile: bool
+) -> None:
+    _, log = simulated(jobs, world(**speeds), Config(policy, lanes, 4, profile=profile), 2, Costs())
+    found = course([each for event, commands in log for each in (event, *commands)])
+    assert found.differs_s is None
+    for device in {each.device for each in found.stretches}:
+        own = [each for each in found.stretches if each.device == device]
+        for before, after in pairwise(own):
+            assert before.to_s is not None and before.to_s <= after.from_s
+    assert all(each.to_s is not None and each.ending is not None for each in found.stretches), "all jobs have ended"
+    ran = {name for each in found.stretches for name in each.jobs}
+    long_ones = {each.name for each in jobs if each.phases[0].iterations > 300}
+    assert long_ones <= ran, "whoever ran for half a minute was in some packing"
+    assert all(math.isclose(speed, 1.0) for each in found.stretches if len(each.jobs) == 1 for speed in _speeds(each))
+
+
+def _speeds(stretch: PackingPeriod) -> list[float]:
+    return [speed for speed, _ in stretch.expected.values()]
+
+
+def summary_of(**changes: Any) -> dict[str, Any]:
+    baseline = {"source": "predicted", "exclusive_energy_j": 200.0, "exclusive_makespan_s": 50.0}
+    energy = {"value_j": 150.0, "covered": 1.0}
+    jobs = [{"name": "a", "slowdown": 1.5, "slowdown_limit": 1.25, "slowdown_limit_met": False}]
+    made = {"baseline": {**baseline, "packed_default_energy_j": 160.0}, "energy": energy, "makespan_s": 55.0}
+    return {**made, "settings": [{"error": None}], "jobs": jobs, **changes}
+
+
+def test_the_verdicts_say_by_how_much() -> None:
+    assert verdicts(summary_of()) == [
+        "packed as it was at the default setting, predicted: 160 J (6.2 % less here)",
+        "limits: 0 of 1 kept; broken: a was 1.50 times slower, 20 % over its 1.25",
+    ]
+
+
+def test_there_is_no_verdict_of_what_is_not_known() -> None:
+    kept = [{"name": "a", "slowdown": None, "slowdown_limit": None, "slowdown_limit_met": None}]
+    assert verdicts(summary_of(jobs=kept, baseline=None, energy=None)) == []
+    part = replace_energy(0.5)
+    assert not any("200 J" in line or "160 J" in line for line in verdicts(part)), "of half of the time"
+
+
+def replace_energy(covered: float) -> dict[str, Any]:
+    return summary_of(energy={"value_j": 150.0, "covered": covered})

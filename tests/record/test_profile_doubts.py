@@ -1,0 +1,102 @@
+"""No saving is claimed from a profile that cannot be relied on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ecoshare.profiling.profile import IterationTimes, Profile
+from ecoshare.record.profile_doubts import too_fast, uncertain
+from ecoshare.reporting.verdicts import sharing
+from tests.reporting.profiles import PROFILE
+
+
+def profile_of(error: float | None, doubt: str = "") -> Profile:
+    """A profile of 0.1 s an iteration with this relative standard error."""
+    standard_error_s = None if error is None else 0.1 * error
+    train = IterationTimes(count=80, mean_s=0.1, standard_error_s=standard_error_s, median_s=0.1, p95_s=0.1)
+    return PROFILE.model_copy(update={"train": train, "eval": None, "doubt": doubt})
+
+
+def test_a_job_that_is_faster_beside_others_than_alone_shows_that_its_profile_is_stale() -> None:
+    assert too_fast(3.4, 10.0, 100, profile_of(0.01)) == (
+        "ran 2.9 times as fast beside others as its profile says it runs alone"
+    )
+    assert not too_fast(9.5, 10.0, 100, profile_of(0.01)), "seeds and clocks differ"
+    assert not too_fast(7.0, 10.0, 100, profile_of(0.15)), "the profile says itself that it may be so"
+    assert not too_fast(3.4, 10.0, 5, profile_of(0.01)), "five iterations tell nothing"
+    assert not too_fast(3.4, None, 100, None)
+
+
+@pytest.mark.parametrize(
+    ("profile", "why"),
+    [
+        (profile_of(0.02), ""),
+        (profile_of(0.231), "the profile of hf is uncertain (±23 %)"),
+        (profile_of(None), "the error of the profile of hf is not known"),
+        (profile_of(0.01, "other programs kept 1.9 of 2 processors busy"), "the profile of hf is not relied on ("),
+        (None, "hf has no profile"),
+    ],
+)
+def test_why_no_saving_is_claimed(profile: Profile | None, why: str) -> None:
+    told = uncertain({"name": "hf", "profile_doubt": None, "iterations": 100, "eval_iterations": 0}, profile)
+    assert told.startswith(why) and bool(told) == bool(why)
+
+
+@pytest.mark.parametrize(
+    ("iterations", "evals", "why"),
+    [
+        (300, 0, ""),
+        (300, 1, ""),
+        (300, 6, ""),
+        (300, 7, "no inference iteration of hf is in its profile"),
+        (0, 1, "no"),
+    ],
+)
+def test_a_few_inference_iterations_at_the_end_keep_nothing_from_being_said(
+    iterations: int, evals: int, why: str
+) -> None:
+    """Two of the six examples test their model once, after they were measured: nothing was told of any first run."""
+    told = uncertain(
+        {"name": "hf", "profile_doubt": None, "iterations": iterations, "eval_iterations": evals}, profile_of(0.02)
+    )
+    assert told.startswith(why) and bool(told) == bool(why)
+
+
+def summary(**changes: Any) -> dict[str, Any]:
+    baseline = {
+        "source": "predicted",
+        "exclusive_energy_j": 78.8,
+        "exclusive_energy_error_j": 1.6,
+        "exclusive_makespan_s": 33.8,
+        "exclusive_makespan_error_s": 0.7,
+        "unknown": [],
+    }
+    energy = {"value_j": 60.0, "covered": 1.0, "source": "modelled", "standard_error_j": None}
+    made = {"jobs": [{"attempts": 1}, {"attempts": 1}], "energy": energy, "makespan_s": 18.8}
+    return {**made, "baseline": {**baseline, **changes.pop("baseline", {})}, **changes}
+
+
+def test_the_first_line_says_what_sharing_saved_with_its_error() -> None:
+    assert sharing(summary()) == (
+        "sharing saved 15 s (44 % ± 2.1 %) and 18.8 J (24 % ± 2.0 %): "
+        "one after the other takes 33.8 s and 78.8 J by the profiles (joules modelled)"
+    )
+
+
+def test_the_first_line_says_what_sharing_cost() -> None:
+    told = sharing(summary(makespan_s=40.0, baseline={"exclusive_energy_j": None}))
+    assert told.startswith("sharing cost 6.2 s (18 % ± 2.1 %): one after the other takes 33.8 s by")
+
+
+def test_a_difference_within_its_error_is_none() -> None:
+    told = sharing(summary(makespan_s=33.5, baseline={"exclusive_energy_j": None}))
+    assert told.startswith("sharing neither saved nor cost more than the error: 300 ms (0.9 % ± 2.1 %)")
+
+
+def test_the_first_line_says_why_nothing_is_known() -> None:
+    reasons = ["the profile of hf is uncertain (±23 %); `ecoshare profile hf.py` measures it", "b has no profile"]
+    told = sharing(summary(baseline={"unknown": reasons}))
+    assert told == f"what sharing saved is not known: {reasons[0]}, and 1 more"
+    assert sharing(summary(jobs=[{"attempts": 1}])) == "", "one job alone shares nothing"

@@ -1,0 +1,175 @@
+"""The result of a run, derived from its log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ecoshare.core.commands import ProfileJob, StartJob
+from ecoshare.core.events import (
+    Config,
+    Device,
+    Done,
+    IterationsDone,
+    JobArrived,
+    JobExited,
+    JobSpec,
+    Outcome,
+    Profiled,
+    RunOpened,
+    StopRequested,
+    Usage,
+)
+from ecoshare.profiling.profile import IterationTimes
+from ecoshare.record.energy_account import EnergyAccount, EnergyRate, account
+from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
+from ecoshare.record.summary import outcomes, slowdown, summarise
+from ecoshare.reporting import exports
+from tests.reporting.profiles import PROFILE
+
+OPENED = RunOpened(0.0, 1, Config("fair"), (Device("cpu", "local", 1 << 30),))
+USED = Usage(iterations=11, held_s=2.0, waited_s=5.0, span_s=10.0, cpu_s=4.0)
+
+
+def plan(**limits: float | None) -> dict[str, Any]:
+    jobs = [{"name": name, "class": "c", "slowdown": limit} for name, limit in limits.items()]
+    device = {"name": "cpu", "kind": "cpu"}
+    return {"objective": "energy", "policy": "fair", "device": device, "lanes": 1, "notes": [], "jobs": jobs}
+
+
+def story(name: str, outcome: Outcome, usage: Usage = USED) -> list[Any]:
+    return [
+        OPENED,
+        JobArrived(1.0, JobSpec(name, "c")),
+        StartJob(2, name, 1, (0,), 1 << 30),
+        Done(3.0, 2),
+        JobExited(15.0, name, 1, outcome, 0 if outcome is Outcome.COMPLETED else 1, "why", usage),
+    ]
+
+
+def test_times_are_counted_from_the_arrival() -> None:
+    job = summarise(plan(a=None), story("a", Outcome.COMPLETED), EnergyAccount(), "r")["jobs"][0]
+    assert (job["jct_s"], job["queue_s"], job["start_s"]) == (14.0, 2.0, 3.0)
+    assert job["slowdown"] == 2.0 and job["error"] is None
+
+
+def test_what_is_not_known_is_null() -> None:
+    summary = summarise(plan(a=None), [OPENED], EnergyAccount(), "r")
+    job = summary["jobs"][0]
+    assert summary["energy"] is summary["makespan_s"] is summary["mean_jct_s"] is None
+    assert job["energy"] is job["jct_s"] is job["slowdown"] is job["exit_code"] is None
+    assert job["state"] == "cancelled"
+
+
+def energy_of(source: str) -> EnergyAccount:
+    """What a meter of 40 W at rest saw of job a: 10 iterations, 60 J more than idle."""
+    session = Session(0.0, "cuda:0", "a meter", source, "gpu", "about it", 0.1, 40.0)
+    last = Sample(2.0, 140.0, jobs={"a#1": AttemptProgress(0, 2.0, 10, 1, 4.0)})
+    return account([session, Sample(0.0, 0.0), last], {"a": EnergyRate(6.0, 0.0, 0.02)}.get)
+
+
+@pytest.mark.parametrize(("source", "of_the_job"), [("measured", "attributed"), ("modelled", "modelled")])
+def test_joules_add_up_and_say_how_they_are_known(source: str, of_the_job: str) -> None:
+    summary = summarise(plan(a=None), story("a", Outcome.COMPLETED), energy_of(source), "r")
+    job = summary["jobs"][0]
+    assert (summary["energy"]["source"], job["energy"]["source"]) == (source, of_the_job)
+    assert (summary["energy"]["value_j"], summary["idle_energy_j"]) == (140.0, 80.0)
+    assert job["energy"]["value_j"] == pytest.approx(60.0)
+    assert job["energy_per_iteration_j"] == pytest.approx(60.0 / 11)
+    assert (job["energy"]["standard_error_j"] is None) == (source == "modelled"), "a model has no standard error"
+
+
+def test_a_window_costs_what_was_spent_in_it_beyond_the_work_done_there() -> None:
+    """A window of 6 s at 70 W, of which 4 s are work that takes 90 W: 420 J less 360 J, and 2 s."""
+    window = PROFILE.window.model_copy(update={"productive_s": 4.0, "total_s": 6.0})
+    assert PROFILE.energy is not None
+    energy = PROFILE.energy.model_copy(update={"power_w": 90.0})
+    profile = PROFILE.model_copy(update={"job_class": "c", "window": window, "energy": energy})
+    session = Session(0.0, "cuda:0", "a meter", "measured", "gpu", "about it", 0.1, 40.0)
+    lines: list[Line] = [session, *(Sample(at_s, 70.0 * at_s) for at_s in range(0, 21, 2))]
+    entries = [
+        *story("a", Outcome.COMPLETED)[:4],
+        IterationsDone(5.0, "a", USED),
+        ProfileJob(7, "a", 1),
+        Profiled(11.0, 7, None),
+        IterationsDone(12.0, "a", USED),
+        ProfileJob(8, "a", 1),
+        Profiled(13.0, 8, None, "the job ended in its window"),
+    ]
+    summary = summarise(plan(a=None), entries, account(lines, lambda _job: None), "r", profiles={"c": profile})
+    first, second = summary["windows"]
+    assert (first["from_s"], first["to_s"], first["error"]) == (5.0, 11.0, None)
+    assert (first["lost_s"], first["cost_j"]) == (pytest.approx(2.0), pytest.approx(60.0))
+    assert (second["error"], second["cost_j"]) == ("the job ended in its window", None)
+    assert summary["search_energy_j"] == pytest.approx(60.0)
+
+
+def test_without_windows_nothing_was_searched_and_without_a_meter_nobody_knows() -> None:
+    assert summarise(plan(a=None), [OPENED], energy_of("measured"), "r")["search_energy_j"] == 0.0
+    assert summarise(plan(a=None), [OPENED], EnergyAccount(), "r")["search_energy_j"] is None
+
+
+def test_a_profile_tells_what_a_job_takes_alone() -> None:
+    """11 iterations in 10 s, 5 of them waiting; alone each takes 0.25 s, so the 10 between the ends take 2.5 s."""
+    times = IterationTimes(count=100, mean_s=0.25, standard_error_s=None, median_s=0.25, p95_s=0.25)
+    profile = PROFILE.model_copy(update={"job_class": "c", "train": times, "eval": None})
+    two_lanes = {**plan(a=None), "lanes": 2}
+    job = summarise(two_lanes, story("a", Outcome.COMPLETED), EnergyAccount(), "r", profiles={"c": profile})["jobs"][0]
+    assert (job["interference"], job["slowdown"]) == (pytest.approx(2.0), pytest.approx(4.0))
+    job = summarise(two_lanes, story("a", Outcome.COMPLETED), EnergyAccount(), "r")["jobs"][0]
+    assert job["interference"] is job["slowdown"] is None
+
+
+@pytest.mark.parametrize(("limit", "met"), [(None, None), (2.5, True), (1.5, False)])
+def test_a_slowdown_limit_is_judged(limit: float | None, met: bool | None) -> None:
+    job = summarise(plan(a=limit), story("a", Outcome.COMPLETED), EnergyAccount(), "r")["jobs"][0]
+    assert job["slowdown_limit_met"] is met
+
+
+def test_slowdown_is_not_claimed_where_neighbours_run_beside() -> None:
+    assert slowdown(USED, lanes=2) is None
+    assert slowdown(Usage(iterations=1), lanes=1) is None
+
+
+def test_a_stopped_run_is_interrupted_until_it_is_resumed() -> None:
+    first = [*story("a", Outcome.STOPPED), StopRequested(14.0, False)]
+    assert summarise(plan(a=None), first, EnergyAccount(), "r")["state"] == "interrupted"
+    assert summarise(plan(a=None), story("a", Outcome.COMPLETED)[:-1], EnergyAccount(), "r")["state"] == "interrupted"
+    live = summarise(plan(a=None), story("a", Outcome.COMPLETED)[:-1], EnergyAccount(), "r", live=True)
+    assert (live["state"], live["jobs"][0]["state"]) == ("running", "running")
+    resumed = [*first, *story("a", Outcome.COMPLETED)]
+    assert summarise(plan(a=None), resumed, EnergyAccount(), "r")["state"] == "completed"
+
+
+def test_a_table_for_spreadsheets_has_no_formulas() -> None:
+    summary = summarise(plan(a=None), story("a", Outcome.FAILED), EnergyAccount(), "r")
+    summary["jobs"][0]["error"] = "=HYPERLINK(1)"
+    header, row = exports.table(summary).splitlines()
+    assert header.split(",") == list(exports.COLUMNS)
+    assert row.endswith("'=HYPERLINK(1)")
+
+
+def test_a_window_that_was_cut_off_is_told_too() -> None:
+    entries = [*story("a", Outcome.COMPLETED)[:4], ProfileJob(7, "a", 1), OPENED, ProfileJob(7, "a", 2)]
+    windows = summarise(plan(a=None), entries, energy_of("measured"), "r")["windows"]
+    assert [(each["to_s"], each["cost_j"]) for each in windows] == [(None, None)] * 2
+    assert all("in this window" in each["error"] for each in windows)
+
+
+def test_a_job_whose_arrival_was_lost_with_the_log_costs_only_its_jct() -> None:
+    ended = story("a", Outcome.COMPLETED)[-1]
+    summary = summarise(plan(a=None), [OPENED, ended], EnergyAccount(), "r")
+    assert summary["jobs"][0]["state"] == "completed"
+    assert summary["jobs"][0]["jct_s"] is None and summary["mean_jct_s"] is None
+
+
+def test_a_sweep_is_judged_by_its_best_trial() -> None:
+    def of(*states: str, exhausted: bool = True) -> dict[str, str]:
+        counts = {state: states.count(state) for state in states}
+        return outcomes({"jobs": [], "sweeps": [{"name": "s", "states": counts, "exhausted": exhausted}]})
+
+    assert of("completed", "failed", "pruned") == {"s": "completed"}
+    assert of("failed", "pruned") == of() == {"s": "failed"}
+    assert of("completed", "cancelled") == {"s": "cancelled"}, "more was to come"
+    assert of("completed", exhausted=False) == of(exhausted=False) == {"s": "cancelled"}, "not all were drawn"

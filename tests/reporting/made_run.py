@@ -1,0 +1,284 @@
+"""Runs as they look on the disk, made up from first principles: jobs alternate in lanes, a meter counts their watts."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from ecoshare.core.commands import OpenLane, StartJob
+from ecoshare.core.events import Config, Device, Done, JobArrived, JobExited, JobSpec, Outcome, RunOpened, Usage
+from ecoshare.lane.trace import Kind, Mark
+from ecoshare.record import samples
+from ecoshare.record.energy_account import account
+from ecoshare.record.run_data import RunData
+from ecoshare.record.samples import Line, Session, attempt_key
+
+GIB = 1 << 30
+IDLE_W = 75.0
+HOSTILE = "Traceback: <script>alert(1)</script> & \"quoted\" 'too'"
+
+
+def marks(begin_s: float, end_s: float, turn: int, of: int, quantum_s: float, step_s: float) -> list[Mark]:
+    """A job that holds every `of`-th quantum, in iterations of `step_s`; each tenth is an evaluation."""
+    found: list[Mark] = []
+    at_s, done = (math.ceil((begin_s / quantum_s - turn) / of) * of + turn) * quantum_s, 0
+    while at_s + quantum_s <= end_s:
+        found.append(Mark(Kind.TURN_BEGINS, at_s))
+        steps = max(1, int(quantum_s / step_s))
+        for step in range(1, steps + 1):
+            done += 1
+            found.append(Mark(Kind.EVAL if done % 10 == 0 else Kind.TRAIN, at_s + step * quantum_s / steps))
+        found.append(Mark(Kind.TURN_ENDS, at_s + quantum_s))
+        at_s += of * quantum_s
+    return found
+
+
+def run(
+    jobs: int = 4,
+    lanes: int = 1,
+    length_s: float = 600.0,
+    source: str = "measured",
+    failing: bool = True,
+    gap: bool = True,
+    quantum_s: float = 12.0,
+    memory: bool = True,
+    period_s: float = 5.0,
+) -> RunData:
+    """A run of `jobs` jobs; where `failing`, the second one fails with a hostile message after one more attempt."""
+    gpu = source == "measured"
+    device = "cuda:0" if gpu else "cpu"
+    names = [f"train-resnet50.lr{index:02d}" if index % 3 else f"job{index}" for index in range(jobs)]
+    entries: list[Any] = [
+        RunOpened(0.0, 1, Config("fair", lanes), (Device(device, "local", 80 * GIB),)),
+        *(OpenLane(lane, lane, device, 80 * GIB // lanes) for lane in range(lanes)),
+    ]
+    traces: dict[tuple[str, int], list[Mark]] = {}
+    rows: list[dict[str, Any]] = []
+    lives: list[tuple[str, int, int, float, float, float]] = []
+    of = -(-jobs // lanes)
+    for index, name in enumerate(names):
+        lane, arrival_s = index % lanes, 3.0 * index
+        begin_s = arrival_s + 4.0 * (1 + index // lanes)
+        end_s = begin_s + (length_s - begin_s) * (0.55 + 0.45 * (index + 1) / jobs)
+        failed = failing and index == 1
+        spans = [(begin_s, begin_s + 60.0), (begin_s + 64.0, end_s)] if failed else [(begin_s, end_s)]
+        entries.append(JobArrived(arrival_s, JobSpec(name, f"class{index % 3}")))
+        peak_bytes = (3 + 5 * (index % 4)) * GIB // 2
+        for number, (from_s, to_s) in enumerate(spans, start=1):
+            traces[name, number] = marks(from_s + 2.0, to_s, index // lanes, of, quantum_s, quantum_s / 8)
+            held_s = sum(mark.kind is Kind.TURN_ENDS for mark in traces[name, number]) * quantum_s
+            used = Usage(iterations=int(held_s), held_s=held_s, cpu_s=held_s, peak_bytes=peak_bytes)
+            entries.append(StartJob(100 + 10 * index + number, name, number, (lane,), 20 * GIB))
+            entries.append(Done(from_s, 100 + 10 * index + number))
+            outcome = Outcome.CRASHED if failed else Outcome.COMPLETED
+            entries.append(JobExited(to_s, name, number, outcome, 1 if failed else 0, HOSTILE if failed else "", used))
+            lives.append((name, number, lane, from_s, to_s, 90.0 + 60.0 * (index % 4)))
+        rows.append(_row(name, index, lane, arrival_s, begin_s, end_s, len(spans), failed, peak_bytes, held_s, of))
+    lines = _lines(lives, traces, device, source, length_s, peak=peak_bytes, gap=gap, memory=memory, period_s=period_s)
+    book = account(lines, lambda job: None)
+    for row in rows:
+        if (spent := book.jobs.get(row["name"])) is not None:
+            word = "attributed" if gpu else "modelled"
+            row["energy"] = {"value_j": spent.value_j, "source": word, "standard_error_j": spent.standard_error_j}
+            row["energy_per_iteration_j"] = spent.value_j / row["iterations"] if row["iterations"] else None
+    assert book.energy is not None and book.session is not None
+    energy = {
+        "value_j": book.energy.value_j,
+        "source": source,
+        "scope": "gpu" if gpu else "cpu",
+        "standard_error_j": book.energy.standard_error_j,
+        "about": book.session.about,
+        "covered": book.covered,
+    }
+    return RunData(
+        _summary(rows, device, lanes, energy, book.idle_j), entries, lines, book, traces, environment(device)
+    )
+
+
+def environment(device: str) -> dict[str, Any]:
+    """What environment.json holds, its secret included."""
+    return {
+        "schema_version": 1,
+        "ecoshare": "0.1.0",
+        "python": "3.11.7",
+        "platform": "Linux-6.1-x86_64",
+        "torch": "2.13.0",
+        "intra_op_threads": 1,
+        "opened_unix_s": 1_795_000_000.0,
+        "token": "5ec4e75ec4e75ec4",
+        "device": {"name": device, "kind": "cuda", "model": "NVIDIA H200", "memory_bytes": 80 * GIB, "driver": "560.1"},
+    }
+
+
+def _row(
+    name: str,
+    index: int,
+    lane: int,
+    arrival_s: float,
+    begin_s: float,
+    end_s: float,
+    attempts: int,
+    failed: bool,
+    peak_bytes: int,
+    held_s: float,
+    of: int,
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "class": f"class{index % 3}",
+        "state": "failed" if failed else "completed",
+        "exit_code": 1 if failed else 0,
+        "attempts": attempts,
+        "devices": ["cuda:0"],
+        "lanes": [lane],
+        "iterations": int(held_s),
+        "eval_iterations": int(held_s / 10),
+        "arrival_s": arrival_s,
+        "start_s": begin_s,
+        "finish_s": end_s,
+        "jct_s": end_s - arrival_s,
+        "queue_s": begin_s - arrival_s,
+        "slowdown": float(of),
+        "slowdown_limit": None,
+        "slowdown_limit_met": None,
+        "interference": None,
+        "stretch": None,
+        "held_s": held_s,
+        "handovers": 7,
+        "longest_wait_s": 31.0,
+        "peak_memory_bytes": peak_bytes,
+        "energy": None,
+        "energy_per_iteration_j": None,
+        "error": HOSTILE if failed else None,
+        "sweep": None,
+        "values": {},
+        "value": None,
+        "steps": 0,
+    }
+
+
+def _summary(
+    rows: list[dict[str, Any]], device: str, lanes: int, energy: dict[str, Any], idle_j: float | None
+) -> dict[str, Any]:
+    jcts_s = [row["jct_s"] for row in rows if row["state"] == "completed"]
+    return {
+        "schema_version": 1,
+        "run": "ecoshare-runs/20261121-053012-jobs",
+        "objective": "energy",
+        "policy": "fair",
+        "devices": [{"name": device, "kind": "cuda", "model": "NVIDIA H200", "memory_bytes": 80 * GIB}],
+        "lanes": lanes,
+        "state": "failed" if any(row["state"] == "failed" for row in rows) else "completed",
+        "makespan_s": max(row["finish_s"] for row in rows),
+        "mean_jct_s": sum(jcts_s) / len(jcts_s) if jcts_s else None,
+        "energy": energy,
+        "idle_energy_j": idle_j,
+        "idle_power_w": 1.48,
+        "search_energy_j": 0.0,
+        "windows": [],
+        "jobs": rows,
+        "sweeps": [],
+        "settings": [],
+        "packings": packings(rows),
+        "baseline": {
+            "source": "predicted",
+            "exclusive_energy_j": 1.2 * energy["value_j"],
+            "exclusive_energy_error_j": 0.02 * energy["value_j"],
+            "exclusive_makespan_s": None,
+            "exclusive_makespan_error_s": None,
+            "unknown": [],
+            "packed_default_energy_j": None,
+        },
+        "notes": ["objective energy: everybody gets equal turns (policy fair)"],
+    }
+
+
+def packings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One job alone, and two beside each other that were measured and tuned."""
+    alone = {
+        "device": "cuda:0",
+        "classes": [[rows[0]["class"]]],
+        "jobs": [rows[0]["name"]],
+        "from_s": 4.0,
+        "to_s": 9.0,
+        "duration_s": 5.0,
+        "energy_j": None,
+        "predicted": {"speeds": {rows[0]["class"]: 1.0}, "power_w": None},
+        "measured": None,
+        "settings_tried": 0,
+        "setting": None,
+        "energy_ratio": None,
+        "verdict": None,
+    }
+    if len(rows) < 2:
+        return [alone]
+    one, other = rows[0]["class"], rows[1]["class"]
+    together = {
+        **alone,
+        "classes": [[one], [other]],
+        "jobs": [rows[0]["name"], rows[1]["name"]],
+        "energy_j": 51_200.0,
+        "predicted": {"speeds": {one: 0.93, other: 0.88}, "power_w": 310.0},
+        "measured": {"speeds": {one: 0.71, other: 0.64}, "power_w": 305.5},
+        "settings_tried": 7,
+        "setting": {"gpu_clock": 1410.0},
+        "energy_ratio": 0.87,
+        "verdict": "undone",
+    }
+    return [alone, together]
+
+
+def _lines(
+    lives: list[tuple[str, int, int, float, float, float]],
+    traces: dict[tuple[str, int], list[Mark]],
+    device: str,
+    source: str,
+    length_s: float,
+    peak: int,
+    gap: bool,
+    memory: bool,
+    period_s: float,
+) -> list[Line]:
+    """Samples of a meter that adds up the watts of whoever holds a turn."""
+    gpu = source == "measured"
+    about = "the GPU's energy counter, updated every 100 ms" if gpu else "2 cores of 0.74 W at rest and 3.5 W busy"
+    name, scope = ("nvml", "gpu") if gpu else ("model", "cpu")
+    session = Session(0.0, device, name, source, scope, about, 0.1 if gpu else 0.0, IDLE_W)
+    lines = [samples.encode(session)]
+    held = {key: _held(found) for key, found in traces.items()}
+    energy_j = at_s = 0.0
+    before: dict[str, float] = {}
+    while at_s <= length_s:
+        jobs: dict[str, Any] = {}
+        for index, (job, number, lane, from_s, to_s, watts) in enumerate(lives):
+            if from_s > at_s:
+                continue
+            held_s = sum(min(at_s, end_s) - begin_s for begin_s, end_s in held[job, number] if begin_s < at_s)
+            key = attempt_key(job, number)
+            energy_j += watts * (held_s - before.get(key, 0.0))
+            before[key] = held_s
+            bytes_now = int((0.6 + 0.4 * ((at_s * 7 + index) % 11 > 4)) * (2 + index % 4) * GIB)
+            known = bytes_now if memory and at_s < to_s else None
+            jobs[key] = (lane, held_s, int(held_s), int(held_s / 10), held_s, known)
+        fault = "the driver did not answer" if gap and 0.4 < at_s / length_s < 0.46 else ""
+        state: dict[str, Any] = {}
+        if gpu:
+            total = sum(each[-1] or 0 for each in jobs.values())
+            state = {
+                "power_w": IDLE_W + 100.0,
+                "gpu_clock_mhz": 1980.0 - 15.0 * (int(at_s) % 7),
+                "memory_clock_mhz": 2619.0,
+                "temperature_c": 50.0,
+                "busy": 0.9,
+                "memory_bytes": total + GIB,
+            }
+        counted_j = None if fault else energy_j + IDLE_W * at_s
+        lines.append(json.dumps({"at_s": at_s, "energy_j": counted_j, "fault": fault, **state, "jobs": jobs}))
+        at_s += period_s
+    return list(samples.decode(lines))
+
+
+def _held(found: list[Mark]) -> list[tuple[float, float]]:
+    begins = [mark.at_s for mark in found if mark.kind is Kind.TURN_BEGINS]
+    return list(zip(begins, (mark.at_s for mark in found if mark.kind is Kind.TURN_ENDS), strict=True))

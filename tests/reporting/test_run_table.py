@@ -1,0 +1,94 @@
+"""The table that ends a run, and the sentences below it."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ecoshare.core.events import Outcome
+from ecoshare.record.energy_account import EnergyAccount
+from ecoshare.record.summary import summarise
+from ecoshare.reporting.prose import say
+from ecoshare.reporting.run_table import measured, print_summary, totals
+from tests.record.test_summary import OPENED, plan, story
+
+NAMES = ("transformer", "convolutional-autoencoder-lr-0.01")
+
+
+def summary(*states: str) -> dict[str, Any]:
+    """A run of one job a state."""
+    of: dict[str, Any] = {f"{name}{number}": None for number, name in enumerate(NAMES[:1] * len(states))}
+    found = summarise(plan(**of), [OPENED], EnergyAccount(), "ecoshare-runs/r")
+    for job, state in zip(found["jobs"], states, strict=True):
+        job.update(state=state, jct_s=86.2 if state == "completed" else None)
+    completed = states.count("completed")
+    return {**found, "makespan_s": 86.2, "mean_jct_s": 86.2 if completed else None}
+
+
+def window(error: str | None, lost_s: float | None = 0.2) -> dict[str, Any]:
+    return {"error": error, "lost_s": None if error else lost_s, "cost_j": None}
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        (("completed", "completed"), "makespan 1 min 26 s, mean JCT 1 min 26 s, energy not known"),
+        (("completed", "failed"), "makespan 1 min 26 s, mean JCT 1 min 26 s of 1 completed job, energy not known"),
+        (("completed", "completed", "failed"), "mean JCT 1 min 26 s of 2 completed jobs,"),
+        (("failed",), "makespan 1 min 26 s, no job completed, energy not known"),
+    ],
+)
+def test_totals_say_how_many_jobs_they_are_of(states: tuple[str, ...], said: str) -> None:
+    assert said in totals(summary(*states))
+
+
+def test_where_nothing_ended_there_is_no_makespan() -> None:
+    assert totals(summarise(plan(a=None), [OPENED], EnergyAccount(), "r")) == "no job completed, energy not known"
+
+
+@pytest.mark.parametrize(
+    ("windows", "said"),
+    [
+        ([None], "measured 1 new class, which cost 200 ms beyond the work done meanwhile"),
+        (
+            [None, None, "no"],
+            "measured 2 new classes, which cost 400 ms beyond the work done meanwhile; 1 window came to nothing",
+        ),
+        (["no"], "no new class was measured: 1 window came to nothing"),
+        (["no", "no"], "no new class was measured: 2 windows came to nothing"),
+    ],
+)
+def test_measuring_is_told_with_what_it_cost(windows: list[str | None], said: str) -> None:
+    assert measured({**summary("completed"), "windows": [window(error) for error in windows]}) == said
+
+
+def test_a_cost_that_is_not_known_is_said() -> None:
+    told = measured({**summary("completed"), "windows": [window(None, None)]})
+    assert told == "measured 1 new class; the cost is not known"
+
+
+@pytest.mark.parametrize("width", [60, 80, 200, None])
+def test_names_of_jobs_are_whole_at_any_width(width: int | None) -> None:
+    """`transformer` was folded into `transform` and `er`."""
+    found = summarise(
+        plan(**dict.fromkeys(NAMES)), story(NAMES[0], Outcome.COMPLETED), EnergyAccount(), "ecoshare-runs/r"
+    )
+    console = Console(file=io.StringIO(), width=width, force_terminal=width is not None, color_system=None, _environ={})
+    print_summary(found, console)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    table = lines[: lines.index("")]
+    assert [line.split()[0] for line in table] == ["job", *NAMES]
+    assert max(map(len, lines)) <= (width or 1000)
+    assert ("queued" in table[0]) == (width not in (60, 80))
+
+
+def test_a_sentence_moves_no_cursor() -> None:
+    """Names in it come from other people's files."""
+    console = Console(file=io.StringIO(), width=80)
+    say(console, "no job is of class \x1b[2J\x07, and there is none")
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == "no job is of class \\x1b[2J\\x07, and there is none\n"

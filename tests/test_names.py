@@ -1,0 +1,35 @@
+"""One word for one thing: what a name means must not depend on the module that a reader is in."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted(path for folder in ("ecoshare", "tuner") for path in (ROOT / folder).rglob("*.py"))
+
+SAME_FILE_NAMES = {
+    "profile.py": "`cli/profile.py` is the command `ecoshare profile`; `profiling/profile.py` is a profile",
+    "restore.py": "`cli/restore.py` is the command `ecoshare restore`; `devices/restore.py` restores settings",
+    "schema.py": "`cli/schema.py` is the command `ecoshare schema`; `jobs/schema.py` is the schema that it prints",
+}
+"""Names of files that two folders share, and the reason: in `cli/` a file is named after its command."""
+
+
+def test_no_two_modules_define_a_public_class_of_one_name() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in FILES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(str(path.relative_to(ROOT)))
+    assert len(found) > 300
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}
+
+
+def test_no_two_files_have_one_name_without_a_reason() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in FILES:
+        if path.name != "__init__.py":
+            found[path.name].append(str(path.relative_to(ROOT)))
+    assert {name: where for name, where in found.items() if len(where) > 1}.keys() == SAME_FILE_NAMES.keys()
