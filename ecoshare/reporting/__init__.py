@@ -1,1 +1,1 @@
-"""Shows what a run did."""
+"""Reports: terminal tables, HTML pages, charts, traces and explanations of runs, profiles and searches."""

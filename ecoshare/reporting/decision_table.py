@@ -1,4 +1,4 @@
-"""The packings of a run as a table: which jobs ran beside each other, at what speeds and watts, with what outcome."""
+"""Table of the packings of a run: jobs that ran beside each other, their speeds and watts, and the outcome."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _MOST_NAMES = 3
 _MOST_ROWS = 20
 
 _EMPTY = {NONE, NOT_FORESEEN, ALONE}
-"""Cells of a column that says nothing; a policy that packs nothing foresees nothing."""
+"""Cells without information. A column that has only these is left out, as under a policy that does not pack."""
 
 Cell = list[str]
-"""Lines: one for each class, or one for the packing."""
+"""Lines of a cell: one for each class, or one for the whole packing."""
 
 
 def decision_rows(summary: Mapping[str, Any]) -> tuple[list[dict[str, Cell]], int]:
-    """A row of cells by column for each packing that ran longest, and how many more there were.
+    """Rows for the packings that ran longest, and the number of packings that are left out.
 
-    Rows keep the order in which the packings first ran. Columns in which no row has anything are left out.
+    A row maps columns to cells. Rows have the order in which the packings first ran. Empty columns are left out.
     """
     packings = summary["packings"]
     longest = sorted(packings, key=lambda each: -each["duration_s"])[:_MOST_ROWS]
@@ -61,7 +61,7 @@ def _row(each: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Cell]
 
 
 def _jobs(each: Mapping[str, Any], names: Sequence[str], jobs: Iterable[Mapping[str, Any]]) -> Cell:
-    """The jobs of each class, in the order of the speeds."""
+    """Names of the jobs of each class, in the order of `names`, like the speeds."""
     classes = {job["name"]: job["class"] for job in jobs}
     return [_few([job for job in each["jobs"] if classes.get(job) == name]) for name in names]
 
@@ -72,7 +72,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _speeds(names: Iterable[str], speeds: Mapping[str, float], why: Mapping[str, str], otherwise: str) -> Cell:
-    """A speed for each class, or in a word or two why there is none."""
+    """Speed of each class, or a word or two of reason if it has none."""
     told = [f"{speeds[name]:.2f}" if name in speeds else why.get(name, otherwise) for name in names]
     return told[:1] if len(set(told)) == 1 and not speeds else told
 

@@ -1,4 +1,4 @@
-"""Shows what can be set on the devices of this machine."""
+"""Shows the knobs of the devices of this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COLOURS = {KnobOutcome.FAILED: "red", KnobOutcome.FOREIGN: "yellow"}
 
 
 def print_devices(found: list[FoundDevice], console: Console) -> None:
-    """A block a device: who may set it, its knobs, what it lacks, what was left there."""
+    """Print a block for each device: permission to set it, its knobs, missing knobs, and settings that a run left."""
     for place, device in enumerate(found):
         if place:
             console.print()
@@ -61,7 +61,7 @@ def _present(knob: FoundKnob) -> str:
 
 
 def print_restored(done: list[Restored], console: Console) -> None:
-    """A line a knob, remedies below."""
+    """Print a line for each knob that was restored, with the remedy, if there is one, below it."""
     for each in done:
         say(console, each.words, _COLOURS.get(each.outcome, ""))
         if each.remedy:

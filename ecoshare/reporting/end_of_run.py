@@ -1,7 +1,6 @@
 """Draws report.html and trace.pftrace when a run is over.
 
-The run has its result by then: what goes wrong here is told in a line and costs nothing else, and Ctrl-C ends the
-drawing alone.
+The result of the run is already written. An error here only prints a line, and Ctrl-C ends only the drawing.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from ecoshare.record.run_folder import RunFolder, write_bytes
 from ecoshare.reporting import exports
 
 _MOST_MARKS = 250_000
-"""Of a trace that is written unasked: four seconds of work, and 20 MB."""
+"""Most marks for which the trace is written without a request: it then takes four seconds and 20 MB."""
 
 
 def draw(folder: RunFolder, data: RunData, tell: Callable[[str], None]) -> bool:
-    """Write both files; whether the report is there. Nothing is raised: `tell` is given a line on what is missing."""
+    """Write both files, and return whether the report exists. Errors are not raised but passed to `tell` as a line."""
     drawn = False
     try:
         with _stopped_by_interrupt():
@@ -41,12 +40,12 @@ def draw(folder: RunFolder, data: RunData, tell: Callable[[str], None]) -> bool:
 
 
 def _write(path: Path, content: Callable[[RunData], bytes], data: RunData, tell: Callable[[str], None]) -> bool:
-    """Write a file, or take away the one of an earlier session, which would tell another story."""
+    """Write a file. If that fails, remove the file of an earlier session, since it is out of date."""
     try:
         write_bytes(path, content(data))
     except BaseException as error:
         path.unlink(missing_ok=True)
-        interrupted = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # modules in C make an ImportError of it
+        interrupted = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # C modules may raise ImportError instead
         if interrupted or not isinstance(error, Exception):
             raise KeyboardInterrupt from error
         tell(f"{path.name} is not drawn: {error!r}")
@@ -57,7 +56,7 @@ def _write(path: Path, content: Callable[[RunData], bytes], data: RunData, tell:
 @contextmanager
 def _stopped_by_interrupt() -> Iterator[None]:
     def stop(_number: int, _frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not hit what cleans up after the first
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not interrupt the clean-up
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, stop)

@@ -1,8 +1,8 @@
-"""Why a job waited, shared its device or ran alone: the decisions of a run, read again out of its log.
+"""Why jobs waited, shared a device or ran alone: the decisions of a run, replayed from its log.
 
-The log's events are fed to a fresh core. After one that none follows at once, the core is asked for the reason of what
-jobs do; equal neighbours make an interval. Jobs that run or may run next are asked about one by one, all others of the
-queue in groups (`queue_groups.py`), so that the time grows with the events and not with events times jobs.
+The events of the log are fed to a fresh core. After each burst of events the core is asked for the state of each job
+and its reason. Equal reasons in succession make one interval. Jobs that run or may run next are asked about one by one,
+all other waiting jobs in groups (`queue_groups.py`). The time thus grows with the events, not with events times jobs.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ecoshare.reporting.queue_groups import Queued
 from ecoshare.reporting.reason_intervals import SHORTEST_S, ReasonInterval, Story, alike, joined
 
 _AT_ONCE_S = 0.05
-"""The scheduler decides step by step: of events that follow each other sooner, the last one shows what came of all."""
+"""Events closer to each other than this (s) are one burst, and the last one shows the outcome of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSpan:
-    """A time in which a job had a device to itself and was measured.
+    """Time span in which one job had a device to itself and was measured: a profiling window.
 
     Attributes:
-        to_s: None where nobody told.
+        to_s: End (s) of the window; None if the log does not have it.
     """
 
     device: str
@@ -42,12 +42,14 @@ class WindowSpan:
 
 @dataclass(slots=True)
 class RunExplanation:
-    """All that is known of the decisions of a run.
+    """Everything that is known about the decisions of a run.
 
     Attributes:
-        policy: By which it was decided; empty where nothing was.
-        stories: By job, in the order of arrival.
-        end_s: The last moment that is known.
+        policy: Name of the policy; empty if nothing was decided.
+        stories: Story of each job by its name, in the order of arrival.
+        course: Packings of each device over time.
+        windows: Profiling windows.
+        end_s: Time (s) of the last event.
     """
 
     policy: str = ""
@@ -59,11 +61,11 @@ class RunExplanation:
 
 @collector_paused()
 def explain(entries: Iterable[Event | Command], only: str | None = None) -> RunExplanation:
-    """The decisions of a log, as far as it goes.
+    """The decisions of a run, as far as its log goes.
 
     Args:
         entries: Content of events.jsonl.
-        only: A job; the reasons of others are left out, which is faster.
+        only: Name of one job. Reasons of other jobs are left out, which is faster. None for all jobs.
     """
     replay, listener = LogReplay(entries), _Listener(only)
     for moment in replay:
@@ -75,7 +77,7 @@ def explain(entries: Iterable[Event | Command], only: str | None = None) -> RunE
 
 
 class _Listener:
-    """Goes through the moments of a run."""
+    """Collects intervals, remarks and windows from the moments of a run."""
 
     def __init__(self, only: str | None) -> None:
         self.explained, self.watch = RunExplanation(), PackingWatch()
@@ -96,7 +98,7 @@ class _Listener:
             self.explained.stories.setdefault(event.job.name, Story(event.job.name, event.job.job_class))
         touched = self._touched(moment)
         self._remark(moment, touched)
-        if not isinstance(event, IterationsDone) or moment.commands:  # else nothing was decided
+        if not isinstance(event, IterationsDone) or moment.commands:  # other progress reports decide nothing
             self._since_s = at_s if self._since_s is None else self._since_s
         if self._since_s is not None and not self._goes_on(moment, self._since_s):
             self._since_s = None
@@ -104,12 +106,12 @@ class _Listener:
 
     @staticmethod
     def _goes_on(moment: ReplayMoment, since_s: float) -> bool:
-        """Whether the next event is one of those that follow each other at once."""
+        """Whether the next event belongs to the same burst as this one."""
         at_s, next_s = moment.event.at_s, moment.next_s
         return next_s is not None and next_s - at_s < _AT_ONCE_S and at_s - since_s < SHORTEST_S
 
     def _touched(self, moment: ReplayMoment) -> list[Job]:
-        """The jobs that an event is about, and those that it has moved into the queue or out of it."""
+        """Jobs that an event names, and jobs that it moved into the queue or out of it."""
         assert self._queued is not None, "a session begins with RunOpened"
         event = moment.event
         name = event.job.name if isinstance(event, JobArrived) else getattr(event, "job", None)
@@ -122,7 +124,7 @@ class _Listener:
         return self._queued.changed()
 
     def finished(self, replay: LogReplay) -> RunExplanation:
-        """What was heard, with the windows that go on."""
+        """The explanation, with the windows that are still open."""
         if self._queued is not None:
             self._queued.close()
         self.explained.course = self.watch.finished(replay)
@@ -132,14 +134,14 @@ class _Listener:
         return self.explained
 
     def _cut_off(self) -> list[Story]:
-        """End what goes on where nobody told how it went on; whose it was."""
+        """End open intervals at the last known time, since the log has no end for them; return their stories."""
         going = [story for story in self.explained.stories.values() if story.intervals and not story.intervals[-1].to_s]
         for story in going:
             story.intervals[-1].to_s = self.explained.end_s
         return going
 
     def _open(self, event: RunOpened, core: Scheduler) -> None:
-        """A session begins; of one that was cut off nobody told the end."""
+        """Begin a session. If the last session was cut off, its log has no end: end its intervals and windows here."""
         if self._queued is not None:
             self._queued.close()
         self._queued = Queued(core.inside, self.explained.stories)
@@ -190,10 +192,10 @@ class _Listener:
                 self._windows[device] = WindowSpan(device, job, at_s, None)
 
     def _remark(self, moment: ReplayMoment, touched: Iterable[Job]) -> None:
-        """What happened to a job beyond what it does.
+        """Note failed windows, refused starts, kills and exits as remarks of their jobs.
 
         Args:
-            touched: Jobs that the event may have moved.
+            touched: Jobs that the event may have moved into the queue or out of it.
         """
         event, at_s = moment.event, moment.event.at_s
         for command in moment.commands:

@@ -38,14 +38,19 @@ _WORTH_A_WORD_S = 1.0
 _MOST_LINES = 200
 
 Lines = Iterator[tuple[float, str, str]]
-"""When, the same in words, and what happened."""
+"""Time (s), time in words, and event or state in words."""
 
 
 def show(run: Path, job: str | None, as_json: bool) -> None:
-    """Print why the jobs of a run, or one of them, waited, shared or ran alone.
+    """Print why jobs of a run waited, shared a device or ran alone.
+
+    Args:
+        run: Path of the run folder.
+        job: Name of one job to print; None for all jobs.
+        as_json: Whether to print one JSON object instead of lines.
 
     Raises:
-        UsageError: There is no such run or job, or its log is damaged.
+        UsageError: If there is no such run or job, if `job` is a sweep, or if the log is damaged.
     """
     folder = RunFolder.open(run)
     data = read(folder, replays=False)
@@ -71,7 +76,7 @@ def _remedy(job: str, known: list[str]) -> str:
 
 
 def of_run(explained: RunExplanation, summary: Mapping[str, Any]) -> Iterator[str]:
-    """The packings of each device in the order of time, then a few lines for each job."""
+    """Lines about a run: packings of each device in order of time, then a few lines for each job."""
     yield f"{summary['run']}: {summary['state']}, objective {summary['objective']}, policy {summary['policy']}"
     for device in [each["name"] for each in summary["devices"]]:
         yield from ("", device)
@@ -93,7 +98,7 @@ def of_run(explained: RunExplanation, summary: Mapping[str, Any]) -> Iterator[st
 
 
 def of_job(explained: RunExplanation, summary: Mapping[str, Any], name: str) -> Iterator[str]:
-    """All that happened to one job, in the order of time."""
+    """Lines about one job: everything that happened to it, in order of time."""
     job = next(each for each in summary["jobs"] if each["name"] == name)
     yield from _heading(job, explained)
     if (story := explained.stories.get(name)) is not None:
@@ -124,7 +129,7 @@ def _heading(job: Mapping[str, Any], explained: RunExplanation) -> Iterator[str]
 
 
 def _longest(story: Story, explained: RunExplanation) -> Iterator[str]:
-    """Why it waited, was behind others and was alone for the longest time."""
+    """Reasons for which the job waited, ran behind others and ran alone for the longest time."""
     for doing in (Doing.WAITS, Doing.BEHIND, Doing.ALONE):
         longest = story.longest(doing, explained.end_s)
         if longest is not None and (length_s := longest.length_s(explained.end_s)) >= _WORTH_A_WORD_S:
@@ -137,7 +142,7 @@ def _intervals(story: Story, policy: str) -> Lines:
 
 
 def _measured(explained: RunExplanation, job: str) -> Iterator[tuple[float, str]]:
-    """What came of the packings that a job was in, and at which settings it ran."""
+    """Time and words of the measured speeds of the job's packings, and of the settings at which it ran."""
     before: PackingPeriod | None = None
     for stretch in explained.course.stretches:
         if job not in stretch.classes:
@@ -154,7 +159,7 @@ def _measured(explained: RunExplanation, job: str) -> Iterator[tuple[float, str]
 
 
 def _finding(finding: PackingFinding, names: list[str]) -> str:
-    """`measured 0.71 and 0.64 of their speeds alone, expected 0.93 and 0.88: parted`."""
+    """Measured speeds, such as `measured 0.71 and 0.64 of their speeds alone, expected 0.93 and 0.88: parted`."""
     known = [name for name in names if name in finding.speeds]
     if len(names) < 2 or not known:
         return ""
@@ -169,7 +174,7 @@ def _finding(finding: PackingFinding, names: list[str]) -> str:
 
 
 def _settings(stretch: PackingPeriod, explained: RunExplanation) -> Iterator[tuple[float, str]]:
-    """What was set while they ran, and what a search has found."""
+    """Time and words of settings that changed while the packing ran, and of the result of a search."""
     for at_s, setting in stretch.settings[1:]:
         yield at_s, f"set: {values_words(dict(setting))}" if setting else "set: back to the default"
     if stretch.searched is None:
@@ -216,7 +221,7 @@ def _ending(explained: RunExplanation) -> Iterator[str]:
 
 
 def _clock(at_s: float) -> str:
-    """A moment of the run, as its own lines tell it while it goes on."""
+    """Time of the run in seconds, written like in the lines of `PlainProgress`."""
     return f"{at_s:.1f} s"
 
 
@@ -231,7 +236,11 @@ def _columns(lines: list[tuple[float, str, str]]) -> Iterator[str]:
 
 
 def as_dict(explained: RunExplanation, summary: Mapping[str, Any], only: str | None = None) -> dict[str, Any]:
-    """The same as plain data: the stretches of each device, and what each job did and why."""
+    """The explanation as plain data: packings and windows of each device, and intervals with reasons of each job.
+
+    Args:
+        only: Name of one job, to leave other jobs out; None for all jobs.
+    """
     names = [each["name"] for each in summary["jobs"] if only in (None, each["name"])]
     return {
         "run": summary["run"],

@@ -1,6 +1,6 @@
-"""A run in the formats of other programs.
+"""Exports a run into the formats of other programs.
 
-csv and parquet hold a row a job, json the whole summary; html and perfetto show also what happened in between.
+csv and parquet have one row for each job, json has the whole summary. html and perfetto also show the run over time.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ecoshare.record.run_folder import RunFolder
 
 FORMS = ("csv", "json", "parquet", "html", "perfetto")
 BINARY = ("parquet", "perfetto")
-"""What no terminal can show."""
+"""Formats that no terminal can show."""
 
 _REPLAYED = ("html", "json")
-"""What shows packings and savings."""
+"""Formats that show packings and savings."""
 
 COLUMNS: dict[str, type] = {
     "name": str,
@@ -50,10 +50,10 @@ COLUMNS: dict[str, type] = {
 
 
 def check(form: str) -> None:
-    """Nothing, for one of `FORMS`.
+    """Check that a format is one of `FORMS`.
 
     Raises:
-        UsageError: Another format.
+        UsageError: If it is another format.
     """
     if form not in FORMS:
         raise UsageError(f"--format {form}: expected {', '.join(FORMS[:-1])} or {FORMS[-1]}", did_you_mean(form, FORMS))
@@ -63,8 +63,8 @@ def export(folder: RunFolder, form: str) -> bytes:
     """The content of a file in one of `FORMS`; text is UTF-8.
 
     Raises:
-        UsageError: Another format, or a damaged folder.
-        UnfitEnvironment: What parquet needs is not installed.
+        UsageError: If the format is not in `FORMS`, or the folder is damaged.
+        UnfitEnvironment: If parquet is asked for and pyarrow is not installed.
     """
     check(form)
     data = read(folder, replays=form in _REPLAYED)
@@ -79,7 +79,7 @@ def export(folder: RunFolder, form: str) -> bytes:
 
 
 def table(summary: dict[str, Any]) -> str:
-    """The jobs as csv, empty where a value is not known."""
+    """The jobs as csv; a value that is not known is empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
@@ -89,10 +89,10 @@ def table(summary: dict[str, Any]) -> str:
 
 
 def parquet(summary: dict[str, Any]) -> bytes:
-    """The same jobs and columns as a Parquet file, null where a value is not known.
+    """The same jobs and columns as a Parquet file; a value that is not known is null.
 
     Raises:
-        UnfitEnvironment: pyarrow is not installed.
+        UnfitEnvironment: If pyarrow is not installed.
     """
     try:
         import pyarrow
@@ -109,14 +109,14 @@ def parquet(summary: dict[str, Any]) -> bytes:
 
 
 def html(data: RunData) -> bytes:
-    """The report."""
+    """The report, as the content of an HTML file."""
     from ecoshare.reporting.html import html  # matplotlib takes half a second
 
     return html(data).encode(errors="backslashreplace")
 
 
 def perfetto(data: RunData) -> bytes:
-    """The trace for ui.perfetto.dev."""
+    """The trace for ui.perfetto.dev, as the content of a file."""
     from ecoshare.reporting.perfetto import perfetto
 
     return perfetto(data)
@@ -133,7 +133,7 @@ def _rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _cell(value: Any) -> Any:
-    """Text that a spreadsheet would take for a formula is quoted; what a job printed must not run there."""
+    """The value; text that a spreadsheet would take for a formula is quoted, since no output of a job may run there."""
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return "'" + value
     return value

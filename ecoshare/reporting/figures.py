@@ -1,4 +1,4 @@
-"""How figures and foreign words are written for people, beyond what `jobs.quantities` has."""
+"""Writes figures and foreign text for the user, in addition to `jobs.quantities`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PLAINER = str.maketrans({"±": "+-", "…": "..."})
 
 
 def printable(text: str, encoding: str = "utf-8") -> str:
-    """The text in one line without control characters, spelled so that `encoding` can show all of it.
+    """The text in one line, without control characters and with only those that `encoding` can show.
 
-    Names and notes come from scripts and from other people's files: none may move a cursor or end an XML document.
+    Names and notes come from scripts and foreign files. They must not move a cursor or end an XML document.
     """
     spaced = "".join(" " if char.isspace() else char for char in text)
     safe = spelled(spaced)
@@ -31,7 +31,7 @@ def printable(text: str, encoding: str = "utf-8") -> str:
 
 
 def can_show(text: str, encoding: str) -> bool:
-    """Whether an encoding has all characters of the text."""
+    """Whether an encoding has all characters of a text."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -45,12 +45,12 @@ def share(part: float) -> str:
 
 
 def short_class(name: str) -> str:
-    """The name of a job class without the digits that tell it from others of its script."""
+    """Name of a job class without the hash that tells it from other classes of its script."""
     return _HASH.sub("", name)
 
 
 def small_energy(energy_j: float) -> str:
-    """An energy, also of an iteration so short that it would read as `0 J`."""
+    """Energy in words; in microjoules if it would read as `0 J` otherwise."""
     if 0 < abs(energy_j) < 0.9995e-3:
         return f"{energy_j * 1e6:.3g} uJ"
     return format_energy(energy_j)
@@ -61,13 +61,14 @@ class Figure:
     """One line of a profile.
 
     Attributes:
-        shown: The figure with its unit; `-` where it is not known.
-        value: What can be compared, in any unit; None where nothing can.
-        relative_error: Standard error over the value, where it has one.
-        remark: What it means, or why it is not known.
-        basis: Two figures can be compared where theirs are equal.
-        is_share: Compared by difference; else by ratio.
-        is_optional: Not worth a line where it is not known.
+        group: Heading under which the figure stands.
+        shown: Figure with its unit; `-` if it is not known.
+        value: Value for comparisons, in any unit; None if it cannot be compared.
+        relative_error: Standard error / value; 0 if there is none.
+        remark: Meaning of the figure, or why it is not known.
+        basis: Basis of the measurement; two figures compare only if they have the same.
+        is_share: Whether figures are compared by difference instead of ratio.
+        is_optional: Whether the line is left out if the figure is not known.
     """
 
     group: str
@@ -82,11 +83,11 @@ class Figure:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The same figure of another profile has the same."""
+        """Key that matches the same figure of another profile."""
         return self.group, self.name
 
     def against(self, first: Figure) -> str:
-        """How it relates to the first: a ratio, or the difference of shares; empty where nothing compares."""
+        """Ratio to `first`, or difference of shares; `-` if only one has a value, empty if there is no ratio."""
         if self.value is None or first.value is None:
             return "" if self.value is first.value else UNKNOWN
         if self.basis != first.basis:
@@ -96,21 +97,21 @@ class Figure:
         if first.value == 0:
             return ""
         times = self.value / first.value
-        error = times * math.hypot(self.relative_error, first.relative_error)  # as of independent ones
+        error = times * math.hypot(self.relative_error, first.relative_error)  # the two errors are independent
         return number(times) + (f" ± {error:.2g}" if error else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes text as it is, markup and control characters included, in what the console can show."""
+    """Writes text literally: without markup, and spelled in characters that the console can show."""
 
     console: Console
 
     def text(self, words: str, style: str = "") -> Text:
-        """The words with their indentation, for a cell."""
+        """Text for a table cell, with its indentation."""
         indent = len(words) - len(words.lstrip(" "))
         return Text(words[:indent] + printable(words[indent:], self.console.encoding), style=style)
 
     def line(self, words: str, style: str = "") -> None:
-        """Print them, in a terminal broken between words."""
+        """Print a line; a terminal gets line breaks between words."""
         say(self.console, self.text(words, style))

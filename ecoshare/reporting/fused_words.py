@@ -1,4 +1,4 @@
-"""What came of `isolation: lane`: how many jobs shared a process, and why the others did not."""
+"""Result of `isolation: lane`: the number of jobs that shared a process, and why others did not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_REASONS = 3
 
 
 def fused_words(entries: Iterable[Event | Command]) -> list[str]:
-    """Lines about the jobs that might share a process; none where the job file asks for that nowhere.
+    """Lines about the jobs that may share a process; none if no such job started.
 
     Args:
         entries: The log of a run.
@@ -35,7 +35,7 @@ def fused_words(entries: Iterable[Event | Command]) -> list[str]:
         return []
     shared = {key: each for key, each in started.items() if each.fused and key not in moved}
     jobs = {job for job, _ in shared}
-    # One process for each lane and script, unless one died.
+    # Each lane and script has one process. A process that replaced a dead one is not counted.
     processes = {(each.lanes, _script(specs[each.job])) for each in shared.values()}
     alone = {job for job, _ in started} - jobs - {job for job, _ in moved}
     parts = [f"{counted(len(jobs), 'job')} ran in {counted(len(processes), 'shared process', 'shared processes')}"]
@@ -52,9 +52,10 @@ def fused_words(entries: Iterable[Event | Command]) -> list[str]:
 
 
 def asked_for(plan: dict[str, Any]) -> str:
-    """Names of the jobs and sweeps of a plan that may share a process; empty where there are none."""
+    """Names of the jobs and sweeps of a plan that may share a process; empty if there are none."""
     names = [str(job["name"]) for kind in ("jobs", "sweeps") for job in plan[kind] if job.get("isolation") == "lane"]
-    return ", ".join(names[:_MOST_REASONS]) + (f" and {len(names) - _MOST_REASONS} more" if len(names) > 3 else "")
+    more = len(names) - _MOST_REASONS
+    return ", ".join(names[:_MOST_REASONS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _script(spec: JobSpec) -> str:

@@ -1,6 +1,6 @@
-"""A run as one HTML file that opens anywhere, offline, and asks nobody for anything: its policy forbids it.
+"""Writes a run as one HTML file that works offline: its content security policy forbids all requests.
 
-What is not known is said to be not known, and no joules stand without the word that tells how they are known.
+Unknown values are marked as not known. Joules always stand with their source, such as `measured`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from ecoshare.reporting.verdicts import sharing, verdicts
 
 _STATES = ("completed", "pruned", "failed", "cancelled", "running", "queued", "arriving")
 _MOST_TRIALS = 100
-"""Trials of all sweeps in the tables of jobs: the best, then those that failed."""
+"""Most trials of all sweeps in the tables of jobs: the best ones, then failed ones."""
 _MOST_JOBS = 500
-"""Jobs in these tables: those that did not complete, then those with the longest JCT."""
+"""Most jobs in these tables: those that did not complete, then those with the longest JCT."""
 _MACHINE = {
     "ecoshare": "ecoshare",
     "torch": "torch",
@@ -42,11 +42,11 @@ _MACHINE = {
     "intra_op_threads": "threads of an operation",
     "mps": "MPS",
 }
-"""What of environment.json is shown. It also holds what is nobody's business."""
+"""Entries of environment.json that are shown, with their labels. Other entries are private."""
 
 
 def html(data: RunData) -> str:
-    """The report."""
+    """The report, as the text of an HTML file."""
     drawn: list[dict[str, Any]] = []
     not_drawn: list[dict[str, Any]] = []
     for chart in _charts(data):
@@ -81,7 +81,7 @@ def html(data: RunData) -> str:
 
 
 def energy_words(data: RunData) -> list[str]:
-    """What the joules of a report are, in sentences: their source, their meter, their resolution, their gaps."""
+    """Sentences about the joules of a report: source, meter, resolution and gaps."""
     energy, session = data.summary["energy"], data.account.session
     if energy is None:
         reasons = f": {'; '.join(data.account.faults)}" if data.account.faults else ""
@@ -116,7 +116,7 @@ def _charts(data: RunData) -> list[charts.Chart]:
 
 
 def _what(data: RunData) -> str:
-    """What ran, where and how, in a sentence."""
+    """Jobs, devices, lanes, policy and objective in a sentence."""
     summary = data.summary
     count = len(summary["jobs"])
     devices = [
@@ -131,7 +131,7 @@ def _what(data: RunData) -> str:
 
 
 def _with_code(words: str) -> Markup:
-    """Words of a page, with what stands between backticks as code."""
+    """HTML of a sentence, with text between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(words))))
 
 
@@ -164,7 +164,7 @@ def _figures(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _shown(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """Jobs that the tables show, in the order of the summary."""
+    """Jobs for the tables, at most `_MOST_JOBS`, in the order of the summary."""
     jobs = _without_most_trials(summary)
     if len(jobs) <= _MOST_JOBS:
         return jobs
@@ -174,7 +174,7 @@ def _shown(summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _without_most_trials(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """All jobs, and the trials that a reader looks for."""
+    """Jobs without a sweep, and the best and failed trials, at most `_MOST_TRIALS`."""
     trials = [job for job in summary["jobs"] if job["sweep"] is not None]
     if len(trials) <= _MOST_TRIALS:
         return list(summary["jobs"])
@@ -190,7 +190,7 @@ def _without_most_trials(summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _left_out(summary: dict[str, Any], shown: list[dict[str, Any]]) -> str:
-    """Sentences about the jobs that the tables do not show; empty where they show all."""
+    """Sentences about jobs that the tables do not show; empty if they show all."""
     names = {job["name"] for job in shown}
     missing = [job for job in summary["jobs"] if job["name"] not in names]
     jobs = sum(job["sweep"] is None for job in missing)
@@ -207,7 +207,7 @@ def _left_out(summary: dict[str, Any], shown: list[dict[str, Any]]) -> str:
 
 
 def _sweeps(data: RunData) -> list[dict[str, Any]]:
-    """Each sweep in words, as a table of its best trials, and drawn."""
+    """Words, table of the best trials, and chart of each sweep."""
     found = []
     for sweep in data.summary["sweeps"]:
         with charts.settings("report"):
@@ -225,7 +225,7 @@ def _sweeps(data: RunData) -> list[dict[str, Any]]:
 
 
 def _best(trial: dict[str, Any], sweep: dict[str, Any]) -> list[tuple[str, str]]:
-    """Its cells with their columns: names of the user's may be those of ours."""
+    """Pairs of column and cell for a trial. They are no dict, since the user's names may equal our column names."""
     return [
         ("trial", trial["name"]),
         (metric_name(sweep), number(trial["value"])),
@@ -237,7 +237,7 @@ def _best(trial: dict[str, Any], sweep: dict[str, Any]) -> list[tuple[str, str]]
 
 
 def _decisions(data: RunData) -> dict[str, Any]:
-    """The packings as a table with a chart, and what they came to."""
+    """Table and chart of the packings, and the verdicts on the run."""
     with charts.settings("report"):
         chart = charts.speeds(data)
     rows, left_out = decision_rows(data.summary)
@@ -291,5 +291,5 @@ def _known(value: Any) -> str:
 
 
 def _percent(part: float) -> str:
-    """A part in per cent, never rounded up to the whole."""
+    """A part of 1 in per cent; below 1 it is never rounded up to 100 %."""
     return "100 %" if part >= 1.0 else f"{min(100 * part, 99.9):.3g} %"

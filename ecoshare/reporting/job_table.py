@@ -1,7 +1,7 @@
-"""The table of all jobs of a report: what everybody looks for first, the rest below it.
+"""Table of the jobs of a report: the most important columns first, all details below.
 
-A page of 800 pixels shows the first columns without a scroll. Of many jobs the first rows are shown, those that did not
-complete ahead; the others and the remaining columns fold out.
+The main columns fit a page of 800 pixels without scrolling. If there are many jobs, only the first rows are shown, jobs
+that did not complete before the others. The other rows and columns fold out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ecoshare.jobs.quantities import format_duration, format_energy, format_size
 
 NOT_KNOWN = "not known"
 _MOST_ROWS = 30
-"""Rows in sight. The rest folds out, unless it is shorter than the line that says so."""
+"""Most rows in sight. The rest folds out, unless it has at most `_SLACK` rows."""
 _SLACK = 5
 _MAIN = ("job", "state", "JCT", "slowdown", "energy", "queued", "iterations", "peak memory")
 LESSER = ("queued", "iterations", "peak memory")
@@ -25,13 +25,13 @@ Row = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """All jobs, ready to be shown.
+    """Rows of all jobs, ready to be shown.
 
     Attributes:
-        first: Rows in sight, by column.
-        more: Rows that fold out below them; empty where all are in sight.
-        details: Every column of every job.
-        sorted: Whether the jobs that did not complete were put first.
+        first: Rows in sight; each maps columns to cells.
+        more: Rows that fold out below `first`; empty if all rows are in sight.
+        details: All columns of all jobs.
+        sorted: Whether jobs that did not complete were moved to the top.
     """
 
     first: list[Row]
@@ -41,12 +41,12 @@ class JobTable:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Of the rows in sight, in order."""
+        """Columns of `first` and `more`, in order."""
         return _MAIN
 
 
 def job_table(jobs: Sequence[dict[str, Any]]) -> JobTable:
-    """The table of some jobs of a summary, in their order; of many, those that did not complete come first."""
+    """The table of jobs of a summary, in their order; if there are many, jobs that did not complete come first."""
     is_long = len(jobs) > _MOST_ROWS + _SLACK
     ordered = sorted(jobs, key=lambda job: job["state"] in ("completed", "pruned")) if is_long else list(jobs)
     details = [details_of(job) for job in ordered]
@@ -56,7 +56,7 @@ def job_table(jobs: Sequence[dict[str, Any]]) -> JobTable:
 
 
 def details_of(job: dict[str, Any]) -> Row:
-    """All of a job's cells by column."""
+    """All cells of a job by column."""
     per_iteration_j = job["energy_per_iteration_j"]
     source = job["energy"]["source"] if job["energy"] is not None else ""
     return {
@@ -87,7 +87,7 @@ def details_of(job: dict[str, Any]) -> Row:
 
 
 def energy_words(value: dict[str, Any] | None) -> str:
-    """Joules with their error and their source."""
+    """Joules with their standard error and source, or `NOT_KNOWN`."""
     if value is None:
         return NOT_KNOWN
     error_j = value["standard_error_j"]

@@ -1,4 +1,4 @@
-"""Examines this machine: what sharing and measuring can rely on, with evidence and remedy."""
+"""Checks what this machine offers for sharing and measuring, with evidence and remedies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ecoshare.lane import futex
 from ecoshare.reporting.text_table import TableColumn, print_columns
 
 _WATCHED_S = 0.5
-"""Time for which other programs are watched."""
+"""Time (s) for which the load of other programs is watched."""
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 _TORCH = """
@@ -39,12 +39,12 @@ print(json.dumps({"version": torch.__version__, "threads": torch.get_num_threads
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One thing that was examined.
+    """Result of one check.
 
     Attributes:
-        verdict: `ok`; `warn`, something is done without or worse; `fail`, nothing can be run.
-        evidence: What was seen.
-        remedy: What would mend it; empty where nothing needs mending.
+        verdict: `ok`; `warn` if a feature is missing or works worse; `fail` if no job can run.
+        evidence: Observation, in words.
+        remedy: Remedy or consequence, in words; empty if there is none.
     """
 
     subject: str
@@ -58,7 +58,7 @@ class CheckResult:
 
 
 def examine() -> list[CheckResult]:
-    """All findings, in the order in which a run needs them."""
+    """Results of all checks, in the order in which a run needs the features."""
     return [
         _system(),
         _torch(),
@@ -75,7 +75,7 @@ def examine() -> list[CheckResult]:
 
 
 def print_findings(findings: list[CheckResult], console: Console) -> None:
-    """Print findings as a table, remedies below their evidence."""
+    """Print results as a table, each remedy below its evidence."""
     evidence = []
     for finding in findings:
         text = Text(finding.evidence)
@@ -200,7 +200,7 @@ def _rapl_meter() -> CheckResult:
 
 
 def _control() -> CheckResult:
-    """What `ecoshare tune` could set; `ecoshare devices` tells more."""
+    """Knobs that `ecoshare tune` can set; `ecoshare devices` has the details."""
     subject = "clocks and power"
     try:
         found = survey(StateFolder.of_this_user())
@@ -226,8 +226,8 @@ def _control() -> CheckResult:
 
 
 def _search() -> CheckResult:
-    """Whether `run` searches settings: a run tells why not only once."""
-    from ecoshare.devices.meter_check import check_meter  # imports what only a run needs
+    """Whether `run` searches settings. A run itself gives the reason against it only once."""
+    from ecoshare.devices.meter_check import check_meter  # imports modules that only a run needs
 
     subject = "search"
     try:

@@ -1,15 +1,15 @@
-"""The memory inside one iteration, drawn in a terminal and as an SVG.
+"""Draws the memory inside one iteration, in a terminal and as an SVG.
 
 ::
 
       3.1 GiB ┤        ▂█▆           the peak
-              │      ▄████▃          beyond it: the ephemeral part, T
-      1.2 GiB ┤▒▒▒╌╌▒▒▒▒▒▒▒▒▒▒       what is alive between iterations, a part of P
+              │      ▄████▃          above it: the ephemeral part, T
+      1.2 GiB ┤▒▒▒╌╌▒▒▒▒▒▒▒▒▒▒       alive between iterations, a part of P
           0 B └┬──────┬───────┬
               0 s   6 ms    12 ms
 
-Where the whole swing is a small part of what is alive, the axis is cut: it begins below the lowest level, and sizes
-with a sign count from what is alive between iterations.
+The axis is cut if the whole swing is a small part of the memory that is alive. It then begins below the lowest level,
+and a size with a sign is the difference from the memory that is alive between iterations.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLOCKS = " ▁▂▃▄▅▆▇█▒╌│┤└─┬"
-"""All that a drawing with block elements is made of."""
+"""All characters of a drawing with block elements."""
 _EIGHTHS, _FULL, _KEPT, _LINE, _SIDE, _TICK, _CORNER, _FLOOR, _MARK = BLOCKS[:8], *BLOCKS[8:]
 _ASCII = " __---==", "#", ":", ".", "|", "+", "+", "-", "+"
 _CUT = 4
-"""The axis is cut where the peak is more than this many swings high: eight rows then still show the swing in two."""
+"""The axis is cut if the peak is higher than this many swings. Up to there, two of eight rows show the swing."""
 _LONGEST_NAME = 60
 _KEPT_COLOUR, _BEYOND_COLOUR = "#56b4e9", "#e69f00"
 
@@ -61,17 +61,17 @@ class _Axis:
         return cls(base, heights[0], peak, timeline[heights.index(peak)][0], is_cut)
 
     def label(self, level_bytes: int) -> str:
-        """The level; on a cut axis, where all of them would read alike, its distance from the boundary's."""
+        """The level in words. On a cut axis all levels would read alike, so it is the distance from the boundary."""
         beyond = level_bytes - self.boundary_bytes
         return (
             f"{'+' if beyond > 0 else ''}{format_size(beyond)}" if self.is_cut and beyond else format_size(level_bytes)
         )
 
     def eighths(self, level_bytes: int, kept: int, height: int) -> int:
-        """The level in eighths of a row, rounded up, so that nothing that is there vanishes.
+        """The level in eighths of a row, rounded up, so that no memory vanishes.
 
-        The boundary's level is at the top of row `kept` and the peak at that of row `height`: on an axis of one scale
-        the boundary would lie inside a row, half of which would pass for memory beyond it.
+        The boundary lies at the top of row `kept`, the peak at the top of row `height`, each part with its own scale.
+        With one scale the boundary would lie inside a row, and part of that row would pass for memory above it.
         """
         low, high, first, last = self.base_bytes, self.boundary_bytes, 0, 8 * kept
         if level_bytes > self.boundary_bytes:
@@ -79,7 +79,7 @@ class _Axis:
         return first - (low - level_bytes) * (last - first) // max(high - low, 1)
 
     def words(self) -> str:
-        """What to read off."""
+        """The peak and the boundary in a sentence."""
         beyond = (
             format_size(self.peak_bytes - self.boundary_bytes) if self.peak_bytes > self.boundary_bytes else "nothing"
         )
@@ -91,7 +91,7 @@ class _Axis:
 
 
 def columns(timeline: Sequence[Point], count: int) -> list[int]:
-    """The most bytes alive in each of `count` equal parts of an iteration from 0 on; levels of no duration count."""
+    """Largest number of bytes alive in each of `count` equal parts of an iteration; levels without duration count."""
     end_s = timeline[-1][0]
     if end_s <= 0:
         return [max(level_bytes for _, level_bytes in timeline)] * count
@@ -100,7 +100,7 @@ def columns(timeline: Sequence[Point], count: int) -> list[int]:
     for index, (_, level_bytes) in enumerate(timeline):
         first = min(int(places[index]), count - 1)
         until = places[index + 1] if index + 1 < len(places) else count
-        # A level that lasts to the edge of a column is not in it.
+        # A level that ends at the edge of a column is not in that column.
         last = min(int(until) - (until == int(until)), count - 1)
         for column in range(first, max(first, last) + 1):
             most[column] = max(most[column], level_bytes)
@@ -108,13 +108,13 @@ def columns(timeline: Sequence[Point], count: int) -> list[int]:
 
 
 def terminal(timeline: Sequence[Point], width: int, height: int, *, blocks: bool = True) -> list[str]:
-    """The drawing, of `height` rows and those for the time and the words below, no line longer than `width`.
+    """Lines of the drawing: `height` rows, then the time axis and a legend. No line is longer than `width`.
 
     Args:
         timeline: (seconds since the iteration began, bytes alive from then on), in order.
-        width: Of the whole in characters; at least 24 are taken.
-        height: Of the area in rows.
-        blocks: Whether what shows it has the characters in `BLOCKS`; else ASCII is used.
+        width: Width of the whole drawing in characters; a smaller width than 24 counts as 24.
+        height: Height of the area in rows.
+        blocks: Whether the output can show the characters in `BLOCKS`; else ASCII is used.
     """
     if not timeline:
         return ["No timeline is known."]
@@ -144,7 +144,7 @@ def terminal(timeline: Sequence[Point], width: int, height: int, *, blocks: bool
 
 
 def _kept_rows(axis: _Axis, height: int) -> int:
-    """Rows up to what is alive between iterations: both parts have one at least, if there is anything of them."""
+    """Rows of the memory that is alive between iterations. Each part that is not empty has at least one row."""
     nearest = round((axis.boundary_bytes - axis.base_bytes) * height / max(axis.peak_bytes - axis.base_bytes, 1))
     least = 1 if axis.boundary_bytes > axis.base_bytes else 0
     return max(least, min(nearest, height - 1 if axis.peak_bytes > axis.boundary_bytes else height))
@@ -159,23 +159,23 @@ def _times(end_s: float, width: int) -> str:
 
 
 def svg(profile: Profile) -> str:
-    """The timeline of a profile as an SVG that needs no other file, text as text; the same profile gives the same."""
+    """The timeline of a profile as an SVG without other files, its text as text. Equal profiles give equal SVGs."""
     from ecoshare.reporting import charts  # matplotlib takes half a second to import, and most commands draw nothing
 
     text = io.StringIO()
     with charts.settings("memory-timeline"), warnings.catch_warnings():
-        # Who shows the file has the letters that matplotlib's own font lacks.
+        # Letters that matplotlib's own font lacks are in the fonts of the viewer.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         title = f"Memory inside an iteration of {printable(profile.job_class)}"
         figure(profile).savefig(
             text, format="svg", facecolor="white", metadata={"Title": title, "Date": None, "Creator": None}
         )
-    # Both name addresses elsewhere.
+    # Document type and metadata name addresses on other machines.
     return re.sub(r"<!DOCTYPE[^>]*>\s*|<metadata>.*?</metadata>\s*", "", text.getvalue(), flags=re.DOTALL)
 
 
 def figure(profile: Profile) -> Figure:
-    """The same as matplotlib's figure. To be called, and the figure to be written, inside `charts.settings`."""
+    """The timeline as a figure of matplotlib. Call it, and save the figure, inside `charts.settings`."""
     from matplotlib.figure import Figure
 
     drawing = Figure((8.0, 3.6), layout="constrained")
@@ -202,7 +202,7 @@ def _draw(axes: Axes, timeline: Sequence[Point]) -> None:
     unit = next((unit for unit in ("GiB", "MiB", "KiB") if largest >= BYTES_BY_UNIT[unit]), "B")
     zero_bytes = axis.boundary_bytes if axis.is_cut else 0
     at = [at_s / SECONDS_BY_UNIT[time_unit] for at_s, _ in timeline]
-    if end_s <= 0:  # one instant: a level without a course
+    if end_s <= 0:  # one instant: the level is drawn as a line
         timeline, at = [timeline[-1]] * 2, [0.0, 1.0]
 
     def shown(level_bytes: int) -> float:

@@ -1,17 +1,17 @@
-"""A run as a Perfetto trace, for ui.perfetto.dev.
+"""Exports a run as a Perfetto trace, for ui.perfetto.dev.
 
 ::
 
-    cuda:0                         a process a device
-      lane 0                       ▐ job-a            ▌▐ job-b           ▌   turns, and in them
-                                   ▐train▌▐train▌▐eval▌▐train▌▐train     ▌   iterations
+    cuda:0                         each device is a process
+      lane 0                       ▐ job-a            ▌▐ job-b           ▌   turns, with
+                                   ▐train▌▐train▌▐eval▌▐train▌▐train     ▌   iterations inside
       jobs
-        job-a                      ▐queued▌▐attempt 1                    ▌   lifetimes, and in them
-                                           ▐starts▌▐has the turn▌▐waits  ▌
+        job-a                      ▐queued▌▐attempt 1                    ▌   lifetimes, with turns
+                                           ▐starts▌▐has the turn▌▐waits  ▌   and waits inside
       power, measured (W)          ▁▂▇▇▆▇▇▅▁                                 counters
 
-Times are nanoseconds since the run was opened. A counter cannot say that it does not know; where joules are not known,
-a slice on the track "energy meter" says so and why.
+Times are nanoseconds since the run was opened. A counter track cannot show that a value is unknown. A slice on the
+track "energy meter" therefore marks each interval without known joules, with the reason.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def perfetto(data: RunData) -> bytes:
 
 
 class _Trace:
-    """Writes packets; every track's events must come in order of time, tracks among each other need not."""
+    """Writes packets. Events of one track must come in order of time; different tracks may come in any order."""
 
     def __init__(self) -> None:
         self._file = io.BytesIO()
@@ -78,7 +78,7 @@ class _Trace:
         self._write(first)
 
     def device(self, name: str) -> int:
-        """A process track for a device."""
+        """Write a process track for a device, and return its id."""
         uuid = next(self._ids)
         packet = self._packet()
         packet.track_descriptor.uuid = uuid
@@ -89,7 +89,7 @@ class _Trace:
         return uuid
 
     def track(self, name: str, parent: int, unit: str | None = None) -> int:
-        """A track below another, in the order of calls; a counter where it has a unit."""
+        """Write a track below `parent`, and return its id. Tracks keep the order of calls; `unit` makes a counter."""
         uuid = next(self._ids)
         packet = self._packet()
         descriptor = packet.track_descriptor
@@ -104,7 +104,7 @@ class _Trace:
         return uuid
 
     def begin(self, track: int, at_s: float, name: str, **args: Any) -> None:
-        """A slice begins."""
+        """Begin a slice; `args` that are None are left out."""
         packet = self._event(track, at_s, TrackEvent.TYPE_SLICE_BEGIN)
         packet.track_event.name = name
         for key, value in args.items():
@@ -113,22 +113,22 @@ class _Trace:
         self._write(packet)
 
     def end(self, track: int, at_s: float) -> None:
-        """The innermost slice of a track ends."""
+        """End the innermost slice of a track."""
         self._write(self._event(track, at_s, TrackEvent.TYPE_SLICE_END))
 
     def slice(self, track: int, from_s: float, to_s: float, name: str, **args: Any) -> None:
-        """A slice with nothing in it."""
+        """Write a slice that contains no other slices."""
         self.begin(track, from_s, name, **args)
         self.end(track, max(from_s, to_s))
 
     def count(self, track: int, at_s: float, value: float) -> None:
-        """A counter has this value from now on."""
+        """Set a counter to a value from `at_s` on."""
         packet = self._event(track, at_s, TrackEvent.TYPE_COUNTER)
         packet.track_event.double_counter_value = value
         self._write(packet)
 
     def content(self) -> bytes:
-        """All that was written."""
+        """Everything that was written."""
         return self._file.getvalue()
 
     def _event(self, track: int, at_s: float, kind: int) -> Any:
@@ -166,8 +166,8 @@ def _lane(
     held.sort(key=lambda each: each[:4])
     done: dict[tuple[str, int, Kind], int] = {}
     for position, (from_s, job, number, _, turn) in enumerate(held):
-        # A holder that was killed keeps the turn until its death is noticed, when the next may have begun: slices of
-        # one track have to nest.
+        # A killed holder keeps the turn until its death is noticed, and the next turn may have begun by then. Slices of
+        # one track must nest, so a turn ends at the latest when the next one begins.
         to_s = min(turn.to_s, held[position + 1][0]) if position + 1 < len(held) else turn.to_s
         trace.begin(track, from_s, job, attempt=number, iterations=len(turn.marks))
         for kind, begin_s, end_s in turn.iterations():
@@ -241,7 +241,7 @@ def _counters(trace: _Trace, data: RunData, device: int) -> None:
 
 
 def _watts(trace: _Trace, data: RunData, device: int, source: str, part: str, least_s: float) -> None:
-    """Mean watts over `least_s` or more: of the device, of its idle part and of each job."""
+    """Counters of mean watts over `least_s` or more: device, idle part and each job."""
     meter = trace.track("energy meter", device)
     for each in data.account.intervals:
         if each.energy_j is None:
@@ -256,10 +256,12 @@ def _watts(trace: _Trace, data: RunData, device: int, source: str, part: str, le
 
 
 def _active_w(known: Sequence[tuple[EnergyInterval, float]]) -> dict[str, list[tuple[float, float]]]:
-    """By job, when its watts changed, and to what: a run of many jobs has few of them in each interval.
+    """Power of each job: (time (s), watts) at each interval that has the job, and 0 W at the first one without it.
+
+    Each interval of a run with many jobs has few of them, so this does not visit all jobs in each interval.
 
     Args:
-        known: Intervals whose joules are known, each with its length, seconds.
+        known: Intervals with known joules, each with its length in seconds.
     """
     found: dict[str, list[tuple[float, float]]] = {}
     before: Iterable[str] = ()
@@ -278,7 +280,7 @@ def _active_w(known: Sequence[tuple[EnergyInterval, float]]) -> dict[str, list[t
 def _counter(
     trace: _Trace, device: int, name: str, unit: str, values: Iterable[tuple[float, float | int | None]]
 ) -> None:
-    """A counter of the values that are known; none at all where none is."""
+    """Write a counter track with the known values; no track if there are none."""
     track: int | None = None
     before: float | None = None
     for at_s, value in values:

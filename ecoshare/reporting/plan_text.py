@@ -1,4 +1,4 @@
-"""A plan in words, for `--dry-run`."""
+"""Prints the plan of a run, for `--dry-run`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_ROWS = 50
 
 
 def print_plan(plan: dict[str, Any], console: Console) -> None:
-    """Print what would be run, and how."""
+    """Print device, objective, policy, lanes, sweeps and jobs of a plan."""
     device = plan["device"]
     shared = plan["lanes_share_memory"]
     memory = format_size(plan["memory_bytes"] // (1 if shared else plan["lanes"]))
@@ -54,7 +54,7 @@ def _columns(jobs: list[dict[str, Any]]) -> list[TableColumn]:
 
 
 def _print_sweep(sweep: dict[str, Any], console: Console) -> None:
-    """Print what a sweep tries, and how."""
+    """Print sampler, metric, early stopping, command and search space of a sweep."""
     stop = f", stopped early by {sweep['stop']}" if sweep["stop"] else ""
     metric = f", {sweep['goal']} {sweep['metric']}" if sweep["metric"] else ""
     trials = counted(sweep["trials"], "trial")
@@ -72,6 +72,6 @@ def _runs(job: dict[str, Any]) -> str:
 
 
 def _short(path: str) -> str:
-    """A path as one would type it here."""
+    """Path relative to the current folder, if it lies below it."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

@@ -1,4 +1,4 @@
-"""The profiles of a folder, a line each."""
+"""Lists the profiles of a folder, one line each."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ecoshare.profiling.profile import Profile
 from ecoshare.reporting.figures import UNKNOWN, Writer, share
 
 _WIDE = 110
-"""Columns of a terminal that has room for the script, the device and the time of day. A class names its script, too."""
+"""Terminal width from which on script, device and time of day are shown. The class also names the script."""
 
 
 def print_profiles(profiles: Sequence[Profile], console: Console) -> None:
-    """Print a table of profiles. Names of classes are never cut, since other commands take them."""
+    """Print a table of profiles. Class names are never cut, since the user passes them to other commands."""
     say = Writer(console)
     wide = console.width >= _WIDE
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -44,10 +44,10 @@ def print_profiles(profiles: Sequence[Profile], console: Console) -> None:
 
 
 def described(profile: Profile, file: str) -> dict[str, Any]:
-    """Plain data for JSON, of one profile in a list.
+    """One profile of a list as plain data for JSON.
 
     Args:
-        file: Its path.
+        file: Path of the profile.
     """
     energy = profile.energy
     return {
@@ -67,13 +67,13 @@ def described(profile: Profile, file: str) -> dict[str, Any]:
 
 
 def script_name(profile: Profile) -> str:
-    """File name of the script, or the module's name."""
+    """File name of the script, or name of the module."""
     script = profile.origin.script
     return PurePath(script).name if PurePath(script).is_absolute() else script
 
 
 def time_error(profile: Profile) -> float | None:
-    """Standard error of the mean iteration time, over that time; None where it is not known."""
+    """Relative standard error of the mean iteration time; None if it is not known."""
     times = profile.train or profile.eval
     if times is None or times.standard_error_s is None or not times.mean_s:
         return None

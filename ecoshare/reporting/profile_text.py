@@ -1,7 +1,7 @@
-"""Shows the profile of a job class, alone or beside another.
+"""Shows the profile of a job class, alone or beside another profile.
 
-Both are drawn from the same figures (`figures`): what one of them names the other does. A figure that is not known is
-`-`, with the reason where one is known; no joule stands without the word that says how it is known.
+Both views use the same list, `figures`, and so the same names. A figure that is not known is `-`, with the reason if
+there is one. Joules always stand with their source, such as `measured`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _DRAWING_ROWS = 8
 _WIDEST_DRAWING = 110
 _GAP = 2
 _NAMES = 24
-"""Width of a column: the figures of all groups are below each other, and only they give way in a narrow terminal."""
+"""Width of the column of names: equal in all groups. In a narrow terminal only the figures give way."""
 _DIGITS = 12
-"""Of a source's hash: enough to tell two apart by eye."""
+"""Digits of a source file's hash that are shown: enough to tell two hashes apart by eye."""
 _MACHINE = {"uuid": "UUID", "intra_op_threads": "torch threads", "python": "Python"}
 
 
 def print_profile(profile: Profile, console: Console) -> None:
-    """Print all that a profile says, with a drawing of the memory inside an iteration."""
+    """Print all figures of a profile, with a drawing of the memory inside an iteration."""
     say = Writer(console)
     say.line(f"profile of {profile.job_class}, made {_made(profile)}", "bold")
     told = [figure for figure in figures(profile) if figure.shown != UNKNOWN or not figure.is_optional]
@@ -51,7 +51,7 @@ def print_profile(profile: Profile, console: Console) -> None:
 
 
 def print_comparison(first: Profile, second: Profile, console: Console) -> None:
-    """Print two profiles side by side: what was not the same, then the figures of both and how they relate."""
+    """Print two profiles side by side: differences in their origin, then the figures of both and their ratios."""
     say = Writer(console)
     names = [f"{profile.job_class} {_made(profile)}" for profile in (first, second)]
     unlike = differences(first, second)
@@ -79,7 +79,7 @@ def print_comparison(first: Profile, second: Profile, console: Console) -> None:
 
 
 def differences(first: Profile, second: Profile) -> list[tuple[str, str, str]]:
-    """What a profile's validity rests on and the two do not share, the origin first: (what, in first, in second)."""
+    """Circumstances of the two profiles that differ, origin before machine: (name, in first, in second)."""
     unlike = []
     for told in (_class, _origin, _sources, _machine):
         one, other = told(first), told(second)
@@ -91,7 +91,7 @@ def differences(first: Profile, second: Profile) -> list[tuple[str, str, str]]:
 
 
 def figures(profile: Profile) -> list[Figure]:
-    """All figures, those that are not known too; those of a group are neighbours, and the order is always the same."""
+    """All figures, including unknown ones, always in the same order; figures of one group are neighbours."""
     return [
         *_memory(profile),
         *_times("training iteration", profile.train, profile.train is None and profile.eval is not None),
@@ -123,7 +123,7 @@ def _memory(profile: Profile) -> Iterator[Figure]:
             yield Figure("memory", name, UNKNOWN, remark="" if is_part else note)
             note = note if is_part else ""
         else:
-            # What is kept beside the tensors is counted in other ways on other kinds of device.
+            # Memory beside the tensors is counted differently on each kind of device.
             basis = kind if name.startswith(("framework", "P")) else ""
             yield Figure("memory", name, format_size(size_bytes), float(size_bytes), remark=remark, basis=basis)
     if memory.timeline:
@@ -182,7 +182,7 @@ def _energy(profile: Profile) -> Iterator[Figure]:
     if energy is None:
         yield Figure(group, "training iteration", UNKNOWN, remark="there is no meter")
         return
-    # A model's constants are those of one kind of device; a counter's joules are anybody's.
+    # Modelled joules use constants of a device model, so they compare only within it. A counter's joules always do.
     basis = energy.source + energy.scope + (profile.origin.device_model if energy.source == MODELLED else "")
     for name, per_iteration_j, beyond_idle_j, seen in (
         ("training iteration", energy.per_iteration_j, energy.active_per_iteration_j, profile.train),
@@ -262,7 +262,7 @@ def _machine(profile: Profile) -> dict[str, str]:
 
 
 def _pairs(first: Profile, second: Profile) -> Iterator[tuple[str, str, Figure, Figure]]:
-    """The figures of both but for the circumstances, in the order of the first; one that is missing is not known."""
+    """Group, name and both figures, without the group `where`, in the order of `first`; a missing figure is unknown."""
     one, other = ({figure.key: figure for figure in figures(each)} for each in (first, second))
     groups = dict.fromkeys(group for group, _ in [*one, *other] if group != "where")
     for wanted in groups:
@@ -288,7 +288,7 @@ def _print_notes(title: str, notes: Iterable[str], say: Writer) -> None:
 
 
 def _names(names: Sequence[str], say: Writer, heading: str | None = None) -> TableColumn:
-    """Names of figures, in a column as wide in each group."""
+    """Column with the names of figures, equally wide in each group."""
     head = None if heading is None else Text(heading)
     return TableColumn(head, [say.text(f"  {name}".ljust(_NAMES)) for name in names])
 

@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: a live table on a terminal, plain lines elsewhere. All of it on stderr."""
+"""Shows a run while it goes on, on stderr: a live table in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -45,36 +45,36 @@ _STILL_S = 45.0
 
 
 class Silent:
-    """Shows nothing."""
+    """A progress display that shows nothing."""
 
     def event(self, event: Event, commands: list[Command]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def show(self, view: RunView) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Expendable:
-    """Shows through another, until that fails: a run must not end because nobody can be shown it any more."""
+    """Passes everything on to another display until that fails: a broken terminal or pipe must not end a run."""
 
     def __init__(self, shown: ProgressDisplay) -> None:
         self._shown: ProgressDisplay = shown
 
     def event(self, event: Event, commands: list[Command]) -> None:
-        """Pass it on."""
+        """Pass an event on."""
         with self._silenced():
             self._shown.event(event, commands)
 
     def show(self, view: RunView) -> None:
-        """Pass it on."""
+        """Pass a view of the run on."""
         with self._silenced():
             self._shown.show(view)
 
     def close(self) -> None:
-        """Pass it on."""
+        """Close the other display."""
         with self._silenced():
             self._shown.close()
 
@@ -82,15 +82,15 @@ class Expendable:
     def _silenced(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, SystemExit):  # rich leaves with the latter when its reader has gone
+        except (OSError, SystemExit):  # rich raises SystemExit if its output stream was closed
             self._shown = Silent()
 
 
 class _Lines:
-    """What is shown as lines, each with its time.
+    """A display of plain lines, each with its time.
 
     Attributes:
-        _said_s: When the state of things was said last.
+        _said_s: Time (s) at which the state of the run was printed last.
     """
 
     def __init__(self, console: Console) -> None:
@@ -98,16 +98,16 @@ class _Lines:
         self._said_s = 0.0
 
     def close(self) -> None:
-        """Nothing is left to say."""
+        """Do nothing: no line is pending."""
 
     def _say(self, at_s: float, text: str) -> None:
         self._console.print(f"{at_s:8.1f} s  {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 class PlainProgress(_Lines):
-    """A line for each start and end, and one with the state of things every ten seconds.
+    """Prints a line for each start and end of a job, and the state of the run every ten seconds.
 
-    Of trials of a sweep only failures are told one by one.
+    Trials of a sweep get a line of their own only if they fail.
     """
 
     def __init__(self, console: Console) -> None:
@@ -116,7 +116,7 @@ class PlainProgress(_Lines):
         self._trials: set[str] = set()
 
     def event(self, event: Event, commands: list[Command]) -> None:
-        """Say what began or ended."""
+        """Print which job, window or stop began or ended."""
         if isinstance(event, JobArrived) and event.job.sweep:
             self._trials.add(event.job.name)
         if isinstance(event, Exhausted) and event.error:
@@ -143,7 +143,7 @@ class PlainProgress(_Lines):
                 self._say(event.at_s, f"{command.job}: starts in lane {_lanes(command.lanes)}{again}")
 
     def show(self, view: RunView) -> None:
-        """Say how far each job is, now and then."""
+        """Print the progress of running jobs and sweeps, if the last time was ten seconds ago."""
         if view.at_s - self._said_s >= _PLAIN_EVERY_S:
             self._said_s = view.at_s
             running = [f"{job.name} {_progress(job)}" for job in view.jobs if job.state == "running"]
@@ -154,14 +154,14 @@ class PlainProgress(_Lines):
 
 
 class StagesProgress(PlainProgress):
-    """A line for each start, end and window of a search; its trials are shown by others."""
+    """Prints a line for each start, end and window of a search. `TrialLines` prints the measurements."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._over = self._warned = False
 
     def event(self, event: Event, commands: list[Command]) -> None:
-        """Say what began or ended; that the jobs are stopped when the search is over is no news."""
+        """Print what began or ended, except that the jobs are stopped once the search is over."""
         if isinstance(event, SettingAdvised) and event.over:
             self._over = True
             self._say(event.at_s, "the search is over; stopping the jobs")
@@ -170,7 +170,7 @@ class StagesProgress(PlainProgress):
             super().event(event, commands)
 
     def show(self, view: RunView) -> None:
-        """Say once of jobs in which no iteration is seen: the search waits for them."""
+        """Print once which jobs have no iteration after `_STILL_S` seconds, since the search waits for them."""
         still = [job.name for job in view.jobs if job.state == "running" and not job.iterations + job.eval_iterations]
         if still and view.at_s > _STILL_S and not self._warned:
             self._warned = True
@@ -179,14 +179,14 @@ class StagesProgress(PlainProgress):
 
 
 class MeasuringProgress(_Lines):
-    """What a run for the sake of a profile is at: a line for each stage."""
+    """Prints a line for each stage of a run that only makes a profile."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._measured = False
 
     def event(self, event: Event, commands: list[Command]) -> None:
-        """Say which stage has begun."""
+        """Print which stage has begun."""
         if isinstance(event, Profiled) and not event.error:
             self._measured = True
             self._say(event.at_s, "measured; stopping the script")
@@ -201,14 +201,14 @@ class MeasuringProgress(_Lines):
                 self._say(event.at_s, "it is warm: measuring its memory, then times and joules")
 
     def show(self, view: RunView) -> None:
-        """Say how far it is, now and then."""
+        """Print the progress of the script, if the last time was ten seconds ago and it is not measured yet."""
         if view.at_s - self._said_s >= _PLAIN_EVERY_S and not self._measured:
             self._said_s = view.at_s
             self._say(view.at_s, ", ".join(f"{_progress(job)} {_iterations(job)}" for job in view.jobs))
 
 
 class LiveProgress:
-    """A table that is drawn anew a few times a second."""
+    """A table that is redrawn a few times a second."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, auto_refresh=False, transient=True)
@@ -217,7 +217,7 @@ class LiveProgress:
         self._window = ""
 
     def event(self, event: Event, commands: list[Command]) -> None:
-        """Keep what the user must know."""
+        """Keep the notes about a window or a stop that stand below the table."""
         if isinstance(event, StopRequested):
             self._note = stop_line(event.at_once)
         if isinstance(event, Profiled):
@@ -231,7 +231,7 @@ class LiveProgress:
         self._live.update(self._table(view), refresh=True)
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Stop drawing and release the terminal."""
         self._live.stop()
 
     def _width(self) -> int:
@@ -267,7 +267,7 @@ def _columns(jobs: Sequence[JobView]) -> Iterator[TableColumn]:
 
 
 def _sweep(sweep: SweepView) -> str:
-    """How far a sweep is."""
+    """Progress of a sweep: ended trials by state, and the best value."""
     ended = sum(sweep.ended.values())
     others = "".join(f", {count} {state}" for state, count in sweep.ended.items() if state != "completed")
     best = f"; best {sweep.best[0]}: {number(sweep.best[1])}" if sweep.best is not None else ""
@@ -275,7 +275,7 @@ def _sweep(sweep: SweepView) -> str:
 
 
 def stop_line(at_once: bool) -> str:
-    """What a press of Ctrl-C has done."""
+    """Effect of a stop in words: jobs are killed if `at_once`, else ended at their next iteration boundary."""
     if at_once:
         return "killing the jobs"
     return (
@@ -285,7 +285,7 @@ def stop_line(at_once: bool) -> str:
 
 
 def _most_interesting(jobs: tuple[JobView, ...]) -> list[JobView]:
-    """Jobs that run before those that wait or have ended, where not all can be shown."""
+    """At most `_MOST_ROWS` jobs; if there are more, running jobs come before waiting and ended ones."""
     if len(jobs) <= _MOST_ROWS:
         return list(jobs)
     order = {"running": 0, "stopping": 0, "starting": 1, "failed": 2, "queued": 3}
@@ -302,7 +302,7 @@ def _count(job: JobView) -> str:
 
 
 def _iterations(job: JobView) -> str:
-    """The noun after the count."""
+    """The noun after `_count`."""
     return "iteration" if (job.total or job.iterations or job.eval_iterations) == 1 else "iterations"
 
 

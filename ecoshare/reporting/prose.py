@@ -1,4 +1,4 @@
-"""Prints sentences: broken between words in a terminal, in one line in a pipe."""
+"""Prints sentences: with line breaks between words in a terminal, in one line in a pipe."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rich.text import Text
 from ecoshare.common.printable import spelled
 
 _HEAD = re.compile(r" +\S+(?: \S+)*  +(?=\S)")
-"""An indented word or a few, and a gap, such as `  3.7 s to 3.8 s  `: lines go on below the word after the gap."""
+"""Head of a line: indented words and a gap, such as `  3.7 s to 3.8 s  `. Later lines are indented past the gap."""
 
 _WORD = re.compile(r"[(+-]?\d[\d.]* (?:%|[munkM]?[JsW]|min|h|d|MHz|[KMGT]?i?B)(?!\w)\S*|\S+")
-"""What stays in one line: a word, or a number with its unit."""
+"""Unit that is never broken: a word, or a number with its unit."""
 
 _MOST_HEAD = 0.4
-"""Part of the width that such a head may take."""
+"""Largest part of the width that a head may take."""
 
 
 def say(console: Console, words: str | Text, style: str = "") -> None:
-    """Print a sentence, in a terminal broken between words only; a word that is longer than a line stays whole.
+    """Print a sentence. A terminal gets line breaks between words only; a word longer than a line stays whole.
 
-    Control characters of plain words are spelled out: names in them come from other people's files.
+    Control characters in a plain string are spelled out, since names come from foreign files.
     """
     text = words if isinstance(words, Text) else Text(spelled(words), style=style)
     for line in broken(text, console.width) if console.is_terminal else [text]:
@@ -31,14 +31,14 @@ def say(console: Console, words: str | Text, style: str = "") -> None:
 
 
 def filled(words: str, console: Console) -> str:
-    """What `say` prints, as plain text."""
+    """The text that `say` prints, without style."""
     if not console.is_terminal:
         return words
     return "\n".join(line.plain for line in broken(Text(words), console.width))
 
 
 def broken(text: Text, width: int) -> list[Text]:
-    """The text in lines of at most `width` cells; what follows an indented line is indented, too."""
+    """The text in lines of at most `width` cells; if the first line is indented, the others are, too."""
     plain = text.plain
     indent = len(plain) - len(plain.lstrip(" "))
     head = _HEAD.match(plain)
@@ -46,7 +46,7 @@ def broken(text: Text, width: int) -> list[Text]:
     if head is not None and head.end() <= _MOST_HEAD * width:
         below = head.end()
     lines: list[Text] = []
-    margin, begin, end = 0, 0, 0  # the line that is being filled
+    margin, begin, end = 0, 0, 0  # the current line
     for word in _WORD.finditer(plain):
         begins_at, ends_at = (margin + cell_len(plain[begin:place]) for place in word.span())
         if ends_at > width and begins_at > below:

@@ -1,13 +1,13 @@
-"""Jobs that wait, in groups that wait for the same reason.
+"""Groups waiting jobs by their reason, so that one job of a group is asked about for all.
 
 ::
 
-    group    ORDER ─────────┬ WINDOW of c ──┬ ORDER ─────────────►    one job of it is asked about after each event
-    job a    ├ joins        │               │             ├ leaves     its intervals are copied when it leaves
+    group    ORDER ─────────┬ WINDOW of c ──┬ ORDER ─────────────►    one member is asked about after each event
+    job a    ├ joins        │               │             ├ leaves     a job gets the intervals when it leaves
     job b         ├ joins   │               │                   ├
 
-Only the number of jobs before a job is its own. It is looked up in the order that was kept when the interval began.
-Under a policy that packs, the first jobs of the queue may be next, each for a reason of its own: they are in no group.
+Members differ only in the number of jobs before them. It is looked up in the order at the beginning of the interval.
+Under a policy that packs, any of the first jobs of the queue may run next. Their reasons differ, so they have no group.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from ecoshare.reporting.reason_intervals import SHORTEST_S, ReasonInterval, Stor
 
 
 class Line:
-    """The jobs that wait, in the policy's order, as `core.reasons` asks for it."""
+    """Waiting jobs in the order of the policy, with the methods that `core.reasons` needs."""
 
     def __init__(self) -> None:
-        """No job waits."""
+        """Start with no waiting job."""
         self._keys: SortedList = SortedList()
         self._jobs: dict[Key, Job] = {}
         self._key_of: dict[Job, Key] = {}
 
     def update(self, job: Job) -> None:
-        """A job has come, has gone or has another place."""
+        """Add, remove or reorder a job, as its present state demands."""
         if (key := self._key_of.pop(job, None)) is not None:
             self._keys.remove(key)
             del self._jobs[key]
@@ -47,19 +47,19 @@ class Line:
             self._keys.add(job.place)
 
     def first(self, count: int) -> list[Job]:
-        """The first of them, at most so many."""
+        """The first `count` jobs, or all if there are fewer."""
         return [self._jobs[key] for key in self._keys[:count]]
 
     def place(self, job: Job) -> int:
-        """Number of jobs before a job."""
+        """Number of jobs before `job`."""
         return int(self._keys.bisect_left(self._key_of[job]))
 
     def keys(self) -> list[Key]:
-        """The places of all jobs, in order."""
+        """Sort keys of all jobs, in order."""
         return list(self._keys)
 
     def key(self, job: Job) -> Key:
-        """The place of a job."""
+        """Sort key of `job`."""
         return self._key_of[job]
 
     def __contains__(self, job: Job) -> bool:
@@ -68,12 +68,12 @@ class Line:
 
 @dataclass(slots=True)
 class _Entry:
-    """One reason of a group, from when to when.
+    """One reason of a group, with its time span.
 
     Attributes:
-        interval: The interval of every member; the same object in all stories.
-        keys: Places of all jobs that waited when it began, in order; None where the reason is not that order, or is
-            too short to be told.
+        interval: Interval that all members share; one object in all stories.
+        keys: Sort keys of all jobs that waited when the interval began, in order. None if the reason is not
+            `ReasonKind.ORDER`, or if the interval is too short to be reported.
         first: Names of the first jobs of that order.
     """
 
@@ -82,7 +82,7 @@ class _Entry:
     first: tuple[str, ...] = ()
 
     def of(self, key: Key) -> ReasonInterval:
-        """The interval of the member with this place."""
+        """Interval of the member with this sort key."""
         if self.keys is None:
             return self.interval
         ahead = bisect_left(self.keys, key)
@@ -95,9 +95,9 @@ class _Group:
     """Jobs that wait for the same reason.
 
     Attributes:
-        reason: The present one, as it was when it began.
-        entries: The reasons after the one with which the group began.
-        members: By job, its place in the order and the number of entries when it joined.
+        reason: Present reason, with the figures from its beginning.
+        entries: Reasons after the one with which the group began.
+        members: Sort key of each member, and the number of entries when it joined.
     """
 
     reason: Reason
@@ -105,7 +105,7 @@ class _Group:
     members: dict[Job, tuple[Key, int]] = field(default_factory=dict)
 
     def look(self, reasons: Reasons, at_s: float, line: Line) -> None:
-        """Ask about one member; another reason may have begun for all."""
+        """Ask for the reason of one member; if it has changed, begin a new entry for all members."""
         now = reasons.of(next(iter(self.members)))
         assert now is not None, "members wait"
         if alike(self.reason, now):
@@ -124,7 +124,7 @@ class _Group:
             entry.keys = None
 
     def leave(self, job: Job, story: Story) -> None:
-        """Write what a member has waited for since it joined; the last interval has no end yet."""
+        """Remove a member and write its intervals since it joined into its story; the last interval stays open."""
         key, joined = self.members.pop(job)
         if joined == len(self.entries):
             return
@@ -135,17 +135,18 @@ class _Group:
 
 
 class Queued:
-    """Follows the queue of a scheduler.
+    """Follows the queue of a scheduler and writes the reasons of waiting jobs into their stories.
 
     Attributes:
-        line: The jobs that wait.
+        line: Waiting jobs, in order.
     """
 
     def __init__(self, inside: SchedulerView, stories: dict[str, Story]) -> None:
-        """The queue of a run that was just opened.
+        """Follow the queue of a run that was just opened.
 
         Args:
-            stories: By job; written when a job leaves its group.
+            inside: View of the scheduler; its queue reports changes to `touch`.
+            stories: Story of each job by its name; written when the job leaves its group.
         """
         self.line = Line()
         self._stories = stories
@@ -159,22 +160,22 @@ class Queued:
         inside.seating.waiting.heard = self.touch
 
     def touch(self, job: Job) -> None:
-        """A job has come or gone, or something was told of it."""
+        """Mark a job that was added or removed, or that an event named."""
         self._heard[job] = self._changed[job] = None
 
     def changed(self) -> list[Job]:
-        """The jobs that were touched since this was asked last."""
+        """Jobs that were touched since the last call."""
         changed, self._changed = self._changed, {}
         return list(changed)
 
     def update(self) -> None:
-        """Bring the line up to date."""
+        """Bring `line` up to date with the touched jobs."""
         for job in self._heard:
             self.line.update(job)
         self._again, self._heard = self._heard, {}
 
     def single(self, inside: SchedulerView, reasons: Reasons, at_s: float) -> list[Job]:
-        """The jobs to be asked about one by one after an event; the reasons of all others are kept here."""
+        """Jobs to ask about one by one after an event; the groups follow the reasons of all other jobs."""
         near = self._near_now(inside)
         again = {**self._near, **near, **self._again}
         for job in self._again:
@@ -187,7 +188,7 @@ class Queued:
         return list(again)
 
     def join(self, job: Job, reason: Reason, inside: SchedulerView) -> None:
-        """A job that was asked about one by one joins its group, if it waits behind the first ones."""
+        """Put a job that was asked about one by one into its group, if it waits and is not near the front."""
         if job not in self.line or job in self._near:
             return
         key = self._key(job, inside)
@@ -199,12 +200,12 @@ class Queued:
         self._by_class[job.spec.job_class][job] = None
 
     def close(self) -> None:
-        """Write what all members have waited for."""
+        """Write the intervals of all members."""
         for job in list(self._key_of):
             self._leave(job)
 
     def _near_now(self, inside: SchedulerView) -> dict[Job, None]:
-        """Jobs that have a place, and those that may be next."""
+        """Jobs that have a place in a lane, and jobs that may run next."""
         near = {job: None for lane in inside.room.lanes.values() for job in lane.jobs.values()}
         if inside.packer is not None:
             near |= dict.fromkeys(self.line.first(WINDOW))
@@ -212,11 +213,11 @@ class Queued:
 
     @staticmethod
     def _key(job: Job, inside: SchedulerView) -> tuple[object, ...]:
-        """All that the reason of a job behind the first ones depends on, beside its place."""
+        """Key of a waiting job's group: everything, except its place, that decides its reason."""
         return (job.spec.gpus, job.is_suspect) if inside.packer is not None else inside.fit.known(job)
 
     def _reknown(self, job_class: str, inside: SchedulerView) -> dict[Job, None]:
-        """The members of a class, if another group is theirs by what is known of it now."""
+        """Members of a class that belong to another group, since more is known of the class now; empty if none do."""
         members = self._by_class.get(job_class, {})
         job = next(iter(members), None)
         return dict(members) if job is not None and self._key(job, inside) != self._key_of[job] else {}

@@ -1,4 +1,4 @@
-"""What a job did from when to when, and why; and which reasons are told as one."""
+"""Intervals in which a job had one state for one reason, and the rule that joins them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from ecoshare.core.placement.group_choice import Explanation, ReasonKind
 from ecoshare.core.reasons import Doing, Reason
 
 _NEAR = 0.05
-"""Speeds and costs that differ by less are the same reason."""
+"""Reasons are alike if their speeds and costs differ by less than this."""
 
 SHORTEST_S = 0.5
-"""The scheduler decides step by step: what lasts for less than this is no reason, but on the way to one."""
+"""Shortest interval (s) that is reported. The scheduler decides step by step, so shorter ones are transitional."""
 
 _MOVING = frozenset({ReasonKind.ORDER, ReasonKind.MEMORY, ReasonKind.PLACES, ReasonKind.CHOSEN})
-"""Reasons whose names and numbers change as others come and go, and that stay the same all the while."""
+"""Kinds that count as one reason although the jobs and numbers in them change as other jobs come and go."""
 
 
 @dataclass(slots=True)
 class ReasonInterval:
-    """A time in which a job did the same for the same reason.
+    """Time span in which a job had one state for one reason.
 
     Attributes:
-        reason: As it was when it began.
-        to_s: None while it goes on.
+        reason: State and reason, with the figures from the beginning of the interval.
+        to_s: End (s); None while the interval goes on.
     """
 
     from_s: float
@@ -31,20 +31,20 @@ class ReasonInterval:
     to_s: float | None = None
 
     def length_s(self, end_s: float) -> float:
-        """How long it lasted.
+        """Length (s) of the interval.
 
         Args:
-            end_s: Of the run, where it has no end.
+            end_s: End (s) of the run, which also ends an open interval.
         """
         return (end_s if self.to_s is None else self.to_s) - self.from_s
 
 
 @dataclass(slots=True)
 class Story:
-    """What happened to one job.
+    """History of one job.
 
     Attributes:
-        remarks: When, and what else there is to say, in words.
+        remarks: Times (s) and words of other events.
     """
 
     name: str
@@ -53,22 +53,22 @@ class Story:
     remarks: list[tuple[float, str]] = field(default_factory=list)
 
     def total_s(self, doing: Doing, end_s: float) -> float:
-        """How long it did this."""
+        """Total time (s) that the job spent in a state."""
         return sum(each.length_s(end_s) for each in self.intervals if each.reason.doing is doing)
 
     def longest(self, doing: Doing, end_s: float) -> ReasonInterval | None:
-        """The longest time that it did this for one reason; None where it never did."""
+        """Longest interval in a state; None if there is none."""
         own = [each for each in self.intervals if each.reason.doing is doing]
         return max(own, key=lambda each: each.length_s(end_s), default=None)
 
     def mates(self) -> list[str]:
-        """With whom it has shared its device."""
+        """Names of the jobs with which the job shared its device."""
         own = [each.reason for each in self.intervals if each.reason.doing is Doing.SHARES]
         return list(dict.fromkeys(name for reason in own for name in (*reason.beside, *reason.mates)))
 
 
 def alike(one: Reason, other: Reason) -> bool:
-    """Whether two reasons, one after the other, are told as one."""
+    """Whether two successive reasons count as one."""
     if one is other:
         return True
     if one.doing is not other.doing or not _alike(one.because, other.because):
@@ -94,9 +94,9 @@ def _near(some: tuple[float, ...], others: tuple[float, ...]) -> bool:
 
 
 def joined(intervals: list[ReasonInterval]) -> list[ReasonInterval]:
-    """Without those that were only on the way to the next, and what is alike on both sides of them as one.
+    """The intervals without transitional ones; neighbours with like reasons become one interval.
 
-    Given intervals stay as they are: stories share them.
+    The given intervals are not changed, since stories share them.
     """
     kept: list[ReasonInterval] = []
     for each in intervals:

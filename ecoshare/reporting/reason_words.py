@@ -1,4 +1,4 @@
-"""Reasons of the scheduler in words that a user understands."""
+"""Writes the reasons of the scheduler in words for the user."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from ecoshare.jobs.quantities import format_size
 
 _SPENT = {"energy": ("joules", "fewer", "as many"), "edp": ("joules x time", "less", "as much")}
 _TIME = ("time", "less", "as much")
-"""What a policy counts, with the words for less and for no less of it."""
+"""Quantity that a policy minimizes, with the words for less of it and for as much of it."""
 
 _SAME = 0.0005
-"""A difference that would be shown as none."""
+"""Relative differences below this would read as 0.0 %."""
 
 _MOST_NAMED = 6
 
 
 def reason_words(job: str, reason: Reason, policy: str) -> str:
-    """What a job did and why, such as `waited: c was measured alone, and nobody may come meanwhile`.
+    """State of a job and its reason, such as `waited: all places were taken (by a and b)`.
 
     Args:
-        policy: Of the run: it says what a better group is.
+        job: Name of the job.
+        policy: Policy of the run, which decides what makes a group better.
     """
     beside = listed(reason.beside)
     why = "" if reason.because is None else because_words(job, reason.because, policy)
@@ -55,7 +56,7 @@ def _shares(reason: Reason) -> str:
 
 
 def because_words(job: str, because: Explanation, policy: str) -> str:
-    """Why a job does not run, or is alone."""
+    """Reason why a job does not run, or runs alone."""
     jobs = because.jobs
     match because.why:
         case ReasonKind.OPENING:
@@ -107,7 +108,7 @@ def _memory(job: str, because: Explanation) -> str:
 
 
 def _limit(job: str, because: Explanation) -> str:
-    """Whose limit would be broken: that of whom most is missing."""
+    """Words about the slowdown limit that would be broken by most."""
     names = (job, *because.jobs)
     limited = [place for place, least in enumerate(because.least) if least > 0.0]
     who = min(limited, key=lambda place: because.speeds[place] - because.least[place], default=0)
@@ -138,20 +139,20 @@ def _worse(job: str, because: Explanation, policy: str) -> str:
 
 
 def speeds(values: Sequence[float]) -> str:
-    """Speeds over those alone, such as `0.93 and 0.88`."""
+    """Relative speeds in words, such as `0.93 and 0.88`."""
     return listed([f"{value:.2f}" for value in values])
 
 
 def percent(part: float) -> str:
-    """A part in per cent, with one digit where it is small."""
+    """A part of 1 in per cent; with one decimal below 10 %."""
     return f"{100 * part:.0f} %" if part >= 0.0995 else f"{100 * part:.1f} %"
 
 
 def listed(names: Sequence[str], count: int | None = None) -> str:
-    """`a`, `a and b`, `a, b and c`; of many the first.
+    """Names in words: `a`, `a and b`, `a, b and c`; of many only the first, such as `a, b and 3 more`.
 
     Args:
-        count: How many there are, where not all are named.
+        count: Number of all names, if `names` does not have all of them.
     """
     count = len(names) if count is None else count
     shown = list(names[:_MOST_NAMED])

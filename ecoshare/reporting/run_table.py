@@ -1,4 +1,4 @@
-"""The table that ends a run, drawn from its summary."""
+"""Prints the result of a run from its summary: tables of jobs and sweeps, totals and errors."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ecoshare.reporting.verdicts import sharing, verdicts
 _MOST_ERRORS = 10
 
 _LESSER = {"queued": 3, "iterations": 2, "slowdown": 1}
-"""Columns that a narrow terminal leaves out, the largest number first; summary.json has all."""
+"""Columns that a narrow terminal drops, the largest number first. summary.json has all of them."""
 
 
 def print_summary(summary: dict[str, Any], console: Console) -> None:
-    """Print the jobs, the totals, why jobs failed, and where to look further."""
+    """Print jobs, sweeps, totals, settings, errors and the run folder."""
     own = [job for job in summary["jobs"] if job["sweep"] is None]
     if own:
         _print_jobs(own, console)
@@ -95,7 +95,7 @@ def totals(summary: dict[str, Any]) -> str:
 
 
 def measured(summary: dict[str, Any]) -> str:
-    """What measuring new classes cost, in one line; for a run with at least one window."""
+    """Cost of measuring new classes, in one line. The run must have at least one window."""
     made = [window for window in summary["windows"] if window["error"] is None]
     missed = len(summary["windows"]) - len(made)
     failed = f"{counted(missed, 'window')} came to nothing"
@@ -114,7 +114,7 @@ def measured(summary: dict[str, Any]) -> str:
 
 
 def settings_tried(summary: dict[str, Any]) -> str:
-    """How many settings were tried, and what that cost, in one line; empty where none was."""
+    """Number of settings that were measured, and their cost, in one line; empty if there were none."""
     searched = [each for each in summary["packings"] if each["settings_tried"]]
     if not searched:
         return ""
@@ -129,17 +129,17 @@ def settings_tried(summary: dict[str, Any]) -> str:
 
 
 def energy(value: dict[str, Any] | None) -> str:
-    """Joules with the word that says how they are known."""
+    """Joules with their source, such as `measured`; `-` if they are not known."""
     return _joules(value) if value is None else f"{_joules(value)} {value['source']}"
 
 
 def _joules(value: dict[str, Any] | None) -> str:
-    """Joules under a heading that says how they are known."""
+    """Joules without their source, for a column with the source in its heading."""
     return "-" if value is None else format_energy(value["value_j"])
 
 
 def iterations(job: dict[str, Any]) -> str:
-    """Training iterations, and those of evaluation apart."""
+    """Number of training iterations, followed by that of evaluation iterations."""
     evaluated = f" +{job['eval_iterations']} eval" if job["eval_iterations"] else ""
     return f"{job['iterations']}{evaluated}"
 

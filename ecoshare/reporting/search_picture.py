@@ -1,4 +1,4 @@
-"""Draws a search: its trials between energy and slowdown, as a file to look at."""
+"""Draws the measurements of a search, energy against slowdown, into a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMS = (".svg", ".html", ".png")
 
 
 def ground_of(replay: SearchReplay, verdict: Verdict) -> Ground:
-    """What a picture of a replay shows beside the trials."""
+    """Settings and optimum of the replayed table, which the picture shows beside the measurements."""
     from ecoshare.reporting.charts.frontier_chart import Ground
 
     def spot(judged: SettingScore) -> tuple[float, float]:
@@ -39,10 +39,10 @@ def ground_of(replay: SearchReplay, verdict: Verdict) -> Ground:
 
 
 def check_picture(path: Path) -> None:
-    """Nothing, for a file that `draw` can write.
+    """Check that `draw` can write a file with this path.
 
     Raises:
-        UsageError: Another ending, or no such folder.
+        UsageError: If its ending is not in `FORMS`, or its folder does not exist.
     """
     if path.suffix.lower() not in FORMS:
         raise UsageError(f"--plot {path}: expected a name that ends in {', '.join(FORMS[:-1])} or {FORMS[-1]}")
@@ -51,10 +51,13 @@ def check_picture(path: Path) -> None:
 
 
 def draw(path: Path, tuned: TuningResult, words: str, ground: Ground | None = None) -> None:
-    """Write the picture of a search, as SVG, PNG, or a page that needs no other file, by the name's ending.
+    """Write the picture of a search as SVG, PNG or HTML; the ending of the path decides. HTML needs no other file.
+
+    Args:
+        words: Title, which names the searched table or jobs.
 
     Raises:
-        UnfitEnvironment: It cannot be written.
+        UnfitEnvironment: If the file cannot be written.
     """
     content = picture(path.suffix.lower(), tuned, words, ground)
     try:
@@ -64,13 +67,13 @@ def draw(path: Path, tuned: TuningResult, words: str, ground: Ground | None = No
 
 
 def picture(form: str, tuned: TuningResult, words: str, ground: Ground | None = None) -> bytes:
-    """The content of a file whose name has one of the endings `FORMS`; equal searches give equal ones."""
+    """The content of a file with the ending `form`, one of `FORMS`. Equal searches give equal content."""
     from ecoshare.reporting import charts  # matplotlib takes half a second to import
     from ecoshare.reporting.charts.frontier_chart import frontier, outcome
 
     content = io.BytesIO()
     with charts.settings("frontier"), warnings.catch_warnings():
-        # Who shows the file has the letters that matplotlib's own font lacks.
+        # Letters that matplotlib's own font lacks are in the fonts of the viewer.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         chart = frontier(tuned, printable(words), ground)
         if chart.figure is not None:
@@ -79,7 +82,7 @@ def picture(form: str, tuned: TuningResult, words: str, ground: Ground | None = 
             chart.figure.savefig(content, format="svg" if svg else "png", dpi=200, facecolor="white", metadata=metadata)
     if form == ".png":
         return content.getvalue()
-    # Both name addresses elsewhere.
+    # Document type and metadata name addresses on other machines.
     drawn = re.sub(r"<!DOCTYPE[^>]*>\s*|<metadata>.*?</metadata>\s*", "", content.getvalue().decode(), flags=re.DOTALL)
     return (drawn if form == ".svg" else _page(tuned, words, chart, drawn, outcome(tuned, ground))).encode(
         errors="backslashreplace"
@@ -87,7 +90,7 @@ def picture(form: str, tuned: TuningResult, words: str, ground: Ground | None = 
 
 
 def _page(tuned: TuningResult, words: str, chart: Chart, drawing: str, outcome: ChosenSetting | None) -> str:
-    """A page around the drawing, with the trials as a table."""
+    """An HTML page around the drawing, with the measurements as a table."""
 
     def row(cells: Sequence[str], tag: str = "td") -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(printable(cell))}</{tag}>" for cell in cells) + "</tr>"

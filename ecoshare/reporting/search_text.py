@@ -1,4 +1,4 @@
-"""Shows a search: a line for each trial as it comes, what was chosen and what that is worth."""
+"""Shows a search: a line for each measurement as it comes, then the chosen setting and its savings."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ STATES = {"censored": "stopped early", "contaminated": "disturbed", "failed": "f
 
 
 class TrialLines:
-    """Prints the trials of a search, each as soon as it is told."""
+    """Prints the measurements of a search, one line each."""
 
     def __init__(self, knobs: Sequence[KnobRange], console: Console, achieved: bool) -> None:
-        """Nothing is printed yet.
+        """Prepare the columns; nothing is printed yet.
 
         Args:
-            achieved: Whether what is achieved can differ from what is asked for, and is shown.
+            achieved: Whether to show achieved values, too, since they can differ from the requested ones.
         """
         self._knobs, self._achieved = knobs, achieved
         self._say = Writer(console)
@@ -39,12 +39,12 @@ class TrialLines:
         }
 
     def heading(self) -> None:
-        """The line above the first trial."""
+        """Print the heading above the first measurement."""
         cells = self._padded([(knob.name, "achieved") for knob in self._knobs])
         self._say.line("  ".join(["trial", *cells, "energy", "interference", "limit", " best"]), "bold")
 
     def line(self, trial: MeasurementRecord) -> None:
-        """One trial."""
+        """Print one measurement."""
         cells = self._padded(
             [
                 (_value(trial.requested[knob.name], knob.unit), _value(trial.achieved.get(knob.name), knob.unit))
@@ -59,7 +59,7 @@ class TrialLines:
         self._say.line(words.rstrip(), "red" if trial.feasible is False else "green" if trial.best else "")
 
     def _padded(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
-        """The cells of each knob: what is asked for and, where it is shown, what is achieved."""
+        """Padded cells of each knob: the requested value and, if shown, the achieved value."""
         shown = 2 if self._achieved else 1
         widths = [self._widths[knob.name] for knob in self._knobs]
         return [f"{cell:>{width}}" for pair, width in zip(pairs, widths, strict=True) for cell in pair[:shown]]
@@ -67,7 +67,7 @@ class TrialLines:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A setting in the table that ends a search."""
+    """Row for one setting in the table that ends a search."""
 
     name: str
     setting: Mapping[str, float | str] | None
@@ -77,11 +77,11 @@ class _Row:
 
 
 def print_result(tuned: TuningResult, ending: str, console: Console, verdict: Verdict | None = None) -> None:
-    """Print what was chosen and what it saves, and what the search cost.
+    """Print the chosen setting, its savings and the cost of the search.
 
     Args:
-        ending: Why the search has ended.
-        verdict: Where a measured table was replayed: its own numbers, which have no noise.
+        ending: Reason why the search has ended.
+        verdict: Judgement by a replayed table without noise; None for a search on a device.
     """
     say = Writer(console)
     console.print()
@@ -118,7 +118,7 @@ def knobs_of(replay: SearchReplay) -> tuple[KnobRange, ...]:
 
 
 def replayed(replay: SearchReplay, verdict: Verdict) -> TuningResult:
-    """The result of a replay, in the form in which results are kept; each trial did one unit of the table's work."""
+    """The result of a replay, as a stored tuning result; each measurement did one unit of the table's work."""
     table, search = replay.table, replay.search
     single = len(table.times) == 1
     joules = [
@@ -148,7 +148,7 @@ def replayed(replay: SearchReplay, verdict: Verdict) -> TuningResult:
 
 
 def setting_words(setting: Mapping[str, float | str] | None, knobs: Sequence[KnobRange]) -> str:
-    """A setting for people: `power_limit 175 W, batch_size 360`."""
+    """A setting in words, such as `power_limit 175 W, batch_size 360`."""
     if setting is None:
         return "none that keeps the limit was found"
     return ", ".join(f"{knob.name} {_value(setting[knob.name], knob.unit)}" for knob in knobs)
@@ -217,6 +217,7 @@ def _sentences(tuned: TuningResult, verdict: Verdict | None) -> list[str]:
 
 
 def saves(part: float) -> str:
+    """Saved part of the default's energy in words; a negative part is more energy."""
     return (
         f"saves {share(part)} of the default's energy"
         if part >= 0.0
@@ -225,14 +226,14 @@ def saves(part: float) -> str:
 
 
 def as_measured(saved: float, measured: float | None) -> str:
-    """Names both numbers where noise has moved the trials away from the table; empty where they read alike."""
+    """The saved part by noisy measurements, if it differs from that of the table; else empty."""
     if measured is None or share(measured) == share(saved):
         return ""
     return f" by the table's own numbers ({share(measured)} by its trials, noise included)"
 
 
 def _at_what_time(interference: Mapping[str, float]) -> str:
-    """How much more time that takes; empty where it is not known."""
+    """Additional time of the slowest job in words; empty if it is not known."""
     if not interference:
         return ""
     more = max(interference.values()) - 1.0
@@ -241,7 +242,7 @@ def _at_what_time(interference: Mapping[str, float]) -> str:
 
 
 def worth(tuned: TuningResult, setting: Setting | None) -> tuple[float | None, dict[str, float] | None]:
-    """Mean energy and interference of a setting's measured trials."""
+    """Mean energy and mean interference by job of a setting's measurements; None and None if it has none."""
     own = [trial for trial in tuned.trials if trial.requested == setting and trial.energy is not None]
     if not own:
         return None, None
@@ -259,11 +260,12 @@ def _value(value: float | str | None, unit: str) -> str:
 
 
 def ratio(value: float | None, digits: int = 3) -> str:
+    """A ratio with a number of decimals; `-` if it is not known."""
     return UNKNOWN if value is None else f"{value:.{digits}f}"
 
 
 def slowest(interference: Mapping[str, float]) -> str:
-    """That of the job that suffers most, named where there are several."""
+    """Largest interference, with the name of its job if there are several; `-` if there is none."""
     if not interference:
         return UNKNOWN
     name = max(interference, key=lambda job: interference[job])

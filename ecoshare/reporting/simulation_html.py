@@ -1,6 +1,6 @@
-"""Simulations as one HTML file that opens anywhere, offline, and asks nobody for anything: its policy forbids it.
+"""Writes simulations as one HTML file that works offline: its content security policy forbids all requests.
 
-What comes from a trace, its names too, is other people's text: it is escaped.
+Names and other text from a trace are foreign, and therefore escaped.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def write_simulation_report(
     """Write the report of one trace under several policies.
 
     Args:
-        walls_s: What each simulation took.
-        power: The device that prices the joules.
+        walls_s: Wall time (s) of each simulation.
+        power: Device that prices the joules.
 
     Raises:
-        UnfitEnvironment: The file cannot be written.
+        UnfitEnvironment: If the file cannot be written.
     """
     content = _page(results, trace, cluster, costs, walls_s, power)
     try:
@@ -84,7 +84,7 @@ def _page(
 
 
 def _figures(trace: Trace, cluster: Cluster) -> list[tuple[str, str, str]]:
-    """Name, value and remark of what was simulated."""
+    """Name, value and remark of each figure of the trace and the cluster."""
     jobs = trace.all_jobs
     figures = [("jobs", f"{len(jobs):,}", f"of {counted(len({job.job_class for job in jobs}), 'class', 'classes')}")]
     if jobs:
@@ -138,7 +138,7 @@ def _assumptions(power: Power) -> list[str]:
 
 
 def _constants(gpu: GpuModel) -> list[str]:
-    """Sources of the watts of a GPU that was not recorded."""
+    """Sources of the watts of a GPU without recorded power."""
     busy_w, idle_w = gpu.idle_w + gpu.active_w, gpu.idle_w
     return [
         f"A device that is at work draws {share(BUSY_SHARE)} of its power limit, {busy_w:.0f} W of a {gpu.name}'s "

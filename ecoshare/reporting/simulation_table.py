@@ -1,4 +1,4 @@
-"""The table of simulations: a row a policy, its figures in units that suit them."""
+"""Table of simulations: one row for each policy, one column for each figure, in a unit that suits the column."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _MEANINGS = (
     f"rho: JCT over what an equal share of the cluster would give; unfair beyond {UNFAIR:g}.",
     f"A unit of work is a device-second of work that was asked for; joules are {MODELLED}.",
 )
-"""What the heads have no room for."""
+"""Explanations for which the column heads have no room."""
 
 _JOULES_BY_UNIT = {"mJ": 1e-3, "J": 1.0, "kJ": 1e3, "kWh": 3.6e6, "MWh": 3.6e9, "GWh": 3.6e12}
 _TIMES = {"": 1.0, "thousand": 1e3, "million": 1e6}
 _MOST = 9999.5
-"""Up to so much of one unit a column is read with ease; beyond it each cell has its own."""
+"""Limit of a column with one unit. If the largest value reaches it, each cell has a unit of its own."""
 
 _MOST_PLAIN = 99_999.5
-"""Up to so much counts and ratios are written out."""
+"""Limit up to which counts and ratios are written out in full."""
 
 _MOST_DIGITS = 5
 
@@ -40,18 +40,18 @@ _GAP, _WIDEST_NAME = 2, 28
 
 Values = Sequence[float | None]
 Written = tuple[str, list[str]]
-"""A unit, and cells in it."""
+"""Unit and cells of a column."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFigure:
-    """One figure of all policies.
+    """One figure, such as the mean JCT, for all policies.
 
     Attributes:
-        head: Two lines of words.
-        unit: Of all cells; empty where there is none, or each cell has its own.
-        cells: In the order of the policies; `-` where a figure is not known.
-        best: Places of the best cells; empty where all read alike.
+        head: Heading, in two lines.
+        unit: Unit of all cells; empty if there is none, or if each cell has its own.
+        cells: One cell for each policy, in their order; `-` for a figure that is not known.
+        best: Indices of the best cells; empty if all known cells read alike.
     """
 
     head: tuple[str, str]
@@ -61,20 +61,20 @@ class PolicyFigure:
 
     @property
     def lines(self) -> tuple[str, str, str]:
-        """The head with its unit."""
+        """Lines of the heading: head and unit."""
         return (*self.head, self.unit)
 
     @property
     def width(self) -> int:
-        """Characters that it takes."""
+        """Width of the column, in terminal cells."""
         return max(map(cell_len, (*self.lines, *self.cells)))
 
 
 def policy_figures(results: Sequence[SimulationResult], walls_s: Sequence[float]) -> list[PolicyFigure]:
-    """The figures of the results, in the order of the table.
+    """The figures of the results, in the order of the table's columns.
 
     Args:
-        walls_s: What each simulation took.
+        walls_s: Wall time (s) of each simulation.
     """
     rows: list[dict[str, Any]] = [
         {**result.as_dict(), "wall_s": wall_s} for result, wall_s in zip(results, walls_s, strict=True)
@@ -93,11 +93,11 @@ def policy_figures(results: Sequence[SimulationResult], walls_s: Sequence[float]
 def print_simulations(
     results: Sequence[SimulationResult], walls_s: Sequence[float], console: Console, power: Power
 ) -> None:
-    """Print the table: in one piece where the console is wide enough for it, else in pieces below each other.
+    """Print the table in one piece if the console is wide enough, else in several pieces below each other.
 
     Args:
-        walls_s: What each simulation took.
-        power: The device that prices the joules.
+        walls_s: Wall time (s) of each simulation.
+        power: Device that prices the joules.
     """
     say = Writer(console)
     room = room_of(console)
@@ -118,7 +118,7 @@ def _column(figure: PolicyFigure, say: Writer) -> TableColumn:
 
 
 def _pieces(found: list[PolicyFigure], room: int | None) -> list[list[PolicyFigure]]:
-    """The figures in as few pieces of about equal length as fit the room beside the names; in one without a limit."""
+    """The figures in as few pieces of about equal length as fit beside the names; in one piece if `room` is None."""
     if room is None:
         return [found]
     pieces: list[list[PolicyFigure]] = []
@@ -131,11 +131,14 @@ def _pieces(found: list[PolicyFigure], room: int | None) -> list[list[PolicyFigu
 
 
 def _in_units(factors: Mapping[str, float], base: str, own: Callable[[float], str], values: Values) -> Written:
-    """In the largest unit in which none is below a half, where all fit it; else each in its own.
+    """Unit and cells of a column: the largest unit in which no value is below 0.5, if all values fit it.
+
+    Otherwise each cell has a unit of its own.
 
     Args:
-        factors: Of the units, ascending.
-        own: Writes a value with a unit of its own.
+        factors: Factor of each unit, ascending.
+        base: Unit of a column without values.
+        own: Function that writes a value with a unit of its own.
     """
     known = [value for value in values if value]
     if not known:
@@ -148,7 +151,7 @@ def _in_units(factors: Mapping[str, float], base: str, own: Callable[[float], st
 
 
 def _plain(values: Values) -> Written:
-    """Ratios and counts; in thousands or more only where they are long otherwise."""
+    """Unit and cells of ratios or counts; in thousands or millions only if they would be too long otherwise."""
     largest = max((value for value in values if value), default=0.0)
     unit = next((unit for unit, factor in _TIMES.items() if largest < _MOST_PLAIN * factor), "million")
     return unit, _decimal(values, _TIMES[unit])
@@ -159,10 +162,10 @@ def _percent(values: Values) -> Written:
 
 
 def _decimal(values: Values, factor: float, decimals: int | None = None) -> list[str]:
-    """All with equally many digits after the point, to be compared down the column, unless they lie too far apart.
+    """Values with equally many decimals, so that they compare down the column, unless they lie too far apart.
 
     Args:
-        decimals: As many; None for as many as give the smallest three digits.
+        decimals: Number of decimals; None for the number that gives the smallest value three digits.
     """
     known = [abs(value) / factor for value in values if value]
     if decimals is None and all(isinstance(value, int) for value in values if value is not None) and factor == 1.0:
@@ -178,7 +181,7 @@ def _decimal(values: Values, factor: float, decimals: int | None = None) -> list
             shown.append(UNKNOWN)
         elif value == 0.0:
             shown.append("0")
-        elif 0.0 < value / factor < 0.5 * least:  # a few of very many: not none
+        elif 0.0 < value / factor < 0.5 * least:  # few of very many, but not none
             shown.append(f"< {least:g}")
         else:
             shown.append(f"{value / factor:.{decimals}f}")
@@ -186,7 +189,7 @@ def _decimal(values: Values, factor: float, decimals: int | None = None) -> list
 
 
 def _power(value: float) -> int:
-    """Of ten."""
+    """Exponent of the largest power of ten that is not above `value`."""
     return math.floor(math.log10(value))
 
 
@@ -195,7 +198,7 @@ _energy = partial(_in_units, _JOULES_BY_UNIT, "J", format_energy)
 
 
 def _modelled(values: Values) -> Written:
-    """Joules whose head says how they are known in the line of their unit."""
+    """Unit and cells of joules. The line of the unit also says how they are known."""
     unit, cells = _energy(values)
     return f"{unit} {MODELLED}".lstrip(), cells
 
@@ -215,4 +218,4 @@ _FIGURES: tuple[tuple[tuple[str, str], str, Callable[[Values], Written], int], .
     (("energy a", "unit of work"), "energy_per_work_j", _modelled, 1),
     (("wall", "time"), "wall_s", _duration, 1),
 )
-"""Words, key in `SimulationResult.as_dict`, how it is written, and 1 where less is better, -1 where more is."""
+"""Head, key in `SimulationResult.as_dict`, writer of the column, and 1 if less is better or -1 if more is."""

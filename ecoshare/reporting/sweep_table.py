@@ -1,4 +1,4 @@
-"""The sweeps of a run in the table that ends it: their counts, and the trials that do best."""
+"""Prints a sweep at the end of a run: counts, energy, target, and a table of the best trials."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _figures(heading: str, cells: list[str], lesser: int = 0, is_name: bool = Fa
 
 
 def words(sweep: dict[str, Any]) -> list[str]:
-    """What it came to, in a few lines."""
+    """Result of a sweep in a few lines: counts by state, energy, target and error."""
     counts = ", ".join(f"{count} {state}" for state, count in sorted(sweep["states"].items()))
     cost = ""
     if sweep["energy"] is not None:
@@ -72,13 +72,13 @@ def _target(sweep: dict[str, Any]) -> str:
 
 
 def metric_name(sweep: dict[str, Any]) -> str:
-    """The metric in a word: what stands before the number in what is printed."""
+    """Name of the metric: the text before the number in the output of a job."""
     text: str = (sweep["metric"] or "value").split("{")[0]
     return text.strip().rstrip("=:").strip() or "value"
 
 
 def short(text: str) -> str:
-    """A value as people read it: a number to four digits."""
+    """A value in short: numbers longer than six characters are rounded to four digits."""
     try:
         value = float(text)
     except ValueError:

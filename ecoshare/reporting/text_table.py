@@ -1,8 +1,8 @@
 """Lays out the tables of the command line for terminals of any width, and for pipes.
 
-Numbers are always whole. In a terminal that is too narrow, names are cut in their middle down to `NAME_LIMIT`, then the
-lesser columns go, then names are cut further. A pipe gets everything: nothing is cut or broken over lines there, unless
-COLUMNS in the environment says how wide the output is.
+Numbers are never cut. If a terminal is too narrow, names are first cut in their middle down to `NAME_LIMIT`. Then
+lesser columns are dropped, and then names are cut further. A pipe gets everything: nothing is cut or broken over lines,
+unless COLUMNS in the environment gives the width of the output.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ecoshare.reporting.figures import can_show
 from ecoshare.reporting.prose import broken
 
 NAME_LIMIT = 32
-"""Cells that a name has before lesser columns go."""
+"""Terminal cells that a name keeps until all lesser columns are dropped."""
 
 _LEAST_NAME, _LEAST_PROSE = 8, 16
 _HEADING = "bold"
@@ -30,10 +30,10 @@ class TableColumn:
     """A column of a table.
 
     Attributes:
-        heading: One line or several; None where the table has no headings.
-        cells: From top to bottom.
-        right: Whether it is aligned on the right, as numbers are.
-        lesser: 0 for a column that always stays; of the others, the largest goes first.
+        heading: Heading, in one line or several; None if the table has no headings.
+        cells: Contents from top to bottom.
+        right: Whether the column is aligned on the right, like numbers.
+        lesser: 0 for a column that always stays. Among the others, the largest number is dropped first.
         is_name: Whether cells may be cut in their middle.
         is_prose: Whether cells may be broken over lines, between words.
     """
@@ -47,19 +47,19 @@ class TableColumn:
 
     @property
     def width(self) -> int:
-        """Cells that it takes as a whole."""
+        """Width of the whole column, in terminal cells."""
         texts = [text.plain for text in (self.heading, *self.cells) if text is not None]
         return max((cell_len(line) for text in texts for line in text.split("\n")), default=0)
 
     @property
     def longest_word(self) -> int:
-        """Cells of the longest word in it."""
+        """Width of the longest word in the column, in terminal cells."""
         texts = [text.plain for text in (self.heading, *self.cells) if text is not None]
         return max((cell_len(word) for text in texts for word in text.split()), default=0)
 
 
 def print_columns(columns: Sequence[TableColumn], console: Console, gap: int = 2) -> None:
-    """Print a table, as wide as the terminal at most; in a pipe as wide as it needs to be."""
+    """Print a table: at most as wide as the terminal, in a pipe as wide as it needs."""
     for line in laid_out(columns, room_of(console), console.encoding, gap):
         console.print(line, soft_wrap=True)
 
@@ -68,8 +68,8 @@ def laid_out(columns: Sequence[TableColumn], room: int | None, encoding: str = "
     """The lines of a table.
 
     Args:
-        room: Cells of a line; None for as many as it takes.
-        encoding: What the output can show.
+        room: Width of a line in terminal cells; None for no limit.
+        encoding: Encoding of the output.
     """
     placed = fitted(columns, room, gap)
     mark = "…" if can_show("…", encoding) else "..."
@@ -92,14 +92,14 @@ def laid_out(columns: Sequence[TableColumn], room: int | None, encoding: str = "
 
 
 def room_of(console: Console) -> int | None:
-    """Cells of a line; None where the output is piped and nothing says how wide it is to be."""
-    # rich takes the width of another stream's terminal where this one is a pipe: only a width that was given counts.
+    """Width of a line in terminal cells; None if the output is piped and no width was given."""
+    # If this stream is a pipe, rich takes the width of another stream's terminal. Only a width that was given counts.
     given: int | None = console._width
     return console.width if console.is_terminal or given is not None else None
 
 
 def fitted(columns: Sequence[TableColumn], room: int | None, gap: int) -> list[tuple[TableColumn, int]]:
-    """The columns that there is room for, each with its width."""
+    """The columns for which there is room, each with its width."""
     shown = [(column, column.width) for column in columns]
     if room is None:
         return shown
@@ -110,18 +110,18 @@ def fitted(columns: Sequence[TableColumn], room: int | None, gap: int) -> list[t
     limit = next((each for each in limits if _needed(shown, each, gap) <= room), _LEAST_NAME)
     left = max(0, room - _needed(shown, limit, gap))
     widths = [_least(column, whole, limit) for column, whole in shown]
-    for place, (column, whole) in enumerate(shown):  # what is left goes to names, the first one first
+    for place, (column, whole) in enumerate(shown):  # names get the cells that are left, from the first column on
         more = min(left, whole - widths[place]) if column.is_name else 0
         widths[place] += more
         left -= more
     while left and (short := [place for place, (_, whole) in enumerate(shown) if widths[place] < whole]):
-        widths[min(short, key=lambda place: widths[place])] += 1  # and then to all prose alike
+        widths[min(short, key=lambda place: widths[place])] += 1  # then all prose alike
         left -= 1
     return [(column, width) for (column, _), width in zip(shown, widths, strict=True)]
 
 
 def middle(text: Text, width: int, mark: str = "…") -> Text:
-    """The text in at most `width` cells; what is too long loses its middle, since names differ at their ends."""
+    """The text in at most `width` cells. A longer text loses its middle, since names differ at their ends."""
     plain = text.plain
     if cell_len(plain) <= width:
         return text
@@ -135,21 +135,21 @@ def _needed(shown: Sequence[tuple[TableColumn, int]], names: int, gap: int) -> i
 
 
 def _least(column: TableColumn, whole: int, names: int) -> int:
-    """Cells that a column must have where names have so many."""
+    """Least width of a column if names have at most `names` cells."""
     if column.is_name:
         return min(whole, names)
     return min(whole, max(_LEAST_PROSE, min(column.longest_word, names))) if column.is_prose else whole
 
 
 def _beginning(text: str, width: int) -> str:
-    """As much of the text as takes at most `width` cells."""
+    """Beginning of the text, at most `width` cells wide."""
     while cell_len(text) > width:
         text = text[: min(width, len(text) - 1)]
     return text
 
 
 def _lines(column: TableColumn, cell: Text | None, width: int, mark: str, is_last: bool) -> list[Text]:
-    """A cell, or the heading, in lines; a word that is too long for the last column is left to the terminal."""
+    """Lines of a cell or heading. A word that is too long for the last column is left to the terminal."""
     lines = [] if cell is None else list(cell.split("\n", allow_blank=True))
     if column.is_prose:
         parts = [part for line in lines for part in broken(line, width)]

@@ -1,4 +1,4 @@
-"""What the decisions of a run came to, in a few lines: joules against both baselines, limits, what searching cost."""
+"""Results of the decisions of a run, in a few lines: time and joules against both baselines, and slowdown limits."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ecoshare.jobs.quantities import format_duration, format_energy
 from ecoshare.reporting.reason_words import listed, percent
 
 _WHOLE = 0.99
-"""Part of the run whose joules must be known to be compared with those of all its work."""
+"""Share of the run's time with known joules from which on the run is compared with a baseline."""
 
 
 def verdicts(summary: Mapping[str, Any]) -> list[str]:
-    """The lines below the totals, without those of which nothing is known."""
+    """Lines below the totals; a line about which nothing is known is left out."""
     return [line for line in (packed(summary), limits(summary)) if line]
 
 
 def sharing(summary: Mapping[str, Any]) -> str:
-    """What sharing saved or cost against one job after the other, with errors, or why that is not known.
+    """Time and joules that sharing saved or cost against one job after the other, with errors, in a sentence.
 
-    Empty where fewer than two jobs ran.
+    The sentence gives the reason if they are not known. It is empty if fewer than two jobs ran.
     """
     if sum(job["attempts"] > 0 for job in summary["jobs"]) < 2:
         return ""
@@ -60,12 +60,12 @@ def sharing(summary: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A quantity of the run against that of the same work alone, one job after the other.
+    """A quantity of the run, compared with the same work done one job after the other.
 
     Attributes:
-        saved: Alone less here; below 0 where the run took more.
-        error: Standard error of that.
-        alone: The quantity alone.
+        saved: `alone` minus the quantity of the run; negative if the run took more.
+        error: Standard error of `saved`.
+        alone: Quantity of the same work, one job after the other.
     """
 
     saved: float
@@ -91,7 +91,7 @@ def _change(here: float | None, here_error: float | None, alone: float | None, e
 
 
 def packed(summary: Mapping[str, Any]) -> str:
-    """Against the same packings at the default setting; empty where that is not known, or nothing was set."""
+    """Joules against the same packings at the default setting; empty if these are not known or nothing was set."""
     baseline = summary["baseline"] or {}
     spent_j, default_j = _energy_j(summary), baseline.get("packed_default_energy_j")
     in_force = [each for each in summary["settings"] if each["error"] is None]
@@ -102,7 +102,7 @@ def packed(summary: Mapping[str, Any]) -> str:
 
 
 def limits(summary: Mapping[str, Any]) -> str:
-    """Limits that were kept and broken, and by how much; empty where there is none."""
+    """Number of slowdown limits that were kept and broken, and by how much; empty if no job has one."""
     limited = [job for job in summary["jobs"] if job.get("slowdown_limit") is not None]
     if not limited:
         return ""
@@ -119,7 +119,7 @@ def _broken(job: Mapping[str, Any]) -> str:
 
 
 def _energy_j(summary: Mapping[str, Any]) -> float | None:
-    """Of the run; None where too much of it is not known."""
+    """Energy (J) of the run; None if less than `_WHOLE` of its time is covered."""
     energy = summary["energy"]
     return energy["value_j"] if energy is not None and energy["covered"] >= _WHOLE else None
 

@@ -35,6 +35,21 @@ ALLOWED = {
         "ecoshare.profiling",
         "pydantic",
     },
+    "simulate": {
+        *COMMON,
+        "ecoshare.simulate",
+        "ecoshare.core",
+        "ecoshare.advisers",
+        "ecoshare.jobs",
+        "ecoshare.lane",
+        "ecoshare.devices",
+        "ecoshare.record",
+        "ecoshare.policy_names",
+        "hypothesis",
+        "numpy",
+        "pydantic",
+        "pytest",
+    },
     "integrations": {"ecoshare", "optuna", "ray", "torch", "rich", "yaml"},
 }
 """What the files of a layer may import beside the standard library. The drivers and the reports may import all."""

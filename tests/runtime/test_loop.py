@@ -46,7 +46,7 @@ def test_jobs_never_seen_are_measured_packed_and_tuned_and_the_next_run_knows(ma
     assert done.returncode == 0, done.stderr
     entries = machine.entries()
     assert [bool(each.error) for each in some(entries, Profiled)] == [False, False]
-    beside = [each.trial for each in some(entries, SettingMeasured) if len(each.trial.times_s) == 2]
+    beside = [each.measurement for each in some(entries, SettingMeasured) if len(each.measurement.times_s) == 2]
     assert not beside[0].setting and all(each.setting for each in beside[1:]), "the default first, once"
     over = [each for each in some(entries, SettingAdvised) if each.over]
     assert over and over[0].setting and 1.0 < over[0].slower <= 1.1

@@ -1,4 +1,4 @@
-"""The charts of a report, as matplotlib figures that nobody else has touched."""
+"""The charts of a report, as matplotlib figures that do not use pyplot or the user's settings."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ __all__ = ["GRID", "GROUND", "INK", "Chart", "charts", "search", "settings", "sp
 
 
 def charts(data: RunData) -> list[Chart]:
-    """All charts, in the order of the report. To be called, and the figures to be written, inside `settings`."""
+    """All charts, in the order of the report. Call it, and save the figures, inside `settings`."""
     looks = looks_of(data.summary["jobs"])
     return [chart(data, looks) for chart in (lanes, jct, energy, power, memory, timeline, clocks)]

@@ -1,4 +1,4 @@
-"""What charts have in common: axes with a row a job, axes of time, legends, areas."""
+"""Parts that charts share: axes with one row for each job, time axes, legends, tips, areas and units."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _TICKS_S = (0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 
 
 
 def figure_of(height_in: float) -> tuple[Figure, Axes]:
-    """A figure as wide as the page, with one pair of axes."""
+    """A figure as wide as the page, with one `Axes`."""
     figure = Figure((WIDTH_IN, height_in), layout="constrained")
     return figure, figure.add_subplot()
 
 
 def bars_of(looks: Sequence[Look]) -> tuple[Figure, Axes]:
-    """A row for each look, the first on top."""
+    """A figure for horizontal bars, with a row for each look, the first on top."""
     figure, axes = figure_of(len(looks) * ROW_IN + 0.6)
     name_rows(axes, [look.label for look in looks])
     axes.grid(axis="x")
@@ -33,14 +33,14 @@ def bars_of(looks: Sequence[Look]) -> tuple[Figure, Axes]:
 
 
 def name_rows(axes: Axes, labels: list[str]) -> None:
-    """Rows from the top, with their names."""
+    """Set up rows from the top, with their labels on the left; long labels are cut."""
     axes.set_yticks(range(len(labels)), [label if len(label) <= 34 else label[:33] + "…" for label in labels])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(labels) - 0.45, -0.55)
 
 
 def add_legend(figure: Figure, handles: Sequence[Any]) -> None:
-    """A legend below the axes that takes room of its own."""
+    """Add a legend below the axes, and make the figure higher by its height."""
     longest = max(len(str(handle.get_label())) for handle in handles)
     columns = max(1, min(len(handles), int(140 / (longest + 7))))
     rows = -(-len(handles) // columns)
@@ -49,18 +49,18 @@ def add_legend(figure: Figure, handles: Sequence[Any]) -> None:
 
 
 def label_bar(axes: Axes, value: float, row: int, words: str) -> None:
-    """Words right of the end of a bar. The gap is one of the figure: browsers drop blanks that begin a text."""
+    """Write words right of the end of a bar. An offset makes the gap, since browsers drop leading blanks of a text."""
     axes.annotate(words, (value, row), (4.0, 0.0), textcoords="offset points", va="center", annotation_clip=False)
 
 
 def add_tip(artist: Any, key: str, words: str, tips: dict[str, str]) -> None:
-    """Words that a browser shows over a bar."""
+    """Give an artist the id `key`, and store the words that a browser shows over it in `tips`."""
     artist.set_gid(key)
     tips[key] = words
 
 
 def time_axis(axes: Axes, label: str) -> None:
-    """Ticks at round times: seconds, m:ss or h:mm, as the length of the axis asks for."""
+    """Set ticks at round times, in seconds, min:s or h:min, depending on the length of the axis."""
     length_s = axes.get_xlim()[1] - axes.get_xlim()[0]
     step_s = next((step for step in _TICKS_S if length_s / step <= 10), 86400 * math.ceil(length_s / 864000))
     axes.xaxis.set_major_locator(MultipleLocator(step_s))
@@ -77,18 +77,18 @@ def time_axis(axes: Axes, label: str) -> None:
 
 
 def fill_area(axes: Axes, edges: Array, low: Array, high: Array, **style: Any) -> None:
-    """Fill between two staircases."""
+    """Fill the area between two staircases over the same edges."""
     x, below, above = steps(edges, low, high)
     axes.fill_between(x, below, above, **style)
 
 
 def energy_unit(value_j: float) -> tuple[float, str]:
-    """Joules in the unit that suits the value, and its name."""
+    """Size in joules and name of the unit that suits the value."""
     return next(
         pair for pair in ((3.6e6, "kWh"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (0.0, "J")) if value_j >= pair[0]
     )
 
 
 def byte_unit(value: float) -> tuple[float, str]:
-    """Bytes in the unit that suits the value, and its name."""
+    """Size in bytes and name of the unit that suits the value."""
     return next(pair for pair in ((2.0**30, "GiB"), (2.0**20, "MiB"), (1.0, "B"), (0.0, "B")) if value >= pair[0])

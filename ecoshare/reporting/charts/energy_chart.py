@@ -1,4 +1,4 @@
-"""Whose joules they were."""
+"""Chart of energy by job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ecoshare.reporting.charts.look import GRID, INK, Chart, Look
 
 
 def energy(data: RunData, looks: list[Look]) -> Chart:
-    """Joules of each job and of idleness."""
+    """Chart of the joules of each job beyond idle, and of the idle part."""
     title = "Energy by job"
     jobs = {job["name"]: job["energy"] for job in data.summary["jobs"]}
     whole, idle_j = data.summary["energy"], data.summary["idle_energy_j"]

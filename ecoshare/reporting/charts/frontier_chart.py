@@ -1,4 +1,4 @@
-"""The trials of a search between energy and slowdown, and what else there was to choose from."""
+"""Chart of a search: energy against slowdown of its measurements, and of the other settings of a replayed table."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from ecoshare.reporting.figures import share
 from ecoshare.reporting.search_text import worth
 
 Spot = tuple[float, float]
-"""Slowdown and energy: of the slowest job, over those at the default setting."""
+"""Slowdown of the slowest job against the default setting, and energy over the energy alone at the default."""
 
 _KEPT, _BROKEN, _OPTIMUM = HUES[0], HUES[3], HUES[2]
 _OTHER = "#9aa0a6"
 _MARK_PT, _RING_PT = 12.0, 21.0
-"""Across a numbered trial, and the ring around the chosen one."""
+"""Diameters (points) of a numbered mark, and of the ring around the chosen one."""
 _WIDE, _TALL = (1.2, 1.45), (1.15, 1.5)
-"""Up to so many times the limit, and to this energy, settings are shown: those that nobody tried, and trials."""
+"""Least and largest end of each axis: slowdown / limit, and energy. Measurements extend an axis up to the latter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What is known beside the trials, where a measured table is replayed.
+    """Facts from a replayed table that are drawn beside the measurements.
 
     Attributes:
-        settings: All of the table.
-        tried: Where each trial is in the table, without noise; empty to draw them where they were measured.
-        optimum: The best of them.
+        settings: Slowdown and energy of all settings of the table.
+        tried: Slowdown and energy of each measurement by the table, without noise; empty to draw the measured values.
+        optimum: Slowdown and energy of the best setting; None if no table is replayed.
     """
 
     settings: Sequence[Spot] = ()
@@ -44,10 +44,10 @@ class Ground:
 
 
 def frontier(tuned: TuningResult, words: str, ground: Ground | None = None) -> Chart:
-    """Energy against slowdown, the trials numbered in their order.
+    """Chart of energy against slowdown; the measurements are numbered in their order.
 
     Args:
-        words: What was tuned, and on what.
+        words: Title, which names the searched table or jobs.
     """
     ground = ground or Ground()
     title = "Energy against slowdown"
@@ -72,7 +72,7 @@ def frontier(tuned: TuningResult, words: str, ground: Ground | None = None) -> C
     if chosen is not None:
         handles += _ring(axes, chosen, "chosen", INK, "o", _RING_PT)
     add_legend(figure, handles)
-    figure.draw_without_rendering()  # from here on it is known how far things are from each other
+    figure.draw_without_rendering()  # distances on the page are known from here on
     _draw_numbers(axes, trials, frame, chosen, tuned.tuning_limit)
     left_out, hidden = len(ground.settings) - len(near), len(tuned.trials) - len(trials)
     caption = "Down is less energy, left is faster; up to the dashed line is allowed."
@@ -94,18 +94,18 @@ def _several(tuned: TuningResult) -> bool:
 
 
 def _place_of(setting: Setting | None, trials: Sequence[tuple[MeasurementRecord, Spot]]) -> Spot | None:
-    """Where a setting was measured last."""
+    """Slowdown and energy of the last measurement of a setting; None if there is none."""
     own = [spot for trial, spot in trials if trial.requested == setting]
     return own[-1] if own else None
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenSetting:
-    """The chosen setting against the default.
+    """The chosen setting compared with the default.
 
     Attributes:
-        saved: Part of the default's energy that it saves.
-        slower: Part of the default's time that it takes more, by the slowest job.
+        saved: Saved part of the default's energy; negative if the chosen setting takes more.
+        slower: Additional time of the slowest job / its time at the default; negative if it is faster.
     """
 
     saved: float
@@ -113,9 +113,9 @@ class ChosenSetting:
 
 
 def outcome(tuned: TuningResult, ground: Ground | None) -> ChosenSetting | None:
-    """The chosen setting by the table's own numbers, or by the mean of its trials where no table is replayed.
+    """The chosen setting by the replayed table, or by the mean of its measurements if no table is replayed.
 
-    None where nothing was chosen, or its energy is not known.
+    None if no setting was chosen, or its energy is not known.
     """
     if ground is not None and ground.tried:
         trials = list(zip(tuned.trials, ground.tried, strict=True))
@@ -130,7 +130,7 @@ def outcome(tuned: TuningResult, ground: Ground | None) -> ChosenSetting | None:
 
 
 def _result(found: ChosenSetting | None) -> str:
-    """What is chosen, in a few words; empty where nothing is."""
+    """Energy and time of the chosen setting in a few words; empty if there is none."""
     if found is None:
         return ""
     energy = f"{share(abs(found.saved))} {'less' if found.saved >= 0.0 else 'more'} energy"
@@ -138,7 +138,7 @@ def _result(found: ChosenSetting | None) -> str:
 
 
 def _marks(trials: Sequence[tuple[MeasurementRecord, Spot]], limit: float) -> Iterator[Line2D]:
-    """Trials in the legend."""
+    """Legend entries of the measurements."""
     style: dict[str, Any] = {"marker": "o", "markersize": 8, "linestyle": "none", "markeredgecolor": "white"}
     yield Line2D([], [], color=_KEPT, label="trial, in this order", **style)
     if any(spot[0] > limit for _, spot in trials):
@@ -148,7 +148,7 @@ def _marks(trials: Sequence[tuple[MeasurementRecord, Spot]], limit: float) -> It
 def _draw_numbers(
     axes: Axes, trials: Sequence[tuple[MeasurementRecord, Spot]], frame: Spot, chosen: Spot | None, limit: float
 ) -> None:
-    """Draw the trials; those beyond the frame at its edge, with where they are in words."""
+    """Draw the measurements. Those beyond the frame are drawn at its edge, with their values in words."""
     inside = [(trial, (min(spot[0], frame[0]), min(spot[1], frame[1]))) for trial, spot in trials]
     where = {trial.number: spot for trial, spot in trials}
     for trial, spot, moved in _apart(axes, inside, chosen):
@@ -178,14 +178,14 @@ def _draw_numbers(
 
 
 def _ring(axes: Axes, spot: Spot, label: str, colour: str, marker: str, size_pt: float) -> list[Line2D]:
-    """Draw a mark around a spot."""
+    """Draw a mark around a spot, and return its legend entry."""
     style: dict[str, Any] = {"marker": marker, "markerfacecolor": "none", "markeredgewidth": 1.7, "linestyle": "none"}
     axes.plot(*spot, color=colour, markersize=size_pt, zorder=2.6, **style)  # below the numbers
     return [Line2D([], [], color=colour, label=label, markersize=8, **style)]
 
 
 def _frame(axes: Axes, spots: Sequence[Spot], settings: Sequence[Spot], limit: float) -> Spot:
-    """Give the axes their ends; the furthest spot that is drawn at its place."""
+    """Set the limits of the axes, and return the largest slowdown and energy inside them."""
     slow = min(max(limit * _WIDE[0], *(spot[0] for spot in spots)), limit * _WIDE[1])
     spent = min(max(_TALL[0], *(spot[1] for spot in spots)), _TALL[1])
     lowest = [*spots, *(spot for spot in settings if spot[0] <= slow and spot[1] <= spent)]
@@ -196,7 +196,7 @@ def _frame(axes: Axes, spots: Sequence[Spot], settings: Sequence[Spot], limit: f
 
 
 def _ground(axes: Axes, ground: Ground, near: Sequence[Spot]) -> list[Line2D]:
-    """The settings of the table, and those of them that no other beats in both."""
+    """Draw the settings of the table and their Pareto frontier, and return the legend entries."""
     if not near:
         return []
     style: dict[str, Any] = {"marker": "o", "markersize": 4, "linestyle": "none", "markeredgewidth": 0.0}
@@ -207,7 +207,7 @@ def _ground(axes: Axes, ground: Ground, near: Sequence[Spot]) -> list[Line2D]:
 
 
 def _front(spots: Sequence[Spot]) -> Iterator[Spot]:
-    """From the fastest on, those that take less energy than all that are faster."""
+    """Pareto frontier, from the fastest spot on: spots with less energy than every faster one."""
     least = math.inf
     for spot in sorted(spots):
         if spot[1] < least:
@@ -224,7 +224,7 @@ def _limit(axes: Axes, limit: float) -> list[Line2D]:
 def _apart(
     axes: Axes, trials: Sequence[tuple[MeasurementRecord, Spot]], chosen: Spot | None
 ) -> Iterator[tuple[MeasurementRecord, Spot, tuple[float, float]]]:
-    """Each trial with how far its number is moved, in points, so that no number lies on another, or on the ring."""
+    """Each measurement, its spot, and the offset (points) that keeps its number off other numbers and the ring."""
     per_point = axes.figure.dpi / 72.0
     taken: list[tuple[float, float, float]] = []
     for trial, spot in sorted(trials, key=lambda pair: (pair[1] != chosen, pair[0].number)):
@@ -240,7 +240,7 @@ def _is_free(x: float, y: float, taken: Sequence[tuple[float, float, float]]) ->
 
 
 def _ways() -> Iterator[tuple[float, float]]:
-    """Where a number may stand, as seen from its spot, the nearest first."""
+    """Offsets (points) at which a number may stand, the nearest first."""
     yield 0.0, 0.0
     for ring in (1.4, 2.2, 3.0, 3.8):
         for step in range(16):

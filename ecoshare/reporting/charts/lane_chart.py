@@ -1,9 +1,9 @@
-"""The lanes of a run, and which job was in each of them when: the picture that a report opens with.
+"""Chart of the lanes of a run and their jobs over time: the first picture of a report.
 
 ::
 
-    lane 0  █ gnn ███│▒ vae ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒    a bar a job, from the start of its process to its end
-    lane 1  ▓ gan ▓▓▓▓▓▓✕   █ gnn ████████     jobs of a lane at one time lie below each other
+    lane 0  █ gnn ███│▒ vae ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒    one bar for each job, from start to end of its process
+    lane 1  ▓ gan ▓▓▓▓▓▓✕   █ gnn ████████     simultaneous jobs of a lane lie below each other
                               ▓ mlp ▓▓▓▓▓▓▓
 """
 
@@ -25,27 +25,27 @@ from ecoshare.reporting.charts.look import GREY, GRID, GROUND, INK, Chart, Look
 
 _BAR_IN = 0.23
 _HIGH = 0.84
-"""Height of a bar; a row has 1."""
+"""Height of a bar; that of a row is 1."""
 _CHAR_IN = 0.085
-"""Width of a letter and its share of the margins: a name stands in its bar where there is room for it."""
+"""Width (inches) of a letter with its share of the margins. A name stands in its bar if it fits."""
 _AXES_IN = 8.2
 _MOST_IN_LEGEND = 24
 _TOO_SHORT = 1 / 800
-"""Part of the time axis, about a pixel: shorter stays that follow each other are drawn together."""
+"""Part of the time axis, about a pixel. Successive stays that are shorter are drawn as one bar."""
 _TOGETHER = 1 / 200
-"""Part of the time axis that such a bar spans at most, so that its words still say when."""
+"""Largest part of the time axis that such a bar spans, so that its tip still gives a useful time."""
 _QUIET = (None, Outcome.COMPLETED, Outcome.PRUNED)
-"""Ends that need no cross."""
+"""Outcomes without a cross."""
 _DARK, _LIGHT = "#10151a", "#ffffff"
 _DARK_ON = frozenset({"#e69f00", "#56b4e9", "#cc79a7"})
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """An attempt in one lane.
+    """Time span of an attempt in one lane.
 
     Attributes:
-        is_last: Whether the attempt ended here, or goes on here.
+        is_last: Whether the attempt ended in this lane, or goes on in it.
     """
 
     attempt: AttemptHistory
@@ -56,7 +56,7 @@ class Stay:
 
 
 def lanes(data: RunData, looks: list[Look]) -> Chart:
-    """A bar for each job in its lane, over time."""
+    """Chart with a bar for each job in its lane, over time."""
     title, end_s = "Lanes", data.end_s()
     look_of = {name: look for look in looks for name in look.jobs}
     found = [each for each in stays(data) if each.attempt.job in look_of]
@@ -74,7 +74,7 @@ def lanes(data: RunData, looks: list[Look]) -> Chart:
             from_s, to_s = bar[0].from_s, bar[-1].to_s
             box = (from_s, row - _HIGH / 2), to_s - from_s, _HIGH
             drawn = Rectangle(*box, facecolor=colour, edgecolor=GROUND, linewidth=0.6)
-            axes.add_artist(drawn)  # `barh` and `add_patch` look for limits, which are known: twice the time
+            axes.add_artist(drawn)  # `barh` and `add_patch` also update limits, which takes twice the time
             add_tip(drawn, f"stay-{row}-{place}", _words(bar), tips)
             name = bar[0].attempt.job
             if len(bar) == 1 and len(name) * _CHAR_IN <= (to_s - from_s) / end_s * _AXES_IN:
@@ -103,8 +103,10 @@ def lanes(data: RunData, looks: list[Look]) -> Chart:
 
 
 def stays(data: RunData) -> list[Stay]:
-    """The time of each attempt in each lane, in the order in which the attempts began; those that never did are left
-    out."""
+    """Time spans of each attempt in its lanes, in the order in which attempts began.
+
+    Attempts that never began are left out.
+    """
     attempts, end_s = data.attempts(), data.end_s()
     moves = _moves(data)
     found = []
@@ -123,7 +125,7 @@ def stays(data: RunData) -> list[Stay]:
 
 
 def _moves(data: RunData) -> dict[tuple[str, int], list[tuple[float, int]]]:
-    """By attempt: when it went on in which lane."""
+    """Moves of each attempt: (time (s), new lane) by job and attempt number."""
     asked: dict[int, MoveJob] = {}
     found: dict[tuple[str, int], list[tuple[float, int]]] = {}
     for entry in data.entries:
@@ -131,7 +133,7 @@ def _moves(data: RunData) -> dict[tuple[str, int], list[tuple[float, int]]]:
             case MoveJob():
                 asked[entry.id] = entry
             case OpenLane():
-                asked.clear()  # a session begins, which counts its commands anew
+                asked.clear()  # a new session numbers its commands from the start
             case Done() if entry.command in asked:
                 move = asked.pop(entry.command)
                 found.setdefault((move.job, move.attempt), []).append((entry.at_s, move.lane))
@@ -139,7 +141,7 @@ def _moves(data: RunData) -> dict[tuple[str, int], list[tuple[float, int]]]:
 
 
 def _rows(found: Iterable[Stay]) -> list[tuple[int, list[Stay]]]:
-    """Lane and bars of each row, the lanes in order; bars of a row do not overlap."""
+    """Lane and stays of each row, in the order of lanes; stays of a row do not overlap."""
     rows: dict[int, list[list[Stay]]] = {}
     for stay in sorted(found, key=lambda each: (each.from_s, -each.to_s)):
         own = rows.setdefault(stay.lane, [])
@@ -152,7 +154,7 @@ def _rows(found: Iterable[Stay]) -> list[tuple[int, list[Stay]]]:
 
 
 def _name_lanes(axes: Axes, rows: list[tuple[int, list[Stay]]]) -> None:
-    """The name of each lane beside its rows, and a line between lanes."""
+    """Write the name of each lane beside its rows, and draw a line between lanes."""
     numbers = [lane for lane, _ in rows]
     firsts = {lane: numbers.index(lane) for lane in numbers}
     middles = [first + (numbers.count(lane) - 1) / 2 for lane, first in firsts.items()]
@@ -164,10 +166,10 @@ def _name_lanes(axes: Axes, rows: list[tuple[int, list[Stay]]]) -> None:
 
 
 def _bars(row: list[Stay], end_s: float) -> list[list[Stay]]:
-    """The stays of a row as they are drawn: one by one, or together where they are too short to be seen.
+    """The bars of a row, each with its stays: one, or several successive stays that are too short to be seen.
 
     Args:
-        row: Stays in the order of time, none of which overlaps another.
+        row: Stays in the order of time, without overlaps.
     """
     bars: list[list[Stay]] = []
     least_s, most_s = _TOO_SHORT * end_s, _TOGETHER * end_s

@@ -1,8 +1,8 @@
-"""What a chart is, and how jobs look in all of them.
+"""Defines a chart, and colours and hatches that jobs have in all charts.
 
-A job has one colour: six hues that the colour-blind can tell apart, and from the seventh job on the same hues again
-with a hatch. Of more than forty jobs the fifteen largest have colours, and the others are drawn as one. Ink, grid and
-ground are marker colours that the report replaces by the reader's own, light or dark.
+Six hues can be told apart by colour-blind readers; from the seventh job on they repeat with a hatch. With more than
+forty jobs, the fifteen largest have colours of their own, and all others are drawn as one. Ink, grid and ground are
+marker colours, which the report replaces by those of the reader's theme, light or dark.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from ecoshare.common.plural import counted
 INK, GRID, GROUND = "#010203", "#c0c1c2", "#fdfeff"
 HUES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7")
 _HATCHES = ("", "////", "xxxx", "----", "\\\\\\\\", "||||", "++++")
-"""Of lines alone: dots take half a megabyte in the file."""
+"""Hatches of lines only: dots take half a megabyte in the file."""
 GREY = "#8c8c8c"
 _MOST_JOBS = 40
 _NAMED_OF_MANY = 15
-"""Jobs with a colour of their own where there are more than that: their legends and rows stay short."""
+"""Number of jobs with a colour of their own if there are more than `_MOST_JOBS`, for short legends and few rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart, or why there is none.
+    """A chart, or the reason why there is none.
 
     Attributes:
-        key: Short and unique in a report.
-        caption: What is to be seen, and how it is known.
-        alt: The same for who cannot see it.
-        figure: None where nothing is known that could be drawn.
-        tips: Words for single bars, by the id that they have in the figure.
+        key: Short name, unique in a report.
+        caption: Description of the drawing and its sources; without a figure, the reason why there is none.
+        alt: Content in words, for screen readers.
+        figure: Drawing; None if nothing is known that could be drawn.
+        tips: Words that a browser shows over a bar, by the id of the bar in the figure.
     """
 
     key: str
@@ -49,7 +49,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One job, or several that are drawn as one."""
+    """Label, colour and hatch of one job, or of several that are drawn as one."""
 
     label: str
     jobs: tuple[str, ...]
@@ -58,13 +58,17 @@ class Look:
 
     @property
     def fill(self) -> dict[str, Any]:
-        """How its areas are drawn; the ground's colour is that of the hatch."""
+        """Arguments for matplotlib to draw an area; the hatch has the colour of the ground."""
         return {"facecolor": self.colour, "hatch": self.hatch or None, "edgecolor": GROUND, "linewidth": 0.0}
 
 
 @contextmanager
 def settings(key: str) -> Iterator[None]:
-    """Settings of matplotlib in which charts are drawn and written, whatever the user's own are; put back after."""
+    """Context manager with the matplotlib settings of all charts; it restores the user's own settings.
+
+    Args:
+        key: Salt of the ids in an SVG, so that equal charts give equal files.
+    """
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(
@@ -96,7 +100,7 @@ def settings(key: str) -> Iterator[None]:
 
 
 def looks_of(jobs: list[dict[str, Any]]) -> list[Look]:
-    """The jobs in the order of the summary; where there are too many, those with the least energy (or JCT) as one."""
+    """Looks of the jobs, in the order of the summary; of too many, those with the least energy (or JCT) share one."""
     names = [job["name"] for job in jobs]
     if len(jobs) > _MOST_JOBS:
         ranked = sorted(jobs, key=lambda job: (-(job["energy"] or {}).get("value_j", 0.0), -(job["jct_s"] or 0.0)))

@@ -1,4 +1,4 @@
-"""The memory of the jobs against what they may use: of the device together, or of their lane."""
+"""Chart of the memory of jobs, and of its limit: the device's memory or the budget of a lane."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from ecoshare.reporting.charts.look import INK, Chart, Look
 from ecoshare.reporting.charts.time_columns import Array, edges_of
 
 _FAR = 4
-"""A budget of more than so many times the largest peak is told in words: drawn, it would leave the bars too short."""
+"""A limit above this many times the largest peak stands in the caption. Drawn, it would make the bars too short."""
 
 
 def memory(data: RunData, looks: list[Look]) -> Chart:
-    """Memory of each job over time where it was sampled, else its peak."""
+    """Chart of the memory of each job: over time if it was sampled, else only the peak."""
     attempts = data.attempts()
     alive = {attempt_key(each.job, each.number): each for each in attempts}
     samples = [line for line in data.samples if isinstance(line, Sample)]
@@ -84,8 +84,9 @@ class _Part:
     """Lanes that share memory.
 
     Attributes:
-        name: Empty where there is one such part.
-        limit: Name of what they may use together, and `limit_bytes` of it; 0 where that is not known.
+        name: Name of the part; empty if it is the only one.
+        limit: Name of the limit that applies to its lanes together.
+        limit_bytes: Size of the limit; 0 if it is not known.
     """
 
     name: str
@@ -95,9 +96,9 @@ class _Part:
 
 
 def _parts(data: RunData) -> list[_Part]:
-    """All lanes of the device in one part where they share its memory, else each by itself.
+    """One part with all lanes if they share the memory of the device, else one part for each lane.
 
-    Lanes share it where their budgets together are more than all that the run may use.
+    Lanes share memory if the sum of their budgets is larger than the memory that the run may use.
     """
     lanes = data.lanes()
     opened = [entry for entry in data.entries if isinstance(entry, RunOpened)]
@@ -115,7 +116,7 @@ def _parts(data: RunData) -> list[_Part]:
 def _stack(
     looks: list[Look], lanes: tuple[int, ...], samples: list[Sample], edges: Array, alive: dict[str, AttemptHistory]
 ) -> dict[Look, Array]:
-    """Bytes of each job that had any in these lanes, shape (n_edges - 1,)."""
+    """Bytes of each job that had memory in these lanes, shape (n_edges - 1,)."""
     found = {look: _largest(look, lanes, samples, edges, alive) for look in looks}
     return {look: own for look, own in found.items() if own.any()}
 
@@ -123,7 +124,7 @@ def _stack(
 def _largest(
     look: Look, lanes: tuple[int, ...], samples: list[Sample], edges: Array, alive: dict[str, AttemptHistory]
 ) -> Array:
-    """Largest memory of a job in some lanes between each two edges, without what samples repeat of ended attempts."""
+    """Largest bytes of a job in these lanes, shape (n_edges - 1,), without samples that repeat ended attempts."""
     largest = np.zeros(len(edges) - 1)
     own_jobs = frozenset(look.jobs)
     columns = np.clip(np.searchsorted(edges, [line.at_s for line in samples], side="right") - 1, 0, len(largest) - 1)
@@ -135,7 +136,7 @@ def _largest(
             if each.lane in lanes and each.memory_bytes is not None and not over and job_of(key) in own_jobs:
                 now_bytes += each.memory_bytes
         largest[column] = max(largest[column], now_bytes)
-    # A column without a sample, where there are more columns than samples in a time, goes on as the one before it.
+    # A column without a sample repeats the column before it, if samples are rarer than columns.
     sampled = np.zeros(len(largest), dtype=int)
     sampled[columns] = columns
     return largest[np.maximum.accumulate(sampled)]

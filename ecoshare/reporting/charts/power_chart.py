@@ -1,4 +1,4 @@
-"""Power and clocks over time."""
+"""Charts of power and clocks over time."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Curve:
     """Joules over time, to be drawn as watts.
 
     Attributes:
-        known: Intervals of which joules are known, none too short for a mean.
-        edges: Of the columns that are drawn, shape (n_columns + 1,), in seconds.
-        known_s: Known time in each column, shape (n_columns,).
+        known: Intervals with known joules, none too short for a mean.
+        edges: Edges (s) of the columns that are drawn, shape (n_columns + 1,).
+        known_s: Time (s) with known joules in each column, shape (n_columns,).
     """
 
     known: list[EnergyInterval]
@@ -38,7 +38,7 @@ class Curve:
 
     @classmethod
     def of(cls, intervals: Sequence[EnergyInterval], shortest_s: float) -> Curve:
-        """The curve of an account's intervals, in means over `shortest_s` or more."""
+        """The curve of an account's intervals, as means over `shortest_s` or more."""
         merged = coarser(intervals, shortest_s)
         edges = edges_of(sorted({at_s for each in merged for at_s in (each.from_s, each.to_s)}))
         known = [each for each in merged if each.energy_j is not None]
@@ -47,21 +47,21 @@ class Curve:
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """Columns of which at least half is known, shape (n_columns,)."""
+        """Whether joules are known for more than half of each column, shape (n_columns,)."""
         return self.known_s > 0.5 * np.diff(self.edges)
 
     def watts(self, joules: list[float]) -> Array:
-        """Mean watts in each column, NaN where they are not known, shape (n_columns,).
+        """Mean watts in each column, shape (n_columns,); NaN if they are not known.
 
         Args:
-            joules: In each known interval.
+            joules: Joules of each interval in `known`.
         """
         spent_j = spread([(each.from_s, each.to_s) for each in self.known], joules, self.edges)
         return np.where(self.seen, spent_j / np.where(self.seen, self.known_s, 1.0), np.nan)
 
 
 def power(data: RunData, looks: list[Look]) -> Chart:
-    """Watts of the device, of its idle part and of each job, between each two readings."""
+    """Chart of the power (W) of the device, its idle part and each job over time, as means over a least time."""
     title, session = "Power over time", data.account.session
     if session is None or not any(each.energy_j is not None for each in data.account.intervals):
         return Chart("power", title, "Not known: there are no joules to derive it from.")
@@ -74,7 +74,7 @@ def power(data: RunData, looks: list[Look]) -> Chart:
     handles = [Patch(facecolor=GRID, alpha=0.55, label="idle part")]
     part = MODELLED if session.source == MODELLED else ATTRIBUTED
     for look in looks:
-        jobs = frozenset(look.jobs)  # few of many jobs are in an interval
+        jobs = frozenset(look.jobs)  # an interval has few of many jobs
         own = [math.fsum(value_j for job, value_j in each.jobs_j.items() if job in jobs) for each in known]
         if any(own):
             top = base + watts(own)
@@ -107,7 +107,7 @@ def power(data: RunData, looks: list[Look]) -> Chart:
 
 
 def clocks(data: RunData, looks: list[Look]) -> Chart:
-    """Clocks of the device and its memory."""
+    """Chart of the clocks (MHz) of the GPU and its memory over time."""
     title = "Clocks over time"
     samples = [line for line in data.samples if isinstance(line, Sample)]
     curves: list[tuple[str, str, str, Callable[[Sample], float | None]]] = [

@@ -1,4 +1,4 @@
-"""Simulations of several policies: how their jobs fared, and how many devices were at work; a line a policy."""
+"""Charts of simulations, one line for each policy: completion times, fairness and utilisation."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)))
 
 _EVEN_S = [1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 21600.0]
 _EVEN_S += [86400.0 * 10.0**power for power in range(5)]
-"""Round times that lie about as far from each other on a logarithmic axis."""
+"""Round times (s) at about equal distances on a logarithmic axis."""
 
 _NO_JOB = "Not known: no job was simulated."
 
 
 @contextmanager
 def any_letters() -> Iterator[None]:
-    """Names may have letters that matplotlib's own font lacks: who shows the file has them."""
+    """Context manager without warnings about letters that matplotlib's font lacks: fonts of the viewer have them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
@@ -42,14 +42,14 @@ def any_letters() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Distribution:
-    """A figure of the jobs whose distributions are drawn.
+    """A figure of jobs, and how the chart of its distribution is labelled.
 
     Attributes:
-        label: What a value is.
-        share_label: What the share of the jobs is that have at most this value.
-        ticks: Values to be named between two.
-        write: Names one.
-        limit: A value to be marked, and what it is.
+        label: Label of the axis of values.
+        share_label: Label of the other axis: the share of the jobs with at most this value.
+        ticks: Function of the ends of the axis that returns the values of the ticks.
+        write: Function that writes the value of a tick.
+        limit: Value to be marked, and its label; None for no mark.
     """
 
     label: str
@@ -60,7 +60,7 @@ class _Distribution:
 
 
 def completion(results: Sequence[SimulationResult]) -> Chart:
-    """Share of the jobs that ended within a time of their arrival."""
+    """Chart of the distribution of job completion times."""
     caption = "Share of the jobs that ended within a time of their arrival: further left and higher is better."
     medians = (f"{one.policy} {format_duration(float(np.median(one.jcts_s)))}" for one in _known(results))
     alt = f"Lines of the share of jobs by JCT, on a logarithmic axis; medians: {', '.join(medians)}."
@@ -70,7 +70,7 @@ def completion(results: Sequence[SimulationResult]) -> Chart:
 
 
 def fairness(results: Sequence[SimulationResult]) -> Chart:
-    """Share of the jobs with at most a finish-time ratio."""
+    """Chart of the distribution of finish-time ratios."""
     caption = "JCT of each job over what it would be with an equal share of the cluster to itself."
     unfair = (f"{one.policy} {share(float(one.as_dict()['unfair'] or 0.0))}" for one in _known(results))
     alt = f"Lines of the share of jobs by rho, on a logarithmic axis; unfair: {', '.join(unfair)}."
@@ -81,10 +81,10 @@ def fairness(results: Sequence[SimulationResult]) -> Chart:
 
 
 def utilisation(results: Sequence[SimulationResult], devices: int) -> Chart:
-    """Share of the devices that were at work, over time.
+    """Chart of the share of the devices that were at work, over time.
 
     Args:
-        devices: That there are.
+        devices: Number of devices of the cluster.
     """
     title = "Utilisation over time"
     longest_s = max((result.makespan_s for result in results), default=0.0)
@@ -121,17 +121,17 @@ def utilisation(results: Sequence[SimulationResult], devices: int) -> Chart:
 
 
 def _at_work(result: SimulationResult, devices: int, width_s: float) -> tuple[Array, Array]:  # (n + 1,), (n,)
-    """Edges of columns, in seconds since the first arrival, and the part of the devices at work in each."""
+    """Edges of columns (s since the first arrival), and the part of the devices at work in each column."""
     begin_s = min(each.arrival_s for each in result.finished)
     inner_s = np.arange(len(result.busy) + 1) * result.bin_s - begin_s
-    inside_s = np.clip(inner_s, 0.0, result.makespan_s)  # nobody worked outside
+    inside_s = np.clip(inner_s, 0.0, result.makespan_s)  # no job ran outside
     spans = [(float(from_s), float(to_s)) for from_s, to_s in itertools.pairwise(inside_s)]
     worked_s = spread(spans, [at_work * result.bin_s for at_work in result.busy], edges_s := _edges(result, width_s))
     return edges_s, worked_s / np.diff(edges_s) / devices
 
 
 def _edges(result: SimulationResult, width_s: float) -> Array:
-    """Of columns of equal width, but for the last."""
+    """Edges (s) of columns of equal width; the last column may be narrower."""
     count = max(1, int(np.ceil(result.makespan_s / width_s - 1e-6)))
     return np.append(width_s * np.arange(count), result.makespan_s)
 
@@ -142,7 +142,7 @@ def _distributions(
     """The chart with empirical distribution functions on a logarithmic axis.
 
     Args:
-        values: Of the jobs of each result.
+        values: Values of the finished jobs of each result, each of shape (n_jobs,).
     """
     if not any(map(len, values)):
         return Chart(chart.key, chart.title, _NO_JOB)
@@ -152,7 +152,7 @@ def _distributions(
     tips: dict[str, str] = {}
     for place, each in enumerate(values):
         if len(each):
-            # What takes no time has no place on the axis: it is at its left end.
+            # Zero has no place on a logarithmic axis, so it is drawn at the smallest positive value.
             x, y = _thinned(np.sort(np.maximum(each, low)))
             _draw(axes, np.repeat(x, 2), np.repeat(np.append(0.0, y), 2)[1:-1], chart.key, place, results, tips)
     if of.limit is not None:
@@ -176,7 +176,7 @@ def _distributions(
 
 
 def _thinned(ordered: Array) -> tuple[Array, Array]:  # (n,) -> 2 x (<= COLUMNS,)
-    """Some of the values, the first and the last among them, and the part of all that is no larger."""
+    """At most `COLUMNS` of the values, with the first and the last, and the share of all values that are no larger."""
     places = np.unique(np.linspace(0, len(ordered) - 1, min(COLUMNS, len(ordered))).astype(int))
     return ordered[places], (places + 1) / len(ordered)
 
@@ -184,9 +184,9 @@ def _thinned(ordered: Array) -> tuple[Array, Array]:  # (n,) -> 2 x (<= COLUMNS,
 def _draw(
     axes: Axes, x: Array, y: Array, key: str, place: int, results: Sequence[SimulationResult], tips: dict[str, str]
 ) -> None:
-    """The line of the policy at a place: dashes lie above what has none, so that both show where two are the same."""
+    """Draw the line of policy `place`. Dashed lines lie above solid ones, so that both show if they are equal."""
     label, hue = printable(results[place].policy), place % len(HUES)
-    dashes = (hue + place // len(HUES)) % len(_DASHES)  # no hue twice with the same
+    dashes = (hue + place // len(HUES)) % len(_DASHES)  # no hue has the same dashes twice
     line = axes.plot(
         x,
         y,
@@ -200,7 +200,7 @@ def _draw(
 
 
 def _round_times(low_s: float, high_s: float) -> list[float]:
-    """Ticks of an axis of times: of the coarsest kind of which four are on it."""
+    """Ticks (s) of an axis of times, from the coarsest series with at least four ticks on the axis."""
     fine_s = [value * SECONDS_BY_UNIT[unit] for unit in ("us", "ms") for value in (1, 2, 5, 10, 20, 50, 100, 200, 500)]
     fine_s += [value * SECONDS_BY_UNIT[unit] for unit in ("s", "min") for value in (1, 2, 5, 10, 20, 30)]
     fine_s += [value * 3600.0 for value in (1, 2, 3, 6, 12)]
@@ -211,7 +211,7 @@ def _round_times(low_s: float, high_s: float) -> list[float]:
 
 
 def _round_ratios(low: float, high: float) -> list[float]:
-    """Ticks of an axis of ratios: powers of ten, or a finer kind."""
+    """Ticks of an axis of ratios: powers of ten, or a finer series."""
     powers = [10.0**power for power in range(-6, 10)]
     fine = [value * power for power in powers for value in (1, 2, 5)]
     return _enough([powers, fine, list(MaxNLocator(6).tick_values(low, high))], low, high)

@@ -1,4 +1,4 @@
-"""How fast jobs ran beside each other, as expected and as measured."""
+"""Chart of expected and measured speeds of jobs that ran beside each other."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MOST_ROWS = 40
 _MEASURED = HUES[0]
 
 _Row = tuple[str, float, float]
-"""A class beside others, its speed as expected and as measured."""
+"""Label of a class beside others, expected speed, measured speed."""
 
 
 def speeds(data: RunData) -> Chart:
-    """Speed of each class in each packing over that alone: as expected when it first ran, and as measured."""
+    """Chart of the relative speed of each class in each packing: expected when the packing first ran, and measured."""
     classes = {job["name"]: job["class"] for job in data.summary["jobs"]}
     shared = len(set(map(short_class, classes.values()))) < len(set(classes.values()))
     rows = [row for each in data.summary["packings"] for row in _rows(each, classes if shared else {})]
@@ -51,10 +51,10 @@ def speeds(data: RunData) -> Chart:
 
 
 def _rows(packing: dict[str, Any], classes: Mapping[str, str]) -> list[_Row]:
-    """Of a packing.
+    """Rows of one packing.
 
     Args:
-        classes: By job, where classes are named by their first job: short names of several would be the same.
+        classes: Class of each job, to name classes by their first job if short class names are ambiguous; else empty.
     """
     jobs = {classes[job]: job for job in reversed(packing["jobs"]) if job in classes}
     names = [name for lane in packing["classes"] for name in lane]

@@ -1,4 +1,4 @@
-"""Charts as elements of a page that may hold several, drawn in the reader's own colours."""
+"""Embeds charts into one HTML page, in the colours of the reader's theme."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DECIMALS = re.compile(r"-?\d+\.\d{3,}")
 
 
 def inline_svg(chart: Chart) -> Markup | None:
-    """The chart as an element of the page, in the reader's colours, its ids its own; None where there is none."""
+    """The chart as an SVG element with theme colours and ids that are unique in the page; None without a figure."""
     if chart.figure is None:
         return None
     text = io.StringIO()
@@ -30,7 +30,7 @@ def inline_svg(chart: Chart) -> Markup | None:
     for parent in root.iter():
         for child in list(parent):
             if child.tag == f"{_SVG}style" or (child.tag == f"{_SVG}defs" and child.find(f"{_SVG}style") is not None):
-                parent.remove(child)  # it would hold for the whole page
+                parent.remove(child)  # the style would apply to the whole page
     for element in root.iter():
         _settle(element, chart)
     for name in ("width", "height", "version"):
@@ -41,7 +41,7 @@ def inline_svg(chart: Chart) -> Markup | None:
 
 
 def _settle(element: ElementTree.Element, chart: Chart) -> None:
-    """Fit an element into a page that holds other charts."""
+    """Make ids, references and colours of an element fit a page with other charts."""
     element.tag = element.tag.removeprefix(_SVG)
     tip = chart.tips.get(element.get("id", ""))
     for name, value in list(element.attrib.items()):
@@ -52,13 +52,13 @@ def _settle(element: ElementTree.Element, chart: Chart) -> None:
             value = f"{chart.key}-{value}"
         elif name == "href":
             value = value.replace("#", f"#{chart.key}-", 1)
-        elif name == "d":  # to a hundredth of a pixel: half the size
+        elif name == "d":  # a precision of 0.01 pixels halves the size
             value = _DECIMALS.sub(lambda number: f"{float(number[0]):.2f}", value)
         else:
             value = _REFERENCE.sub(rf"url(#{chart.key}-\1)", value)
             for marker, colour in _COLOURS.items():
                 value = value.replace(marker, colour)
-        if value.startswith(("currentColor", "var(")):  # an attribute takes no variable, a style does
+        if value.startswith(("currentColor", "var(")):  # variables work in a style, not in an attribute
             element.attrib.pop(name, None)
             name, value = "style", f"{element.get('style', '')};{name}:{value}".lstrip(";")
         element.set(name, value)

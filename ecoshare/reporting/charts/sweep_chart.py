@@ -1,4 +1,4 @@
-"""How well the trials of a sweep do, over time."""
+"""Chart of a sweep: values of its trials over time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ecoshare.reporting.sweep_table import metric_name
 
 _HEIGHT_IN = 2.6
 _WIDE = 100.0
-"""Largest over smallest value from which on the axis is logarithmic."""
+"""Ratio of largest to smallest value above which the axis is logarithmic."""
 
 
 def search(data: RunData, sweep: dict[str, Any]) -> Chart:
-    """The last value of each trial where it ended, and the best of those that were through by then."""
+    """Last value of each trial at the time when it ended, and a line with the best of the completed trials so far."""
     name, metric = sweep["name"], metric_name(sweep)
     key, title = f"sweep-{name}", f"Sweep {name}"
     told = [

@@ -1,4 +1,4 @@
-"""How long the jobs took, and who held the turn when."""
+"""Charts of job completion times, and of the turns that jobs held over time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ecoshare.reporting.charts.time_columns import COLUMNS, part_held
 
 
 def jct(data: RunData, looks: list[Look]) -> Chart:
-    """Completion time of each job, its time in the queue apart."""
+    """Chart of the completion time of each job, with its time in the queue."""
     title = "Job completion times"
     caption = "From arrival to finish. The pale part of a bar is the time in the queue, before the first process."
     jobs = {job["name"]: job for job in data.summary["jobs"]}
@@ -53,7 +53,7 @@ def jct(data: RunData, looks: list[Look]) -> Chart:
 
 
 def timeline(data: RunData, looks: list[Look]) -> Chart:
-    """A row for each job: when it lived, and when it held the turn."""
+    """Chart with a row for each job: its attempts and its turns over time."""
     title = "Turns"
     attempts, end_s = data.attempts(), data.end_s()
     place = {job: number for number, look in enumerate(looks) for job in look.jobs}
@@ -104,7 +104,7 @@ def timeline(data: RunData, looks: list[Look]) -> Chart:
 
 
 def _union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Begin and length of the stretches that spans cover, so that what is pale is equally pale."""
+    """Begin and length of the union of spans. Overlapping areas would be drawn darker than others."""
     merged: list[tuple[float, float]] = []
     for from_s, to_s in sorted(spans):
         if merged and from_s <= merged[-1][1]:

@@ -1,6 +1,6 @@
-"""Quantities over time, brought to as many columns as a chart can show.
+"""Reduces quantities over time to as many columns as a chart can show.
 
-Columns lie between `edges`, shape (n_columns + 1,), in seconds; what is told of each column has shape (n_columns,).
+Columns lie between `edges` (s), shape (n_columns + 1,). Values of columns have shape (n_columns,).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 COLUMNS = 400
-"""Points of a curve: below a pixel nothing more can be seen."""
+"""Most columns of a curve: details narrower than a pixel cannot be seen."""
 
 Array = NDArray[np.float64]
 
 
 def edges_of(times_s: Sequence[float]) -> Array:  # (n,) -> (<= COLUMNS + 1,)
-    """The times themselves, or as many as can be told apart."""
+    """The distinct times, if they are at most `COLUMNS` + 1; else equal columns over the whole time."""
     if len(times_s) - 1 <= COLUMNS:
         edges = np.unique(np.array(times_s, dtype=float))
         return edges if len(edges) > 1 else np.array([times_s[0], times_s[0] + 1e-3])
@@ -26,23 +26,23 @@ def edges_of(times_s: Sequence[float]) -> Array:  # (n,) -> (<= COLUMNS + 1,)
 
 
 def spread(spans: list[tuple[float, float]], amounts: list[float], edges: Array) -> Array:  # -> (n_edges - 1,)
-    """How much of the amounts, each even over its span, falls between each two edges; spans do not overlap."""
+    """Amount in each column, if each amount is spread evenly over its span; spans must not overlap."""
     at_s = np.array(spans).ravel()
     total = np.repeat(np.concatenate(([0.0], np.cumsum(amounts))), 2)[1:-1]
     return np.diff(np.interp(edges, at_s, total))
 
 
 def part_held(turns: Array, edges: Array) -> Array:  # (n_turns, 2), (n_edges,) -> (n_edges - 1,)
-    """Part of the time between each two edges that the turns take."""
+    """Part of each column that the turns take, 0 to 1, rounded to 0.01."""
     if not len(turns):
         return np.zeros(len(edges) - 1)
     spans = [(float(from_s), float(to_s)) for from_s, to_s in turns]
     parts = spread(spans, [to_s - from_s for from_s, to_s in spans], edges) / np.diff(edges)
-    return np.round(parts, 2)  # finer steps cannot be seen, and equal neighbours take no room in the file
+    return np.round(parts, 2)  # finer steps cannot be seen, and equal neighbours make the file smaller
 
 
 def means(values: list[tuple[float, float | None]], edges: Array) -> tuple[Array, Array]:
-    """Time and mean of the values between each two edges; NaN, a gap in a line, where none is known."""
+    """Times (s) and means of columns; NaN, a gap in the line, if no value is known. Few values are kept as they are."""
     if len(values) <= len(edges):
         return np.array([at_s for at_s, _ in values]), np.array([math.nan if v is None else v for _, v in values])
     known = [(at_s, value) for at_s, value in values if value is not None]
@@ -53,7 +53,7 @@ def means(values: list[tuple[float, float | None]], edges: Array) -> tuple[Array
 
 
 def steps(edges: Array, *values: Array) -> list[Array]:
-    """The corners of staircases over the same edges, without those where none of them has a step."""
+    """x, then one y for each of `values`: corners of staircases, without edges at which no value changes."""
     stacked = np.array(values)
     changes = np.flatnonzero(np.concatenate(([True], (stacked[:, 1:] != stacked[:, :-1]).any(axis=0))))
     x = np.repeat(np.append(edges[:-1][changes], edges[-1]), 2)[1:-1]
@@ -61,6 +61,6 @@ def steps(edges: Array, *values: Array) -> list[Array]:
 
 
 def stretches(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """First and last edge of each stretch of columns in which the mask holds."""
+    """First and last edge of each stretch of columns in which the mask is true."""
     padded = np.concatenate(([False], mask, [False])).astype(int)
     return list(zip(np.flatnonzero(np.diff(padded) == 1), np.flatnonzero(np.diff(padded) == -1), strict=True))

@@ -1,0 +1,96 @@
+"""Plain English in docstrings and comments: sentences open with their subject, and things are not persons.
+
+The rule is in CONTRIBUTING.md, "Language".
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("ecoshare/reporting",)
+"""Folders that hold the rule. The others follow; none that stands here may lose it."""
+
+
+OPENINGS = {"As", "By", "Its", "Of", "That", "What", "Where", "Who", "Whoever", "Whose"}
+"""A sentence or an entry that opens so must be read twice: it opens with the thing that it is about instead."""
+
+PERSONS = re.compile(r"\b(nobody|somebody|anybody|everybody|whoever|whose|who|whom)\b", re.I)
+"""Words for persons: jobs, processes and lanes are things."""
+
+_ENTRY = re.compile(r"^(?:`?[*\w.]+`?(?: \([^)]*\))?: )")
+_SENTENCE = re.compile(r"(?<=[.:?!] )(?=[A-Z])")
+
+
+def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and text of each docstring, those of constants and fields included."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            for each in body:
+                value = each.value if isinstance(each, ast.Expr) else None
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    yield each.lineno, value.value
+
+
+def comments(text: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each comment; neighbouring lines are one comment."""
+    found: list[tuple[int, int, str]] = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not re.match(r"#\s*(noqa|type:|!)", token.string):
+            words, (line, column) = token.string.lstrip("# "), token.start
+            alone = not token.line[:column].strip()
+            if alone and found and found[-1][1] == line - 1:
+                found[-1] = found[-1][0], line, f"{found[-1][2]} {words}"
+            else:
+                found.append((line, line if alone else -1, words))
+    yield from ((line, words) for line, _, words in found)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Sentences and entries (`name: text`) of a docstring, without drawings and code, which are indented after `::`."""
+    text = re.sub(r"::\n\n((?: {4,}.*\n|\n)+)", "\n\n", f"{text}\n")
+    for block in re.split(r"\n\s*\n|\n(?=\s*`?[*\w.]+`?(?: \([^)]*\))?: )", text):
+        words = " ".join(block.split())
+        yield from _SENTENCE.split(_ENTRY.sub("", words))
+
+
+def faults(path: Path, root: Path = ROOT) -> list[str]:
+    """Sentences of a file that break the rule, each with its line."""
+    text = path.read_text()
+    found = []
+    for line, words in (*docstrings(ast.parse(text)), *comments(text)):
+        for sentence in sentences(words):
+            opening = sentence.partition(" ")[0].strip("`(,")
+            if opening in OPENINGS or (opening.capitalize() in OPENINGS and sentence[:1].islower()):
+                found.append(f"{path.relative_to(root)}:{line}: opens with {opening!r}: {sentence[:70]}")
+            elif person := PERSONS.search(sentence):
+                found.append(f"{path.relative_to(root)}:{line}: has {person[0]!r}: {sentence[:70]}")
+    return found
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_sentence_opens_with_what_it_is_about(folder: str) -> None:
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    assert paths
+    found = [fault for path in paths for fault in faults(path)]
+    assert not found, "\n".join(found)
+
+
+def test_the_rule_finds_what_it_forbids(tmp_path: Path) -> None:
+    text = '"""Of a job, its length.\n\nNobody knows it. Length in seconds.\n"""\n# who waits\nx = 1  # as before\n'
+    (path := tmp_path / "sample.py").write_text(text)
+    found = [fault.partition(": ")[2] for fault in faults(path, tmp_path)]
+    assert found == [
+        "opens with 'Of': Of a job, its length.",
+        "has 'Nobody': Nobody knows it. ",
+        "opens with 'who': who waits",
+        "opens with 'as': as before",
+    ]
