@@ -11,7 +11,11 @@ from ecoshare.record import event_log
 from tests.runtime.running import Finished, run
 
 CLEANS = {
-    "removes all": "import pathlib, shutil\nshutil.rmtree(pathlib.Path('ecoshare-runs'))\n",
+    # The run may write a file while its folder is being removed, which `rmtree` alone would report as an error.
+    "removes all": (
+        "import pathlib, shutil\nruns = pathlib.Path('ecoshare-runs')\n"
+        "for _ in range(50):\n    shutil.rmtree(runs, ignore_errors=True)\n    if not runs.exists():\n        break\n"
+    ),
     "renames the run": (
         "import pathlib\nrun = pathlib.Path('ecoshare-runs/latest').resolve()\nrun.rename(run.with_name('old'))\n"
     ),
