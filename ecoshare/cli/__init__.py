@@ -1,13 +1,13 @@
-"""The command line: a file for each command, with its arguments and what it prints.
+"""The command line: one file for each command, with its arguments and its output.
 
 ::
 
-    entry.main ──► commands.app ──► run.py, tune.py, simulate.py, ...      arguments, output
-                                          │ imported where they are used
-                                          ▼
-                                    runtime, reporting, jobs, ...           the work
+    entry.main ──► app.app ──► run.py, tune.py, simulate.py, ...      arguments, output
+                                     │ imports on use
+                                     ▼
+                               runtime, reporting, jobs, ...           the work
 
-`entry.py` turns errors into exit codes, `options.py` has the options that several commands share.
+`entry.py` turns errors into exit codes. `options.py` has the options that several commands share.
 """
 
 from ecoshare.cli.app import app

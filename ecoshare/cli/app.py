@@ -1,4 +1,4 @@
-"""All commands of `ecoshare`, as one Typer application."""
+"""One Typer application with all commands of `ecoshare`."""
 
 from __future__ import annotations
 

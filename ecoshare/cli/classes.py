@@ -1,4 +1,4 @@
-"""The command classes of this command line: help without noise, and words after `--`."""
+"""Command classes of this command line: help without noise, and words after `--`."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from ecoshare.errors import UsageError
 
 _KEY: Final = "ecoshare.words"
 _ALIKE: Final = 0.8
-"""From this likeness on, an unknown option is taken for a typing mistake. Then Click names the one that is meant."""
+"""Similarity from which an unknown option counts as a typing mistake. Click then names the option that was meant."""
 
 
 class HelpfulCommand(TyperCommand):
-    """A command whose flags show no type in the help."""
+    """A command with help that shows no type beside flags."""
 
     def get_params(self, ctx: Any) -> Any:
-        """All parameters, the help option included."""
+        """Parameters of the command, the help option included."""
         return _without_types(super().get_params(ctx))
 
 
 class CommandGroup(TyperGroup):
-    """The same for a group of commands."""
+    """A group of commands with help that shows no type beside flags."""
 
     def get_params(self, ctx: Any) -> Any:
-        """All parameters, the help option included."""
+        """Parameters of the command, the help option included."""
         return _without_types(super().get_params(ctx))
 
 
 class WordsAfter(HelpfulCommand):
-    """A command whose words after `--` are none of its arguments; `words_after` has them.
+    """A command that keeps words after `--` apart from its own arguments; `words_after` returns them.
 
-    Click takes the `--` away and hands on one list, which does not tell a script from an argument of the scripts.
+    Click removes the `--` and passes one list on, in which a script looks like an argument of the scripts.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What is left of the words before `--`.
+        """Parse the words before `--`; return the words that are left.
 
         Raises:
-            UsageError: An option behind a script is none of this command's.
+            UsageError: An option after a script is unknown to this command.
         """
         place = args.index("--") if "--" in args else len(args)
         ctx.meta[_KEY] = tuple(args[place + 1 :])
@@ -51,7 +51,7 @@ class WordsAfter(HelpfulCommand):
         return super().parse_args(ctx, args[:place])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Words of the usage line."""
+        """Words of the usage line, with `[-- ARGS]` at the end."""
         return [*super().collect_usage_pieces(ctx), "[-- ARGS]"]
 
     def _check_options(self, args: list[str]) -> None:
@@ -68,13 +68,13 @@ class WordsAfter(HelpfulCommand):
 
 
 def words_after(context: typer.Context) -> tuple[str, ...]:
-    """The words that stood after `--`."""
+    """Words that stood after `--` on the command line."""
     words: tuple[str, ...] = context.meta[_KEY]
     return words
 
 
 def _without_types(parameters: Iterable[Any]) -> list[Any]:
-    """The parameters; a flag takes no value, so `<bool>` beside it would mislead."""
+    """Parameters without the type of flags: a flag takes no value, so `<bool>` beside it would mislead."""
     found = list(parameters)
     for each in found:
         if getattr(each, "is_flag", False) and each.metavar is None:

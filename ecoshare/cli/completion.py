@@ -1,4 +1,7 @@
-"""What a shell completes, beyond options and files. Each answers within a key press: it reads names, and no run."""
+"""Shell completion beyond options and files.
+
+Each function answers within a key press: it reads names, and no content of a run.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ecoshare.errors import EcoshareError
 
 
 def policies(incomplete: str) -> list[str]:
-    """Names of policies; behind a comma the next of a list."""
+    """Names of policies; after a comma, names for the next place of the list."""
     from ecoshare.core.policies import known_names
 
     before, comma, last = incomplete.rpartition(",")
@@ -28,12 +31,12 @@ def objectives(incomplete: str) -> list[str]:
 
 
 def devices(incomplete: str) -> list[str]:
-    """Names of devices; GPUs are not counted, since that would load their driver."""
+    """Names of devices. GPUs are not counted, since that would load their driver."""
     return _beginning(("cpu", "cuda", "cuda:0"), incomplete)
 
 
 def controls(incomplete: str) -> list[str]:
-    """What `--control` takes."""
+    """Values of `--control`."""
     return _beginning(("auto", "known", "off"), incomplete)
 
 
@@ -52,7 +55,7 @@ def formats(incomplete: str) -> list[str]:
 
 
 def runs(incomplete: str) -> list[str]:
-    """Run folders in the folder that is typed, or in the usual one; the newest first."""
+    """Run folders in the typed folder, or in the default folder; newest first."""
     folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     if folder == Path() and not incomplete.startswith("./"):
         folder = RUNS
@@ -64,7 +67,7 @@ def runs(incomplete: str) -> list[str]:
 
 
 def jobs(ctx: Any, incomplete: str) -> list[str]:
-    """Jobs of the run that is named already."""
+    """Jobs of the run that the command line already names."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         plan = json.loads(Path(ctx.params["run"], "plan.json").read_text())
         return _beginning([job["name"] for job in plan["jobs"]], incomplete)

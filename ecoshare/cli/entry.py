@@ -1,6 +1,6 @@
-"""What `ecoshare` calls: runs a command, and turns errors into words and exit codes.
+"""Entry point of `ecoshare`: runs a command, and turns errors into messages and exit codes.
 
-Results go to stdout, progress and words to stderr. Exit codes are those of `ecoshare.errors`.
+Results go to stdout; progress and messages go to stderr. `ecoshare.errors` defines the exit codes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ecoshare.lane.process_exit import wind_up
 
 
 def main() -> NoReturn:
-    """Run the command line, and end the process; what `ecoshare` calls."""
+    """Run the command line and end the process; `ecoshare` calls this function."""
     status: object = None
     _open_closed_streams()
     try:
@@ -31,22 +31,22 @@ def main() -> NoReturn:
 
 
 def _open_closed_streams() -> None:
-    """A standard stream that was closed (`ecoshare run jobs.yaml >&-`) leads nowhere; no other file gets its number."""
+    """Open closed standard streams (`ecoshare run jobs.yaml >&-`) on /dev/null: no other file gets their numbers."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             while (descriptor := os.open(os.devnull, os.O_RDWR)) < number:
-                pass  # a lower number was free, too
+                pass  # this number was lower, and was free, too
             setattr(sys, name, os.fdopen(descriptor, "w" if number else "r"))
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process. All is written by now, and to take every module apart would take 0.1 s, with torch 0.3."""
+    """End the process at once: all is written, and the destruction of modules would take 0.1 s, or 0.3 s with torch."""
     if sys.getprofile() is not None or sys.gettrace() is not None:
-        sys.exit(code)  # who watches this program writes down at its very end what was seen
+        sys.exit(code)  # a profiler or tracer writes its findings at exit
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     wind_up()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # no room, or closed
+        with contextlib.suppress(OSError, ValueError):  # the disk is full, or the stream is closed
             stream.flush()
     os._exit(code)
 
@@ -54,18 +54,18 @@ def _leave(code: int) -> NoReturn:
 def _main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a locale that lacks a letter is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # a letter that the locale lacks is no reason to fail
     signal.signal(signal.SIGINT, _interrupted)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # else `nohup` means it
+        if signal.getsignal(number) is signal.SIG_DFL:  # else the parent ignores it on purpose, such as `nohup`
             signal.signal(number, _interrupted)
     try:
         try:
             app()
         finally:
-            sys.stdout.flush()  # here, where it can be told that there is no room
+            sys.stdout.flush()  # flushed here, where a full disk can still be reported
     except EcoshareError as error:
-        # Mistakes of a job file begin with their place, so that editors can jump to it.
+        # A message about a job file begins with the mistake's place, so that editors can jump to it.
         prefix = "" if isinstance(error, InvalidJobFile) else "error: "
         _tell([f"{prefix}{line}" for line in str(error).splitlines()], error.hint)
         sys.exit(error.exit_code)
@@ -89,7 +89,7 @@ def _tell(lines: list[str], hint: str) -> None:
             say(console, line, "red" if console.is_terminal else "")
         if hint:
             say(console, f"hint: {hint}")
-    except OSError:  # no more files may be open, or nothing can be written
+    except OSError:  # no more files can be opened, or stderr cannot be written
         _tell_plainly(lines)
 
 
@@ -99,5 +99,5 @@ def _tell_plainly(lines: list[str]) -> None:
 
 
 def _interrupted(_number: int, _frame: object) -> None:
-    """Ctrl-C, or an end that somebody asks for, while no run is going on; a run has handlers of its own."""
+    """Handle Ctrl-C and requests to terminate while no run is active; a run has handlers of its own."""
     raise Interrupted("interrupted")

@@ -11,7 +11,7 @@ from rich.console import Console
 from ecoshare.errors import UsageError
 
 MOST_SCRIPTS = 20
-"""Jobs in a new job file: a folder with more scripts than that is not one experiment."""
+"""Most jobs in a new job file. A folder with more scripts is not one experiment."""
 
 
 def init(
@@ -55,7 +55,7 @@ def init(
 
 
 def example_scripts(folder: Path) -> dict[Path, bytes]:
-    """Contents of the example scripts, by their paths in `folder`."""
+    """Contents of the example scripts by their paths in `folder`."""
     from importlib.resources import files
 
     scripts = [each for each in files("ecoshare").joinpath("example").iterdir() if each.name.endswith(".py")]

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -33,10 +33,16 @@ RunsOption = Annotated[Path, typer.Option("--runs", help="Folder that holds run 
 
 
 def goal(objective: str, tuning_limit: float, budget: int, seed: int = 0) -> Goal:
-    """What a search of settings is to find.
+    """Goal of a search of settings.
+
+    Args:
+        objective: Name of the objective.
+        tuning_limit: Upper bound of an iteration's time / its time at the default setting.
+        budget: Largest number of measurements.
+        seed: Seed of the search.
 
     Raises:
-        UsageError: The limit is below 1.
+        UsageError: The limit is not a finite number of at least 1.
     """
     if not (math.isfinite(tuning_limit) and tuning_limit >= 1.0):
         raise UsageError(f"--tuning-limit {tuning_limit:g}: expected a number of at least 1")

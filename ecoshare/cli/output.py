@@ -1,4 +1,4 @@
-"""What commands say beside their result, on stderr."""
+"""Notes and progress that commands print on stderr, beside their result."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rich.console import Console
 
 
 def note(words: str) -> None:
-    """Print a note on stderr; nothing happens where stderr is closed."""
+    """Print a note on stderr. If stderr is closed, nothing happens."""
     from ecoshare.reporting.prose import filled
 
-    # Not by rich, which ends the program where stderr is closed.
+    # Not printed by rich, which ends the program if stderr is closed.
     with contextlib.suppress(OSError):
         print(filled(f"note: {words}", Console(stderr=True)), file=sys.stderr, flush=True)
 
 
 def progress(console: Console) -> Any:
-    """The display of a run: a live table on a terminal, else lines."""
+    """Display of a run: a live table on a terminal, else plain lines."""
     from ecoshare.reporting.progress import Expendable, LiveProgress, PlainProgress
 
     return Expendable(LiveProgress(console) if console.is_terminal else PlainProgress(console))

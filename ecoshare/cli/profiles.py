@@ -1,4 +1,4 @@
-"""`ecoshare profiles`: the profiles that are kept."""
+"""`ecoshare profiles`: lists, shows and removes stored profiles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ecoshare.cli.output import note
 from ecoshare.common.plural import counted
 
 PIPE_WIDTH = 1_000
-"""Columns where no terminal limits them: programs and files get lines that are whole."""
+"""Width (columns) without a terminal: programs and files get whole lines."""
 
 NamesArgument = Annotated[
     list[str],

@@ -29,7 +29,7 @@ JobsArgument = Annotated[
 
 
 class ControlMode(Enum):
-    """Whether clocks and power may be set."""
+    """Whether a run may set clocks and power; the help of `--control` explains the values."""
 
     AUTO = "auto"
     KNOWN = "known"
@@ -96,7 +96,7 @@ def run(
     """Run the jobs of a file, or scripts, sharing the device between them."""
     from ecoshare.devices.processor_load import LoadWatch
 
-    watch = LoadWatch.begin()  # until the plan is made: that costs no time of its own
+    watch = LoadWatch.begin()  # watches until the plan is made, so it costs no extra time
     from ecoshare.devices.discovery import DeviceInfo, find
     from ecoshare.devices.occupancy import DeviceAdmission, occupied
     from ecoshare.jobs.from_scripts import named_jobs
@@ -162,7 +162,7 @@ def run(
                 note(f"{words}: times and joules of this run are those of a busy machine")
             result = run_opening.start(plan, loaded.text, runs, progress(errors), occupancy=occupancy)
 
-    from ecoshare.reporting import end_of_run  # only now: the run need not wait for it
+    from ecoshare.reporting import end_of_run  # imported only now, so that the run does not wait for it
     from ecoshare.reporting.fused_words import fused_words
     from ecoshare.reporting.run_table import print_summary
     from ecoshare.runtime.device_claim import not_restored
@@ -176,7 +176,7 @@ def run(
         print_summary(summary, Console(highlight=False))
         for line in fused_words(result.data.entries):
             print(line, flush=True)
-    # Last, since it takes a second or two, and nobody should wait for the table.
+    # The report comes last: it takes a second or two, and the user should not wait for the table.
     if not no_report and end_of_run.draw(result.folder, result.data, note) and not as_json:
         print(f"report: {summary['run']}/{result.folder.report.name}", flush=True)
     if result.unrestored:
@@ -203,7 +203,7 @@ def _print_plan(plan: dict[str, Any], as_json: bool) -> None:
 
 
 def _judge(summary: dict[str, Any]) -> None:
-    """Turn a result into an exit code."""
+    """Raise the error that a result deserves, and so choose the exit code; return if all went well."""
     from ecoshare.record.summary import outcomes
 
     if summary["state"] == "interrupted":

@@ -1,4 +1,4 @@
-"""`ecoshare simulate`: a part of the command line."""
+"""`ecoshare simulate`."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def _policies(policy: str | None, objective: str | None) -> tuple[str, ...]:
 
 @contextmanager
 def _progress(policy: str, jobs: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar on a terminal, for what takes longer than a moment."""
+    """Context manager: a function that moves a progress bar; None without a terminal, or for a short simulation."""
     console = Console(stderr=True)
     if not console.is_terminal or jobs < 5000:
         yield None

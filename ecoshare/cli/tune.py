@@ -112,7 +112,7 @@ def tune(
     table = read(replay, columns, where or [])
     at = table.default(default or [])
 
-    from ecoshare.advisers.search_replay import SearchReplay  # torch takes seconds, and most mistakes are found before
+    from ecoshare.advisers.search_replay import SearchReplay  # after all checks: torch takes seconds to load
     from ecoshare.profiling.tuning_store import MeasurementRecord
     from ecoshare.reporting.search_picture import draw, ground_of
     from ecoshare.reporting.search_text import TrialLines, knobs_of, print_result, replayed
@@ -141,7 +141,7 @@ def tune(
 def _tune_live(
     asked: TuneRun, profiles: Path | None, runs: Path, plot: Path | None, as_json: bool, say: Callable[[str], None]
 ) -> None:
-    """Tune a packing while it runs, and show it."""
+    """Tune a packing while it runs, and show the result."""
     from ecoshare.profiling.profile_store import ProfileStore, default_folder
     from ecoshare.reporting.progress import Expendable, StagesProgress
     from ecoshare.reporting.search_picture import check_picture, draw
@@ -156,7 +156,7 @@ def _tune_live(
     errors = Console(stderr=True, highlight=False)
 
     class Lines(Show):
-        """A line for each trial."""
+        """Prints one line for each measurement."""
 
         lines: TrialLines | None = None
 
@@ -171,7 +171,7 @@ def _tune_live(
                     self.lines.heading()
                 self.lines.line(record)
                 sys.stdout.flush()
-            except (OSError, SystemExit):  # rich leaves with the latter when its reader has gone: the search goes on
+            except (OSError, SystemExit):  # rich raises SystemExit if its reader is gone; the search goes on
                 self.lines = None
 
     tuned, ending, result = tuning.tune(asked, store, runs, Expendable(StagesProgress(errors)), Lines(), say)
@@ -218,10 +218,10 @@ def _tune_live(
 
 
 def _knob_names(words: str | None) -> tuple[str, ...] | None:
-    """`gpu_clock,power_limit` as names; None for all.
+    """Names in a list such as `gpu_clock,power_limit`; None for all knobs.
 
     Raises:
-        UsageError: There is none in it.
+        UsageError: The list contains no name.
     """
     if words is None:
         return None

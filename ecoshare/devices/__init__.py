@@ -1,1 +1,1 @@
-"""Touches the machine: which devices there are, and how processes share them."""
+"""Access to the machine's devices: discovery, meters, knobs, journals, and how processes share them."""

@@ -1,7 +1,7 @@
-"""The knobs of processors: frequency caps (cpufreq) and package power limits (RAPL), through the kernel's files.
+"""Knobs of processors: frequency caps (cpufreq) and package power limits (RAPL), through the kernel's files.
 
-Formats: Documentation/admin-guide/pm/cpufreq.rst and Documentation/power/powercap/powercap.rst. Both are the whole
-machine's: every policy and every package gets the same value.
+Formats: Documentation/admin-guide/pm/cpufreq.rst and Documentation/power/powercap/powercap.rst. Both knobs hold for the
+whole machine: every policy and every package gets the same value.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NAMES = (CPU_FREQUENCY, CPU_POWER_LIMIT)
 SYSFS = Path("/sys")
 _STEPS = 16
 _LOWEST_SHARE = 0.4
-"""Of the power limit that was found: below it processors hardly run."""
+"""Lowest power limit on offer / limit that was found. Below it processors hardly run."""
 
 _REMEDY = "run as root; in a container these files cannot be written"
 
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Files that each hold one whole number; `scale` of them make one unit of the knob."""
+    """Files that each hold one whole number. `scale` is that number for one unit of the knob."""
 
     paths: tuple[Path, ...]
     scale: float
@@ -44,7 +44,7 @@ class _Files:
 
 
 class _FileKnob:
-    """A knob made of files."""
+    """A knob that is kept in files of the kernel."""
 
     def __init__(self, spec: KnobSpec, files: _Files) -> None:
         self.spec, self._files = spec, files
@@ -61,7 +61,7 @@ class CpuKnobs:
     """All knobs of this machine's processors."""
 
     def __init__(self, sysfs: Path = SYSFS) -> None:
-        """The knobs below the kernel's folder."""
+        """Find the knobs below `sysfs`, the kernel's folder."""
         self.missing: dict[str, str] = {}
         self.knobs: tuple[DeviceKnob, ...] = ()
         paths: list[Path] = []
@@ -85,18 +85,18 @@ class CpuKnobs:
         )
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file is held open."""
 
     def allows(self, setting: Mapping[str, float | str]) -> bool:
-        """Every combination can be set."""
+        """True: every combination can be set."""
         return True
 
     def clocks(self) -> Clocks | None:
-        """What processors reach now differs from core to core, and says little of a cap."""
+        """None: present clocks differ from core to core, and say little about a cap."""
         return None
 
     def looks_unlocked(self, knob: str) -> bool:
-        """Caps can be read: nothing has to be guessed."""
+        """True: caps can be read, so nothing must be guessed."""
         return True
 
 
@@ -110,7 +110,7 @@ def _frequency(sysfs: Path) -> _FileKnob:
     try:
         words = (policies[0] / "scaling_available_frequencies").read_text().split()
         values = {float(word) / 1000.0 for word in words}
-    except (OSError, ValueError):  # drivers that take any frequency list none
+    except (OSError, ValueError):  # a driver that takes any frequency lists none
         values = {lowest + place * (highest - lowest) / (_STEPS - 1) // 100.0 * 100.0 for place in range(_STEPS)}
     kept = sorted({each for each in values if lowest <= each < highest} | {highest})
     return _FileKnob(_spec(CPU_FREQUENCY, "MHz", kept), files)

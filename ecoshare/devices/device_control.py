@@ -1,13 +1,13 @@
-"""Sets one device's knobs, for one run, and puts them back.
+"""Sets the knobs of one device for one run, and restores them.
 
 ::
 
-    claim ──► lock the device, mend what a dead run left
+    claim ──► lock the device, restore what a dead run left
     apply ──► for each knob that changes:  journal ──► set ──► read back
-    restore ► put back what was before ──► no journal, no lock
+    restore ► set the original values ──► no journal, no lock
 
-A knob that cannot be set is dropped with one line, and the others go on. The guard does what `restore` does when this
-process is killed: it knows the journal.
+A knob that cannot be set is dropped and reported in one line; the other knobs stay in use. If this process is killed,
+the guard reads the journal and does what `restore` does.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ Setting = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What came of a setting.
+    """Result of applying a setting.
 
     Attributes:
-        refused: Knobs that did not take their value, and why.
+        setting: Values that are set now, by knob.
+        refused: Knobs that did not take their value, each with the reason.
     """
 
     setting: dict[str, Value]
@@ -43,16 +44,16 @@ class Applied:
 
 
 _NOTHING_SET = (Cause.NO_PERMISSION, Cause.NOT_SUPPORTED, Cause.REFUSED)
-"""What the device says when it has changed nothing; anything else may mean that it has."""
+"""Causes for which the device has changed nothing. After any other cause it may have."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """A knob that we may set.
+    """A knob that this run may set.
 
     Attributes:
-        before: What it was found with; None for a lock, and before it was looked at.
-        now: What we have set it to; None where it is as it was.
+        before: Reading when the device was claimed; None for a clock, since no driver reports its lock.
+        now: Reading that ecoshare set; None if the knob is as it was found.
     """
 
     knob: DeviceKnob
@@ -61,12 +62,12 @@ class _Held:
 
     @property
     def in_force(self) -> Reading | None:
-        """What it should show; None for a lock that nobody holds."""
+        """Reading that the device should show; None for a clock that ecoshare has not locked."""
         return self.now if self.now is not None else self.before
 
 
 class DeviceControl:
-    """One device, claimed."""
+    """One device, claimed for this run."""
 
     def __init__(
         self,
@@ -77,17 +78,20 @@ class DeviceControl:
         assume_unlocked: bool = False,
         find: Callable[[], Knobs] | None = None,
     ) -> None:
-        """Claim a device; nothing is set.
+        """Claim a device and restore what a dead run left. Nothing else is set.
 
         Args:
-            device: Its key: a GPU's UUID.
+            device: Key of the device, such as a GPU's UUID.
             kind: `gpu` or `cpu`.
-            assume_unlocked: Whether to lock clocks without looking whether somebody else has.
-            find: Its knobs, where they are not those of this machine. They are looked for when what a dead run has left
-                is put back: no limit of its may pass for the one that was found.
+            model: Name of the device for messages and the journal.
+            state: Folders of journals and locks.
+            assume_unlocked: Whether to lock clocks without a check for locks of other programs.
+            find: Opens the device's knobs; by default those of this machine. It is called again after a dead run's
+                values are restored, so that none of them passes for an original value.
 
         Raises:
-            UnfitEnvironment: It is not there, somebody else has it, or what a dead run left there cannot be mended.
+            UnfitEnvironment: The device is not there, another process holds it, or a dead run's values cannot be
+                restored.
         """
         self._find = find or partial(restoring.open_knobs, kind, device)
         self.device, self.model = device, model
@@ -96,7 +100,7 @@ class DeviceControl:
         self._assume_unlocked, self._seen_unlocked = assume_unlocked, set[str]()
         self._path = state.journal(device)
         self._lock = _claim(state, device, model)
-        self._mutex = threading.Lock()  # a setting that is being applied ends before anything is put back
+        self._mutex = threading.Lock()  # a setting that is being applied is finished before a restore
         self._journal: Journal | None = None
         self._closed = False
         self._new = Journal.new(device, kind, model)
@@ -115,30 +119,30 @@ class DeviceControl:
 
     @property
     def access(self) -> Access:
-        """Whether this user may set it."""
+        """Whether this user may set the device."""
         return self._knobs.access
 
     @property
     def missing(self) -> Mapping[str, str]:
-        """Knobs that the device lacks, and why."""
+        """Knobs that the device lacks, each with the reason."""
         return self._knobs.missing
 
     @property
     def specs(self) -> tuple[KnobSpec, ...]:
-        """The knobs that can still be set."""
+        """Specs of the knobs that can still be set."""
         return tuple(held.knob.spec for held in self._held.values())
 
     @property
     def default(self) -> dict[str, Value]:
-        """The setting that the device was found with."""
+        """Setting with which the device was found."""
         return {spec.name: spec.default for spec in self.specs}
 
     def allows(self, setting: Setting) -> bool:
-        """Whether the values of a setting go together."""
+        """Whether the device supports this combination of values."""
         return self._knobs.allows(setting)
 
     def readings(self) -> dict[str, float]:
-        """What knobs that can be read back are set to now, over all places; nothing of one that does not answer."""
+        """Present value of each knob, as the mean over its places. Knobs that cannot be read are left out."""
         found: dict[str, float] = {}
         with self._mutex:
             for name, held in self._held.items() if not self._closed else ():
@@ -149,25 +153,31 @@ class DeviceControl:
         return found
 
     def clocks(self) -> Clocks | None:
-        """What the device's clocks do now."""
+        """Present clocks of the device; None if it does not report them, or after `restore`."""
         with self._mutex:
             return None if self._closed else self._knobs.clocks()
 
     def look(self) -> None:
-        """See, while the device is busy at the setting that it was found with, whether its clocks are locked."""
+        """Check whether clocks are locked, while jobs keep the device busy at its original setting.
+
+        It does nothing once a knob is set.
+        """
         with self._mutex:
             if self._closed or self._assume_unlocked or any(held.now is not None for held in self._held.values()):
                 return
             for name, held in self._held.items():
                 if held.before is None:
-                    with contextlib.suppress(KnobFault):  # told when it is to be set
+                    with contextlib.suppress(KnobFault):  # reported when the clock is to be set
                         self._look(name)
 
     def apply(self, setting: Setting) -> Applied:
-        """Set every knob that is named; others stay as they are.
+        """Set every knob that `setting` names; other knobs stay as they are.
 
-        A knob that refuses its value for good (no permission, not supported, somebody else's) is dropped: put back
-        where that is possible, and never touched again.
+        A knob that fails for good (no permission, not supported, changed by another program) is dropped: it is restored
+        if possible, and not set again.
+
+        Raises:
+            RuntimeError: The device was given back.
         """
         with self._mutex:
             if self._closed:
@@ -189,7 +199,7 @@ class DeviceControl:
             return Applied(taken, refused)
 
     def _late(self, name: str, value: Value) -> int:
-        """A limit that is raised comes before the clocks, so that they can be seen; one that is lowered after them."""
+        """Order: 0 for a limit that rises, so that full clocks can be seen; 1 for a clock; 2 for a limit that falls."""
         held = self._held.get(name)
         if held is None or held.before is None:
             return 1
@@ -198,9 +208,9 @@ class DeviceControl:
         return 0 if wanted > now[0] else 2
 
     def restore(self) -> list[Restored]:
-        """Put everything back and give the device up; what could not be put back is `FAILED` there.
+        """Restore all knobs and give the device back; a knob that could not be restored is `FAILED`.
 
-        The journal of what failed stays, for `ecoshare restore`. Called again it does nothing.
+        If a knob failed, the journal stays for `ecoshare restore`. A second call does nothing.
         """
         with self._mutex:
             if self._closed:
@@ -214,10 +224,10 @@ class DeviceControl:
                 self._release()
 
     def _set(self, held: _Held, value: Value) -> None:
-        """Journal, set, read back.
+        """Note a value in the journal, set it, and read it back.
 
         Raises:
-            KnobFault: The knob is not set to this.
+            KnobFault: The knob does not have this value.
         """
         spec = held.knob.spec
         if not spec.takes(value):
@@ -249,16 +259,17 @@ class DeviceControl:
                     f"{spec.name}: the device takes {in_words(wanted, spec.unit)} without an error and still shows "
                     f"{in_words(shown, spec.unit)}",
                 )
-            self._note(spec.name, held.before, (wanted, shown))  # rounded, or capped by another limit
+            self._note(spec.name, held.before, (wanted, shown))  # the device rounded it, or another limit caps it
         held.now = None if wanted == held.before else shown if shown is not None else wanted
 
     def _look(self, name: str) -> None:
-        """Look whether somebody else has locked a clock, each time that we are about to.
+        """Check that no other program has locked a clock; called before ecoshare locks it.
 
-        Once it was seen unlocked, only what looks locked counts: our own power limit hides the clock then.
+        Once the clock was seen unlocked, only a sign of a lock counts: the power limit that ecoshare set may hide the
+        full clock.
 
         Raises:
-            KnobFault: It looks locked, or nothing can be told yet.
+            KnobFault: The clock looks locked, or it cannot be told yet.
         """
         limited = any(each.before is not None and each.now is not None for each in self._held.values())
         try:
@@ -270,10 +281,10 @@ class DeviceControl:
         self._seen_unlocked.add(name)
 
     def _still_ours(self, held: _Held) -> None:
-        """Somebody else's change is not overwritten.
+        """Check that no other program has changed a knob, since such a change is never overwritten.
 
         Raises:
-            KnobFault: There is one.
+            KnobFault: Another program has changed it.
         """
         shown, ours = held.knob.read(), held.in_force
         if shown is not None and ours is not None and not same(shown, ours):
@@ -288,14 +299,14 @@ class DeviceControl:
         self.dropped[name] = fault
         touched = self._journal is not None and name in self._journal.knobs
         if touched and fault.cause is not Cause.CHANGED:
-            with contextlib.suppress(KnobFault):  # the journal knows it still, and `restore` tries again
+            with contextlib.suppress(KnobFault):  # the journal still has the knob, so `restore` tries again
                 held.knob.write(held.before)
 
     def _note(self, knob: str, before: Reading | None, ours: tuple[Reading, ...]) -> None:
         self._write((self._journal or self._new).noting(knob, before, ours))
 
     def _forget(self, knob: str) -> None:
-        """Nothing of a knob is to be put back: it was never set, or is unlocked again, and a lock is another one's."""
+        """Remove a knob from the journal: it was never set, or is unlocked again. A later lock is another program's."""
         assert self._journal is not None
         left = self._journal.without(knob)
         if left.knobs:

@@ -1,4 +1,4 @@
-"""Which device a run uses, and how much of its memory."""
+"""Finds the device that a run uses, and how much of its memory the run may use."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ecoshare.devices import nvml
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
 
 CPU_SHARE = 0.8
-"""Of the memory that is available: the rest is for the page cache and everybody else."""
+"""Share of the available memory that a run may use. The rest is for the page cache and for other programs."""
 
 GPU_SHARE = 0.95
-"""Of the memory that is free: the rest is for the driver's own use, which grows with contexts."""
+"""Share of the free memory that a run may use. The rest is for the driver, which needs more with each context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,15 @@ class DeviceInfo:
     """A device that jobs can share.
 
     Attributes:
-        name: `cpu` or `cuda:N`, N counted among the GPUs visible here, in the driver's order.
+        name: `cpu` or `cuda:N`. N counts the GPUs that are visible here, in the driver's order.
         kind: `cpu` or `cuda`.
-        model: What the maker calls it.
-        uuid: Of a GPU; None for the processors.
-        memory_bytes: What a run may use of it.
-        cores: Processors that this process may run on.
-        power_limit_w: Of a GPU, where the driver tells.
+        model: Name that the maker gives the device.
+        uuid: UUID of a GPU; None for the processors.
+        memory_bytes: Memory of the device that a run may use.
+        cores: Number of processors that this process may run on.
+        power_limit_w: Default power limit (W) of a GPU; None for the processors, or if the driver does not report it.
+        driver: Version of the GPU's driver.
+        compute_mode: Compute mode of a GPU, as in `NvmlGpu`.
     """
 
     name: str
@@ -50,18 +52,18 @@ class DeviceInfo:
 
     @property
     def described(self) -> str:
-        """What times and joules are those of: of processors, how many of them a run may use counts too."""
-        # Also of one: profiles on the disk are found by these words.
+        """Device for which times and joules hold, in words; for processors with the number that a run may use."""
+        # One core is `1 cores`, too: stored profiles are found by these words.
         return f"{self.model}, {self.cores} cores" if self.kind == "cpu" else self.model
 
     @property
     def environment(self) -> dict[str, str | None]:
-        """What makes this device, and no other, visible to a job."""
+        """Variables that make only this device visible to a job."""
         return {"CUDA_VISIBLE_DEVICES": self.uuid or ""}
 
 
 def find(wanted: str | None) -> DeviceInfo:
-    """The device named (`cpu`, `cuda`, `cuda:1`); without a name the first GPU, else the processors.
+    """Device with this name (`cpu`, `cuda`, `cuda:1`); without a name the first GPU, else the processors.
 
     Raises:
         UsageError: The name has another form.
@@ -99,19 +101,21 @@ def find(wanted: str | None) -> DeviceInfo:
 
 
 def _meant(wanted: str) -> str:
-    # `gpu` is nearer to `cpu` by its letters.
+    # Letter for letter, `gpu` is nearer to `cpu` than to `cuda`.
     is_gpu = wanted.lower().startswith(("gpu", "nvidia"))
     return did_you_mean("cuda" if is_gpu else wanted, ("cpu", "cuda"))
 
 
 def visible_gpus() -> list[nvml.NvmlGpu]:
-    """GPUs in the order in which CUDA would count them in this environment.
+    """Visible GPUs in the order in which CUDA would count them in this environment.
 
-    `CUDA_VISIBLE_DEVICES` takes numbers and (beginnings of) UUIDs; as in CUDA, what follows a name that fits nothing is
-    invisible. Numbers follow the bus order, which is the driver's (`CUDA_DEVICE_ORDER=PCI_BUS_ID`).
+    `CUDA_VISIBLE_DEVICES` takes numbers, UUIDs and beginnings of UUIDs. CUDA ignores a name that fits no GPU and all
+    names after it, and so does this function. Numbers follow the bus order, which is the driver's
+    (`CUDA_DEVICE_ORDER=PCI_BUS_ID`).
 
     Raises:
-        UnfitEnvironment: A MIG instance is named there: a part of a GPU has no counter and no clocks of its own.
+        UnfitEnvironment: The driver fails, or the variable names a MIG instance. Such a part of a GPU has no energy
+            counter and no clocks of its own.
     """
     found = nvml.gpus()
     names = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -136,7 +140,7 @@ def _starts(uuid: str, name: str) -> bool:
 
 
 def processors() -> DeviceInfo:
-    """The processors and memory that this process may use."""
+    """Processors and memory that this process may use, as one device."""
     return DeviceInfo("cpu", "cpu", _processor_model(), None, int(_available_bytes() * CPU_SHARE), _cores())
 
 
@@ -155,7 +159,7 @@ def _processor_model() -> str:
 
 
 def _available_bytes() -> int:
-    """Memory that can be had without swapping, and within the limit of the control group."""
+    """Memory (bytes) that is available without swapping, within the limit of the control group."""
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     available = int(fields["MemAvailable"].split()[0]) * 1024
     try:

@@ -1,12 +1,13 @@
-"""What a device was set to before ecoshare touched it, on the disk before anything is set.
+"""Journal of a device's values from before ecoshare; it is on the disk before anything is set.
 
 ::
 
     note(knob, value)  written and synced  ──►  set  ──►  read back  ──►  note of what is there
          │                                       │
-         └── killed here: nothing was set        └── killed here: both values are known, either may be in force
+         └── killed here: nothing was set        └── killed here: either value may be in force, and both are known
 
-Whoever comes next (the guard, the next run, `ecoshare restore`) reads it and puts back what is still ours.
+The next process (the guard, the next run, `ecoshare restore`) reads it, and restores knobs that still have a value of
+ecoshare.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ SCHEMA_VERSION = 1
 
 
 class UntrustedJournal(Exception):
-    """A journal that is damaged, or that somebody else could have written; the words say which."""
+    """The journal is damaged, or another user could have written it. The message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The process that sets a device."""
+    """Process that sets a device."""
 
     pid: int
     user: str
@@ -43,7 +44,7 @@ class Owner:
 
     @classmethod
     def this_process(cls) -> Owner:
-        """Us."""
+        """Owner record of this process."""
         try:
             user = getpass.getuser()
         except (KeyError, OSError):
@@ -53,11 +54,11 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One knob.
+    """Entry of one knob.
 
     Attributes:
-        before: What it was set to; None where no driver tells (a lock, which is put back by a reset).
-        ours: Readings that are there only if we have set them: the one in force, and the next one.
+        before: Reading from before ecoshare; None if no driver reports it (a lock, which a reset restores).
+        ours: Readings that may be in force because ecoshare set them: the present one, and the next one.
     """
 
     before: Reading | None
@@ -66,14 +67,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What was changed on one device.
+    """Changes on one device.
 
     Attributes:
-        device: Its key: a GPU's UUID.
+        device: Key of the device, such as a GPU's UUID.
         kind: `gpu` or `cpu`.
-        model: For people.
-        boot: Of the machine since its last start: a lock does not outlive it.
-        made_utc: When the first knob was about to be set.
+        model: Name of the device for the user.
+        owner: Process that sets the device.
+        boot: Identifier of the machine's last start: a lock does not outlive a restart.
+        made_utc: Time at which the journal was begun (ISO 8601, UTC).
+        knobs: Entry of each knob that may have been set, by name.
     """
 
     device: str
@@ -86,24 +89,24 @@ class Journal:
 
     @classmethod
     def new(cls, device: str, kind: str, model: str) -> Journal:
-        """One with nothing in it, of this process and now."""
+        """Empty journal of this process, begun now."""
         made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return cls(device, kind, model, Owner.this_process(), boot(), made)
 
     def noting(self, knob: str, before: Reading | None, ours: tuple[Reading, ...]) -> Journal:
-        """The same with what may be there from now on; `before` counts the first time."""
+        """Copy with the readings of a knob that may be in force from now on; only its first `before` counts."""
         before = self.knobs[knob].before if knob in self.knobs else before
         return replace(self, knobs={**self.knobs, knob: Entry(before, ours)})
 
     def without(self, knob: str) -> Journal:
-        """The same for a knob that was never set after all."""
+        """Copy without a knob that has nothing to restore."""
         return replace(self, knobs={name: entry for name, entry in self.knobs.items() if name != knob})
 
     def write(self, path: Path) -> None:
-        """Put it on the disk: when this returns, a power failure does not lose it.
+        """Write the journal to the disk. After the return, a power failure does not lose it.
 
         Raises:
-            OSError: It cannot be written; then nothing may be set.
+            OSError: The journal cannot be written; then nothing may be set.
         """
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         text = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, indent=1)
@@ -112,10 +115,11 @@ class Journal:
 
 
 def read(path: Path) -> Journal | None:
-    """The journal that is there; None where there is none.
+    """Journal at `path`; None if there is none.
 
     Raises:
-        UntrustedJournal: It is not ours: damaged, newer, or of another user, who could make us set anything.
+        UntrustedJournal: The journal is damaged, of a newer version, or writable by another user. Such a user could
+            make ecoshare set any value.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -139,14 +143,14 @@ def read(path: Path) -> Journal | None:
 
 
 def remove(path: Path) -> None:
-    """Everything is as it was: nothing is left to put back. One that cannot be removed is only looked at once more."""
+    """Remove a journal that has nothing left to restore. If it cannot be removed, the next process only checks it."""
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
         _sync(path.parent)
 
 
 def boot() -> str:
-    """A name of the time since the machine was started."""
+    """Identifier of the machine's last start; `unknown` if it cannot be read."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,15 +1,16 @@
-"""What can be set on a device, behind one protocol.
+"""Protocols of a device and of its knobs, the values that can be set.
 
 ::
 
-    knob              read()             write(value)                        put back by
+    knob              read()             write(value)                        restored by
     power_limit       the limit (W)      nvmlDeviceSetPowerManagementLimit   writing what was read before
     gpu_clock         None: NVML tells   nvmlDeviceSetGpuLockedClocks        write(None), which resets
     memory_clock      no locked range    nvmlDeviceSetMemoryLockedClocks     the same
     cpu_frequency     caps (MHz)         scaling_max_freq of each policy     writing what was read before
     cpu_power_limit   limits (W)         constraint_0_power_limit_uw         the same
 
-A reading is a tuple: a GPU has one limit, a machine several frequency policies and packages.
+A reading is a tuple with one value for each place. A GPU has one limit; a machine has several frequency policies and
+packages.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from enum import Enum
 from typing import Protocol
 
 UNLOCKED = "unlocked"
-"""The special value of a clock that ecoshare does not lock."""
+"""Special value of a clock that ecoshare does not lock."""
 
 Reading = tuple[float, ...]
+"""Values of a knob in its unit, one for each place."""
 
 
 class Cause(Enum):
-    """Why a knob cannot be set."""
+    """Cause why a knob was not set."""
 
     NO_PERMISSION = "no permission"
     NOT_SUPPORTED = "not supported"
@@ -41,11 +43,11 @@ class Cause(Enum):
 
 
 class KnobFault(Exception):
-    """A knob was not set; one line with what happened, and the remedy where one is known.
+    """A knob was not set. The message says in one line what happened.
 
     Attributes:
-        cause: What kind of trouble.
-        remedy: What the user can do; empty where nothing is known.
+        cause: Kind of failure.
+        remedy: Advice for the user; empty if there is none.
     """
 
     def __init__(self, cause: Cause, message: str, remedy: str = "") -> None:
@@ -58,11 +60,11 @@ class KnobSpec:
     """A knob as a search sees it.
 
     Attributes:
-        name: Such as `power_limit`.
-        unit: Of its values: `W` or `MHz`.
-        values: That may be set, ascending; never above what was found, since whoever set a limit had a reason.
-        special: Values that are no number, with the number that each is most like.
-        between: Whether values between these can be set, too.
+        name: Name, such as `power_limit`.
+        unit: Unit of the values: `W` or `MHz`.
+        values: Values that may be set, ascending. None is above the value that was found, since a limit has a reason.
+        special: Values that are no number, each with the number that it is most like.
+        between: Whether values between those in `values` can be set, too.
     """
 
     name: str
@@ -73,21 +75,21 @@ class KnobSpec:
 
     @property
     def default(self) -> float | str:
-        """The value that it was found with."""
+        """Value with which the knob was found."""
         return next(iter(self.special), self.values[-1])
 
     @property
     def highest(self) -> float:
-        """The largest number that it stands for, what it was found with included."""
+        """Largest number, those of special values included."""
         return max((*self.values, *self.special.values()))
 
     @property
     def choices(self) -> int:
-        """Values, special ones included."""
+        """Number of values, special ones included."""
         return len(self.values) + len(self.special)
 
     def takes(self, value: float | str) -> bool:
-        """Whether it can be set to this."""
+        """Whether the knob can be set to `value`."""
         if isinstance(value, str):
             return value in self.special
         return value in self.values or (self.between and self.values[0] <= value <= self.values[-1])
@@ -95,10 +97,12 @@ class KnobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Whether this user may set anything on a device, by what can be known without setting it.
+    """Whether this user may set a device, as far as can be known without setting it.
 
     Attributes:
-        how: In words: `as root`, `through zeusd`, or why not.
+        allowed: Whether the user may set it.
+        how: Means in words, such as `as root` or `through zeusd`; the reason if the user may not.
+        remedy: Advice for the user; empty if there is none.
     """
 
     allowed: bool
@@ -108,10 +112,10 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """What a device's clocks do at one moment; None where it does not say.
+    """Clocks of a device at one moment. A value that the device does not report is None.
 
     Attributes:
-        throttles: What takes clock away now, in words.
+        throttles: Present causes of lower clocks, in words.
     """
 
     gpu_mhz: float | None
@@ -121,15 +125,15 @@ class Clocks:
 
 
 class DeviceKnob(Protocol):
-    """One thing that can be set."""
+    """One value of a device that can be set."""
 
     @property
     def spec(self) -> KnobSpec:
-        """What it takes."""
+        """Values that the knob takes."""
         ...
 
     def read(self) -> Reading | None:
-        """What is set now, in the unit of the spec; None for what no driver tells.
+        """Present reading in the unit of the spec; None if no driver reports it.
 
         Raises:
             KnobFault: The device does not answer.
@@ -137,10 +141,10 @@ class DeviceKnob(Protocol):
         ...
 
     def write(self, values: Reading | None) -> None:
-        """Set it: one value for each place, or None to give up a lock.
+        """Set the knob to one value for each place, or to None, which releases a lock.
 
         Raises:
-            KnobFault: It was not set.
+            KnobFault: The knob was not set.
         """
         ...
 
@@ -150,35 +154,35 @@ class Knobs(Protocol):
 
     @property
     def knobs(self) -> tuple[DeviceKnob, ...]:
-        """Those that it has."""
+        """Knobs that the device has."""
         ...
 
     @property
     def access(self) -> Access:
-        """Whether this user may set them."""
+        """Whether this user may set the knobs."""
         ...
 
     @property
     def missing(self) -> Mapping[str, str]:
-        """Knobs that this device lacks, and why."""
+        """Knobs that the device lacks, each with the reason."""
         ...
 
     def allows(self, setting: Mapping[str, float | str]) -> bool:
-        """Whether the values of a setting go together."""
+        """Whether the device supports this combination of values."""
         ...
 
     def clocks(self) -> Clocks | None:
-        """What the clocks do now; None where nothing tells."""
+        """Present clocks; None if the device does not report them."""
         ...
 
     def looks_unlocked(self, knob: str) -> bool:
-        """Whether a knob that cannot be read was seen unlocked; False where it is only not seen to be locked.
+        """Whether a knob that cannot be read was seen unlocked; False if there is merely no sign of a lock.
 
         Raises:
-            KnobFault: Somebody seems to have, or it cannot be told.
+            KnobFault: The knob looks locked, or it cannot be told.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the device."""
+        """Release the device."""
         ...

@@ -1,4 +1,4 @@
-"""What can be set on the devices of this machine, and what has been: read, never set."""
+"""Reads the knobs of this machine's devices, their present values, and journals of dead runs; sets nothing."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ UNREADABLE = "cannot be read"
 
 @dataclass(frozen=True, slots=True)
 class FoundKnob:
-    """A knob with what it is set to.
+    """A knob and its present value.
 
     Attributes:
-        present: None for a locked clock, which no driver tells.
+        spec: Values that the knob takes.
+        present: Present reading. None for a clock, since no driver reports its lock, or if the device does not answer.
     """
 
     spec: KnobSpec
@@ -44,14 +45,16 @@ class FoundKnob:
 
 @dataclass(frozen=True, slots=True)
 class FoundDevice:
-    """One device.
+    """One device as the survey found it.
 
     Attributes:
-        key: What journals and locks are kept for.
-        missing: Knobs that it lacks, and why.
-        user: Who sets it now; None for nobody.
-        left: What a run that died has left there.
-        trouble: Why a journal cannot be used, or the device not be asked; empty where all is well.
+        name: Name in a run, such as `cuda:0`.
+        key: Key of the device's journal and lock.
+        access: Whether this user may set the device; if it cannot be opened, the reason.
+        missing: Knobs that the device lacks, each with the reason.
+        user: Process that sets the device now, in words; None if there is none.
+        left: Journal of the device, or None. A dead run left it if `user` is None.
+        trouble: Reason why the journal cannot be used; empty if there is no trouble.
     """
 
     name: str
@@ -82,7 +85,10 @@ class FoundDevice:
 
 
 def key(device: DeviceInfo) -> str:
-    """What journals and locks of a device are kept for; homes may be shared by machines, so processors have theirs."""
+    """Key of a device's journal and lock: the UUID of a GPU, or a name for this machine's processors.
+
+    Machines may share a home folder, so the processors of each machine need a key of their own.
+    """
     if device.uuid is not None:
         return device.uuid
     try:
@@ -93,10 +99,10 @@ def key(device: DeviceInfo) -> str:
 
 
 def survey(state: StateFolder) -> list[FoundDevice]:
-    """Every visible GPU, and the processors.
+    """Survey every visible GPU and the processors, in this order.
 
     Raises:
-        UnfitEnvironment: There is a driver, and it fails.
+        UnfitEnvironment: The driver fails, or `CUDA_VISIBLE_DEVICES` names a MIG instance.
     """
     gpus = [(f"cuda:{place}", gpu.model, gpu.uuid) for place, gpu in enumerate(discovery.visible_gpus())]
     found = [_look("gpu", name, model, uuid, state) for name, model, uuid in gpus]
@@ -114,7 +120,8 @@ def _look(kind: str, name: str, model: str, device: str, state: StateFolder) -> 
     try:
         knobs = open_knobs(kind, device)
     except EcoshareError as error:
-        return FoundDevice(name, model, device, Access(False, str(error), error.hint), user=user, left=left)
+        access = Access(False, str(error), error.hint)
+        return FoundDevice(name, model, device, access, user=user, left=left, trouble=trouble)
     try:
         found = tuple(FoundKnob(knob.spec, _present(knobs, place)) for place, knob in enumerate(knobs.knobs))
         missing = tuple(knobs.missing.items())

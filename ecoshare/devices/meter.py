@@ -1,4 +1,4 @@
-"""What an energy meter is: one number that grows, and how far it can be trusted.
+"""Protocol of energy meters: one number that grows, and how far it can be trusted.
 
 ::
 
@@ -19,23 +19,23 @@ from ecoshare.errors import UnfitEnvironment
 MEASURED = "measured"
 MODELLED = "modelled"
 ATTRIBUTED = "attributed"
-"""How joules are known. A device's are measured by a counter or modelled; a job's share of them is attributed."""
+"""Sources of joules. Joules of a device are measured by a counter, or modelled; a job's share is attributed."""
 
 
 class MeterFault(UnfitEnvironment):
-    """A meter gave no number, or one that cannot be right. What it would have covered is not known."""
+    """A meter gave no number, or an impossible one. The joules of that interval are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeterInfo:
-    """What a meter measures, and how.
+    """Description of a meter.
 
     Attributes:
-        name: Such as `nvml` or `rapl`.
+        name: Short name, such as `nvml` or `rapl`.
         source: `measured` or `modelled`.
-        scope: `gpu` or `cpu`: what the joules are spent by.
+        scope: Device that spends the joules: `gpu` or `cpu`.
         about: One line for the user.
-        period_s: Between updates of the counter, found out by watching it; 0 where every reading is new.
+        period_s: Time (s) between updates of the counter; 0 if every reading is new.
     """
 
     name: str
@@ -47,11 +47,11 @@ class MeterInfo:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A meter's state.
+    """State of a meter at one moment.
 
     Attributes:
-        at_s: When it was read, on the monotonic clock.
-        energy_j: Joules since an origin of the meter's own; never less than before.
+        at_s: Time of the reading (s, monotonic clock).
+        energy_j: Joules since an origin that the meter chooses; never less than in the reading before.
     """
 
     at_s: float
@@ -59,18 +59,18 @@ class Reading:
 
 
 class Meter(Protocol):
-    """Counts a device's joules."""
+    """Counts the joules of a device."""
 
     @property
     def info(self) -> MeterInfo:
-        """What it measures."""
+        """Description of this meter."""
         ...
 
     def read(self) -> Reading:
-        """The joules so far.
+        """Joules so far.
 
         Raises:
-            MeterFault: There is no number. The meter may answer again later.
+            MeterFault: The meter gives no number. It may answer again later.
         """
         ...
 
@@ -80,7 +80,9 @@ class Energy:
     """Joules over an interval.
 
     Attributes:
-        standard_error_j: Of the counter's coarseness in time alone; a counter's own calibration is not in it.
+        value_j: Joules spent in the interval.
+        standard_error_j: Standard error (J) from the time between updates of the counter. The counter's calibration
+            error is not included.
     """
 
     value_j: float
@@ -88,10 +90,15 @@ class Energy:
 
 
 def between(first: Reading, last: Reading, period_s: float) -> Energy:
-    """What was spent from one reading to another.
+    """Joules spent between two readings.
 
-    A reading shows the counter's last update, which is on average half a period old and evenly distributed over it; so
-    each end is off by a standard deviation of period x power / sqrt(12).
+    A reading shows the counter's last update. The age of that update is uniformly distributed over one period. So each
+    end of the interval has a standard deviation of period x power / sqrt(12).
+
+    Args:
+        first: Reading at the start.
+        last: Reading at the end.
+        period_s: Time (s) between updates of the counter.
 
     Raises:
         MeterFault: The interval is shorter than the counter's period, or the counter went back.

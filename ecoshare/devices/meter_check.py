@@ -1,4 +1,4 @@
-"""Check whether the joules of a device are measured, before jobs are started for a search."""
+"""Checks that a device measures its joules, before jobs start for a search."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ecoshare.errors import UnfitEnvironment
 
 
 def check_meter(device: DeviceInfo) -> None:
-    """Do nothing if the device has a meter that measures joules, which a search needs.
+    """Return if the device has a meter that measures joules; a search needs one.
 
     Raises:
-        UnfitEnvironment: The joules of this device are not measured.
+        UnfitEnvironment: This device has no meter that can be read.
     """
     try:
         if device.uuid is None:

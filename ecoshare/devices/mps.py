@@ -1,8 +1,8 @@
-"""NVIDIA's Multi-Process Service: whether jobs of parallel lanes can run on a GPU at the same moment.
+"""NVIDIA's Multi-Process Service (MPS), which lets jobs of parallel lanes run on a GPU at the same moment.
 
-A daemon that runs already is used. Else one is started for the run alone, its pipes and logs under the run's own
-folder; it ends with the run. The GPU's compute mode is never changed. Client limits (16 or 48 contexts, by
-architecture) are far above the number of lanes. Source: NVIDIA, "Multi-Process Service", chapters 2 and 4.
+A run uses a daemon that is already running. Else the run starts a daemon of its own, with pipes and logs in the run's
+shared-memory folder; that daemon ends with the run. The GPU's compute mode never changes. Client limits (16 or 48
+contexts, by architecture) are far above the number of lanes. Source: NVIDIA, "Multi-Process Service", chapters 2 and 4.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 from ecoshare.errors import UnfitEnvironment
 
 CONTROL = "nvidia-cuda-mps-control"
-_DEFAULT_PIPES = Path("/tmp/nvidia-mps")  # the driver's own default, not ours
+_DEFAULT_PIPES = Path("/tmp/nvidia-mps")  # the driver's default
 _ANSWER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """A daemon that answers.
+    """An MPS daemon that answers.
 
     Attributes:
-        pipes: Its `CUDA_MPS_PIPE_DIRECTORY`.
-        ours: Whether this run has started it, and must end it.
+        pipes: Folder of the daemon's pipes; clients get it as `CUDA_MPS_PIPE_DIRECTORY`.
+        ours: Whether this run started the daemon, and so must end it.
     """
 
     pipes: Path
@@ -35,12 +35,12 @@ class Daemon:
 
     @property
     def environment(self) -> dict[str, str | None]:
-        """What makes a job a client of it."""
+        """Variables that make a job a client of the daemon."""
         return {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipes)}
 
 
 def running() -> Daemon | None:
-    """The daemon of this environment, if one answers."""
+    """Daemon that this process's environment names, else the one at the default path; None if it does not answer."""
     pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", _DEFAULT_PIPES))
     if not (pipes / "control").exists() or shutil.which(CONTROL) is None:
         return None
@@ -52,15 +52,15 @@ def running() -> Daemon | None:
 
 
 def start(folder: Path, uuid: str, environment: dict[str, str]) -> Daemon:
-    """Start a daemon for one GPU, with everything of its own under `folder`.
+    """Start a daemon for one GPU, with its pipes and logs below `folder`.
 
     Args:
-        folder: Exists, and is nobody else's; its path must be short, since pipes are sockets.
-        uuid: The GPU.
-        environment: Of the daemon; the guard knows the run's processes by it.
+        folder: An existing folder that only this run uses. The path must be short, since pipes are sockets.
+        uuid: UUID of the GPU.
+        environment: Environment of the daemon. The guard recognises the run's processes by it.
 
     Raises:
-        UnfitEnvironment: There is no such program, or it does not come up.
+        UnfitEnvironment: MPS is not installed, or the daemon does not come up.
     """
     if shutil.which(CONTROL) is None:
         raise UnfitEnvironment(f"{CONTROL} is not installed", "it comes with the driver's compute utilities")
@@ -86,9 +86,9 @@ def start(folder: Path, uuid: str, environment: dict[str, str]) -> Daemon:
 
 
 def end(daemon: Daemon) -> None:
-    """End a daemon that is ours; its clients must be gone. Nothing where it has ended already."""
+    """End a daemon that this run started, once its clients have ended. Any other daemon stays."""
     if daemon.ours and (daemon.pipes / "control").exists():
-        with contextlib.suppress(OSError, subprocess.SubprocessError):  # the run's last sweep ends what is left
+        with contextlib.suppress(OSError, subprocess.SubprocessError):  # the sweep at the run's end ends what is left
             _ask(daemon.pipes, "quit")
 
 

@@ -1,7 +1,7 @@
-"""The knobs of an NVIDIA GPU, set through zeus: as root, or by its daemon for everybody else (`ZEUSD_SOCK_PATH`).
+"""Knobs of an NVIDIA GPU, set through zeus: as root, or through its daemon for other users (`ZEUSD_SOCK_PATH`).
 
-NVML can lock clocks and reset them, but has no getter for the range that is locked. So ecoshare locks clocks only where
-they look unlocked (`looks_unlocked`), and puts them back by a reset.
+NVML can lock and reset clocks, but it has no getter for the locked range. So ecoshare locks a clock only if it looks
+unlocked (`looks_unlocked`), and restores it with a reset.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ecoshare.errors import UnfitEnvironment
 POWER_LIMIT, GPU_CLOCK, MEMORY_CLOCK = "power_limit", "gpu_clock", "memory_clock"
 NAMES = (GPU_CLOCK, MEMORY_CLOCK, POWER_LIMIT)
 
-_VOLTA, _AMPERE = 5, 7  # nvmlDeviceArchitecture: the first that lock GPU clocks, and memory clocks
+_VOLTA, _AMPERE = 5, 7  # nvmlDeviceArchitecture: the first with locks of GPU clocks, and of memory clocks
 _LIMITS = 16
-"""Values of the power limit that are offered, evenly spaced."""
+"""Number of power limits on offer, evenly spaced."""
 
 _LOOKS, _LOOK_S = 8, 0.05
 _IDLE = 0x1
 _USER_CLOCKS = 0x2
-"""Reasons for the present clock: idle; application clocks or a lock."""
+"""Bits of the reasons for the present clock: an idle GPU; application clocks or a lock."""
 
 _THROTTLES = {
     0x4: "power limit",
@@ -34,7 +34,7 @@ _THROTTLES = {
     0x40: "temperature (hardware)",
     0x80: "power brake",
 }
-"""Bits of `nvmlDeviceGetCurrentClocksEventReasons` that take clock away from who asks for it."""
+"""Bits of `nvmlDeviceGetCurrentClocksEventReasons` for causes that keep a clock below the requested one."""
 
 _REMEDIES = {
     Cause.NO_PERMISSION: "it takes CAP_SYS_ADMIN on the machine, which root of a container lacks; or run zeusd with a "
@@ -45,13 +45,13 @@ _REMEDIES = {
 
 
 class GpuKnobs:
-    """All knobs of one GPU; keeps the driver's library open until it is closed."""
+    """All knobs of one GPU. The driver's library stays open until `close`."""
 
     def __init__(self, uuid: str) -> None:
-        """The knobs of the GPU of this name.
+        """Open the GPU with this UUID and find its knobs.
 
         Raises:
-            UnfitEnvironment: There is no driver or no such GPU.
+            UnfitEnvironment: There is no driver, there is no such GPU, or the driver fails.
         """
         import pynvml
 
@@ -78,14 +78,14 @@ class GpuKnobs:
         self.knobs: tuple[DeviceKnob, ...] = tuple(each for name in NAMES if (each := self._find(name)) is not None)
 
     def close(self) -> None:
-        """Let go of the driver's library and of the daemon."""
+        """Release the driver's library and the connection to the daemon."""
         if self._daemon is not None:
             self._daemon.close()
         with _quiet():
             self._nvml.nvmlShutdown()
 
     def clocks(self) -> Clocks:
-        """What the clocks do now; what the GPU does not tell is None."""
+        """Present clocks; a value that the GPU does not report is None."""
         nvml, handle = self._nvml, self.handle
         bits = self._told(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)) or 0
         return Clocks(
@@ -96,7 +96,7 @@ class GpuKnobs:
         )
 
     def allows(self, setting: Mapping[str, float | str]) -> bool:
-        """Whether the GPU clock of a setting exists at its memory clock."""
+        """Whether the GPU has the GPU clock of a setting at the memory clock of that setting."""
         clock, memory = setting.get(GPU_CLOCK, UNLOCKED), setting.get(MEMORY_CLOCK, UNLOCKED)
         if clock == UNLOCKED:
             return True
@@ -104,13 +104,13 @@ class GpuKnobs:
         return float(clock) in self.clocks_mhz[memory_mhz]
 
     def looks_unlocked(self, knob: str) -> bool:
-        """Whether a clock was seen at its maximum under load; False where it is only not seen to be locked.
+        """Whether a clock was seen at its maximum under load; False if there is merely no sign of a lock.
 
-        The latter is when application clocks are the default ones, no reason for the present clock names a user's
-        choice, and something throttles the GPU clock.
+        The result is False for a GPU clock that something throttles. Application clocks then have their defaults, and
+        no reason for the present clock names a user's choice.
 
         Raises:
-            KnobFault: It looks locked, or the GPU is idle, so that nothing can be told.
+            KnobFault: The clock looks locked. Or it cannot be told: the GPU is idle, or throttles the memory clock.
         """
         nvml, handle = self._nvml, self.handle
         remedy = "`ecoshare tune --assume-unlocked` where nobody has locked it"
@@ -126,7 +126,7 @@ class GpuKnobs:
                 time.sleep(_LOOK_S)
             bits = self._told(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)) or 0
             if bits & _IDLE:
-                continue  # an idle GPU at its maximum may be locked there, and one below it may not
+                continue  # an idle GPU proves nothing: locked clocks may be at their maximum, unlocked clocks below it
             clocks = self.clocks()
             seen_mhz = max(seen_mhz, (clocks.memory_mhz if knob == MEMORY_CLOCK else clocks.gpu_mhz) or 0.0)
             if seen_mhz >= enough_mhz:
@@ -156,10 +156,10 @@ class GpuKnobs:
             return None
 
     def _clock_spec(self, name: str) -> KnobSpec:
-        """Clocks that can be locked, all below the highest; that one is `unlocked`.
+        """Spec of a clock knob: the clocks below the highest can be locked, and the highest stands for `unlocked`.
 
         Raises:
-            KnobFault: There is nothing to choose.
+            KnobFault: The GPU is too old, or has fewer than two clocks.
         """
         with typed():
             architecture = self._nvml.nvmlDeviceGetArchitecture(self.handle)
@@ -180,7 +180,7 @@ class GpuKnobs:
         return self._gpu.set_memory_locked_clocks, self._gpu.reset_memory_locked_clocks
 
     def _supported_clocks(self) -> dict[float, tuple[float, ...]]:
-        """GPU clocks, ascending, by memory clock."""
+        """Supported GPU clocks (MHz), ascending, by memory clock (MHz)."""
         with typed():
             memory = self._told(self._gpu.get_supported_memory_clocks) or []
             return {
@@ -197,16 +197,16 @@ class GpuKnobs:
 
 
 class _PowerLimit:
-    """The power limit of the board; one place, watts."""
+    """Power limit of the board (W), with one place."""
 
     def __init__(self, gpu: Any) -> None:
         self._gpu = gpu
         with typed():
             lowest_mw, _ = gpu.get_power_management_limit_constraints()
             found_mw = gpu.get_power_management_limit()
-        # At the lowest there is nothing to choose, but what a dead run has left there must still be put back.
+        # At the lowest limit there is nothing to choose. The knob still exists, to restore what a dead run left.
         step = (found_mw - lowest_mw) / (_LIMITS - 1)
-        # Whole watts: what an administrator would write, too.
+        # Whole watts, which an administrator would write, too.
         inner = {round((lowest_mw + place * step) / 1000) * 1000 for place in range(_LIMITS - 1)}
         limits_mw = sorted({max(lowest_mw, each) for each in inner if each < found_mw} | {found_mw})
         self.spec = KnobSpec(POWER_LIMIT, "W", tuple(each / 1000 for each in limits_mw), between=True)
@@ -222,7 +222,7 @@ class _PowerLimit:
 
 
 class _Clock:
-    """One locked clock: the highest that the GPU may use."""
+    """Lock of one clock (MHz): the highest clock that the GPU may use."""
 
     def __init__(self, gpu: Any, spec: KnobSpec, locks: tuple[Callable[[int, int], None], Callable[[], None]]) -> None:
         self._gpu, self.spec = gpu, spec
@@ -236,12 +236,12 @@ class _Clock:
             if values is None:
                 self._reset()
             else:
-                # From the lowest on, so that an idle GPU may still rest.
+                # The range begins at the lowest clock, so that an idle GPU can still rest.
                 self._lock(round(self.spec.values[0]), round(values[0]))
 
 
 def _open(nvml: Any, index: int) -> tuple[Access, Any, Any]:
-    """Whether a GPU may be set, the GPU as zeus sets it, and the connection to the daemon, to be closed.
+    """Access to a GPU, the zeus object that sets it, and the daemon's connection (or None), which the caller closes.
 
     Raises:
         KnobFault: The GPU or the daemon does not answer.
@@ -254,7 +254,7 @@ def _open(nvml: Any, index: int) -> tuple[Access, Any, Any]:
 
     with typed():
         direct = NVIDIAGPU(index)
-    direct._disable_sys_admin_warning = True  # we say it ourselves, once
+    direct._disable_sys_admin_warning = True  # ecoshare says so itself, once
     if (config := ZeusdConfig.from_env()) is None:
         if has_sys_admin():
             return Access(True, "as root"), direct, None
@@ -268,9 +268,9 @@ def _open(nvml: Any, index: int) -> tuple[Access, Any, Any]:
         through = ZeusdNVIDIAGPU(index, client)
     except (ZeusBaseError, httpx.HTTPError, OSError, ValueError, KeyError) as error:
         if client is not None:
-            client._client.close()  # zeus offers no other way
+            client._client.close()  # zeus has no public way to close it
         return Access(False, f"zeusd: {error}", _REMEDIES[Cause.UNREACHABLE]), direct, None
-    # The daemon knows GPUs by their number alone: in a container that shows some of them, another one's.
+    # The daemon knows GPUs by number only. In a container that shows some GPUs, a number can mean another GPU.
     theirs = [gpu.name for gpu in sorted(client.gpus, key=lambda each: each.id)]
     with typed():
         ours = [
@@ -288,7 +288,7 @@ def _open(nvml: Any, index: int) -> tuple[Access, Any, Any]:
 
 @contextmanager
 def typed() -> Iterator[None]:
-    """Turn errors of the driver, met directly or through zeus and its daemon, into `KnobFault`."""
+    """Turn errors of the driver, of zeus and of its daemon into `KnobFault`."""
     import httpx
     import pynvml
     from zeus.device.exception import ZeusBaseGPUError, ZeusdError

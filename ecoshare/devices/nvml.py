@@ -1,7 +1,6 @@
-"""Reads what NVIDIA's driver tells of GPUs; what sets them is in `nvidia_knobs.py`.
+"""Reads the state of GPUs from NVIDIA's driver; `nvidia_knobs.py` sets them.
 
-NVML errors, and those that zeus makes of them, become `UnfitEnvironment`; a machine without the driver has no GPUs,
-which is no error.
+Errors of NVML and of zeus become `UnfitEnvironment`. A machine without the driver has no GPUs, which is no error.
 """
 
 from __future__ import annotations
@@ -20,11 +19,15 @@ class NvmlGpu:
     """One GPU as the driver describes it.
 
     Attributes:
-        index: The driver's number, which `nvidia-smi` shows; CUDA may count differently.
-        uuid: The name that never changes.
+        index: Number in the driver and in `nvidia-smi`; CUDA may count differently.
+        uuid: Permanent name.
+        model: Name that the maker gives the GPU.
+        memory_bytes: Size of the device memory.
+        free_bytes: Free device memory.
+        driver: Version of the driver.
         compute_mode: `default`, `exclusive_process` or `prohibited`.
-        mig: Whether it is cut into instances.
-        default_limit_w: Its power limit when nobody changed it; None where the board does not say.
+        mig: Whether the GPU is divided into MIG instances.
+        default_limit_w: Default power limit (W); None if the board does not report it.
     """
 
     index: int
@@ -42,7 +45,7 @@ def gpus() -> list[NvmlGpu]:
     """All GPUs that the driver shows, in its order; empty without a driver.
 
     Raises:
-        UnfitEnvironment: There is a driver, and it fails.
+        UnfitEnvironment: The driver fails.
     """
     with _nvml() as nvml:
         if nvml is None:
@@ -52,10 +55,10 @@ def gpus() -> list[NvmlGpu]:
 
 
 def power_w(uuid: str) -> float | None:
-    """Present power draw of a GPU, watts; None where the board does not say.
+    """Present power draw of a GPU (W); None if the board does not report it.
 
     Raises:
-        UnfitEnvironment: There is no such GPU.
+        UnfitEnvironment: There is no driver, or no such GPU.
     """
     with _nvml() as nvml:
         if nvml is None:
@@ -67,12 +70,13 @@ def power_w(uuid: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """A GPU at one moment; None where the board does not say.
+    """State of a GPU at one moment. A value that the board does not report is None.
 
     Attributes:
-        power_w: Drawn now, averaged by the board over its own window.
-        busy: Part of the driver's last sample period (1 s or less) in which a kernel ran, 0 to 1.
-        memory_busy: Part in which device memory was read or written, 0 to 1.
+        power_w: Present power draw (W), which the board averages over a window of its own.
+        busy: Share in [0, 1] of the driver's last sample period (1 s or less) in which a kernel ran.
+        memory_busy: Share in [0, 1] of that period in which device memory was read or written.
+        memory_bytes: Device memory in use.
     """
 
     power_w: float | None
@@ -85,13 +89,13 @@ class GpuState:
 
 
 class OpenGpu:
-    """One GPU to be read again and again; keeps the driver's library open until it is closed."""
+    """One GPU that is read repeatedly. The driver's library stays open until `close`."""
 
     def __init__(self, uuid: str) -> None:
-        """The GPU of this name.
+        """Open the GPU with this UUID.
 
         Raises:
-            UnfitEnvironment: There is no driver or no such GPU.
+            UnfitEnvironment: There is no driver, or no such GPU.
         """
         import pynvml
         from zeus.device.gpu.nvidia import NVIDIAGPU
@@ -107,15 +111,15 @@ class OpenGpu:
                 raise
 
     def close(self) -> None:
-        """Let go of the driver's library."""
+        """Release the driver's library."""
         with contextlib.suppress(UnfitEnvironment), _typed():
             self._nvml.nvmlShutdown()
 
     def energy_j(self) -> float:
-        """Joules since the driver was loaded, everything on the board included.
+        """Joules since the driver was loaded, for everything on the board.
 
         Raises:
-            UnfitEnvironment: The GPU has no such counter (before Volta), or does not answer.
+            UnfitEnvironment: The GPU is older than Volta and so has no counter, or it does not answer.
         """
         with _typed():
             if not self._zeus.supports_get_total_energy_consumption():
@@ -123,7 +127,7 @@ class OpenGpu:
             return float(self._zeus.get_total_energy_consumption()) / 1000
 
     def state(self) -> GpuState:
-        """What the GPU does now; what it does not tell, or fails to, is None."""
+        """Present state of the GPU; a value that it does not report is None."""
         nvml, handle = self._nvml, self._handle
         use = self._told(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         memory = self._told(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
@@ -138,14 +142,15 @@ class OpenGpu:
         )
 
     def power_limit_w(self) -> float | None:
-        """The limit in force, whoever set it."""
+        """Power limit in force (W), no matter which program set it; None if the GPU does not report it."""
         limit_mw = self._told(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle))
         return float(limit_mw) / 1000 if limit_mw is not None else None
 
     def processes(self) -> dict[int, int]:
-        """Device memory of each process, its context and libraries included; without those that the driver hides.
+        """Device memory (bytes) by process number, context and libraries included.
 
-        Inside a container the driver's process numbers may be those of the host.
+        Processes that the driver hides are left out. Inside a container the driver's process numbers may be those of
+        the host.
         """
         found = self._told(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
         return {each.pid: int(each.usedGpuMemory) for each in found or () if each.usedGpuMemory is not None}
@@ -161,7 +166,7 @@ class OpenGpu:
 
 @contextmanager
 def _typed() -> Iterator[None]:
-    """Turn errors of the driver, met directly or through zeus, into ours."""
+    """Turn errors of the driver and of zeus into `UnfitEnvironment`."""
     import pynvml
     from zeus.device.exception import ZeusBaseGPUError
 
@@ -192,7 +197,7 @@ def _gpu(nvml: Any, index: int, driver: str) -> NvmlGpu:
 
 
 def _optional(nvml: Any, read: Any) -> Any:
-    """What `read` gives, or None where this board has no such thing."""
+    """Result of `read`, or None if this board does not support it."""
     try:
         return read()
     except nvml.NVMLError_NotSupported:
@@ -201,7 +206,7 @@ def _optional(nvml: Any, read: Any) -> Any:
 
 @contextmanager
 def _nvml() -> Iterator[Any]:
-    """The initialised library; None where there is no driver."""
+    """Context manager: the initialised library, or None without a driver."""
     import pynvml  # the module of nvidia-ml-py
 
     try:

@@ -1,8 +1,8 @@
-"""The energy counter of an NVIDIA GPU, read through zeus.
+"""Energy counter of an NVIDIA GPU, read through zeus.
 
-zeus knows which boards have one, and types the driver's errors. Its windows are not used: differences of one growing
-number have no gaps between them. Its list of GPUs is not used either: it takes `CUDA_VISIBLE_DEVICES` for a list of
-numbers, and ours finds GPUs by UUID (`ecoshare.devices.discovery`).
+zeus knows which boards have a counter, and gives the driver's errors types. ecoshare does not use the windows of zeus:
+differences of one growing number have no gaps between them. ecoshare does not use the GPU list of zeus either: zeus
+takes `CUDA_VISIBLE_DEVICES` for a list of numbers, and `ecoshare.devices.discovery` finds GPUs by UUID.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from ecoshare.errors import UnfitEnvironment
 _LOOK_EVERY_S = 0.004
 _UPDATES = 5
 _LONGEST_S = 1.5
-"""Watching a counter: how often, for how many updates, and when to give up."""
+"""How a counter is watched: time (s) between looks, number of updates, and time (s) until it counts as stopped."""
 
 
 class NvmlMeter:
-    """Counts the joules of one GPU, everything on its board included."""
+    """Counts the joules of one GPU and of everything on its board."""
 
     def __init__(self, gpu: nvml.OpenGpu) -> None:
-        """The counter of a GPU. Call `open` before reading it."""
+        """Prepare a meter for a GPU. Call `open` before `read`."""
         self._gpu = gpu
         self._last_j = 0.0
         self._period_s = 0.0
 
     @property
     def info(self) -> MeterInfo:
-        """What it measures."""
+        """Description of this meter."""
         about = f"the GPU's energy counter, updated every {1000 * self._period_s:.0f} ms"
         return MeterInfo("nvml", MEASURED, "gpu", about, self._period_s)
 
     def open(self) -> None:
-        """Find the counter, and how often it is updated: up to 1.5 s.
+        """Find the counter and measure its update period: the median over a few updates.
 
         Raises:
-            MeterFault: This GPU has no counter, or it does not move.
+            MeterFault: This GPU has no counter, or the counter stands still for 1.5 s.
             UnfitEnvironment: The driver fails.
         """
         self._period_s = _period_s(self._gpu)
         self._last_j = 0.0
 
     def read(self) -> Reading:
-        """The joules so far, since the driver was loaded.
+        """Joules since the driver was loaded.
 
         Raises:
             MeterFault: The GPU does not answer, or its counter went back.
@@ -70,7 +70,7 @@ def _joules(gpu: nvml.OpenGpu) -> float:
 
 
 def _period_s(gpu: nvml.OpenGpu) -> float:
-    """The time between updates of a counter: the median of a few gaps, seen by looking much more often."""
+    """Median time (s) between updates of a counter, found by reading it much more often."""
     began_s = time.monotonic()
     value_j = _joules(gpu)
     moved_s: list[float] = []

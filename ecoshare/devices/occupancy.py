@@ -1,12 +1,12 @@
-"""Which runs use a device: a second one waits, is refused, or shares it on purpose.
+"""Tracks which runs use a device. A second run waits, is refused, or shares the device on purpose.
 
 ::
 
-    /run/lock/ecoshare-<device>.queue         held (flock) by the run that is let in next
-    /run/lock/ecoshare-<device>.<token>.run   held by a run as long as it uses the device; says which run it is
+    /run/lock/ecoshare-<device>.queue         held (flock) by the run that is admitted next
+    /run/lock/ecoshare-<device>.<token>.run   held by a run as long as it uses the device; names the run
 
-Each run plans all memory that is free, and measures as if it were alone: two at once disturb each other. A lock ends
-with the process that holds it, however that ends; a file without a lock is of a run that is over.
+Each run plans with all free memory, and measures as if it were alone. So two runs at once disturb each other. A lock
+ends with the process that holds it, however that process ends. A file without a lock belongs to a run that is over.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from ecoshare.devices.state_folder import STATE_HINT, StateFolder, described, op
 from ecoshare.errors import UnfitEnvironment, UsageError
 
 _LOOK_S, _WITHIN_S = 0.2, 2.0
-"""Time between looks of a run that waits, and time for another one to be let in."""
+"""Time (s) between two looks of a waiting run; time (s) that a run to be refused grants the run before it."""
 
 _ENDS_WITHIN_S = 10.0
-"""Time that processes of a run may take to end when the one that conducted it was killed: they hold its lock, too."""
+"""Time (s) for a run's processes to end after the conducting process was killed: they hold its lock, too."""
 
 _LARGEST_BYTES = 1 << 16
-"""Of a record, which may be another user's."""
+"""Most bytes that are read of a record, which another user may have made."""
 
 _HINT = "`--wait` runs when it has ended; `--share-device` runs beside it, with the memory that is free now"
 
 
 class DeviceAdmission(Enum):
-    """What a run does where another one uses its device."""
+    """Behaviour of a run if another run uses its device."""
 
     REFUSE = "refuse"
     WAIT = "wait"
@@ -52,10 +52,10 @@ class DeviceAdmission(Enum):
 
     @classmethod
     def of(cls, wait: bool = False, share_device: bool = False) -> DeviceAdmission:
-        """What a user asks for.
+        """Admission that the user asks for.
 
         Raises:
-            UsageError: Both at once.
+            UsageError: The user asks for both at once.
         """
         if wait and share_device:
             raise UsageError("to wait for the device and to share it exclude each other: ask for one of them")
@@ -67,9 +67,9 @@ class Occupant:
     """A run that uses a device.
 
     Attributes:
-        pid: Process that conducts it; 0 where that is not known.
-        run: Run folder; empty until it has one.
-        processors: Those that it may use; empty for a run on a GPU.
+        pid: Number of the process that conducts the run; 0 if unknown.
+        run: Path of the run folder; empty until there is one.
+        processors: Numbers of the processors that the run may use; empty for a run on a GPU.
     """
 
     pid: int = 0
@@ -78,7 +78,7 @@ class Occupant:
 
     @property
     def is_conducted(self) -> bool:
-        """Whether the process that conducts the run is there; also where its number is not known."""
+        """Whether the process that conducts the run is alive; True if its number is unknown."""
         return not self.pid or Path(f"/proc/{self.pid}").exists()
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class Occupant:
 
 
 class _Record(BaseModel):
-    """What the file of a run says; see `Occupant`."""
+    """Content of the file of a run; see `Occupant`."""
 
     pid: NonNegativeInt
     run: str = Field(max_length=4096)
@@ -99,17 +99,17 @@ class _Record(BaseModel):
 
 
 class Occupancy:
-    """A run's use of its device, until it ends.
+    """Use of a device by a run, until the run ends.
 
     Attributes:
-        device: As it was when the run was let in.
+        device: The device as it was when the run was admitted.
     """
 
     def __init__(self, device: DeviceInfo, state: StateFolder) -> None:
         """Begin to use a device.
 
         Raises:
-            OSError: The file cannot be made.
+            OSError: The run's file cannot be made.
         """
         self.device = device
         while True:
@@ -119,46 +119,46 @@ class Occupancy:
             with contextlib.suppress(FileNotFoundError):
                 if self._path.stat().st_ino == os.fstat(self._file).st_ino:
                     return
-            os.close(self._file)  # another run took it for a dead one's, before it was locked
+            os.close(self._file)  # another run saw the file without a lock yet, and removed it
 
     def tell(self, run: Path) -> None:
-        """Name the run folder, for runs that wait or are refused."""
+        """Write the run folder into the file, for runs that wait or are refused."""
         self._write(str(run.absolute()))
 
     def end(self) -> None:
-        """Leave the device to others."""
+        """End the use of the device, so that another run can be admitted."""
         with contextlib.suppress(OSError):
             self._path.unlink()
-        fcntl.flock(self._file, fcntl.LOCK_UN)  # processes that were forked meanwhile have the lock, too
+        fcntl.flock(self._file, fcntl.LOCK_UN)  # processes that were forked meanwhile hold the lock, too
         os.close(self._file)
 
     def _write(self, run: str) -> None:
         processors = sorted(os.sched_getaffinity(0)) if self.device.kind == "cpu" else []
         content = json.dumps({"pid": os.getpid(), "run": run, "processors": processors}).encode()
-        with contextlib.suppress(OSError):  # a full disk: others are told less
+        with contextlib.suppress(OSError):  # on a full disk, other runs learn less
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, content, 0)
 
 
 @contextmanager
 def occupied(wanted: str | None, admission: DeviceAdmission, say: Callable[[str], None]) -> Iterator[Occupancy]:
-    """The use of a device by a run, until the context ends.
+    """Context manager: a run uses a device until the context ends.
 
     Args:
-        wanted: Name of the device; None for the best one that is here.
-        admission: What to do where another run uses it.
+        wanted: Name of the device; None for the first GPU, else the processors.
+        admission: Behaviour if another run uses the device.
         say: Shows a note to the user.
 
     Raises:
         UsageError: The name of the device has another form.
-        UnfitEnvironment: There is no such device, or another run uses it.
+        UnfitEnvironment: There is no such device, another run uses it, or the locks cannot be written.
     """
     state, device = StateFolder.of_this_user(), find(wanted)
     with contextlib.ExitStack() as line:
         if admission is not DeviceAdmission.SHARE:
             line.enter_context(_first_in_line(device, state, admission, say))
             if _wait_for_the_end(device, state, admission, say):
-                device = find(device.name)  # its memory is what is free by now
+                device = find(device.name)  # the amount of free memory has changed
         beside = occupants(device, state)
         try:
             occupancy = Occupancy(device, state)
@@ -173,7 +173,7 @@ def occupied(wanted: str | None, admission: DeviceAdmission, say: Callable[[str]
 
 
 def occupants(device: DeviceInfo, state: StateFolder) -> list[Occupant]:
-    """Runs that use a device now; on processors those that may use some of the same ones."""
+    """Runs that use a device now. For processors, only runs that may use some of this process's processors."""
     mine = os.sched_getaffinity(0)
     pattern = state.place(_key(device), "*")
     found = [_occupant(path) for path in sorted(pattern.parent.glob(pattern.name))]
@@ -184,7 +184,7 @@ def occupants(device: DeviceInfo, state: StateFolder) -> list[Occupant]:
 def _first_in_line(
     device: DeviceInfo, state: StateFolder, admission: DeviceAdmission, say: Callable[[str], None]
 ) -> Iterator[None]:
-    """The right to be let in next: runs that wait do so in the order in which they came."""
+    """Context manager: the right to be admitted next. One run has it at a time, and the other runs poll for it."""
     until_s = time.monotonic() + _WITHIN_S
     path = state.queue(_key(device))
     try:
@@ -212,7 +212,7 @@ def _first_in_line(
 def _wait_for_the_end(
     device: DeviceInfo, state: StateFolder, admission: DeviceAdmission, say: Callable[[str], None]
 ) -> bool:
-    """Return when no other run uses a device; whether one did."""
+    """Wait until no other run uses a device, or refuse; return whether another run used it."""
     has_waited, told = False, list[Occupant]()
     until_s = time.monotonic() + _ENDS_WITHIN_S
     while others := occupants(device, state):
@@ -233,16 +233,16 @@ def _refused(device: DeviceInfo, others: Sequence[Occupant]) -> UnfitEnvironment
 
 
 def _made(path: Path) -> int:
-    """A new file that this process has locked."""
+    """Make and lock a new file; return its descriptor."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-    os.fchmod(file, 0o644)  # whatever the umask: others must be able to read it
+    os.fchmod(file, 0o644)  # despite the umask: other users must be able to read it
     fcntl.flock(file, fcntl.LOCK_EX)
     return file
 
 
 def _occupant(path: Path) -> Occupant | None:
-    """The run that holds a file; None where none does, and the file goes."""
+    """Run that holds a file. If no run holds it, the file is removed and the result is None."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -251,7 +251,7 @@ def _occupant(path: Path) -> Occupant | None:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             return None
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        with contextlib.suppress(OSError):  # another user's
+        with contextlib.suppress(OSError):  # the file is another user's
             path.unlink()
         return None
     except BlockingIOError:
@@ -261,12 +261,12 @@ def _occupant(path: Path) -> Occupant | None:
 
 
 def _read(content: bytes) -> Occupant:
-    """A record; one without content where it is being written, or is none of ours: any user may have made it."""
+    """Parsed record. It is empty if it is still being written, or if it is invalid: any user may have made it."""
     try:
         record = _Record.model_validate(documents.parse(content))
     except ValueError:
         return Occupant()
-    run = record.run if record.run.isprintable() else ascii(record.run)[1:-1]  # in one line
+    run = record.run if record.run.isprintable() else ascii(record.run)[1:-1]  # keeps it on one line
     return Occupant(record.pid, run, frozenset(record.processors))
 
 

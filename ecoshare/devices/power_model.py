@@ -1,11 +1,11 @@
-"""Modelled energy: utilisation times watts, for machines whose meters are not read.
+"""Modelled energy: utilisation times watts, for machines without a readable meter.
 
-A model is not a measurement. Its joules compare runs on one machine at best, and are shown with the word *modelled*
-wherever they appear.
+A model is not a measurement. At best, modelled joules compare runs on one machine. The word *modelled* stands beside
+them wherever they appear.
 
-Processors: watts of a virtual core at rest and at full load, averages over the machines of one large provider, from
-Cloud Carbon Footprint, "Methodology", section "Compute" (AWS: 0.74 W and 3.5 W), after Etsy's "Cloud Jewels".
-GPUs: the draw at rest that the driver showed when the run began, and the board's default power limit as full load.
+Processors: watts of a virtual core at rest and at full load. Both are averages over the machines of one large provider,
+from Cloud Carbon Footprint, "Methodology", section "Compute" (AWS: 0.74 W and 3.5 W), after Etsy's "Cloud Jewels".
+GPUs: the idle power that the driver showed when the run began, and the board's default power limit as full load.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class PowerModel:
     """Watts of a device at rest and at full load.
 
     Attributes:
-        full_load: How many busy seconds a second has at full load: the number of cores, or 1 for a GPU.
+        idle_w: Power (W) of the whole device at rest.
+        busy_w: Power (W) of the whole device at full load.
+        full_load: Busy seconds per second at full load: the number of cores, or 1 for a GPU.
+        source: Origin of the watts, in words.
     """
 
     idle_w: float
@@ -32,16 +35,16 @@ class PowerModel:
     source: str
 
     def idle_j(self, wall_s: float) -> float:
-        """Joules that the device at rest spends in `wall_s`."""
+        """Joules that the idle device spends in `wall_s` seconds."""
         return self.idle_w * wall_s
 
     def active_j(self, busy_s: float) -> float:
-        """Joules that work adds to that: `busy_s` are core-seconds, or seconds of a GPU held."""
+        """Joules that work adds to idle power; `busy_s` is in core-seconds, or in seconds of a GPU held."""
         return busy_s * (self.busy_w - self.idle_w) / self.full_load
 
 
 def processors(cores: int) -> PowerModel:
-    """The model of `cores` virtual cores."""
+    """Power model of `cores` virtual cores."""
     return PowerModel(
         idle_w=IDLE_W_PER_CORE * cores,
         busy_w=BUSY_W_PER_CORE * cores,
@@ -52,6 +55,6 @@ def processors(cores: int) -> PowerModel:
 
 
 def gpu(idle_w: float, limit_w: float) -> PowerModel:
-    """The model of a GPU."""
+    """Power model of a GPU: `idle_w` at rest, and the power limit `limit_w` at full load."""
     source = f"{idle_w:.0f} W at rest (driver), {limit_w:.0f} W busy (default power limit)"
     return PowerModel(idle_w, limit_w, 1.0, source)

@@ -1,4 +1,4 @@
-"""How busy other programs keep the processors that this process may use."""
+"""Measures how busy other programs keep the processors that this process may use."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 QUIET = "ECOSHARE_ASSUME_QUIET"
-"""Environment variable that, when set to 1, has nothing looked for: `/proc/stat` may be that of a larger host."""
+"""Environment variable: 1 switches the check off, since `/proc/stat` may be that of a larger host."""
 
 _BUSY, _IDLE_LEFT = 0.15, 0.25
-"""Parts of the processors: programs that keep more than the first busy disturb, where less than the second is idle."""
+"""Shares of the processors. Programs disturb if they keep more than the first busy and less than the second is idle."""
 
 _SHORTEST_S = 0.1
-"""Time below which ticks of 10 ms tell too little."""
+"""Shortest interval (s) that is judged: `/proc/stat` counts ticks of 10 ms."""
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorTimes:
-    """Totals since the machine was started, over the processors that this process may use.
+    """Totals since the machine started, over the processors that this process may use.
 
     Attributes:
-        busy_s: Time in programs, in the kernel, or stolen by other guests of the host.
-        idle_s: Time without work, waits for disks included.
+        busy_s: Processor time (s) in programs, in the kernel, or stolen by other guests of the host.
+        idle_s: Processor time (s) without work, waits for disks included.
         processors: Number of processors.
     """
 
@@ -36,7 +36,7 @@ class ProcessorTimes:
 
     @classmethod
     def now(cls) -> ProcessorTimes | None:
-        """Totals as of now; None where they cannot be read, or the user has said that the machine is quiet."""
+        """Present totals; None if they cannot be read, or if `ECOSHARE_ASSUME_QUIET` is 1."""
         if os.environ.get(QUIET) == "1":
             return None
         mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
@@ -47,15 +47,16 @@ class ProcessorTimes:
             return None
         if not rows or min(map(len, rows)) < 8:
             return None
-        # user, nice, system, idle, iowait, irq, softirq, steal: proc(5); time of guests is part of user and nice
+        # user, nice, system, idle, iowait, irq, softirq, steal (proc(5)); user and nice include the time of guests
         idle = sum(row[3] + row[4] for row in rows)
         return cls((sum(map(sum, rows)) - idle) / _TICKS_A_SECOND, idle / _TICKS_A_SECOND, len(rows))
 
     def others_since(self, before: ProcessorTimes, own_s: float) -> OtherLoad | None:
-        """What other programs took between two moments; None where too little time has passed to tell.
+        """Load of other programs since `before`; None if the interval is too short to judge.
 
         Args:
-            own_s: Processor time that is not theirs.
+            before: Totals at the start of the interval.
+            own_s: Processor time (s) in the interval that is not of other programs.
         """
         busy_s, idle_s = self.busy_s - before.busy_s, self.idle_s - before.idle_s
         wall_s = (busy_s + idle_s) / self.processors
@@ -66,12 +67,12 @@ class ProcessorTimes:
 
 @dataclass(frozen=True, slots=True)
 class OtherLoad:
-    """Work of other programs in some time.
+    """Mean load of other programs over an interval.
 
     Attributes:
-        busy: Processors that they kept busy, on average.
-        idle: Processors that were idle, on average.
-        processors: Number of processors.
+        busy: Mean number of processors that other programs kept busy.
+        idle: Mean number of idle processors.
+        processors: Number of processors that this process may use.
     """
 
     busy: float
@@ -80,7 +81,7 @@ class OtherLoad:
 
     @property
     def disturbs(self) -> bool:
-        """Whether it changes what is measured: it is more than a little, and little is left."""
+        """Whether the load changes measurements: other programs keep more than a little busy, and little is idle."""
         return self.busy > _BUSY * self.processors and self.idle < _IDLE_LEFT * self.processors
 
     def __str__(self) -> str:
@@ -89,12 +90,12 @@ class OtherLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadWatch:
-    """Watches what other programs do, from a moment on.
+    """Watches the load of other programs from a moment on.
 
     Attributes:
-        times: Totals at that moment; None where they cannot be read.
-        own_s: Processor time that is not theirs, by then.
-        own: Tells that time.
+        times: Totals at that moment; None if unknown.
+        own_s: Processor time (s) until that moment that is not of other programs.
+        own: Returns that processor time (s) as of now.
     """
 
     times: ProcessorTimes | None
@@ -103,15 +104,15 @@ class LoadWatch:
 
     @classmethod
     def begin(cls, own: Callable[[], float] = time.process_time) -> LoadWatch:
-        """A watch that begins now.
+        """Begin to watch now.
 
         Args:
-            own: Tells the processor time that is not of other programs; by default that of this process.
+            own: Returns the processor time (s) that is not of other programs; by default that of this process.
         """
         return cls(ProcessorTimes.now(), own(), own)
 
     def disturbance(self) -> OtherLoad | None:
-        """What other programs keep busy since then; None where they leave room, or it cannot be told."""
+        """Load of other programs since the start, if it disturbs; None if it does not, or if it is unknown."""
         now = ProcessorTimes.now()
         if self.times is None or now is None:
             return None
@@ -119,6 +120,6 @@ class LoadWatch:
         return load if load is not None and load.disturbs else None
 
     def words(self) -> str:
-        """The same in words, with the machine's load; empty for None."""
+        """Result of `disturbance` in words, with the machine's load average; empty for None."""
         load = self.disturbance()
         return f"other programs keep {load} busy (load {os.getloadavg()[0]:.1f})" if load is not None else ""

@@ -1,8 +1,8 @@
-"""The energy counters of Intel and AMD processors: RAPL, through the kernel's powercap files.
+"""Energy counters of Intel and AMD processors: RAPL, through the kernel's powercap files.
 
-zeus reads these files too, but starts a process for each to see the counter wrap around; a reading every few seconds
-sees it by itself (the counters hold minutes). Where the files belong to root, as they do since Linux 5.10
-(CVE-2020-8694), zeus serves: its daemon reads them for us, when `ZEUSD_SOCK_PATH` names its socket.
+zeus reads these files too, but starts a process for each counter to detect wrap-around. Here a reading every few
+seconds detects it, since a counter wraps only after minutes. Since Linux 5.10 the files belong to root
+(CVE-2020-8694). The daemon of zeus then reads them for ecoshare, if `ZEUSD_SOCK_PATH` names its socket.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ecoshare.devices.meter import MEASURED, MeterFault, MeterInfo, Reading
 POWERCAP = Path("/sys/class/powercap")
 REMEDY = "an administrator can `chmod o+r` the energy_uj files, or run zeusd and set ZEUSD_SOCK_PATH"
 _PERIOD_S = 0.01
-"""RAPL's counters are updated about every millisecond (Intel SDM, vol. 3B, 15.10.3); the kernel may be slower."""
+"""RAPL updates its counters about every millisecond (Intel SDM, vol. 3B, 15.10.3); the kernel may be slower."""
 
 
 @dataclass(slots=True)
 class _Counter:
-    """One package: its file, where it wraps, and what it has counted since it was opened."""
+    """Counter of one zone: its folder, the value (J) at which it wraps, the last value, and the joules since `open`."""
 
     path: Path
     range_j: float
@@ -38,17 +38,17 @@ class _Counter:
 
 
 class RaplMeter:
-    """Counts the joules of all processor packages, and of their memory where that is counted apart."""
+    """Counts the joules of all processor packages, and of memory that has a counter of its own."""
 
     def __init__(self, powercap: Path = POWERCAP) -> None:
-        """The counters below a folder. Call `open` before reading them."""
+        """Prepare a meter for the counters below `powercap`. Call `open` before `read`."""
         self._powercap = powercap
         self._counters: list[_Counter] = []
         self._daemon: Callable[[], float] | None = None
 
     @property
     def info(self) -> MeterInfo:
-        """What it measures."""
+        """Description of this meter."""
         through = "zeusd" if self._daemon is not None else ", ".join(_name(each.path) for each in self._counters)
         return MeterInfo("rapl", MEASURED, "cpu", f"RAPL ({through}): processor packages and memory", _PERIOD_S)
 
@@ -56,7 +56,7 @@ class RaplMeter:
         """Find the counters.
 
         Raises:
-            MeterFault: There are none, or this user may not read them.
+            MeterFault: There are no counters, or this user may not read them.
         """
         zones = packages(self._powercap)
         if not zones:
@@ -73,10 +73,10 @@ class RaplMeter:
             raise MeterFault(f"RAPL cannot be read: {error}") from error
 
     def read(self) -> Reading:
-        """The joules since it was opened, in which counters that wrapped are allowed for.
+        """Joules so far, corrected for counters that wrapped.
 
         Raises:
-            MeterFault: A file cannot be read.
+            MeterFault: A counter cannot be read.
         """
         at_s = time.monotonic()
         try:
@@ -87,7 +87,7 @@ class RaplMeter:
 
 
 def packages(powercap: Path = POWERCAP) -> list[Path]:
-    """The zones to add up: every package, and its memory, but not what a package contains (cores, graphics)."""
+    """Zones to add up: each package and its memory, without the parts of a package (cores, graphics)."""
     found = []
     for zone in sorted(powercap.glob("intel-rapl:*")):
         name = _name(zone)

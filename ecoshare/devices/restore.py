@@ -1,4 +1,4 @@
-"""Puts a device back as a journal says; what somebody else has changed since then is left and told."""
+"""Restores a device from its journal. A value that another program has set since then stays, and is reported."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ from ecoshare.devices.state_folder import DeviceLock, StateFolder, holder
 from ecoshare.errors import EcoshareError
 
 _ROUNDED = 1.0
-"""A watt or a megahertz: kernels and boards round what they are given, and a death may come before we have seen how."""
+"""Tolerance (W or MHz): kernels and boards round values, and a process may die before it reads the rounded value."""
 
 _TRIES, _PAUSE_S = 3, 0.05
 _TAKE_S, _LOOK_S = 3.0, 0.02
 
 
 class Foreign(Enum):
-    """What is done with a value that somebody else has set since."""
+    """Treatment of a value that another program has set since."""
 
     LEAVE = "leave"
-    """It is told, and no journal remembers ours: a run that ends, or begins."""
+    """Report the value and remove the journal: for a run that begins or ends."""
     ASK = "ask"
-    """It is told, and the journal stays, until the user decides."""
+    """Report the value and keep the journal until the user decides."""
     OVERWRITE = "overwrite"
+    """Replace the value by the one from before ecoshare."""
 
 
 class KnobOutcome(Enum):
-    """What became of a knob."""
+    """Result of the attempt to restore a knob."""
 
     RESTORED = "put back"
     UNTOUCHED = "as it was"
@@ -48,10 +49,11 @@ class KnobOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """One knob of one device after the attempt.
+    """One knob of one device after the attempt to restore it.
 
     Attributes:
-        words: For the user; what happened, with values.
+        device: Key of the device.
+        words: Report for the user: what happened, with values.
     """
 
     device: str
@@ -66,25 +68,28 @@ class Restored:
 
 
 class Busy(Exception):
-    """The device is in use by a live process, which will put it back itself; the words say by whose."""
+    """A live process uses the device, and will restore it itself. The message names the process and its user."""
 
 
 def mend(path: Path, state: StateFolder, wait_s: float = 0.0, foreign: Foreign = Foreign.LEAVE) -> list[Restored]:
-    """Put back what a dead run has left, and remove its journal once nothing is left to do.
+    """Restore what a dead run left, and remove its journal if nothing is left to do.
 
     Args:
-        wait_s: How long to wait for the device's lock, which a process that has just died may still hold.
+        path: Path of the journal.
+        state: Folders of journals and locks.
+        wait_s: Time (s) to wait for the device's lock, which a process that has just died may still hold.
+        foreign: Treatment of values that another program has set since.
 
     Raises:
-        UntrustedJournal: The journal, or the device's lock, is not one of ours.
-        Busy: Somebody else holds the device.
+        UntrustedJournal: The journal is not ecoshare's, or the device's lock cannot be taken.
+        Busy: Another process holds the lock.
     """
     known = journal.read(path)
     if known is None:
         return []
     lock = _take(state.lock(known.device), wait_s)
     try:
-        known = journal.read(path)  # whoever held the lock may have done it
+        known = journal.read(path)  # the last holder of the lock may have restored the device
         return put_back(known, path, foreign=foreign) if known is not None else []
     finally:
         lock.release()
@@ -93,10 +98,13 @@ def mend(path: Path, state: StateFolder, wait_s: float = 0.0, foreign: Foreign =
 def put_back(
     known: Journal, path: Path, find: Callable[[], Knobs] | None = None, foreign: Foreign = Foreign.LEAVE
 ) -> list[Restored]:
-    """The same for whoever holds the device's lock.
+    """Restore a device from its journal, as `mend` does, for a caller that holds the device's lock.
 
     Args:
+        known: Content of the journal.
+        path: Path of the journal.
         find: Opens the device's knobs, which are closed again; by default those of this machine.
+        foreign: Treatment of values that another program has set since.
     """
     try:
         knobs = find() if find is not None else open_knobs(known.kind, known.device)
@@ -114,10 +122,14 @@ def put_back(
 
 
 def open_knobs(kind: str, device: str) -> Knobs:
-    """The knobs of a device of a journal.
+    """Open the knobs of a device.
+
+    Args:
+        kind: `gpu` or `cpu`.
+        device: Key of the device, such as a GPU's UUID.
 
     Raises:
-        UnfitEnvironment: It is not there.
+        UnfitEnvironment: The device is not there, or does not answer.
     """
     return CpuKnobs() if kind == "cpu" else GpuKnobs(device)
 
@@ -132,7 +144,7 @@ def _knob(known: Journal, name: str, entry: Entry, knob: DeviceKnob | None, fore
     try:
         if entry.before is None:
             if known.boot != journal.boot() and not force:
-                # Locks end with the driver. Whatever is locked now was locked by somebody else.
+                # A lock ends with the driver. So a lock that exists now is another program's.
                 return result(KnobOutcome.GONE, "was locked before the machine was started again")
             _write(knob, None)
             return result(KnobOutcome.RESTORED, "is unlocked")
@@ -157,10 +169,10 @@ def _knob(known: Journal, name: str, entry: Entry, knob: DeviceKnob | None, fore
 
 
 def _write(knob: DeviceKnob, values: Reading | None) -> None:
-    """Write and look twice: what a daemon still had to do for a dead process may come after ours.
+    """Write values and check them, in several tries: a daemon may still carry out a request of a dead process.
 
     Raises:
-        KnobFault: It is not there after several tries.
+        KnobFault: The device refuses the values, or does not show them after the last try.
     """
     for attempt in range(_TRIES):
         if attempt:
@@ -174,7 +186,7 @@ def _write(knob: DeviceKnob, values: Reading | None) -> None:
                 raise
             continue
         if values is None:
-            # There is nothing to read; a reset that is repeated harms nobody.
+            # A lock cannot be read, so it is reset twice. The second reset does no harm.
             knob.write(None)
             return
         if now is not None and all(abs(a - b) <= _ROUNDED / 2 for a, b in zip(now, values, strict=True)):
@@ -183,7 +195,7 @@ def _write(knob: DeviceKnob, values: Reading | None) -> None:
 
 
 def _is_ours(now: Reading, entry: Entry) -> bool:
-    """Whether every place has a value that we found or set there: a death may have come between two places."""
+    """Whether every place has a value that ecoshare found or set there. A run may have died between two places."""
     assert entry.before is not None
     known = [each for each in (entry.before, *entry.ours) if len(each) == len(now)]
     return bool(known) and all(
@@ -192,12 +204,12 @@ def _is_ours(now: Reading, entry: Entry) -> bool:
 
 
 def same(one: Reading, other: Reading) -> bool:
-    """Whether two readings are of one setting: a step of 1 MHz can be a turbo that is off."""
+    """Whether two readings are equal but for float rounding. A step of 1 MHz counts: it can mean that turbo is off."""
     return len(one) == len(other) and all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(one, other, strict=True))
 
 
 def in_words(values: Reading, unit: str) -> str:
-    """`250 W`; of several places each value once."""
+    """Values in words, such as `250 W`; a value that several places have appears once."""
     return " and ".join(f"{value:g} {unit}" for value in dict.fromkeys(values))
 
 
@@ -214,7 +226,7 @@ def _take(path: Path, wait_s: float) -> DeviceLock:
             if time.monotonic() >= until_s:
                 raise Busy(holder(path)) from None
             time.sleep(_LOOK_S)
-        except OSError as error:  # another user has put something else there
+        except OSError as error:  # another user put something else there
             raise UntrustedJournal(f"{path} cannot be locked: {error.strerror}") from error
 
 

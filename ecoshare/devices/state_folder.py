@@ -1,13 +1,13 @@
-"""Where it is kept what was changed on a device, and who may change it now.
+"""Paths of the journals and locks of devices.
 
 ::
 
-    /var/lib/ecoshare/GPU-….json        journals of root; of everybody else in ~/.local/state/ecoshare
-    /run/lock/ecoshare-GPU-….lock       held (flock) by the one process that may set this device, whoever it
-                                        belongs to; in /dev/shm where users may not write there
+    /var/lib/ecoshare/GPU-….json        journals of root; those of another user are in ~/.local/state/ecoshare
+    /run/lock/ecoshare-GPU-….lock       held (flock) by the one process, of any user, that may set this device;
+                                        in /dev/shm if users may not write to /run/lock
 
-Neither is in a run folder: the next run, whatever its folder, must find them. `ECOSHARE_STATE` names one
-folder for both.
+Neither is in a run folder, since the next run must find them from any folder. `ECOSHARE_STATE` names one folder for
+both.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from ecoshare.common.folders import SHARED_MEMORY
 STATE_HINT = "ECOSHARE_STATE names another folder"
 
 _LOCKS = (Path("/run/lock"), SHARED_MEMORY)
-"""Where every user may make a file, and nobody may remove another one's; the first that is so."""
+"""Candidates for the locks. The first counts in which each user may make files and remove only their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateFolder:
-    """The two places of a user's journals and everybody's locks."""
+    """Two folders: one for a user's journals, one for the locks of all users."""
 
     journals: Path
     locks: Path
 
     @classmethod
     def of_this_user(cls) -> StateFolder:
-        """The folders that count for this process."""
+        """Folders that this process uses."""
         if given := os.environ.get("ECOSHARE_STATE"):
             return cls(Path(given), Path(given))
         journals = platformdirs.user_state_path("ecoshare", use_site_for_root=True)
         return cls(journals, next((folder for folder in _LOCKS if _is_everybodys(folder)), journals))
 
     def journal(self, device: str) -> Path:
-        """The journal of the device with this key."""
+        """Path of the journal of the device with this key."""
         return self.journals / f"{_plain(device)}.json"
 
     def all_journals(self) -> Iterator[Path]:
-        """Those that are there.
+        """Paths of the journals that exist, sorted.
 
         Raises:
             OSError: The folder cannot be read.
@@ -64,34 +64,34 @@ class StateFolder:
         yield from (self.journals / name for name in names if name.endswith(".json"))
 
     def lock(self, device: str) -> Path:
-        """The lock of the device with this key."""
+        """Path of the lock of the device with this key."""
         return self.locks / f"ecoshare-{_plain(device)}.lock"
 
     def queue(self, device: str) -> Path:
-        """The lock of the run that is let in next; see `occupancy`."""
+        """Path of the lock that the next admitted run holds; see `occupancy`."""
         return self.locks / f"ecoshare-{_plain(device)}.queue"
 
     def place(self, device: str, token: str) -> Path:
-        """The file of a run that uses the device; `token` tells several apart, and may be `*`."""
+        """Path of the file of a run that uses the device. `token` distinguishes runs, and may be `*`."""
         return self.locks / f"ecoshare-{_plain(device)}.{token}.run"
 
 
 def open_lock(path: Path) -> int:
-    """A descriptor of a file that processes of all users lock; it is made where there is none.
+    """Open a file that processes of all users lock, and return its descriptor. A missing file is made.
 
-    Anybody can put something else there. A FIFO would keep who opens it waiting for ever, and a link lead elsewhere.
+    Any user can put something else there. A FIFO could block the open for ever, and a link would lead elsewhere.
 
     Raises:
-        OSError: It cannot be made, or what is there is no regular file.
+        OSError: The file cannot be opened or made, or it is no regular file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:  # another user's lock file can be read and locked, not written
+    try:  # another user's lock file can be read and locked, but not written
         file = os.open(path, flags)
     except FileNotFoundError:
         file = os.open(path, flags | os.O_CREAT, 0o644)
-        if os.fstat(file).st_uid == os.geteuid():  # else another user has made it in between
-            os.fchmod(file, 0o644)  # whatever the umask: others must be able to lock it, too
+        if os.fstat(file).st_uid == os.geteuid():  # else another user made it meanwhile
+            os.fchmod(file, 0o644)  # despite the umask: other users must be able to lock it
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
         raise OSError(errno.EINVAL, "it is no regular file, and none of ecoshare's: remove it", str(path))
@@ -99,14 +99,14 @@ def open_lock(path: Path) -> int:
 
 
 class DeviceLock:
-    """The right to set one device. It ends with the process that holds it, however that ends."""
+    """The right to set one device. The lock ends with the process that holds it, however that process ends."""
 
     def __init__(self, path: Path) -> None:
-        """Take it.
+        """Take the lock.
 
         Raises:
-            BlockingIOError: Somebody else has it; `holder` tells who.
-            OSError: It cannot be made.
+            BlockingIOError: Another process has it; `holder` names that process.
+            OSError: The file of the lock cannot be opened or made.
         """
         self._file = open_lock(path)
         try:
@@ -116,7 +116,10 @@ class DeviceLock:
             raise
 
     def release(self) -> None:
-        """Give it up. The file stays: removing it could part two who hold locks on different files of one name."""
+        """Release the lock. The file stays.
+
+        If it were removed, two processes could hold locks on two files of one name.
+        """
         os.close(self._file)
 
 
@@ -129,7 +132,7 @@ def _is_everybodys(folder: Path) -> bool:
 
 
 def in_use(path: Path) -> str | None:
-    """Who has a lock, as `holder` says it; None where nobody has. Makes no file."""
+    """Process that has a lock, in the words of `holder`; None if no process has it. Makes no file."""
     if not path.exists():
         return None
     try:
@@ -142,7 +145,7 @@ def in_use(path: Path) -> str | None:
 
 
 def holder(path: Path) -> str:
-    """Who has a lock: `ann's process 4711 (ecoshare run jobs.yaml)`, as far as it can be told."""
+    """Process that has a lock, in the words of `described`; `another process` if it is unknown."""
     try:
         inode = path.stat().st_ino
         for line in Path("/proc/locks").read_text().splitlines():
@@ -155,7 +158,7 @@ def holder(path: Path) -> str:
 
 
 def described(pid: int) -> str:
-    """A process in words: `ann's process 4711 (ecoshare run jobs.yaml)`.
+    """Process in words, such as `ann's process 4711 (ecoshare run jobs.yaml)`.
 
     Raises:
         OSError: There is no such process.
@@ -170,7 +173,7 @@ def described(pid: int) -> str:
     short = [Path(word).name if place < 2 else word for place, word in enumerate(words)]
     if len(short) > 1 and re.fullmatch(r"python[\d.]*", short[0]):
         short = short[1:]
-    if short[:1] == ["-c"]:  # a program in one word; of ours, the module that it runs is named behind it
+    if short[:1] == ["-c"]:  # code in one word: show the ecoshare module that the next words name, if any
         short = [next((word for word in short[2:] if word.startswith("ecoshare.")), "python -c ...")]
     return f"{user}'s process {pid} ({' '.join(short)[:120]})"
 

@@ -1,1 +1,1 @@
-"""Says how many joules were spent, and how that is known."""
+"""Measured facts about job classes, kept for later runs: profiles, co-location speeds and tuning results."""

@@ -1,12 +1,13 @@
-"""How fast classes of jobs were measured to run beside each other; kept beside the profiles, one file a group.
+"""Stores measured speeds of co-located jobs beside the profiles, one file for each group of classes.
 
 ::
 
     profiles/beside/
-      resnet-0123456789ab+vae-ba9876543210.3f2a9c01.json      the speeds of both, over those alone
+      resnet-0123456789ab+vae-ba9876543210.3f2a9c01.json      the speed of each job relative to its speed alone
 
-A class is of one device model and one torch, so its name says where it was. The newest measurement of a group counts.
-Files are read, replaced and set aside as those of profiles are (`json_store.py`).
+A class belongs to one device model and one version of torch, so its name implies where it was measured. The newest
+measurement of a group counts. `json_store.py` reads the files, replaces them, and sets damaged ones aside, as it does
+for profiles.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _LONGEST_NAME = 150
 
 
 class StoredColocation(BaseModel):
-    """Jobs that were measured beside each other, each in a lane of its own, at the default setting.
+    """Measurement of jobs beside each other, each in a lane of its own, at the default setting.
 
     Attributes:
-        classes: Of the jobs, sorted.
-        speeds: Of each, over that alone.
-        power_w: Of the device; null where there is no meter.
-        made_utc: ISO 8601.
+        classes: Classes of the jobs, sorted.
+        speeds: Relative speed of each job: rate beside the others / rate alone.
+        power_w: Power (W) of the device; null without a meter.
+        made_utc: Time at which it was saved (ISO 8601, UTC).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -51,7 +52,7 @@ class StoredColocation(BaseModel):
 
 
 class ColocationStore:
-    """What was measured of neighbours, in the folder of the profiles, which need not exist yet."""
+    """Store of co-location measurements, in the folder of the profiles. The folder need not exist yet."""
 
     def __init__(self, profiles: Path) -> None:
         self._folder = profiles / FOLDER
@@ -59,11 +60,11 @@ class ColocationStore:
 
     @property
     def notes(self) -> list[str]:
-        """What is in the way of using some file, a line each, for the caller to show."""
+        """Reasons why files cannot be used, one line each, for the caller to show."""
         return self._kept.notes
 
     def of(self, classes: Set[str]) -> list[StoredColocation]:
-        """What is known of groups of these classes alone, the oldest first."""
+        """Measurements of groups that contain these classes only, oldest first."""
         found = [
             self._kept.read(path, StoredColocation.model_validate_json) for path in sorted(self._folder.glob("*.json"))
         ]
@@ -73,10 +74,10 @@ class ColocationStore:
         )
 
     def forget(self, job_class: str) -> int:
-        """Remove all measurements of groups with this class; how many.
+        """Remove all measurements of groups with this class; return their number.
 
         Raises:
-            UnfitEnvironment: No permission.
+            UnfitEnvironment: A file cannot be removed.
         """
         return sum(
             self._kept.remove(path)
@@ -86,10 +87,15 @@ class ColocationStore:
         )
 
     def save(self, classes: tuple[str, ...], speeds: tuple[float, ...], power_w: float | None) -> None:
-        """Keep a measurement, in place of an older one of the same classes.
+        """Save a measurement; it replaces an older one of the same classes.
+
+        Args:
+            classes: Class of each job.
+            speeds: Relative speed of each job, in the order of `classes`.
+            power_w: Power (W) of the device; None without a meter.
 
         Raises:
-            UnfitEnvironment: No room, or no permission.
+            UnfitEnvironment: The file cannot be written: no room, or no permission.
         """
         pairs = sorted(zip(classes, speeds, strict=True))
         names = tuple(name for name, _ in pairs)

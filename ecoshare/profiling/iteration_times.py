@@ -9,13 +9,13 @@ from statistics import fmean, quantiles, stdev
 from ecoshare.profiling.profile import IterationTimes
 
 _BATCHES = 8
-"""Neighbouring iterations are alike (a noisy machine, a long batch), so the error is that of the means of batches:
-few enough for each to be longer than what makes neighbours alike, enough to tell their spread (Law, "Simulation
-Modeling and Analysis", section 9.5.3)."""
+"""Number of batches for the standard error. Neighbouring iterations are correlated (a noisy machine, a long batch), so
+the error is that of batch means. Few batches make each one longer than the correlation; this many show the spread (Law,
+"Simulation Modeling and Analysis", section 9.5.3)."""
 
 
 def times(durations_s: Sequence[float]) -> IterationTimes | None:
-    """Their statistics; None where there are none."""
+    """Statistics of durations (s); None if there are none."""
     if not durations_s:
         return None
     mean_s = fmean(durations_s)
@@ -31,11 +31,11 @@ def times(durations_s: Sequence[float]) -> IterationTimes | None:
 
 
 def relative_error(durations_s: Sequence[float]) -> float | None:
-    """Standard error of their mean over the mean, by the means of batches; None where there are too few to tell."""
+    """Standard error of the mean / mean, by batch means; None for too few durations, or if the mean is 0."""
     size = len(durations_s) // _BATCHES
     if not size:
         return None
-    # The oldest are left out where the batches do not take all.
+    # The oldest durations that fill no batch are left out.
     latest = durations_s[len(durations_s) - size * _BATCHES :]
     means = [fmean(latest[place : place + size]) for place in range(0, len(latest), size)]
     overall = fmean(means)

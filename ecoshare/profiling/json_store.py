@@ -1,6 +1,6 @@
-"""Readable files that many runs share: read with whatever is wrong as a note, replaced at once, set aside when damaged.
+"""Readable files that many runs share: a bad file becomes a note, a write is atomic, a damaged file is set aside.
 
-There is no lock, which a stopped process could keep from all others: whoever writes last wins, and both had measured.
+There is no lock, since a stopped process could hold it for ever. The last writer wins, which is sound: both measured.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ecoshare.errors import UnfitEnvironment
 
 HINT = "choose another folder with --profiles"
 STALE_S = 3600.0
-"""A file that has been in writing for so long has lost its writer."""
+"""Age (s) from which a temporary file is taken for one that a killed writer left."""
 
 Content = TypeVar("Content")
 
 
 def made_utc() -> str:
-    """Now, as such files tell when they were made: ISO 8601."""
+    """Present time as such files state it (ISO 8601, UTC)."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
@@ -35,24 +35,27 @@ class KeptFiles:
     """The files of one kind in a folder, which need not exist yet.
 
     Attributes:
-        notes: What is in the way of using some file, a line each, for the caller to show.
+        notes: Reasons why files cannot be used, one line each, for the caller to show.
     """
 
     def __init__(self, folder: Path, schema_version: int, damaged: str, deep: int) -> None:
-        """Nothing is read yet.
+        """Prepare the access; nothing is read yet.
 
         Args:
-            damaged: What a file that is none of these is said to be.
-            deep: How many parts of the place of a mistake are told.
+            folder: Folder of the files.
+            schema_version: Newest schema version that this program can use.
+            damaged: Words for a file that is not of this kind, such as `is no result of tuning`.
+            deep: Number of parts of a mistake's place that a note shows.
         """
         self.notes: list[str] = []
         self._folder, self._schema_version, self._damaged, self._deep = folder, schema_version, damaged, deep
 
     def read(self, path: Path, parse: Callable[[bytes], Content]) -> Content | None:
-        """What a file holds; None where there is none that this version can use. A damaged one is set aside.
+        """Content of a file; None if there is no file that this version can use. A damaged file is set aside.
 
         Args:
-            parse: Raises a `ValidationError`, or a `ValueError` that says what is wrong.
+            path: Path of the file.
+            parse: Turns bytes into content. It raises a `ValidationError`, or a `ValueError` that says what is wrong.
         """
         try:
             with documents.open_regular(path) as file:
@@ -74,10 +77,10 @@ class KeptFiles:
         return None
 
     def write(self, path: Path, text: str) -> None:
-        """Write or replace a file. One that a newer version of ecoshare wrote stays as it is, and `notes` say so.
+        """Write or replace a file. A file from a newer version of ecoshare stays as it is, and `notes` says so.
 
         Raises:
-            UnfitEnvironment: No room, or no permission.
+            UnfitEnvironment: The file cannot be written: no room, or no permission.
         """
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,10 +93,10 @@ class KeptFiles:
             raise UnfitEnvironment(f"cannot write {path}: {error.strerror or error}", HINT) from error
 
     def remove(self, path: Path) -> bool:
-        """Remove a file; whether it was there.
+        """Remove a file; return whether it was there.
 
         Raises:
-            UnfitEnvironment: No permission.
+            UnfitEnvironment: The file cannot be removed: no permission.
         """
         try:
             path.unlink()
@@ -104,7 +107,7 @@ class KeptFiles:
         return True
 
     def note(self, line: str) -> None:
-        """Something to be told, once."""
+        """Add a line to `notes`, once."""
         if line not in self.notes:
             self.notes.append(line)
 
@@ -124,7 +127,7 @@ class KeptFiles:
 
 
 def _schema_version(data: bytes) -> int:
-    """What a file says of itself; 0 where it says nothing."""
+    """Schema version that a file states; 0 if it states none."""
     try:
         return _Header.model_validate_json(data).schema_version
     except ValidationError:
@@ -136,7 +139,7 @@ class _Header(BaseModel):
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what writers left that were killed."""
+    """Remove temporary files that killed writers left."""
     for path in folder.glob(".*.new"):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > STALE_S:
@@ -144,11 +147,11 @@ def _sweep(folder: Path) -> None:
 
 
 def _set_aside(path: Path, file: BinaryIO) -> Path | None:
-    """Rename `path`, of which `file` is open; None where somebody else did, or has saved a new one by now."""
+    """Rename `path`, open as `file`, and return the new path; None if another process renamed or replaced it."""
     for number in count(1):
         aside = path.with_name(f"{path.name}.corrupt" + (f"-{number}" if number > 1 else ""))
         with contextlib.suppress(FileExistsError):
-            aside.touch(mode=0o600, exist_ok=False)  # of two who come at once each has a name of its own
+            aside.touch(mode=0o600, exist_ok=False)  # two processes at once get different names
             break
     try:
         path.replace(aside)
@@ -157,5 +160,5 @@ def _set_aside(path: Path, file: BinaryIO) -> Path | None:
         return None
     if os.path.samestat(aside.stat(), os.fstat(file.fileno())):
         return aside
-    aside.replace(path)  # a good one, taken by mistake; if a third is there by now, either will do
+    aside.replace(path)  # a good file, taken by mistake; if there is a third by now, either will do
     return None

@@ -1,7 +1,7 @@
-"""What one job of a class needs: memory, time and joules an iteration. One `profiles/<class>.json`, readable.
+"""Profile of a job class: the memory that a job needs, and its time and joules per iteration.
 
-A profile is measured in a window of a job's own run, after its warm-up, alone on the device. What could not be measured
-is null, and `notes` say why.
+Each class has one readable file, `profiles/<class>.json`. A profile is measured in a window of a job's own run, after
+the warm-up and alone on the device. A value that could not be measured is null, and `notes` says why.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ class _Part(BaseModel):
 
 
 class ProfileOrigin(_Part):
-    """What a class is: a profile holds for jobs of which all of this is the same.
+    """Identity of a class: a profile holds for jobs that have all of these values.
 
     Attributes:
-        script: Absolute path; or, for a module, its name.
+        script: Absolute path of a script, or name of a module.
         sources: SHA-256 of the script and of each local module that it imports, by path from the script's folder.
-        args: All arguments.
-        device_model: What the maker calls the device.
-        torch: Version.
-        given: The name of the class, where the job file names it (`class:`); scripts and arguments may differ then.
+        args: All arguments of the script.
+        device_model: Device in the words of `DeviceInfo.described`.
+        torch: Version of torch.
+        given: Name that the job file gives the class (`class:`), or null. With it, scripts and arguments may differ.
     """
 
     script: str
@@ -36,15 +36,18 @@ class ProfileOrigin(_Part):
 
 
 class Machine(_Part):
-    """Where it was measured.
+    """Machine on which the profile was measured.
 
     Attributes:
-        device: Name in the run, such as `cuda:0`.
+        device: Name of the device in the run, such as `cuda:0`.
         kind: `cpu` or `cuda`.
-        uuid: Of a GPU.
-        driver: Of a GPU.
-        cores: Processors that the run could use.
-        intra_op_threads: Of torch.
+        uuid: UUID of a GPU; null for processors.
+        driver: Version of a GPU's driver; null for processors.
+        cores: Number of processors that the run could use.
+        intra_op_threads: Number of intra-op threads of torch; null if unknown.
+        python: Version of Python.
+        platform: Operating system, in Python's words.
+        ecoshare: Version of ecoshare.
     """
 
     device: str
@@ -59,7 +62,7 @@ class Machine(_Part):
 
 
 class AchievedSetting(_Part):
-    """The hardware's setting while it was measured, as achieved; null where the device does not say."""
+    """Achieved setting of the hardware during the measurement; null for a value that the device does not report."""
 
     gpu_clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
@@ -67,19 +70,19 @@ class AchievedSetting(_Part):
 
 
 class MemoryProfile(_Part):
-    """What a job keeps while it waits for its turn, and what it needs beyond that inside an iteration.
+    """Memory that a job keeps while it waits for its turn, and memory that it needs beyond that inside an iteration.
 
     Attributes:
-        persistent_bytes: P. On CUDA the largest size that stays reserved at a yield with the cache emptied, and the
-            context; on the CPU the process's proportional set size at a boundary.
-        ephemeral_bytes: T, the rest of the peak.
-        model_bytes: Tensors alive at a boundary, by the walk over them; `parts` says what holds them.
-        framework_bytes: What P is more than that: the allocator's remains, libraries, the context.
-        parts: By what holds the tensors: parameters, gradients, optimizer states and so on.
-        peak_bytes: Most bytes of tensors alive at once inside an iteration.
-        context_bytes: On CUDA what the process holds beside its allocator; null where the driver does not say.
-        timeline: (seconds since the iteration began, bytes of tensors alive from then on).
-        note: What keeps some of this from being known.
+        persistent_bytes: P. On CUDA: the largest size that stays reserved at a yield with an empty cache, plus the
+            context. On the CPU: the proportional set size of the process at a boundary.
+        ephemeral_bytes: T: memory that an iteration needs at its peak beyond P.
+        model_bytes: Bytes of tensors that are alive at a boundary, by a walk over them; `parts` says what holds them.
+        framework_bytes: P - `model_bytes`: remains of the allocator, libraries, the context.
+        parts: Bytes of tensors by what holds them: parameters, gradients, optimizer states and so on.
+        peak_bytes: Most bytes of tensors that are alive at once inside an iteration.
+        context_bytes: On CUDA: memory of the process outside its allocator. Null if the driver does not report it.
+        timeline: Pairs of seconds since the iteration began and bytes of tensors that are alive from then on.
+        note: Reason why some values are unknown; empty if there is none.
     """
 
     persistent_bytes: NonNegativeInt | None
@@ -94,13 +97,15 @@ class MemoryProfile(_Part):
 
 
 class IterationTimes(_Part):
-    """Wall times of the iterations of one kind, without those of the warm-up.
+    """Wall times of the iterations of one kind, without the warm-up.
 
     Attributes:
-        count: Iterations measured.
-        mean_s: Their mean; `standard_error_s` is its own, by the means of batches, since neighbours are alike.
-        median_s: The middle one.
-        p95_s: One in twenty takes longer.
+        count: Number of measured iterations.
+        mean_s: Mean time.
+        standard_error_s: Standard error of the mean, by batch means, since neighbouring iterations are correlated. Null
+            for too few iterations.
+        median_s: Median time.
+        p95_s: 95th percentile: one iteration in twenty takes longer.
     """
 
     count: NonNegativeInt
@@ -111,22 +116,22 @@ class IterationTimes(_Part):
 
 
 class IterationEnergy(_Part):
-    """Joules an iteration, alone on the device.
+    """Joules per iteration, alone on the device.
 
     Attributes:
-        per_iteration_j: Of training, idle power included; null where no such iteration was seen.
-        per_eval_iteration_j: Of inference.
-        active_per_iteration_j: Of training, beyond idle.
-        active_per_eval_iteration_j: Of inference, beyond idle.
-        relative_error: Standard error of all of these, over their value; null for a model's joules, whose error nobody
-            knows.
-        power_w: Mean over the window.
-        idle_w: Of the device with the contexts up and nothing running; null where it could not be had.
-        idle_share: Part of the joules that idleness would have taken in the same time.
+        per_iteration_j: Joules of a training iteration, idle power included; null if none was seen.
+        per_eval_iteration_j: Joules of an inference iteration, idle power included; null if none was seen.
+        active_per_iteration_j: Joules of a training iteration beyond idle power; null if that power is unknown.
+        active_per_eval_iteration_j: Joules of an inference iteration beyond idle power.
+        relative_error: Standard error of the window's joules / these joules. Null for modelled joules, since their
+            error is unknown.
+        power_w: Mean power (W) over the window.
+        idle_w: Power (W) of the device with the contexts up and nothing running; null if unknown.
+        idle_share: Share in [0, 1] of the joules that the idle device would have spent in the same time.
         source: `measured` or `modelled`.
         scope: `gpu` or `cpu`.
-        meter: Its name.
-        about: One line on the meter.
+        meter: Name of the meter.
+        about: One line about the meter.
     """
 
     per_iteration_j: NonNegativeFloat | None
@@ -144,12 +149,12 @@ class IterationEnergy(_Part):
 
 
 class Use(_Part):
-    """How much of the device the job keeps busy.
+    """Utilisation of the device by the job.
 
     Attributes:
-        busy: GPU: part of the time during which anything ran there; CPU: processor time over wall time times threads.
-        memory_busy: Part of the time during which the GPU's memory was read or written.
-        bound_by: `compute`, `memory` or `host` (launches, input, waiting), roughly; null where nothing tells.
+        busy: On a GPU: share of the time in which a kernel ran. On the CPU: processor time / (wall time x threads).
+        memory_busy: Share of the time in which the GPU's memory was read or written.
+        bound_by: Rough bottleneck: `compute`, `memory` or `host` (launches, input, waiting); null if unknown.
     """
 
     busy: NonNegativeFloat | None
@@ -158,16 +163,16 @@ class Use(_Part):
 
 
 class ProfileWindow(_Part):
-    """The window in which it was measured.
+    """Window in which the profile was measured.
 
     Attributes:
-        warm_up_iterations: Done before, and dropped.
-        warm_up_s: Time with the turn before.
-        measured_s: Of which times and joules were measured.
-        total_s: Of the whole window: idle device, recorded iterations, measured ones.
-        productive_s: What the iterations done in it take without being observed.
-        overhead: What observing the memory added to the time of the window's iterations, over that time.
-        paused_jobs: Others that waited meanwhile.
+        warm_up_iterations: Number of iterations before the window, which do not count.
+        warm_up_s: Time (s) in which the job held its turn before the window.
+        measured_s: Time (s) in which times and joules were measured.
+        total_s: Length (s) of the window: the idle device, iterations with observed memory, measured iterations.
+        productive_s: Time (s) that the iterations of the window take without observation.
+        overhead: Time that the memory observation added / `productive_s`; null if no iteration was timed.
+        paused_jobs: Number of other jobs that waited meanwhile.
     """
 
     warm_up_iterations: NonNegativeInt
@@ -180,21 +185,22 @@ class ProfileWindow(_Part):
 
 
 _FEW = 0.02
-"""Part of a job's iterations up to which those that were not measured do not keep the rest from being compared."""
+"""Inference / training iterations of a job, up to which unmeasured inference takes the cost of training."""
 
 
 class Profile(_Part):
     """The profile of a job class.
 
     Attributes:
-        job_class: Its name, and that of the file.
-        made_utc: ISO 8601.
-        train: Times of training iterations; null where none were seen.
-        eval: Of inference iterations.
-        energy: Null where there is no meter at all, or it failed.
-        meter_failed: There is one, and it failed: the class is worth another window.
-        steady: Whether the figures had settled when the window ended.
-        doubt: Why the figures are not relied on and the class is measured again; empty where nothing is wrong.
+        job_class: Name of the class and of its file.
+        made_utc: Time at which the profile was made (ISO 8601, UTC).
+        train: Times of training iterations; null if none was measured.
+        eval: Times of inference iterations; null if none was measured.
+        energy: Joules per iteration; null if there is no meter and no model, or if the meter failed.
+        meter_failed: Whether there is a meter and it failed. Then the class needs another window.
+        steady: Whether the iteration time had settled when the window ended.
+        doubt: Reason not to rely on the figures, and to measure the class again; empty if there is none.
+        notes: Remarks for the user, such as reasons for missing values.
     """
 
     schema_version: Literal[1] = 1
@@ -216,26 +222,34 @@ class Profile(_Part):
 
     @property
     def is_whole(self) -> bool:
-        """Whether another window would tell no more. A profile that lacks something serves until then."""
+        """Whether the class needs no other window. A profile that is not whole serves until then."""
         return not self.meter_failed and not self.doubt and (self.train is not None or self.eval is not None)
 
     def not_measured(self, iterations: int, eval_iterations: int) -> str:
-        """Of so many iterations a kind that was not measured, `training` or `inference`; empty for none that counts."""
+        """Kind of iteration that a job has and this profile lacks: `training` or `inference`; empty if there is none.
+
+        Inference iterations that `guessed` covers do not count as lacking.
+
+        Args:
+            iterations: Number of training iterations of the job.
+            eval_iterations: Number of inference iterations of the job.
+        """
         if iterations and self.train is None:
             return "training"
         return "inference" if self.eval is None and self.guessed(iterations, eval_iterations) < eval_iterations else ""
 
     def guessed(self, iterations: int, eval_iterations: int) -> int:
-        """Inference iterations that are taken to cost what a training one does, give or take as much.
+        """Number of inference iterations that are taken to cost as much as training iterations; the error is as large.
 
-        A script that tests its model once, at its end, does so after the window in which it was measured.
+        They are taken so if they are few and were not measured. A script that tests its model once, at its end, does so
+        after its window.
         """
         few = self.eval is None and self.train is not None and eval_iterations <= _FEW * iterations
         return eval_iterations if few else 0
 
     @property
     def relative_error(self) -> float | None:
-        """Standard error of the mean iteration time over that time, the larger of both kinds; None where not known."""
+        """Standard error of the mean iteration time / mean, the larger of both kinds; None if unknown."""
         kinds = [each for each in (self.train, self.eval) if each is not None]
         if not kinds or any(each.standard_error_s is None or not each.mean_s for each in kinds):
             return None

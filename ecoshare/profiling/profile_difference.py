@@ -1,4 +1,4 @@
-"""In words: what keeps the profile of one class from serving another."""
+"""Says in words why the profile of one class does not serve another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OPTION = re.compile(r"--?[^\W\d]")
 
 
 def why_new(origin: ProfileOrigin, profile: Profile) -> str:
-    """What keeps a profile from serving jobs of `origin`, on one line; empty where it serves them."""
+    """Reason in one line why a profile does not serve jobs of `origin`; empty if it serves them."""
     then = profile.origin
     parts = []
     if origin.given != then.given:
@@ -35,9 +35,10 @@ def _day(profile: Profile) -> str:
 
 
 def options(args: tuple[str, ...]) -> dict[str, str]:
-    """Arguments by option, roughly: what follows one is its value, and what comes before any has a number.
+    """Values by option, roughly: words after an option are its value, and words before any option get a number.
 
-    `--batch=32` is `--batch 32`, and `-1` a value. A flag seems to own a file name behind it, which does no harm here.
+    `--batch=32` equals `--batch 32`, and `-1` is a value. A file name after a flag becomes the flag's value, which does
+    no harm here.
     """
     found: dict[str, str] = {}
     seen: Counter[str] = Counter()
@@ -74,6 +75,6 @@ def _listed(words: list[str], last: str, most: int = 4) -> str:
 
 
 def shown(text: str, most: int = 60) -> str:
-    """Text of somebody's file on one line of a terminal."""
+    """Text of a file in one printable line of at most `most` characters; the cut end becomes `...`."""
     text = text if text.isprintable() else ascii(text)
     return text if len(text) <= most else text[: most - 3] + "..."

@@ -1,13 +1,13 @@
-"""Where profiles are kept: one readable file a class, in a folder that many runs share.
+"""Stores profiles: one readable file for each class, in a folder that many runs share.
 
 ::
 
     profiles/
-      train-0123456789ab.json             a class; replaced at once, so that a reader sees all of it or the one before
-      .train-0123456789ab-x1y2z3.new      being written, or left by a writer that was killed
-      train-0123456789ab.json.corrupt     was no profile, and is set aside for its owner to look at
+      train-0123456789ab.json             a class; replaced at once: a reader sees the new or the old profile
+      .train-0123456789ab-x1y2z3.new      being written, or left by a killed writer
+      train-0123456789ab.json.corrupt     was no profile; set aside for the user to look at
 
-`json_store.py` reads, replaces and sets aside.
+`json_store.py` reads the files, replaces them, and sets damaged ones aside.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ecoshare.profiling.profile_difference import options, shown
 SCHEMA_VERSION: int = Profile.model_fields["schema_version"].default
 
 _DEEP = 3
-"""Parts of a place in a profile that tell a reader enough."""
+"""Number of parts of a mistake's place in a profile that a note shows: enough to find it."""
 
 _CLASS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _INNERMOST_LIST = re.compile(r"\[\n\s+([^\[\]{}]*?)\n\s+\]")
@@ -40,10 +40,10 @@ _EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 def default_folder() -> Path:
-    """`$ECOSHARE_PROFILES`, else `ecoshare/profiles` in the user's data folder.
+    """Folder in `$ECOSHARE_PROFILES`, else `ecoshare/profiles` in the user's data folder.
 
     Raises:
-        UnfitEnvironment: The user has no home.
+        UnfitEnvironment: The user has no home folder.
     """
     if own := os.environ.get("ECOSHARE_PROFILES"):
         return Path(own)
@@ -54,7 +54,7 @@ def default_folder() -> Path:
 
 
 class ProfileStore:
-    """The profiles in a folder, which need not exist yet."""
+    """Store of profiles in a folder, which need not exist yet."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,18 +65,18 @@ class ProfileStore:
 
     @property
     def notes(self) -> list[str]:
-        """What is in the way of using some file, a line each, for the caller to show."""
+        """Reasons why files cannot be used, one line each, for the caller to show."""
         return self._kept.notes
 
     def find(self, job_class: str) -> Profile | None:
-        """The profile of a class, always from the disk; None where there is none that this version can use."""
+        """Profile of a class, always from the disk; None if there is none that this version can use."""
         return self._read(self.file(job_class)) if _CLASS.fullmatch(job_class) else None
 
     def make(self) -> None:
-        """Make the folder, so that a measurement is not begun whose result cannot be kept.
+        """Make the folder before a measurement begins, so that the result can be saved.
 
         Raises:
-            UnfitEnvironment: It cannot be made, or not be written to.
+            UnfitEnvironment: The folder cannot be made, or cannot be written to.
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -86,13 +86,13 @@ class ProfileStore:
             raise UnfitEnvironment(f"cannot write to {self.folder}: {error.strerror or error}", HINT) from error
 
     def save(self, profile: Profile) -> Path:
-        """Write or replace the profile of a class; its file.
+        """Write or replace the profile of a class; return its file.
 
-        One that a newer version of ecoshare wrote stays as it is, and `notes` say so.
+        A file from a newer version of ecoshare stays as it is, and `notes` says so.
 
         Raises:
-            UnfitEnvironment: No room, or no permission.
-            ValueError: The name of the class cannot be that of a file here.
+            UnfitEnvironment: The file cannot be written: no room, or no permission.
+            ValueError: The name of the class cannot be a file name here.
         """
         if not _CLASS.fullmatch(profile.job_class):
             raise ValueError(f"not the name of a class: {profile.job_class!r}")
@@ -102,7 +102,7 @@ class ProfileStore:
         return path
 
     def all(self) -> list[Profile]:
-        """The profiles that this version can use, the newest first."""
+        """Profiles that this version can use, newest first."""
         try:
             paths = sorted(self.folder.glob("[!.]*.json"))
         except OSError as error:
@@ -112,14 +112,14 @@ class ProfileStore:
         return sorted(found, key=lambda each: (each.made_utc, each.job_class), reverse=True)
 
     def file(self, job_class: str) -> Path:
-        """The file of a class, which need not exist."""
+        """Path of the file of a class, which need not exist."""
         return self.folder / f"{job_class}.json"
 
     def forget(self, job_class: str) -> bool:
-        """Remove the profile of a class and its drawing; whether there was one.
+        """Remove the profile of a class and its drawing; return whether there was a profile.
 
         Raises:
-            UnfitEnvironment: No permission.
+            UnfitEnvironment: A file cannot be removed: no permission.
         """
         if not _CLASS.fullmatch(job_class):
             return False
@@ -128,10 +128,11 @@ class ProfileStore:
         return self._kept.remove(self.file(job_class))
 
     def nearest(self, origin: ProfileOrigin) -> Profile | None:
-        """The profile whose class is most like `origin`, to begin a new class with.
+        """Profile that is most like `origin`, as a start for a new class; None if there is none.
 
-        That is one of the same script or given class; else one of a script of the same name that shares a source, as
-        when a project was copied. Among those, in this order: same device, same torch, most arguments alike, newest.
+        Candidates have the same script or given class. If there are none, they have a script of the same name and share
+        a source, as in a copied project. The order among candidates: same device, same torch, most equal arguments,
+        newest.
         """
         self._refresh()
         groups = [self._related.get(key, []) for key in _keys(origin)]
@@ -152,11 +153,11 @@ class ProfileStore:
             best = max(candidates, key=likeness)
             if (profile := self.find(best.job_class)) is not None:
                 return profile
-            candidates = [each for each in candidates if each is not best]  # went away since
+            candidates = [each for each in candidates if each is not best]  # removed meanwhile
         return None
 
     def _refresh(self) -> None:
-        """Read the origins of the files that are new or other than they were; mostly one look at the folder's time."""
+        """Read the origins of new and changed files. Mostly the folder's time shows at one look that there are none."""
         try:
             stamp = self.folder.stat().st_mtime_ns
             if stamp == self._folder_stamp:
@@ -192,7 +193,7 @@ def _of_class(profile: Profile, job_class: str) -> Profile:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """What is remembered of a file, to rank it without reading it again."""
+    """Facts about a file, kept so that it can be ranked without reading it again."""
 
     job_class: str
     origin: ProfileOrigin
@@ -206,8 +207,8 @@ class _Candidate:
 
 
 def _keys(origin: ProfileOrigin) -> Iterator[tuple[str, str]]:
-    """Under what a profile is found as one of the same script or given class."""
-    # Modules of one name in two projects are two; those that are installed have no sources here.
+    """Keys under which a profile of the same script or given class is found."""
+    # Two projects may have local modules of one name, so that name is no key. Installed modules have no sources here.
     if Path(origin.script).is_absolute() or not origin.sources:
         yield "script", origin.script
     if origin.given is not None:
@@ -215,6 +216,6 @@ def _keys(origin: ProfileOrigin) -> Iterator[tuple[str, str]]:
 
 
 def _readable(profile: Profile) -> str:
-    """JSON with a line for each value, and for each pair of the timeline: no string has a line break as it is."""
+    """JSON with one line for each value and for each pair of the timeline. No JSON string contains a raw line break."""
     text = profile.model_dump_json(indent=2) + "\n"
     return _INNERMOST_LIST.sub(lambda found: f"[{_LINE_BREAK.sub(' ', found[1])}]", text)

@@ -1,4 +1,4 @@
-"""Looks profiles up by what a user remembers of them, and forgets them with all that was measured beside them."""
+"""Finds profiles by names that a user remembers, and removes them with all measurements that depend on them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from ecoshare.profiling.tuning_store import TuningStore
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was removed of one class.
+    """Files that were removed for one class.
 
     Attributes:
-        beside: Measurements of groups of neighbours with this class.
-        tuned: Results of searches for packings with this class.
+        job_class: Name of the class.
+        script: Script or module of the class.
+        beside: Number of co-location measurements of groups with this class.
+        tuned: Number of files with tuning results of packings with this class.
     """
 
     job_class: str
@@ -32,10 +34,10 @@ class Forgotten:
 
 
 def named(name: str, profiles: Sequence[Profile]) -> list[Profile]:
-    """The profile of the class `name`; else those of a script, module or given class of that name, at least one.
+    """Profile of the class `name`; else all profiles of a script, module or given class of that name.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such profile.
     """
     found = [each for each in profiles if each.job_class == name] or [
         each for each in profiles if name in _other_names(each) or _is_path(name, each.origin.script)
@@ -49,10 +51,10 @@ def named(name: str, profiles: Sequence[Profile]) -> list[Profile]:
 
 
 def the_one_named(name: str, profiles: Sequence[Profile]) -> Profile:
-    """As `named`, where just one is meant.
+    """The one profile that `named` finds.
 
     Raises:
-        UsageError: There is none, or there are several.
+        UsageError: There is no such profile, or there are several.
     """
     found = named(name, profiles)
     if len(found) > 1:
@@ -62,17 +64,17 @@ def the_one_named(name: str, profiles: Sequence[Profile]) -> Profile:
 
 
 def forget(profile: Profile, store: ProfileStore) -> Forgotten:
-    """Remove a profile, its drawing, and what was measured of its class beside other classes.
+    """Remove a profile, its drawing, and the co-location speeds and tuning results of its class.
 
-    Speeds beside others are ratios to the rate alone, and limits of tuned settings as well. So they hold no longer than
-    the profile of the class.
+    Co-location speeds are ratios to the rate alone, and so are the limits of tuned settings. So they hold no longer
+    than the profile of the class.
 
     Raises:
         UnfitEnvironment: A file cannot be removed.
     """
     beside = ColocationStore(store.folder).forget(profile.job_class)
     tuned = TuningStore(store.folder).forget(profile.job_class)
-    store.forget(profile.job_class)  # last: after an error the class can be named again
+    store.forget(profile.job_class)  # last, so that the class can still be named after an error
     return Forgotten(profile.job_class, profile.origin.script, beside, tuned)
 
 

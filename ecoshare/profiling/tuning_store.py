@@ -1,11 +1,11 @@
-"""What tuning a packing has found, trial by trial; kept beside the profiles, one readable file a packing and device.
+"""Stores what tuning found, measurement by measurement, beside the profiles: one file for each packing and device.
 
 ::
 
     profiles/tuned/
       resnet-0123456789ab+vae-ba9876543210.NVIDIA-H200.3f2a9c01.json     a result for each objective and tuning limit
 
-Files are read, replaced and set aside as those of profiles are (`json_store.py`).
+`json_store.py` reads the files, replaces them, and sets damaged ones aside, as it does for profiles.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ FOLDER = "tuned"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._+-]+")
 _LONGEST_NAME = 120
 _DEEP = 5
-"""Parts of a place in a result that tell a reader enough: it is within a trial of one of them."""
+"""Number of parts of a mistake's place that a note shows: enough to find it inside a measurement of a result."""
 
 Setting = dict[str, float | str]
-"""A number or a special name, such as `unlocked`, by knob."""
+"""Value of each knob: a number, or a special name such as `unlocked`."""
 
 Packing = tuple[tuple[str, ...], ...]
-"""Lanes, each the job classes in it, sorted."""
+"""Lanes, each with the sorted classes of its jobs."""
 
 
 def in_order(packing: Packing) -> Packing:
-    """The same for every order of the lanes and of the jobs in them."""
+    """Packing with sorted lanes and sorted jobs: equal for every order of the lanes and of their jobs."""
     return tuple(sorted(tuple(sorted(lane)) for lane in packing))
 
 
@@ -51,20 +51,22 @@ class _Part(BaseModel):
 
 
 class MeasurementRecord(_Part):
-    """One trial of a search.
+    """One measurement of a search.
 
     Attributes:
-        number: From 1.
-        requested: The setting that was asked for.
-        achieved: Mean of what was measured of each knob; null where it cannot be read.
-        status: How far it can be believed: `tuner.Status`.
-        joules: Spent in it.
-        times: Seconds an iteration by job; of a censored trial at least so much.
-        energy: E, joules spent per joule that the same work costs alone.
-        interference: Time of each job over that at the default setting.
-        feasible: Whether the tuning limit was kept; null where it is not known.
-        best: Whether its setting was the best so far after it.
-        reasons: Why clocks were lower than asked for, in words.
+        number: Number in the search, from 1.
+        requested: Setting that the search asked for.
+        achieved: Mean measured value of each knob; null if the knob cannot be read.
+        status: Reliability of the measurement, as in `ecoshare.core.events.MeasurementStatus`.
+        power_w: Mean power (W) of the device; null without a meter.
+        joules: Joules spent during the measurement.
+        duration_s: Length (s) of the measurement.
+        times: Seconds per iteration by job; for a censored measurement a lower bound.
+        energy: E: joules spent / joules that the same work costs alone.
+        interference: Iteration time of each job / its time at the default setting.
+        feasible: Whether the tuning limit was kept; null if unknown.
+        best: Whether the setting was the best so far after this measurement.
+        reasons: Causes of clocks lower than requested, in words.
     """
 
     number: Annotated[int, Field(ge=1)]
@@ -85,11 +87,13 @@ class MeasurementRecord(_Part):
 
 
 class KnobRange(_Part):
-    """A knob, and what was open to the search.
+    """A knob and the range that the search could use.
 
     Attributes:
-        unit: Empty where its numbers have none.
-        count: Of its values, special ones included.
+        unit: Unit of the values; empty if they have none.
+        count: Number of values, special ones included.
+        lowest: Lowest number.
+        highest: Highest number, those of special values included.
     """
 
     name: str
@@ -100,18 +104,18 @@ class KnobRange(_Part):
 
 
 class TunedDevice(_Part):
-    """Where it was tuned. A setting holds for devices of the model; trials are of this one."""
+    """Device on which a packing was tuned. The setting holds for all devices of the model; the measurements do not."""
 
     model: str
     uuid: str | None
 
 
 class BestStatic(_Part):
-    """The best setting known that does not look at the packing.
+    """Best known setting that does not depend on the packing.
 
     Attributes:
-        energy: E of this packing at it; null where it was not measured.
-        source: Where it comes from, in words.
+        energy: E of this packing at that setting; null if it was not measured.
+        source: Origin of the setting, in words.
     """
 
     setting: Setting
@@ -120,16 +124,18 @@ class BestStatic(_Part):
 
 
 class TuningResult(_Part):
-    """The result of one search.
+    """Result of one search.
 
     Attributes:
         objective: `energy`, `edp`, `jct` or `makespan`.
-        tuning_limit: Most that an iteration may take, over the same at the default setting.
-        best: Null where nothing is feasible.
-        saved_against_default: 1 - E(best) / E(default).
-        violations: Trials that broke the limit.
-        search_energy_j: Joules of all trials.
-        made_utc: ISO 8601.
+        tuning_limit: Upper bound of an iteration's time / its time at the default setting.
+        best: Best setting; null if none is feasible.
+        trials: Measurements of the search, in order.
+        saved_against_default: 1 - E(best) / E(default); null if unknown.
+        best_static: Best setting that does not depend on the packing; null if none is known.
+        violations: Number of measurements that broke the limit.
+        search_energy_j: Joules of all measurements; null if unknown.
+        made_utc: Time at which the result was made (ISO 8601, UTC).
     """
 
     schema_version: Literal[1] = 1
@@ -149,7 +155,7 @@ class TuningResult(_Part):
 
     @property
     def slower(self) -> float:
-        """Most that an iteration of any job took at the best setting, over the same at the default; at least 1."""
+        """Largest iteration time of any job at the best setting / time at the default setting; at least 1."""
         tried = [trial.interference for trial in self.trials if trial.requested == self.best]
         return max([1.0, *(ratio for each in tried for ratio in each.values())])
 
@@ -160,7 +166,7 @@ class TuningResult(_Part):
 
 
 class _File(_Part):
-    """The results of one packing on one device, the newest of each objective and tuning limit."""
+    """Results of one packing on one device: the newest for each objective and tuning limit."""
 
     schema_version: Literal[1] = 1
     results: tuple[TuningResult, ...]
@@ -170,10 +176,10 @@ SCHEMA_VERSION: int = _File.model_fields["schema_version"].default
 
 
 class TuningStore:
-    """The tuned results in the folder of the profiles, which need not exist yet.
+    """Store of tuning results, in the folder of the profiles. The folder need not exist yet.
 
     Attributes:
-        folder: Where they lie.
+        folder: Folder of the results.
     """
 
     def __init__(self, profiles: Path) -> None:
@@ -182,22 +188,22 @@ class TuningStore:
 
     @property
     def notes(self) -> list[str]:
-        """What is in the way of using some file, a line each, for the caller to show."""
+        """Reasons why files cannot be used, one line each, for the caller to show."""
         return self._kept.notes
 
     def find(self, packing: Packing, device_model: str, objective: str, tuning_limit: float) -> TuningResult | None:
-        """What is known of a packing, whatever the order of its lanes; None where this version can use nothing."""
+        """Result for a packing, in any order of its lanes; None if there is none that this version can use."""
         for tuned in self.results(packing, device_model):
             if (tuned.objective, tuned.tuning_limit) == (objective, tuning_limit):
                 return tuned
         return None
 
     def results(self, packing: Packing, device_model: str) -> tuple[TuningResult, ...]:
-        """All results of a packing: the trials of each tell of every objective and limit."""
+        """All results of a packing. The measurements of each result are of use for every objective and limit."""
         return self._results_in(self.path(packing, device_model))
 
     def of(self, classes: set[str], device_model: str, objective: str) -> tuple[TuningResult, ...]:
-        """The newest result for each packing of these job classes alone, whatever the tuning limit."""
+        """Newest result of each packing that contains these job classes only, with any tuning limit."""
         found: dict[Packing, TuningResult] = {}
         for each in self.on(device_model):
             if each.objective == objective and {name for lane in each.packing for name in lane} <= classes:
@@ -207,17 +213,17 @@ class TuningStore:
         return tuple(found.values())
 
     def on(self, device_model: str) -> list[TuningResult]:
-        """All results of a device model."""
+        """All results for a device model."""
         everything = [each for path in sorted(self.folder.glob("*.json")) for each in self._results_in(path)]
         return [each for each in everything if each.device.model == device_model]
 
     def save(self, tuned: TuningResult) -> Path:
-        """Write a result, in place of an older one of its objective and limit; the file.
+        """Write a result; it replaces an older one of the same objective and limit. Return the file.
 
-        One that a newer version of ecoshare wrote stays as it is, and `notes` say so.
+        A file from a newer version of ecoshare stays as it is, and `notes` says so.
 
         Raises:
-            UnfitEnvironment: No room, or no permission.
+            UnfitEnvironment: The file cannot be written: no room, or no permission.
         """
         path = self.path(tuned.packing, tuned.device.model)
         kept = [
@@ -229,10 +235,10 @@ class TuningStore:
         return path
 
     def forget(self, job_class: str) -> int:
-        """Remove all results of packings with this class; how many packings.
+        """Remove all results of packings with this class; return the number of removed files.
 
         Raises:
-            UnfitEnvironment: No permission.
+            UnfitEnvironment: A file cannot be removed: no permission.
         """
         return sum(
             self._kept.remove(path)
@@ -241,7 +247,7 @@ class TuningStore:
         )
 
     def path(self, packing: Packing, device_model: str) -> Path:
-        """The file of a packing on a device: a name to read, and a hash, since names may be long or alike."""
+        """Path of the file of a packing on a device: readable words, and a hash, since words may be long or alike."""
         lanes = in_order(packing)
         words = "_".join("+".join(lane) for lane in lanes)[:_LONGEST_NAME]
         digest = hashlib.sha256(json.dumps([lanes, device_model]).encode()).hexdigest()[:8]

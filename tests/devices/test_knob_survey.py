@@ -1,0 +1,30 @@
+"""What can be set on the devices of this machine, and what keeps it from being set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ecoshare.devices import knob_survey
+from ecoshare.devices.discovery import processors
+from ecoshare.devices.state_folder import StateFolder
+from ecoshare.errors import UnfitEnvironment
+
+
+def _fails(kind: str, device: str) -> None:
+    raise UnfitEnvironment(f"{kind} {device} does not answer")
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_damaged_journal_is_told_whether_the_device_can_be_opened_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opens: bool
+) -> None:
+    """Else the user would mend the device, and a run would then refuse the journal."""
+    state = StateFolder(tmp_path, tmp_path)
+    state.journal(knob_survey.key(processors())).write_text("{")
+    if not opens:
+        monkeypatch.setattr(knob_survey, "open_knobs", _fails)
+    found = knob_survey.survey(state)[-1]
+    assert found.name == "cpu" and "damaged" in found.trouble
+    assert opens or "does not answer" in found.access.how
