@@ -1,6 +1,6 @@
-"""ecoshare: several unmodified PyTorch jobs share a device, and spend as few joules on it as they can.
+"""ecoshare: several unmodified PyTorch jobs share a device and spend as few joules on it as possible.
 
-Scripts need not import this. One that wants to say itself where an iteration ends may call `iteration()`.
+Scripts need not import this package. A script that marks the ends of its iterations itself calls `iteration()`.
 """
 
 from __future__ import annotations
@@ -10,33 +10,34 @@ from collections.abc import Callable
 __version__ = "0.1.0"
 
 _declare: Callable[[], None] | None = None
-"""Set by the runner inside a job's process."""
+"""Function behind `iteration`. The runner sets it inside the process of a job."""
 
 _report: Callable[[dict[str, float]], None] | None = None
-"""Set by the runner, too."""
+"""Function behind `report`. The runner sets it, too."""
 
 _function: Callable[[str], None] | None = None
-"""What jobs call that are no scripts; set by `lane.forked`."""
+"""Function that a job calls if it is not a script. `lane.forked_server` sets it."""
 
 _bare: frozenset[str] = frozenset()
-"""Modules that the interpreter had before ecoshare was loaded; set by `lane.boot`."""
+"""Modules that the interpreter had loaded before ecoshare. `lane.boot` sets it."""
 
 
 def iteration() -> None:
-    """Mark the end of an iteration. Does nothing outside `ecoshare run`.
+    """Mark the end of an iteration. The call does nothing outside `ecoshare run`.
 
-    Call it where no work is half done, in loops that ecoshare cannot see into: loops without modules, optimizers or a
-    `DataLoader`.
+    Call it at a point where no work is half done, in loops that ecoshare cannot see: loops without modules, optimizers
+    or a `DataLoader`.
     """
     if _declare is not None:
         _declare()
 
 
 def report(**values: float) -> None:
-    """Report values of this trial of a sweep, such as `report(val_loss=0.3)`. Does nothing outside `ecoshare run`.
+    """Report values of this trial of a sweep, such as `report(val_loss=0.3)`.
 
-    Each call is a step. Call it equally often in every trial, for example once an epoch. The sweep's `metric:` names
-    the value that counts. A value is anything that `float` accepts, including a tensor of one element.
+    The call does nothing outside `ecoshare run`. Each call is a step. Call it equally often in every trial, for example
+    once an epoch. The sweep's `metric:` names the value that counts. A value is anything that `float` accepts,
+    including a tensor of one element.
 
     Raises:
         TypeError: A value cannot be converted to a number.

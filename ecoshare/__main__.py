@@ -1,4 +1,4 @@
-"""`python -m ecoshare`."""
+"""Entry point of `python -m ecoshare`."""
 
 from ecoshare.cli import main
 

@@ -1,18 +1,18 @@
-"""Every error that ecoshare raises on purpose.
+"""Errors that ecoshare raises on purpose.
 
 ::
 
     EcoshareError            exit code 1
      ├─ JobFailed            1   a job ended without success
-     ├─ UsageError           2   the command line asks for what cannot be
-     ├─ InvalidJobFile       3   of a job file or a table: one `Mistake` a line, each with file, line and column
-     ├─ UnfitEnvironment     4   this machine lacks what was asked for
+     ├─ UsageError           2   the options of a command are wrong or contradict each other
+     ├─ InvalidJobFile       3   a job file or table has mistakes: one `Mistake` a line, with file, line and column
+     ├─ UnfitEnvironment     4   the machine lacks a device, a permission or disk space
      ├─ LimitNotMet          5   a limit in the job file was broken
-     ├─ NotRestored          6   clocks or power could not be put back
+     ├─ NotRestored          6   clocks or power could not be restored
      └─ Interrupted          130 the user pressed Ctrl-C
 
-The command line prints the message, then the hint, and leaves with the exit code. Anything else that reaches
-the user is a defect.
+The command line prints the message, then the hint, and exits with the exit code. Any other error that reaches the user
+is a defect.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ecoshare.common.printable import legible
 
 
 class EcoshareError(Exception):
-    """An error with a message for the user and, where one is known, the remedy.
+    """Error with a message for the user and, if one is known, a remedy.
 
     Attributes:
-        exit_code: What `ecoshare` leaves with.
-        hint: What the user can do about it; empty where nothing is known.
+        exit_code: Exit code of the process.
+        hint: Remedy for the user; empty if none is known.
     """
 
     exit_code: ClassVar[int] = 1
@@ -47,27 +47,27 @@ class JobFailed(EcoshareError):
 
 
 class UsageError(EcoshareError):
-    """The options of a command contradict each other or name what does not exist."""
+    """The options of a command contradict each other or name something that does not exist."""
 
     exit_code = 2
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """A hint that names the word which is most like a wrong one; empty where none is."""
-    # The comparison takes quadratic time in the length of what it is given.
+    """Hint that names the known word closest to a wrong one; empty if none is close."""
+    # The comparison takes quadratic time in the length of the word.
     close = get_close_matches(given[:100].lower(), list(known), n=1)
     return f"did you mean {close[0]!r}?" if close else ""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mistake:
-    """One thing that is wrong in a file, with its place.
+    """One mistake in a file, with its place.
 
     Attributes:
-        line: Counted from 1.
-        column: Counted from 1.
+        line: Line, counted from 1.
+        column: Column, counted from 1.
         where: Path inside the document, such as `jobs[0].timeout`; empty for the document as a whole.
-        what: What is wrong, in words.
+        what: Description of the mistake.
     """
 
     line: int
@@ -76,17 +76,17 @@ class Mistake:
     what: str
 
     def describe(self, file: str) -> str:
-        """`file:line:column: where: what`, the form that editors can jump to."""
+        """Text `file:line:column: where: what`. Editors can jump to this form."""
         place = f"{file}:{self.line}:{self.column}: "
         return place + (f"{self.where}: {self.what}" if self.where else self.what)
 
 
 class InvalidJobFile(EcoshareError):
-    """A job file with mistakes: all of them, in the order of the file.
+    """A job file or table has mistakes. The message lists all of them, in the order of the file.
 
     Attributes:
-        file: The file as the user named it.
-        mistakes: At least one.
+        file: File as the user named it.
+        mistakes: Mistakes, at least one.
     """
 
     exit_code = 3
@@ -98,7 +98,7 @@ class InvalidJobFile(EcoshareError):
 
 
 class UnfitEnvironment(EcoshareError):
-    """The machine lacks what was asked for: a device, a permission, room on the disk."""
+    """The machine lacks a device, a permission or disk space that was asked for."""
 
     exit_code = 4
 
@@ -110,7 +110,7 @@ class LimitNotMet(EcoshareError):
 
 
 class NotRestored(EcoshareError):
-    """A device's settings are not what they were before."""
+    """The settings of a device could not be restored."""
 
     exit_code = 6
 

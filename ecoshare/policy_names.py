@@ -1,4 +1,4 @@
-"""Policies and their options, as users name them."""
+"""Checks the names of policies, options and objectives that a user gives."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ from ecoshare.core.policies.base import PackingPolicy
 from ecoshare.errors import UsageError, did_you_mean
 
 LANES_TO_PACK = 6
-"""Most jobs beside each other under these, where the user does not say: how many it takes until a device has enough to
-do where most of them wait for data (scripts/bench_share.py: a third faster than with three). Who is worth a lane is
-decided for each."""
+"""Default number of lanes of a device under a policy that packs.
+
+So many jobs keep a device busy even if most of them wait for data (scripts/bench_share.py: a third faster than with
+three). The policy decides for each job whether it is worth a lane.
+"""
 
 
 def check_objective(name: str) -> None:
-    """Whether there is such an objective.
+    """Check the name of an objective.
 
     Raises:
-        UsageError: There is none.
+        UsageError: No objective has this name.
     """
     if name not in OBJECTIVES:
         raise UsageError(f"--objective {name}: expected one of {', '.join(OBJECTIVES)}", did_you_mean(name, OBJECTIVES))
 
 
 def packs(policy: str) -> bool:
-    """Whether a policy chooses who runs beside whom."""
+    """Whether a policy packs: it chooses which jobs are co-located."""
     return issubclass(named(policy), PackingPolicy)
 
 
 def check_policy(name: str) -> None:
-    """Whether there is such a policy.
+    """Check the name of a policy.
 
     Raises:
-        UsageError: There is none.
+        UsageError: No policy has this name, or it cannot be loaded.
     """
     try:
         named(name)
@@ -44,10 +46,14 @@ def check_policy(name: str) -> None:
 
 
 def policy_options(given: Sequence[str], policies: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    """Options such as `limit_1=3600`, each of at least one of these policies, sorted by name.
+    """Parse options such as `limit_1=3600` into (name, value) pairs, sorted by name.
+
+    Args:
+        given: Options as the user gave them.
+        policies: Names of the policies. Each option must belong to at least one of them.
 
     Raises:
-        UsageError: One is none, or of none of them.
+        UsageError: An option is not a name and a finite number, or no policy has it.
     """
     found = {}
     for each in given:

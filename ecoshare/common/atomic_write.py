@@ -24,11 +24,13 @@ def atomic_write(
     """Write `content` beside `path` and rename it to `path`; text is encoded in UTF-8.
 
     Args:
-        sync: Whether the content is on the disk before the rename. A power cut may still undo the rename itself: a
+        path: File to replace.
+        content: New content of the file.
+        sync: Whether the content is on the disk before the rename. A power cut may still undo the rename itself. A
             caller that must rule that out syncs the folder as well.
         mode: Permissions of a new file, less the umask.
-        concurrent: Whether several threads or processes may write `path` at one time. Each then uses a temporary name
-            of its own, `.<stem>-<random>.new`. Without it the name is `<name>.new`. A killed writer leaves its
+        concurrent: Whether several threads or processes may write `path` at the same time. Each then uses a temporary
+            name of its own, `.<stem>-<random>.new`. Without it the name is `<name>.new`. A killed writer leaves its
             temporary file behind: the next writer overwrites `<name>.new`, and nothing overwrites a random name.
 
     Raises:

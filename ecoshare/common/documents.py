@@ -1,4 +1,4 @@
-"""Reads documents that a kill, a full disk or another program may have changed, or of which nothing is known yet.
+"""Reads untrusted documents: files that a user names, or that a kill, a full disk or another program may have changed.
 
 Every layer may import this module. It uses the standard library only.
 """
@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 LONGEST_S = 1e10
-"""A time in a document that is longer, 300 years, is none that ecoshare has written."""
+"""Longest time (s, about 300 years) in a document that ecoshare writes. Readers refuse longer times."""
 
 _MOST = 10**19
-"""Counts of bytes and of nanoseconds are less, and so is whatever is added up or squared of them in a float."""
+"""Bound of all numbers in a document. Byte and nanosecond counts are smaller; a float holds their sums and squares."""
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A file to read from.
+    """Open a regular file for reading.
 
     Raises:
-        OSError: There is none, no permission, or it is no regular file: to open a pipe would wait for its other end.
+        OSError: The file does not exist, is not readable or is not a regular file. Opening a pipe would wait for its
+            other end.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -33,28 +34,33 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_begin(path: Path, most_bytes: int) -> bytes:
-    """The bytes of a file that a user has named, which may be a pipe or have no end; one beyond the limit at most.
+    """Read the first bytes of a file that a user has named. The file may be a pipe, or have no end.
+
+    Args:
+        path: File to read.
+        most_bytes: Limit. One byte more is read, so the caller can tell a file that exceeds the limit.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: This cannot be the name of a file.
+        OSError: The file cannot be read.
+        ValueError: The path cannot be the name of a file.
     """
     data = bytearray()
     with path.open("rb") as file:
-        # Not all at once: `read` takes the memory for what it is asked first.
+        # The file is read in chunks, because `read` first allocates memory for the whole size that it is asked for.
         while len(data) <= most_bytes and (chunk := file.read(min(1 << 16, most_bytes + 1 - len(data)))):
             data += chunk
     return bytes(data)
 
 
 def parse(text: str | bytes, any_number: bool = False) -> Any:
-    """The value of a JSON text, whose numbers are finite and of a sensible size.
+    """Value of a JSON text. All numbers must be finite and smaller than `1e19`.
 
     Args:
-        any_number: Whether it may have others, NaN and infinity among them.
+        text: JSON text.
+        any_number: Whether any float is allowed, including NaN and infinity.
 
     Raises:
-        ValueError: It has another form.
+        ValueError: The text is not JSON, is nested too deeply, or has a number that is not allowed.
     """
     try:
         if any_number:

@@ -1,4 +1,4 @@
-"""Where folders are made: those of runs, and those whose files are memory, so that they cause no writes to a disk."""
+"""Places for folders: the folders of runs, and folders in memory, which cause no writes to a disk."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 RUNS: Final = Path("ecoshare-runs")
-"""Run folders are made there unless another place is named: in the working folder, under a name of no other tool."""
+"""Default parent of run folders, in the working folder. No other tool uses this name."""
 
 SHARED_MEMORY = Path("/dev/shm")
-"""Linux's file system in memory, which every user may write to. Some containers lack it, or mount it read-only."""
+"""File system of Linux in memory. Every user may write to it; some containers lack it, or mount it read-only."""
 
 
 def memory_folder() -> Path:

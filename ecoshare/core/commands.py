@@ -1,10 +1,17 @@
-"""What the core asks of its driver, in the imperative.
+"""Commands from the core to its driver, in the imperative.
 
-Every command has an id, unique in the run. The driver answers `OpenLane`, `StartJob`, `MoveJob` and `ApplySetting`
-with `Done` or `Refused`, and `WakeAt` with `Done`; `SetShares` and `DropJob` take effect at once; `KillJob` is answered
-by the `JobExited` of its job, `ProfileJob` by `Profiled` and `MeasureSetting` by `SettingMeasured`. Questions are
-answered by `SettingAdvised` (`AskSetting`), `InterferencePredicted` (`AskInterference`), `Planned` (`AskPlanner`), and
-`JobArrived` or `Exhausted` (`AskSampler`).
+Every command has an id, unique in the run. The driver answers most of them with an event::
+
+    OpenLane, StartJob, MoveJob, ApplySetting    Done or Refused
+    WakeAt                                       Done
+    KillJob                                      JobExited of its job
+    ProfileJob                                   Profiled
+    MeasureSetting                               SettingMeasured
+    AskSetting                                   SettingAdvised
+    AskInterference                              InterferencePredicted
+    AskPlanner                                   Planned
+    AskSampler                                   JobArrived or Exhausted
+    SetShares, DropJob                           no answer: they take effect at once
 """
 
 from __future__ import annotations
@@ -16,7 +23,7 @@ from ecoshare.core.events import ColocationMeasurement, Measurement, Packing, Se
 
 @dataclass(frozen=True, slots=True)
 class OpenLane:
-    """Make a lane: a memory budget and one turn."""
+    """Open a lane: a memory budget and one turn."""
 
     id: int
     lane: int
@@ -26,12 +33,12 @@ class OpenLane:
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Start an attempt of a job in the lanes given, one for each device that it uses.
+    """Start an attempt of a job in the given lanes, one for each device that the job uses.
 
     Attributes:
-        attempt: Counted from 1 over all sessions of the run.
-        cap_bytes: Most memory that the job may rise to on each device.
-        fused: In one process with others of its script there, where that can be.
+        attempt: Number of the attempt, counted from 1 over all sessions of the run.
+        cap_bytes: Memory limit of the job on each device.
+        fused: Whether the job shares a process with jobs of its script in its lane, if possible.
     """
 
     id: int
@@ -44,7 +51,7 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A job's claim on the turn of its lane: see `ecoshare.core.turns`."""
+    """Claim of a job on the turn of its lane: see `ecoshare.core.turns`."""
 
     job: str
     rank: int
@@ -62,12 +69,12 @@ class SetShares:
 
 @dataclass(frozen=True, slots=True)
 class MoveJob:
-    """Let a job that runs go on in another lane of its device, from its next boundary on.
+    """Move a running job to another lane of its device at its next boundary.
 
-    Where the job ends first, its `JobExited` is the answer.
+    If the job ends first, its `JobExited` is the answer.
 
     Attributes:
-        lane: Where it goes.
+        lane: Number of the lane that the job moves to.
     """
 
     id: int
@@ -81,9 +88,9 @@ class KillJob:
     """End an attempt of a job.
 
     Attributes:
-        at_once: SIGKILL now; else at its next boundary, SIGTERM and a grace before SIGKILL.
+        at_once: True sends SIGKILL now. False ends the job at its next boundary: SIGTERM, a grace period, SIGKILL.
         reason: One line for the user.
-        pruned: It is a trial that others do better than, and ends as `PRUNED`.
+        pruned: Whether early stopping ends this trial; its outcome is then `PRUNED`.
     """
 
     id: int
@@ -96,7 +103,7 @@ class KillJob:
 
 @dataclass(frozen=True, slots=True)
 class DropJob:
-    """A trial that is paused is not started again: what it has saved is not needed any more.
+    """Give up a paused trial: it never starts again, so its saved state is no longer needed.
 
     Attributes:
         reason: One line for the user.
@@ -109,7 +116,7 @@ class DropJob:
 
 @dataclass(frozen=True, slots=True)
 class ProfileJob:
-    """Measure a job that is warmed up: it runs alone on its device for a while, and the others there wait."""
+    """Measure a warm job in a profiling window: it runs alone on its device while the other jobs there wait."""
 
     id: int
     job: str
@@ -118,7 +125,7 @@ class ProfileJob:
 
 @dataclass(frozen=True, slots=True)
 class ApplySetting:
-    """Set a device's knobs; those that are not named go back to what they were found with."""
+    """Set the knobs of a device. Knobs that are not named return to the values that they were found with."""
 
     id: int
     device: str
@@ -127,10 +134,10 @@ class ApplySetting:
 
 @dataclass(frozen=True, slots=True)
 class MeasureSetting:
-    """Let the jobs of a device run at the setting that it has, and measure power and their times.
+    """Measure power and iteration times while the jobs of a device run at its present setting.
 
     Attributes:
-        jobs: All that run there.
+        jobs: Names of the jobs of the packing, sorted.
     """
 
     id: int
@@ -141,12 +148,12 @@ class MeasureSetting:
 
 @dataclass(frozen=True, slots=True)
 class AskSetting:
-    """A question to an adviser, which may take its time.
+    """Ask an adviser for the next setting of a packing. The answer may take a while.
 
     Attributes:
-        adviser: `tuner`.
-        packing: That is searched.
-        measurement: What came of its last answer; None for the first question of a search.
+        adviser: Name of the adviser; always `tuner`.
+        packing: Packing for which the best setting is searched.
+        measurement: Result of the setting that the adviser named last; None for the first question of a search.
     """
 
     id: int
@@ -158,7 +165,7 @@ class AskSetting:
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Tell when this time has come: something changes by itself then. An earlier one may be asked for meanwhile."""
+    """Answer when this time has come. Meanwhile the core may ask for an earlier time, too."""
 
     id: int
     at_s: float
@@ -166,15 +173,16 @@ class WakeAt:
 
 @dataclass(frozen=True, slots=True)
 class PlanJob:
-    """What a planner is told of a job.
+    """Description of a job for a planner.
 
     Attributes:
-        needs_s: Turn time that it is expected to need still.
-        age_s: Since it arrived.
-        keeps: It goes on where it is.
-        progress: Part of it that is done.
-        whole_s: Turn time that all of it is expected to take.
-        weight: Of its progress against that of others.
+        gpus: Number of devices that the job needs.
+        needs_s: Turn time (s) that the job is expected to need until its end.
+        age_s: Time (s) since the job arrived.
+        keeps: Whether the job keeps its device.
+        progress: Part of the job that is done, in [0, 1].
+        whole_s: Turn time (s) that the whole job is expected to take.
+        weight: Weight of the progress of this job in the planner's objective.
     """
 
     name: str
@@ -189,10 +197,12 @@ class PlanJob:
 
 @dataclass(frozen=True, slots=True)
 class AskPlanner:
-    """A question to a planner: which share of the time should each of these jobs run?
+    """Ask a planner for the share of time that each of these jobs should run.
 
     Attributes:
-        options: Of the policy, by name.
+        planner: Name of the planner in `ecoshare/advisers/planners`.
+        devices: Number of devices that the jobs share.
+        options: Options of the policy, as (name, value) pairs.
     """
 
     id: int
@@ -204,13 +214,13 @@ class AskPlanner:
 
 @dataclass(frozen=True, slots=True)
 class AskInterference:
-    """A question to the adviser on neighbours: how fast do jobs of these classes run beside each other?
+    """Ask the interference adviser how fast jobs of these classes run beside each other.
 
     Attributes:
-        solos: What is known of each class alone.
-        colocations: Packings that were measured, the oldest first.
-        work_s: By class, seconds of work alone that are expected to be left.
-        largest: Most jobs at once.
+        solos: Class and its measurements alone.
+        colocations: Measured co-locations, the oldest first.
+        work_s: Class and expected work (s alone), summed over its jobs that have not ended.
+        largest: Most jobs at once on one device.
     """
 
     id: int
@@ -222,10 +232,10 @@ class AskInterference:
 
 @dataclass(frozen=True, slots=True)
 class AskSampler:
-    """A question to the sampler of a sweep: what is its next trial?
+    """Ask the sampler of a sweep for its next trial.
 
     Attributes:
-        number: Of the trial, counted from 0 over all sessions of the run.
+        number: Number of the trial, counted from 0 over all sessions of the run.
     """
 
     id: int

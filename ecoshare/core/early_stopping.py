@@ -1,17 +1,17 @@
-"""Which trials of a sweep end early, by what they report.
+"""Early stopping: rules that end trials of a sweep by the values that the trials report.
 
 ::
 
     asha, reduction 3, grace 1                     median
-    step 1    ████ ████ ████ ████ ████ ████        step 4: a trial's best so far is worse than half of
-    step 3    ████████████ ██████████               the means that those which are through had by then
-    step 9    ████████████████████████
+    step 1    ████ ████ ████ ████ ████ ████        step 4: the best value of a trial so far is worse
+    step 3    ████████████ ██████████              than the median of the means that the completed
+    step 9    ████████████████████████             trials had at step 4
 
     halving, reduction 3, grace 1
-    step 1    ████ ████ ████ ████ ████ ████        all pause there; when the last is there, two of the six go on
+    step 1    ████ ████ ████ ████ ████ ████        all six pause; when the last one arrives, the best two go on
     step 3    ████████████ ████████████
 
-A rule is told values of which the smaller is the better; one that is no number counts as the worst.
+Smaller values are better for every rule. NaN counts as the worst value.
 """
 
 from __future__ import annotations
@@ -27,19 +27,24 @@ from ecoshare.core.events import EarlierTrial, StoppingSpec
 
 
 class StoppingRule(Protocol):
-    """Says which trials end early."""
+    """Rule of early stopping for one sweep."""
 
     def told(self, trial: str, step: int, value: float) -> str:
-        """A trial has reported a value at a step, counted from 1: why it is to end now, or nothing where it goes on."""
+        """Reason for ending a trial that has reported `value` at `step` (from 1); empty if the trial goes on."""
         ...
 
     def ended(self, trial: str, completed: bool) -> None:
-        """A trial reports no more; whether it did all that it was to do."""
+        """Note that a trial reports no more.
+
+        Args:
+            trial: Name of the trial.
+            completed: Whether the trial did all its steps.
+        """
         ...
 
 
 def rule(halting: StoppingSpec, past: Sequence[EarlierTrial] = ()) -> StoppingRule:
-    """The rule of a sweep, told again what its trials have reported in earlier sessions."""
+    """Rule of a sweep, with the reports of the trials of earlier sessions replayed into it."""
     made: StoppingRule = {"asha": Asha, "halving": Halving, "median": Median}[halting.rule](halting)
     for trial in past:
         for step, value in enumerate(trial.values, start=1):
@@ -50,12 +55,14 @@ def rule(halting: StoppingSpec, past: Sequence[EarlierTrial] = ()) -> StoppingRu
 
 @dataclass(slots=True)
 class Asha:
-    """Asynchronous successive halving, as it stops trials.
+    """Asynchronous successive halving.
 
-    There are rungs at `grace`, `grace * reduction`, `grace * reduction**2`, ... steps. Who reaches one goes on where it
-    is among the best `1 / reduction` of all that have reached it so far; while these are fewer than `reduction`, where
-    it is the best. Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020, in the
-    variant that stops instead of promoting, so that nobody is paused.
+    The rungs are at `grace`, `grace * reduction`, `grace * reduction**2`, ... steps. A trial that reaches a rung goes
+    on if it is among the best `1 / reduction` of all trials that have reached the rung so far. While fewer than
+    `reduction` trials have reached it, only the best one goes on.
+
+    Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020, in the variant that stops
+    trials instead of promoting them, so no trial pauses.
     """
 
     halting: StoppingSpec
@@ -85,14 +92,16 @@ class Asha:
 
 @dataclass(slots=True)
 class Halving:
-    """Successive halving with rungs at which all wait for each other.
+    """Successive halving: at each rung all trials wait for each other.
 
-    The rungs are those of `Asha`. Who reaches one pauses there; when nobody is on the way any more, the best
-    `1 / reduction` go on, at least one, and the others end. Source: Jamieson and Talwalkar, "Non-stochastic Best Arm
-    Identification and Hyperparameter Optimization", AISTATS 2016.
+    The rungs are those of `Asha`. A trial that reaches a rung pauses there. When no trial is on its way to the rung any
+    more, the best `1 / reduction` go on, at least one, and the rest end.
+
+    Source: Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
+    AISTATS 2016.
 
     Attributes:
-        waiting: Who pauses, with the value that counts.
+        waiting: Paused trials by name, each with the value that it reported at its rung.
     """
 
     halting: StoppingSpec
@@ -100,7 +109,7 @@ class Halving:
     _passed: dict[str, int] = field(default_factory=dict)
 
     def told(self, trial: str, step: int, value: float) -> str:
-        """See `StoppingRule`; why it pauses, in place of why it ends."""
+        """See `StoppingRule`; the text is the reason for the pause, not for an end."""
         reached = _reached(self.halting, self._passed, trial, step)
         if reached is None:
             return ""
@@ -108,7 +117,7 @@ class Halving:
         return f"pauses at step {reached[1]} until all others are there (halving)"
 
     def decide(self) -> dict[str, str]:
-        """Of each that pauses: why it ends, or nothing where it goes on. Of equal ones who was there first does."""
+        """Reason for the end of each paused trial; empty if it goes on. Among equal values the earliest trial wins."""
         order = sorted(self.waiting, key=self.waiting.__getitem__)
         good = max(1, len(order) // self.halting.reduction)
         self.waiting.clear()
@@ -121,31 +130,31 @@ class Halving:
         self.waiting.pop(trial, None)
 
     def next_step(self, trial: str) -> int | None:
-        """Its next rung, where it will pause; None where there is none before its end."""
+        """Step of the next rung, at which the trial will pause; None if there is none before its end."""
         return _rung(self.halting, self._passed.get(trial, 0))
 
 
 LEAST_COMPLETED = 5
-"""Trials that must be through before others are compared with them."""
+"""Completed trials that are needed before the median rule ends a trial."""
 
 
 @dataclass(slots=True)
 class Median:
     """The median stopping rule.
 
-    A trial ends where its best value up to a step is worse than the median of what the trials that are through had as
-    the mean of their values up to that step. Source: Golovin et al., "Google Vizier", KDD 2017, 3.2.2.
+    A trial ends at a step if its best value so far is worse than the median over the completed trials. The median is
+    taken over the means of their values up to that step. Source: Golovin et al., "Google Vizier", KDD 2017, 3.2.2.
     """
 
     halting: StoppingSpec
     _means: list[list[float]] = field(default_factory=list)
-    """By step, of the trials that are through, sorted."""
+    """Sorted means of the completed trials, one list for each step."""
     _values: dict[str, list[float]] = field(default_factory=dict)
 
     def told(self, trial: str, step: int, value: float) -> str:
         """See `StoppingRule`."""
         values = self._values.setdefault(trial, [])
-        if step <= len(values):  # it was started again
+        if step <= len(values):  # the trial was started again
             del values[step - 1 :]
         values.append(_ordered(value))
         means = self._means[step - 1] if step <= len(self._means) else []
@@ -171,13 +180,13 @@ class Median:
 
 
 def _rung(halting: StoppingSpec, number: int) -> int | None:
-    """Step of a rung, counted from 0; None where a trial is over by then."""
+    """Step of a rung; the number counts from 0. None if a trial is over by then."""
     step = halting.grace * halting.reduction**number
     return None if 0 < halting.steps <= step else step
 
 
 def _reached(halting: StoppingSpec, passed: dict[str, int], trial: str, step: int) -> tuple[int, int] | None:
-    """The rung that the trial reaches with this step, and passes, and the rung's step; None where it reaches none."""
+    """Number and step of the rung that the trial reaches, and passes, with this step; None if it reaches none."""
     rung = passed.get(trial, 0)
     at_step = _rung(halting, rung)
     if at_step is None or step < at_step:

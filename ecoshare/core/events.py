@@ -1,7 +1,7 @@
-"""Facts that a driver tells the core, in the past tense.
+"""Events: facts that a driver tells the core, in the past tense.
 
-Every event has `at_s`: seconds since the run was opened, never going back. A run's log is these events in order;
-fed to a fresh core they give the same commands.
+Every event has `at_s`: seconds since the run was opened, which never decrease. The log of a run is these events in
+order. A fresh core that gets the same events gives the same commands.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Device:
     """One accelerator, or the processors of one node.
 
     Attributes:
-        name: Unique in the run, such as `cuda:0` or `cpu`.
-        node: The machine it is in; a gang never spans nodes.
-        memory_bytes: What this run may use of its memory.
-        speeds: By job class: work that it does in a second, over that of a typical device of its model; under "" that
-            of all classes that are not named, 1 where that is missing too.
-        threads: Of processors; 0 for any other device.
+        name: Name, unique in the run, such as `cuda:0` or `cpu`.
+        node: Name of the machine that holds the device. A gang spans several nodes only if `JobSpec.nodes` allows it.
+        memory_bytes: Memory of the device that this run may use.
+        speeds: Relative speed for each job class: rate on this device / rate on a typical device of its model. The
+            class "" stands for all classes that are not named. A missing value is 1.
+        threads: Number of processor threads; 0 for any other device.
     """
 
     name: str
@@ -36,28 +36,28 @@ class Device:
 
     @property
     def memory_is_watched(self) -> bool:
-        """Whether memory of jobs is told as it grows and no allocation is bound to a limit: on processors."""
+        """Whether memory is watched as it grows instead of limited at allocation: true on processors."""
         return self.threads > 0
 
     def speed(self, job_class: str) -> float:
-        """Of jobs of a class, over that of a typical device."""
+        """Relative speed of a job class: rate on this device / rate on a typical device of its model."""
         known = dict(self.speeds)
         return known.get(job_class, known.get("", 1.0))
 
 
 Setting = tuple[tuple[str, float | str], ...]
-"""A value for each knob that is named, sorted; empty for the default: as the device was found."""
+"""Sorted (knob, value) pairs. The empty setting is the default: the device as it was found."""
 
 Packing = tuple[tuple[str, ...], ...]
-"""The job classes of each lane of a device that has any; sorted, and the lanes too."""
+"""Job classes in each lane of a device, without its empty lanes. Both the classes and the lanes are sorted."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSetting:
-    """The setting that is best for a packing, from an earlier run.
+    """Best setting of a packing, from an earlier search.
 
     Attributes:
-        slower: Most that an iteration of any of its jobs takes, over the same at the default setting.
+        slower: Largest ratio over the jobs: iteration time at the setting / iteration time at the default setting.
     """
 
     packing: Packing
@@ -67,14 +67,15 @@ class KnownSetting:
 
 @dataclass(frozen=True, slots=True)
 class Solo:
-    """What is known of a job class alone on its device, at the default setting.
+    """Measurements of a job class alone on its device, at the default setting.
 
     Attributes:
-        family: Jobs of one script behave alike.
-        iteration_s: Of training.
-        power_w: Of the device while it runs, and `idle_w` with nobody at work; None where there is no meter.
-        busy: Part of the time during which anything ran on the device.
-        memory_busy: Part of it during which the device's memory was read or written.
+        family: Script of the class. Jobs of one script behave alike.
+        iteration_s: Time (s) of a training iteration.
+        power_w: Mean power (W) of the device while the job runs; None without a meter.
+        idle_w: Power (W) of the idle device; None without a meter.
+        busy: Part of the time, in [0, 1], in which work ran on the device.
+        memory_busy: Part of the time, in [0, 1], in which the device memory was read or written.
     """
 
     family: str = ""
@@ -87,12 +88,13 @@ class Solo:
 
 @dataclass(frozen=True, slots=True)
 class PairSpeed:
-    """How fast jobs of a class run beside one of another, each in a lane of its own, at the default setting.
+    """Predicted speed of a job class beside a neighbour in another lane, at the default setting.
 
     Attributes:
-        one: Whose speed it is; `other`: its neighbour.
-        speed: Over that alone.
-        error: Its standard deviation.
+        one: Class that the speed is about.
+        other: Class of the neighbour.
+        speed: Relative speed in (0, 1]: rate beside the neighbour / rate alone.
+        error: Standard deviation of `speed`.
     """
 
     one: str
@@ -103,11 +105,12 @@ class PairSpeed:
 
 @dataclass(frozen=True, slots=True)
 class ColocationMeasurement:
-    """Jobs that were measured beside each other at the default setting.
+    """Measurement of co-located jobs at the default setting.
 
     Attributes:
-        classes: Of the jobs; `speeds`: of each, over that alone.
-        power_w: Of the device; None where there is no meter.
+        classes: Class of each job.
+        speeds: Relative speed of each job: rate beside its neighbours / rate alone.
+        power_w: Mean power (W) of the device; None without a meter.
     """
 
     classes: tuple[str, ...]
@@ -116,29 +119,35 @@ class ColocationMeasurement:
 
 
 class MeasurementStatus(Enum):
-    """How far a trial can be believed."""
+    """Validity of a measurement."""
 
     MEASURED = "measured"
     CENSORED = "censored"
-    """Stopped early, since a job was clearly too slow: its times are at least what they say."""
+    """The measurement stopped early because a job was clearly too slow: the times are lower bounds."""
     CONTAMINATED = "contaminated"
-    """Something else than the setting decided it."""
+    """Something other than the setting determined the result."""
     FAILED = "failed"
     """The setting could not be applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What came of running a packing at a setting for a while.
+    """Result of running a packing at one setting for a while.
 
     Attributes:
-        power_w: Mean of the device; None where there is no meter.
-        joules: Spent by the device.
-        times_s: By job: seconds an iteration while it holds its turn.
-        shares: By job: part of the time during which it held its turn.
-        rates: By job: iterations that it ended a second, waits for its turn and for its data included.
-        achieved: By knob: mean of what was seen; knobs that cannot be read are left out.
-        throttles: What took clock away meanwhile, in words.
+        setting: The setting.
+        status: Validity of the result.
+        power_w: Mean power (W) of the device; None without a meter.
+        joules: Energy (J) that the device spent; None without a meter.
+        duration_s: Wall time (s) of the measurement.
+        times_s: Seconds per iteration of each job while it holds its turn.
+        shares: Part of the time, in [0, 1], in which each job held its turn.
+        rates: Iterations per second of each job, with its waits for the turn and for data.
+        achieved: Observed value of each knob: the mean of a clock, the last reading of any other knob. Knobs that
+            cannot be read are left out.
+        throttles: Reasons for lower clocks during the measurement, in words.
+        temperature_c: Mean temperature of the device (degrees Celsius); None if it cannot be read.
+        note: Reason for a status other than `MEASURED`, in words.
     """
 
     setting: Setting
@@ -157,20 +166,21 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What was decided for a run before it began.
+    """Decisions about a run that were made before it began.
 
     Attributes:
-        policy: Name of a policy.
-        lanes_per_device: Lanes of each device; their budgets are equal shares of its memory.
+        policy: Name of the policy.
+        lanes_per_device: Number of lanes of each device. Their budgets are equal shares of its memory, except under a
+            policy that packs: its lanes share the whole memory.
         places_per_lane: Most jobs in one lane.
-        preempt: Whether jobs that can be moved give up their places to those that the policy puts before them. Only
-            where every device is one lane of one place.
-        options: The policy's own parameters, by name.
-        past_gpu_s: What past jobs have needed in all, for policies that learn from it.
-        shared_context: Whether the jobs of a device share one context (MPS), so that an unclean death of one may
-            have corrupted its neighbours.
-        profile: Whether a job of a class without a profile is measured in a window of its own run.
-        search: Whether the best setting of a packing is searched where it is not known.
+        shared_context: Whether the jobs of a device share one context (MPS). Then the unclean death of one job may have
+            corrupted its neighbours.
+        profile: Whether a job of a class without a profile is measured in a window.
+        search: Whether the best setting of a packing is searched if it is not known.
+        preempt: Whether movable jobs give up their places to jobs that the policy puts before them. Possible only if
+            every device is one lane of one place.
+        options: Parameters of the policy, as (name, value) pairs.
+        past_gpu_s: Total GPU-seconds of each past job, for policies that learn from them.
     """
 
     policy: str
@@ -186,12 +196,12 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class EarlierAttempts:
-    """What earlier sessions of a resumed run have seen of a job.
+    """Attempts of a job in earlier sessions of a resumed run.
 
     Attributes:
-        attempts: Made, those that were cut off included.
-        failures: That count against its retries.
-        out_of_memory: It has run out of its share of a lane's memory.
+        attempts: Number of attempts, including those that were cut off.
+        failures: Number of failures that count against the retries of the job.
+        out_of_memory: Whether the job ran out of its share of the memory of a lane.
     """
 
     attempts: int = 0
@@ -201,28 +211,30 @@ class EarlierAttempts:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What the core must know of a job; how to start it is the driver's affair.
+    """Description of a job for the core. The driver alone knows how to start it.
 
     Attributes:
-        name: Unique in the run.
-        job_class: What profiles are kept for.
-        gpus: Devices that it needs at once, all or nothing.
-        nodes: Most nodes that these may be of; None for any number.
-        priority: Higher first.
-        iterations: Total number of training iterations, or None where nobody knows.
-        service_s: Turn time that it needs in all, alone at the default setting, where that is known before it runs.
-        phases: Epochs and the turn time of each, in order, as its profile or history has them; empty where unknown.
-        power_w: What it draws beyond an idle device, for each of its devices, where that is known.
-        movable: It can be stopped at any boundary and goes on from there elsewhere.
-        widest: Devices that it can use at most, from one on; more than `gpus` only where it is movable.
-        retries: How often a failure is tried again.
-        memory: Its measured demand, or None before the first profile.
-        solo: What else is known of its class alone.
-        slowdown: Most that it may be slower than alone, waits for its turn included; None for any.
-        profiled: There is a profile of its class.
-        earlier_attempts: What earlier sessions of the same run have seen of it.
-        fused: It may share a process with others of its script in its lane.
-        sweep: That it is a trial of; empty for none. `values`: what makes it differ from the other trials, as text.
+        name: Name, unique in the run.
+        job_class: Key of the profile: jobs of one class share it.
+        gpus: Number of devices that the job needs at once, all or nothing.
+        nodes: Most nodes that these devices may span; None for any number.
+        priority: Priority; higher goes first.
+        iterations: Total number of training iterations; None if unknown.
+        service_s: Total turn time (s) that the job needs alone at the default setting; None if unknown before it runs.
+        phases: Number of epochs and turn time (s) of each epoch, phase by phase, from the profile or the history of the
+            job; empty if unknown.
+        power_w: Power (W) of each of its devices above the idle device; None if unknown.
+        movable: Whether the job can be stopped at any boundary and continue elsewhere.
+        widest: Most devices that the job can use, at least 1. It exceeds `gpus` only if the job is movable.
+        retries: Number of retries after failures.
+        memory: Measured memory demand; None before the first profile.
+        earlier_attempts: Attempts of the job in earlier sessions of the run.
+        profiled: Whether the class has a profile.
+        solo: Other measurements of the class alone; None if there are none.
+        slowdown: Largest ratio of its time to its time alone, including waits for the turn; None for no limit.
+        fused: Whether the job may share a process with jobs of its script in its lane.
+        sweep: Name of the sweep that the job is a trial of; empty if it is none.
+        values: Values, as text, in which the trial differs from other trials of the sweep.
     """
 
     name: str
@@ -249,13 +261,13 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class StoppingSpec:
-    """When a trial of a sweep ends early: see `core/early_stopping.py`.
+    """Early stopping of the trials of a sweep: see `core/early_stopping.py`.
 
     Attributes:
-        rule: `asha`, `median` or `halving`.
-        grace: Steps that every trial may do.
-        reduction: Of `asha` and `halving`: one of so many goes on from each rung.
-        steps: Of a whole trial; 0 where that is not known.
+        rule: Name of the rule: `asha`, `median` or `halving`.
+        grace: Number of steps that every trial may do.
+        reduction: Reduction factor of `asha` and `halving`: one trial in `reduction` goes on from each rung.
+        steps: Number of steps of a whole trial; 0 if unknown.
     """
 
     rule: str
@@ -266,7 +278,13 @@ class StoppingSpec:
 
 @dataclass(frozen=True, slots=True)
 class EarlierTrial:
-    """What a trial of an earlier session of the run had reported, the first value first."""
+    """Reports of a trial in an earlier session of the run.
+
+    Attributes:
+        name: Name of the trial.
+        completed: Whether the trial did all its steps.
+        values: Reported values, the first one first.
+    """
 
     name: str
     completed: bool
@@ -275,15 +293,15 @@ class EarlierTrial:
 
 @dataclass(frozen=True, slots=True)
 class SweepSpec:
-    """What the core must know of a sweep; what its trials are is the sampler's affair.
+    """Description of a sweep for the core. The sampler chooses the values of its trials.
 
     Attributes:
-        name: Unique among the jobs of the run.
-        parallel: Most of its trials at once, those that wait for a place included.
-        maximise: The larger a reported value, the better.
-        early_stopping: Rule by which trials end early; None for none, or where the sampler has its own.
-        drawn: Trials that earlier sessions have drawn.
-        earlier_trials: Those of them that are over.
+        name: Name, unique among the jobs of the run.
+        parallel: Most trials at once, including those that wait for a place.
+        maximise: Whether larger reported values are better.
+        early_stopping: Rule of early stopping; None for no rule, or if the sampler has its own.
+        drawn: Number of trials that earlier sessions have drawn.
+        earlier_trials: Trials of earlier sessions that have ended.
     """
 
     name: str
@@ -299,36 +317,37 @@ class Outcome(Enum):
 
     COMPLETED = "completed"
     FAILED = "failed"
-    """It left with an exit code other than 0."""
+    """The job exited with a code other than 0."""
     CRASHED = "crashed"
-    """A signal that nobody of ours sent ended it."""
+    """A signal that ecoshare did not send ended the job."""
     OUT_OF_MEMORY = "out of memory"
     TIMED_OUT = "timed out"
     STOPPED = "stopped"
-    """It ended because a `KillJob` command asked for it."""
+    """A `KillJob` command ended the job."""
     PRUNED = "pruned"
-    """The same, since others of its sweep do better."""
+    """Early stopping ended the trial."""
     LOST = "lost"
-    """Its supervisor died, or a job that it shared its process with, and it with that."""
+    """The job died with its supervisor, or with another job in the same process."""
     MOVED_OUT = "moved out"
-    """It shared a process, and must have one of its own."""
+    """The job left a shared process because it needs a process of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an attempt of a job has used so far.
+    """Resources that an attempt of a job has used so far.
 
     Attributes:
-        iterations: Training iterations done.
-        eval_iterations: Inference iterations done.
-        held_s: Time during which it held its turn.
-        waited_s: Time during which it waited for its turn, from its first boundary to its last.
-        span_s: Wall time from its first boundary to its last.
-        cpu_s: Processor time of all its processes.
-        peak_bytes: Largest memory seen, on the device or (CPU) as proportional set size.
-        longest_wait_s: Longest single wait for a turn.
-        handovers: Times that it was handed the turn.
-        left_s: Turn time that it needs still, where who tells this knows better than by iterations and their times.
+        iterations: Number of training iterations done.
+        eval_iterations: Number of inference iterations done.
+        held_s: Time (s) in which the attempt held its turn.
+        waited_s: Time (s) of waiting for the turn between its first boundary and its last.
+        span_s: Wall time (s) from its first boundary to its last.
+        cpu_s: Processor time (s) of all its processes.
+        peak_bytes: Largest memory seen, on the device or, on processors, as proportional set size.
+        longest_wait_s: Longest single wait (s) for the turn.
+        handovers: Number of times that the attempt got the turn.
+        left_s: Turn time (s) until the end, if the driver knows it better than iterations and their times tell; else
+            None.
     """
 
     iterations: int = 0
@@ -344,14 +363,14 @@ class Usage:
 
     @property
     def done(self) -> int:
-        """Iterations of both kinds."""
+        """Number of iterations of both kinds."""
         return self.iterations + self.eval_iterations
 
     @property
     def iteration_s(self) -> float | None:
-        """Turn time of a training iteration, with the inference that goes with it; None before two are done.
+        """Mean turn time (s) of a training iteration and the inference between two; None before two are done.
 
-        From the first boundary to the last: what came before the first is the script's start.
+        The mean covers the time from the first boundary to the last, because the script starts up before the first one.
         """
         if self.iterations < 2:
             return None
@@ -360,11 +379,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class RunOpened:
-    """The first event: everything that later decisions depend on, so that a log replays alone.
+    """First event of a run. It holds everything that later decisions depend on, so a log replays on its own.
 
     Attributes:
-        known_settings: Settings that are known for packings.
-        colocations: What earlier runs have measured of neighbours, the oldest first.
+        schema: Version of the events and commands: `SCHEMA`.
+        known_settings: Best settings of packings, from earlier runs.
+        colocations: Co-location measurements of earlier runs, the oldest first.
     """
 
     at_s: float
@@ -378,10 +398,10 @@ class RunOpened:
 
 @dataclass(frozen=True, slots=True)
 class JobArrived:
-    """A job may be started from now on.
+    """A job has arrived: it may be started from now on.
 
     Attributes:
-        answers: The `AskSampler` that it is the answer to; 0 where nobody asked.
+        answers: Id of the `AskSampler` command that this event answers; 0 if it answers none.
     """
 
     at_s: float
@@ -391,7 +411,7 @@ class JobArrived:
 
 @dataclass(frozen=True, slots=True)
 class SweepOpened:
-    """Trials of a sweep may be asked for from now on."""
+    """A sweep has begun: its sampler may be asked for trials from now on."""
 
     at_s: float
     sweep: SweepSpec
@@ -399,10 +419,11 @@ class SweepOpened:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """A sampler has no more: the answer to an `AskSampler`, in place of a `JobArrived`.
+    """A sampler has no more trials. It answers an `AskSampler` in place of a `JobArrived`.
 
     Attributes:
-        error: Why, where it has failed.
+        command: Id of the `AskSampler` command.
+        error: Reason, if the sampler has failed; else empty.
     """
 
     at_s: float
@@ -415,8 +436,8 @@ class Reported:
     """A trial has reported a value.
 
     Attributes:
-        step: How many it has reported, this one included.
-        halt: Why the sampler's own rule ends it here; empty where it does not.
+        step: Number of values that the trial has reported, including this one.
+        halt: Reason if the sampler's own rule ends the trial here; else empty.
     """
 
     at_s: float
@@ -428,7 +449,10 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A command was carried out. What it freed or took counts from here; for a `WakeAt` the time has come."""
+    """A command was carried out. The resources that it took or freed count from now on.
+
+    For a `WakeAt` command, the time has come.
+    """
 
     at_s: float
     command: int
@@ -436,7 +460,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A command could not be carried out, and changed nothing."""
+    """A command failed and changed nothing."""
 
     at_s: float
     command: int
@@ -445,7 +469,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class IterationsDone:
-    """A job's progress, told about once a second while it changes."""
+    """A job has made progress. The driver sends this event about once a second while the progress changes."""
 
     at_s: float
     job: str
@@ -454,11 +478,12 @@ class IterationsDone:
 
 @dataclass(frozen=True, slots=True)
 class JobExited:
-    """An attempt of a job is over and its exit record is written.
+    """An attempt of a job has ended, and its exit record is written.
 
     Attributes:
-        exit_code: As a shell gives it: 128 + n for signal n; None where it is not known.
+        exit_code: Exit code in the convention of a shell: 128 + n for signal n; None if unknown.
         reason: One line for the user; empty for success.
+        usage: Resources that the whole attempt has used.
     """
 
     at_s: float
@@ -472,12 +497,13 @@ class JobExited:
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """The window that a `ProfileJob` asked for is over, and everybody may run again.
+    """The window of a `ProfileJob` command is over, and all jobs of the device run again.
 
     Attributes:
-        memory: What jobs of the class need; None where it is not known.
-        error: Why there is no profile; empty where there is one.
-        solo: What else was measured of the class.
+        command: Id of the `ProfileJob` command.
+        memory: Memory demand of the class; None if it is unknown.
+        error: Reason if there is no profile; empty if there is one.
+        solo: Other measurements of the class; None if there are none.
     """
 
     at_s: float
@@ -492,10 +518,10 @@ class SettingAdvised:
     """An adviser has answered an `AskSetting`.
 
     Attributes:
-        setting: To be tried next; when the search is over, the best one, and the default where nothing is feasible.
-        over: Whether the search is.
-        note: Why it is, in words.
-        slower: Of the best one: most that an iteration of any job takes, over the same at the default setting.
+        setting: Setting to measure next. After the search it is the best one, or the default if none is feasible.
+        over: Whether the search is over.
+        note: Reason for the end of the search, in words.
+        slower: Largest ratio over the jobs: iteration time at the best setting / iteration time at the default setting.
     """
 
     at_s: float
@@ -508,10 +534,10 @@ class SettingAdvised:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A planner has answered a `Plan`.
+    """A planner has answered an `AskPlanner`.
 
     Attributes:
-        shares: By job, of the time.
+        shares: Share of the time, in [0, 1], for each job by name.
     """
 
     at_s: float
@@ -524,8 +550,8 @@ class InterferencePredicted:
     """An adviser has answered an `AskInterference`.
 
     Attributes:
-        pairs: Of all classes that it was asked about.
-        prices: By class: joules that a second of its work alone is worth; empty where watts are not known.
+        pairs: Speeds of all pairs of the classes that the question named.
+        prices: Price of each class: joules that one second of its work alone is worth; empty if no power is known.
     """
 
     at_s: float
@@ -536,7 +562,7 @@ class InterferencePredicted:
 
 @dataclass(frozen=True, slots=True)
 class SettingMeasured:
-    """A `MeasureSetting` is over."""
+    """The measurement of a `MeasureSetting` command is over."""
 
     at_s: float
     command: int
@@ -545,7 +571,11 @@ class SettingMeasured:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The user wants the run to end: at the next boundaries, or at once."""
+    """The run must end: the user stopped it, or it has done what it was started for.
+
+    Attributes:
+        at_once: Whether running jobs are killed now. Otherwise they end at their next boundaries.
+    """
 
     at_s: float
     at_once: bool

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a search minimises, and its limits.
+    """Objective and limits of a search for settings.
 
     Attributes:
         objective: `energy`, `edp`, `jct` or `makespan`.
         tuning_limit: Largest factor (>= 1) by which an iteration may take longer than at the default setting.
-        budget: Largest number of settings that are tried.
+        budget: Largest number of settings that are measured.
         seed: Seed of the optimizer.
     """
 

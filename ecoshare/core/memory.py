@@ -1,4 +1,4 @@
-"""The safety condition of a lane: what may share a memory budget."""
+"""Safety condition of a lane: which jobs may share a memory budget."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 ALLOWANCE_SHARE, ALLOWANCE_BYTES = 0.25, 256 << 20
-"""Beyond its profile, whichever is more: another seed, a longer batch, a checkpoint in the making."""
+"""Allowance above the profile of a job; the larger of the two counts.
+
+It covers another seed, a longer batch and the writing of a checkpoint.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryDemand:
-    """What a job needs of a device's memory.
+    """Device memory that a job needs.
 
     Attributes:
-        persistent_bytes: P, kept while the job waits for its turn.
-        ephemeral_bytes: T, needed beyond P inside an iteration.
+        persistent_bytes: P, memory that the job keeps while it waits for its turn.
+        ephemeral_bytes: T, memory that the job needs beyond P inside an iteration.
     """
 
     persistent_bytes: int
@@ -23,22 +26,22 @@ class MemoryDemand:
 
     @property
     def peak_bytes(self) -> int:
-        """P + T: what the job may rise to while it holds the turn, and its cap."""
+        """P + T: most memory that the job needs while it holds the turn."""
         return self.persistent_bytes + self.ephemeral_bytes
 
 
 def cap_bytes(demand: MemoryDemand, budget_bytes: int) -> int:
-    """The most that a job with a measured demand may rise to: more than was seen of one of its class, within the lane.
+    """Memory limit of a job with a measured demand: the demand plus an allowance, within the budget of the lane.
 
-    It bounds one job; what keeps the lane is the turn.
+    The limit bounds a single job. The turn keeps all jobs of a lane together within the budget.
     """
     return min(budget_bytes, demand.peak_bytes + max(ALLOWANCE_BYTES, int(ALLOWANCE_SHARE * demand.peak_bytes)))
 
 
 def lane_fits(demands: Iterable[MemoryDemand], budget_bytes: int) -> bool:
-    """Whether jobs that alternate in one lane stay within its budget: `sum(P_i) + max(T_i) <= C`.
+    """Whether jobs that alternate in one lane stay within its budget C: `sum(P_i) + max(T_i) <= C`.
 
-    Only the holder of the turn is inside an iteration, so one ephemeral region serves them all. Source: Yu and
+    Only the holder of the turn is inside an iteration, so one ephemeral region serves all jobs. Source: Yu and
     Chowdhury, "Salus: Fine-Grained GPU Sharing Primitives for Deep Learning Applications", MLSys 2020, section 3.3.1.
     """
     persistent_bytes = ephemeral_bytes = 0

@@ -1,4 +1,4 @@
-"""What a policy does as time goes by, without any other event: levels that change, and rounds."""
+"""Timers of a policy: times at which jobs change their levels or a round begins, without any other event."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ from ecoshare.core.records import Job
 from ecoshare.core.timers import Timers
 
 _ROUND = ""
-"""Name of the round's timer: no job's name is empty."""
+"""Name of the timer of the round. It differs from every job's name, which is never empty."""
 
 
 class PolicyTimers:
-    """Asks to be woken when the policy must look again: one `WakeAt` at a time, unless an earlier one is needed.
+    """Timers of one policy.
+
+    They ask the driver for one `WakeAt` at a time, and for another only if an earlier time is needed.
 
     Attributes:
         in_rounds: Whether the policy decides in rounds.
-        began_s: When the last one began.
+        began_s: Time (s) at which the last round began; minus infinity if no round is under way.
     """
 
     def __init__(self, policy: Policy, at_s: float, ids: Callable[[], int]) -> None:
-        """A run is opened.
+        """Timers of a run that is opened at `at_s`.
 
         Args:
-            ids: Gives the next command's id.
+            policy: Policy of the run.
+            at_s: Time (s) of the first round, if the policy decides in rounds.
+            ids: Function that returns the id of the next command.
         """
         self.in_rounds = isinstance(policy, RoundPolicy)
         self._levels = policy if isinstance(policy, LevelPolicy) else None
@@ -40,17 +44,17 @@ class PolicyTimers:
             self._timers.set(_ROUND, at_s)
 
     def look(self, job: Job, at_s: float) -> None:
-        """A job has begun to wait or to run."""
+        """Set the timer of a job that has begun to wait or to run."""
         if self._levels is not None:
             self._timers.set(job.spec.name, self._levels.changes_s(job, at_s))
 
     def forget(self, job: Job) -> None:
-        """A job has ended."""
+        """Delete the timer of a job that has ended or pauses."""
         if self._levels is not None:
             self._timers.set(job.spec.name, math.inf)
 
     def wake(self) -> list[Command]:
-        """What to ask for, if the next change comes before all that was asked for."""
+        """`WakeAt` for the next change; empty if an earlier or equal `WakeAt` is under way."""
         next_s = self._timers.next_s
         if next_s >= min(self._asked.values(), default=math.inf):
             return []
@@ -59,21 +63,21 @@ class PolicyTimers:
         return [command]
 
     def round_begins(self, at_s: float) -> None:
-        """A round begins now, and the next one when it is over."""
+        """Note that a round begins now, and set the timer for the next one."""
         self.began_s = at_s
         self._timers.set(_ROUND, at_s + self._round_s)
 
     def rest(self) -> None:
-        """No round is to begin before a job comes."""
+        """Begin no round until a job arrives."""
         self.began_s = -math.inf
         self._timers.set(_ROUND, math.inf)
 
     def owns(self, command: int) -> bool:
-        """Whether it is a `WakeAt` of these."""
+        """Whether the command is an unanswered `WakeAt` of these timers."""
         return command in self._asked
 
     def due(self, event: Done) -> tuple[list[str], bool]:
-        """The jobs whose level changes now, and whether a round begins."""
+        """Names of the jobs that may change their level now, and whether a round begins."""
         at_s = max(event.at_s, self._asked.pop(event.command))
         names = self._timers.due(at_s)
         round_begins = _ROUND in names

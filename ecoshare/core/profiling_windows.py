@@ -1,4 +1,4 @@
-"""Which job is measured in a window of its own run, and what was learned of its class."""
+"""Profiling windows: which jobs are measured alone in the middle of a run, and the memory demands found so far."""
 
 from __future__ import annotations
 
@@ -10,35 +10,43 @@ from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
 
 WARM_UP_ITERATIONS, WARM_UP_S = 10, 1.0
-"""Done and held by a job before it is measured: its first iterations allocate, choose kernels and fill caches."""
+"""Iterations and turn time (s) that a job needs before its window.
+
+The first iterations allocate memory, choose kernels and fill caches.
+"""
 
 SHORTEST_REST_S = 5.0
-"""A job that will be over sooner is not worth a window: it would end inside it, which takes 2 to 4 s on processors."""
+"""Remaining turn time (s) below which a job gets no window, because it would end in it.
+
+A window takes 2 to 4 s on processors.
+"""
 
 MOST_WINDOWS, PAUSE_S = 3, 30.0
-"""Tries for a class in one run, and how long a failed one is left behind before the next, times the tries so far: what
-was in the way (a neighbour that loads its data) has to go away first."""
+"""Windows for a class in one run, and the back-off (s) after a failed one, times the number of windows so far.
+
+The cause of the failure, such as a neighbour that loads its data, must go away first.
+"""
 
 
 class Profiling:
-    """The windows of a run: one at a time on a device, one at a time for a class.
+    """Windows of a run: one at a time on a device, and one at a time for a class.
 
     Attributes:
-        memory: By class, what was measured in this run.
-        windows: Who is measured now, by command.
+        memory: Memory demand of each class that was measured in this run.
+        windows: Jobs that are measured now, by the id of the `ProfileJob` command.
     """
 
     def __init__(self, wanted: bool) -> None:
-        """Nothing was measured.
+        """Profiling without measurements so far.
 
         Args:
-            wanted: Whether anything is to be.
+            wanted: Whether jobs are measured in this run.
         """
         self._wanted = wanted
         self.memory: dict[str, MemoryDemand] = {}
         self.windows: dict[int, Job] = {}
         self._devices: dict[str, int] = {}
-        self._classes: set[str] = set()  # known, or in a window now
+        self._classes: set[str] = set()  # measured, or in a window now
         self._tries: Counter[str] = Counter()
         self._not_before_s: dict[str, float] = {}
 
@@ -59,32 +67,35 @@ class Profiling:
         )
 
     def will(self, job: Job) -> bool:
-        """Whether a job that starts now may be measured: its class is not known, and was not given up."""
+        """Whether a job that starts now may get a window: its class has no profile and was not given up."""
         name, spec = job.spec.job_class, job.spec
         known = spec.profiled or name in self._classes or self._tries[name] >= MOST_WINDOWS
         return self._wanted and not known and spec.gpus == 1
 
     def too_short(self, job: Job, at_s: float) -> bool:
-        """Whether a job that runs will be over before its class could be measured."""
+        """Whether a running job will end before its class can be measured."""
         rest_s = job.remaining_s(at_s)
         return self.will(job) and _is_warm(job.usage) and rest_s is not None and rest_s < SHORTEST_REST_S
 
     def settled(self, job: Job) -> bool:
-        """Whether a running job is warm, and will not be measured any more."""
+        """Whether a running job is warm and will get no window any more."""
         name = job.spec.job_class
         measured = name in self._classes and all(each.spec.job_class != name for each in self.windows.values())
         given_up = self._tries[name] >= MOST_WINDOWS or job.spec.gpus > 1
         return _is_warm(job.usage) and (job.spec.profiled or measured or given_up)
 
     def begin(self, command: int, job: Job) -> None:
-        """A window for this job begins with this command."""
+        """Note that a window for this job begins with this command."""
         self.windows[command] = job
         self._classes.add(job.spec.job_class)
         self._tries[job.spec.job_class] += 1
         self._devices.update({lane.device.name: command for lane in job.lanes})
 
     def ended(self, event: Profiled) -> str:
-        """A window is over: its device is free, and its class, which is returned, known unless it failed."""
+        """Close a window and return its class.
+
+        The device is free for other windows again. The class is known unless the window failed.
+        """
         name = self.windows.pop(event.command).spec.job_class
         self._devices = {device: command for device, command in self._devices.items() if command != event.command}
         if event.error:
@@ -95,7 +106,7 @@ class Profiling:
         return name
 
     def occupies(self, lane: Lane) -> bool:
-        """Whether the lane's device belongs to a window now, so that nobody may be started there."""
+        """Whether a window is open on the device of the lane. No job may start there meanwhile."""
         return lane.device.name in self._devices
 
 

@@ -1,15 +1,15 @@
-"""Why a job waits, shares its device or has it to itself: asked of a scheduler at one moment, which it does not change.
+"""Reasons why a job waits, shares its device or has it to itself, read from a scheduler at one moment.
 
 ::
 
-    core.handle(event)        what happened
+    core.handle(event)        an event
     Reasons(core.inside, event.at_s).of(job)
-        waits    because  somebody is measured │ no place │ memory │ a limit │ a worse group │ others are first
-        behind   because  a limit │ a worse group                    than that which has its device
-        alone    because  the same of whom it would go best with; or nobody is there
-        shares            with whom, and how fast each is expected to be
+        waits    because  a job is measured │ no place │ memory │ a limit │ a worse group │ jobs before it
+        behind   because  a limit │ a worse group              (compared with the group of its device)
+        alone    because  a limit │ a worse group │ memory     (for the best neighbour), or no other job
+        shares            neighbours, and the expected speed of each job
 
-The answers are those that the scheduler's own parts give, so they say what a decision was made from.
+Each answer comes from the scheduler's own parts, so it names what the decision was made from. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -28,36 +28,41 @@ from ecoshare.core.scheduler_view import SchedulerView
 from ecoshare.core.states import JobState
 
 MOST_NAMED = 3
-"""Jobs that are named of those that are before another one."""
+"""Most jobs that are named as being before another job in the queue."""
 
 
 _NEARNESS = {why: place for place, why in enumerate(ReasonKind)}
 
 
 class Doing(Enum):
-    """What a job does."""
+    """Activity of a job."""
 
     WAITS = "waits"
     STARTS = "starts"
     ALONE = "alone"
     SHARES = "shares"
     BEHIND = "behind"
-    """It runs behind its device's group: it has the turn where a member of it is away."""
+    """The job runs behind the group of its device: it has the turn while a member of the group is away."""
     MEASURED = "measured"
     PAUSED = "paused"
-    """Another one is measured alone on its device."""
+    """Another job is measured alone on the device."""
     STOPS = "stops"
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What a job does at a moment, and why.
+    """Activity of a job at a moment, and the reason for it.
 
     Attributes:
-        device: Where; of a job that waits, where it was nearest to running.
-        beside: Others of its group, or whom it is behind; or who is measured.
-        mates: Others of its lane, with whom it takes turns, where nobody groups jobs.
-        speeds: Expected of it and of `beside`, over those alone; empty where nothing is foreseen.
+        doing: Activity.
+        device: Device of the job. For a waiting job it is the device on which the job is nearest to running; empty if
+            there is none.
+        beside: Other members of its group, or the group that it is behind, or the job that is measured. Without groups:
+            jobs in other lanes of the device.
+        mates: Other jobs of its lane, with which it takes turns. Only without groups.
+        speeds: Expected relative speeds of the job and of `beside`: rate together / rate alone; empty without a
+            forecast.
+        because: Explanation; None if there is none.
     """
 
     doing: Doing
@@ -69,25 +74,27 @@ class Reason:
 
 
 class Queue(Protocol):
-    """The jobs that wait, in the policy's order."""
+    """Waiting jobs in the order of the policy."""
 
     def first(self, count: int) -> list[Job]:
-        """The first of them, at most so many."""
+        """At most `count` jobs from the head of the queue."""
         ...
 
     def place(self, job: Job) -> int:
-        """Number of jobs before a job."""
+        """Number of jobs before `job`."""
         ...
 
 
 class Reasons:
-    """Answers about one moment; to be made anew for the next."""
+    """Reasons at one moment. Make a new object for the next moment."""
 
     def __init__(self, inside: SchedulerView, at_s: float, queue: Queue | None = None) -> None:
-        """The moment after an event at this time.
+        """Reasons at the moment after an event.
 
         Args:
-            queue: The jobs that wait, where somebody keeps up their order; else it is made when it is needed.
+            inside: Parts of the scheduler.
+            at_s: Time (s) of the event.
+            queue: Waiting jobs, if the caller keeps them in order. Otherwise the order is made when it is needed.
         """
         self._inside, self._at_s = inside, at_s
         self._queue = queue or _Listed(inside.seating.waiting)
@@ -95,7 +102,7 @@ class Reasons:
         self._closed: dict[str, Explanation | None] = {}
 
     def of(self, job: Job) -> Reason | None:
-        """What a job does and why; None for one that has ended."""
+        """Activity of a job and the reason for it; None if the job is paused or has ended."""
         match job.state:
             case JobState.QUEUED:
                 return self._waits(job)
@@ -108,13 +115,13 @@ class Reasons:
         return None
 
     def measured(self, device: str) -> Job | None:
-        """Who is measured alone on a device; None where nobody is."""
+        """Job that is measured alone on a device; None if there is none."""
         if not self._inside.profiling.occupies(self._inside.room.devices[device][0]):
             return None
         windows = self._inside.profiling.windows.values()
         return next(job for job in windows if any(lane.device.name == device for lane in job.lanes))
 
-    # Those that wait
+    # Waiting jobs
 
     def _waits(self, job: Job) -> Reason:
         if self._inside.opening:
@@ -130,7 +137,7 @@ class Reasons:
         return Reason(Doing.WAITS, device, because=because)
 
     def _why_not(self, job: Job, device: str) -> Explanation:
-        """Why a job of one device does not start there now."""
+        """Explanation why a job of one device does not start on `device` now."""
         if device not in self._closed:
             self._closed[device] = self._why_closed(device)
         if (closed := self._closed[device]) is not None:
@@ -143,7 +150,7 @@ class Reasons:
         return self._behind_others(job)
 
     def _why_closed(self, device: str) -> Explanation | None:
-        """Why no job of one device starts there now; None where one may."""
+        """Explanation why no job of one device starts on `device` now; None if one may."""
         lanes = self._inside.room.devices[device]
         here = [each for lane in lanes for each in lane.jobs.values()]
         if (window := self.measured(device)) is not None:
@@ -158,12 +165,12 @@ class Reasons:
         return None
 
     def _behind_others(self, job: Job) -> Explanation:
-        """Who is before it in the queue."""
+        """Explanation with the jobs that are before `job` in the queue."""
         place = self._queue.place(job)
         return Explanation(ReasonKind.ORDER, names(self._queue.first(min(place, MOST_NAMED))), ahead=place)
 
     def _no_member(self, job: Job, device: str, packer: Packer) -> Explanation:
-        """Why a job that waits does not belong to the group that should run on a device."""
+        """Explanation why a waiting job does not belong to the best group of a device."""
         choice = self._choice(device, packer)
         if job not in choice.window:
             return self._behind_others(job)
@@ -174,7 +181,7 @@ class Reasons:
         return choice.against(job)
 
     def _memory(self, job: Job, lanes: Sequence[Lane]) -> Explanation:
-        """What it would take of the memory, and what is free: of the device where its lanes share it."""
+        """Memory that the job would take, and the free memory: of the device if its lanes share it, else of a lane."""
         fit = self._inside.fit
         if self._inside.packer is not None:
             return short(fit.demand(job, lanes[0]), demands(lanes), len(lanes), lanes[0].device.memory_bytes)
@@ -182,7 +189,7 @@ class Reasons:
         each = (short(fit.demand(job, lane), demands([lane]), 1, lane.budget_bytes) for lane in with_place)
         return max(each, key=lambda because: because.free_bytes or 0)
 
-    # Those that run
+    # Running jobs
 
     def _runs(self, job: Job) -> Reason:
         device = job.lanes[0].device.name
@@ -209,7 +216,7 @@ class Reasons:
         return Reason(Doing.ALONE, device, because=held or choice.why_alone(job) or self._no_mate(device, choice))
 
     def _no_mate(self, device: str, choice: GroupChoice) -> Explanation:
-        """Why nobody comes beside a job that would: the first of those that wait has no room."""
+        """Explanation why a lone job gets no neighbour: the first waiting job lacks memory, or no job waits."""
         lanes = self._inside.room.devices[device]
         waiting = [job for job in choice.window if job not in choice.candidates]
         if not waiting:
@@ -240,7 +247,7 @@ class _Listed:
 
 
 def _in_turn(job: Job, device: str, lanes: Sequence[Lane]) -> Reason:
-    """Of a policy that groups nobody, or of a gang: who takes turns with it, and who runs in other lanes."""
+    """Reason for a gang, or under a policy without groups: the jobs of its lanes, and the jobs in other lanes."""
     mates = [each for lane in job.lanes for each in lane.jobs.values() if each is not job]
     beside = [each for lane in lanes if lane not in job.lanes for each in lane.jobs.values()]
     doing = Doing.SHARES if mates or beside else Doing.ALONE

@@ -1,4 +1,4 @@
-"""What the core knows of each job and lane, with their states guarded."""
+"""Records of each job and lane in the core. A table of legal moves guards their states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ecoshare.core.memory import MemoryDemand, lane_fits
 from ecoshare.core.states import JOB_MOVES, LANE_MOVES, JobState, LaneState, Step, move
 
 Key = tuple[float, ...]
-"""A place in an order: the smallest goes first."""
+"""Sort key of a job or a lane: the smallest goes first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -18,29 +18,38 @@ class Job:
     """A job from its arrival to its end.
 
     Attributes:
+        arrival_s: Time (s) of its arrival.
+        number: Number of the job in the order of arrival, from 0.
         attempt: Number of the present or last attempt; 0 before the first.
-        command: Id of the `StartJob` that is not acknowledged yet.
-        cap_bytes: Most memory that the present or last attempt may rise to.
-        whole_lane: It ran out of memory once and now gets a lane's whole budget.
-        least_bytes: That it needs at least, by what was seen of it.
-        again: An end that was asked for is followed by a new attempt (a suspect neighbour, say).
-        passed: How often a job behind it in the queue was started before it.
-        losses: Attempts that ended through no fault of the job's own.
-        deaths: Those of them that ended with the process that they came from or shared. Two make the job suspect.
-        earlier_s: Time that earlier attempts held the turn; `earlier_iterations`: what they did, where it goes on
-            from there.
+        command: Id of the `StartJob` that is not acknowledged yet; None if there is none.
+        lanes: Lanes in which the job has a place, one for each of its devices.
+        demand: Memory demand that the job is granted.
+        cap_bytes: Memory limit of the present or last attempt.
+        whole_lane: Whether the job ran out of memory once and now gets the whole budget of a lane.
+        least_bytes: Lower bound of the memory that the job is granted, from what it was seen to take.
+        again: Whether a new attempt follows the end of this one, which the core asked for (a suspect neighbour, say).
+        failures: Number of failures that count against its retries.
+        losses: Number of attempts that ended through no fault of the job.
+        deaths: Number of losses in which the process that the attempt came from or shared died. Two make a suspect.
+        passed: Number of times that a job behind it in the queue was started before it.
+        usage: Resources that the present attempt has used; as told last.
+        earlier_s: Time (s) for which earlier attempts held the turn.
+        earlier_iterations: Training iterations of earlier attempts, if the job continues from there.
         iterations_until_rung: Iterations after which a trial pauses at its next rung; None if it runs to its end.
-        first_start_s: When its first attempt was started; None before.
-        told_s: When `usage` was told.
-        boundary_s: When this attempt had its first boundary; None before that was told.
-        behind_since_s: When it was put behind the group of its device; None where it belongs to it.
-        stood_s: For how long it was behind it since `told_s`, before that.
-        left_s: Turn time that it was told to need still; None where nobody told.
-        waits_since_s: When it began to wait for a place, the last time.
-        place: Its key among the jobs that wait, or among those that run and may be asked to give way; `drift`: by how
-            much the first part of the latter changes in a second.
-        level: Queue of a policy that has several, 0 first; `level_s`: since when it is there; `forgiven_s`: time held
-            that no longer counts there.
+        first_start_s: Time (s) of the start of its first attempt; None before.
+        told_s: Time (s) at which `usage` was told.
+        boundary_s: Time (s) of the first boundary of this attempt; None before it is known.
+        behind_since_s: Time (s) at which the job was put behind the group of its device, or `told_s` if that is later;
+            None if it belongs to the group.
+        stood_s: Time (s) since `told_s` that the job spent behind the group before it joined the group again.
+        left_s: Remaining turn time (s) as the driver told it; None if it never did.
+        waits_since_s: Time (s) at which the job last began to wait for a place.
+        place: Sort key among the waiting jobs, or among the running jobs that may be preempted.
+        drift: Change per second of the first part of `place` while the job runs.
+        level: Level of the job; 0 goes first. Depending on the policy it is a queue or the place in a round. Under a
+            policy that packs it is 0 for a member of the group of a device, and 1 for a job behind the group.
+        level_s: Time (s) at which the job entered its queue.
+        forgiven_s: Time held (s) that no longer counts in the queues.
     """
 
     spec: JobSpec
@@ -79,24 +88,24 @@ class Job:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it may be what killed the process that others depend on: it runs when no other job does."""
+        """Whether the job may have killed a process that other jobs need. A suspect runs when no other job does."""
         return self.deaths >= 2
 
     def move(self, to: JobState, at_s: float, cause: str) -> None:
-        """Change the state.
+        """Change the state of the job.
 
         Raises:
-            IllegalMove: The table of moves does not have it.
+            IllegalMove: The table of moves does not have this move.
         """
         self.state = move(JOB_MOVES, f"job {self.spec.name!r}", self.state, to, at_s, cause, self.history)
 
     @property
     def has_turn_alone(self) -> bool:
-        """Whether it runs and has its lanes to itself, so that it holds the turn all the time."""
+        """Whether the job runs and has its lanes to itself. It then holds the turn all the time."""
         return self.state is JobState.RUNNING and all(len(lane.jobs) == 1 for lane in self.lanes)
 
     def tell(self, usage: Usage, at_s: float) -> None:
-        """What this attempt has used by now."""
+        """Note what the present attempt has used up to now."""
         self.usage, self.told_s = usage, at_s
         self.stood_s = 0.0
         if self.behind_since_s is not None:
@@ -107,19 +116,22 @@ class Job:
             self.left_s = usage.left_s
 
     def held_s(self, at_s: float) -> float:
-        """Time for which this attempt has held its turn: as told, and since then where it has it alone."""
+        """Time (s) for which this attempt has held its turn.
+
+        The value is the time as told last. If the job has the turn alone, the time since then is added.
+        """
         if self.has_turn_alone:
             return self.usage.held_s + at_s - self.told_s
         return self.usage.held_s
 
     def attained_s(self, at_s: float) -> float:
-        """Time for which it has held a turn, over all attempts."""
+        """Time (s) for which the job has held its turn, over all attempts."""
         return self.earlier_s + self.held_s(at_s)
 
     def remaining_s(self, at_s: float) -> float | None:
-        """Turn time until its end, or None where its length or its speed is not known.
+        """Turn time (s) until the end of the job; None if its length or its speed is unknown.
 
-        By the speed that this attempt shows, else by what was known of the job before.
+        The value follows from the driver's word, else from the speed of this attempt, else from `JobSpec.service_s`.
         """
         held_s = self.held_s(at_s)
         if self.left_s is not None:
@@ -134,9 +146,9 @@ class Job:
         return max(0.0, left - self.earlier_s if self.spec.movable else left)
 
     def needs_s(self, at_s: float) -> float | None:
-        """Time on one device alone until it ends or pauses; None where nobody knows.
+        """Time (s) on one device alone until the job ends or pauses; None if unknown.
 
-        One profiled iteration times those that are left, else what remains of it.
+        The value is the profiled iteration time multiplied by the iterations left. Without either it is `remaining_s`.
         """
         iteration_s = self.spec.solo.iteration_s if self.spec.solo is not None else None
         ends_at = self.spec.iterations if self.iterations_until_rung is None else self.iterations_until_rung
@@ -147,11 +159,13 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """A memory budget and one turn on a device.
+    """Lane: a memory budget and one turn on a device.
 
     Attributes:
         places: Most jobs at once.
-        shares_sent: The claims last sent to the driver, so that only changes are sent.
+        command: Id of the `OpenLane` command.
+        jobs: Jobs that have a place in the lane, by name.
+        shares_sent: Claims that were sent to the driver last. Only changes are sent.
     """
 
     number: int
@@ -165,15 +179,15 @@ class Lane:
     history: list[Step] = field(default_factory=list)
 
     def move(self, to: LaneState, at_s: float, cause: str) -> None:
-        """Change the state.
+        """Change the state of the lane.
 
         Raises:
-            IllegalMove: The table of moves does not have it.
+            IllegalMove: The table of moves does not have this move.
         """
         self.state = move(LANE_MOVES, f"lane {self.number}", self.state, to, at_s, cause, self.history)
 
     def takes(self, demand: MemoryDemand) -> bool:
-        """Whether one more job with this demand may be started here."""
+        """Whether another job with this demand may start in the lane."""
         if self.state is not LaneState.OPEN or len(self.jobs) >= self.places:
             return False
         return lane_fits([*self._demands(), demand], self.budget_bytes)

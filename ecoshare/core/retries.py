@@ -1,4 +1,4 @@
-"""What follows the end of an attempt: another one, or the end of its job."""
+"""Retries: whether another attempt follows the end of an attempt, or the job ends."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from ecoshare.core.events import Outcome
 from ecoshare.core.records import Job
 
 MOST_LOSSES = 3
-"""How often an attempt may be lost through no fault of its job before the job is given up."""
+"""Attempts that may be lost through no fault of the job. The next loss ends the job."""
 
 _FAILURES = frozenset({Outcome.FAILED, Outcome.CRASHED, Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT})
 
 
 def again(job: Job, outcome: Outcome, largest_bytes: int, packs: bool) -> bool:
-    """Whether an attempt that ended like this is followed by another; keeps the job's counts.
+    """Whether another attempt follows an attempt with this outcome. The counts of the job are updated.
 
     Args:
+        job: Job of the attempt.
+        outcome: Outcome of the attempt.
         largest_bytes: Most memory that a job can have.
-        packs: Whether memory is shared by all lanes, so that one that had too little gets twice as much at a time.
+        packs: Whether all lanes of a device share its memory. A job that ran out of memory then gets twice as much each
+            time; otherwise it gets a whole lane.
     """
     if outcome is Outcome.STOPPED:
         return job.again

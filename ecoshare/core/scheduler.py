@@ -2,21 +2,22 @@
 
 ::
 
-    events                      Scheduler                          commands
-    RunOpened      ──►   lanes of every device               ──►   OpenLane
-    JobArrived     ──►   waiting jobs, ordered by the policy
-    Done, Refused  ──►   what was taken or freed counts now
-    JobExited      ──►   end, or wait again                  ──►   StartJob, SetShares
-    IterationsDone ──►   ranks inside the lane               ──►   SetShares, ProfileJob
-    Planned        ──►   who runs in the round               ──►   StartJob, KillJob
-    Reported, ...  ──►   which trials of a sweep do badly    ──►   KillJob, DropJob, AskSampler
-    (time)         ──►   levels and rounds of the policy     ──►   WakeAt, KillJob of those that give way
-    Profiled       ──►   what jobs of that class need
-    Advised, ...   ──►   settings of the packings            ──►   ApplySetting, MeasureTrial, Ask
-    StopRequested  ──►   nothing new; end what runs          ──►   KillJob
+    events                         Scheduler                           commands
+    RunOpened             ──►   lanes of every device           ──►   OpenLane
+    JobArrived            ──►   queue, ordered by the policy    ──►   StartJob, KillJob (preemption)
+    Done, Refused         ──►   resources taken or freed        ──►   StartJob
+    JobExited             ──►   end, or another attempt         ──►   StartJob, SetShares
+    IterationsDone        ──►   ranks inside the lane           ──►   SetShares, ProfileJob
+    InterferencePredicted ──►   groups of co-located jobs       ──►   StartJob, MoveJob, SetShares
+    Planned               ──►   jobs of the round               ──►   StartJob, KillJob
+    Reported, ...         ──►   early stopping of trials        ──►   KillJob, DropJob, AskSampler
+    (time)                ──►   levels and rounds               ──►   WakeAt, AskPlanner, KillJob (preemption)
+    Profiled              ──►   memory demand of the class      ──►   StartJob, AskInterference
+    SettingAdvised, ...   ──►   settings of the packings        ──►   ApplySetting, MeasureSetting, AskSetting
+    StopRequested         ──►   end of all jobs                 ──►   KillJob
 
-Deterministic: equal events give equal commands, so a run's log replays to the same decisions. No event costs a
-scan of all jobs.
+The scheduler is deterministic: equal events give equal commands, so the log of a run replays to the same decisions. No
+event costs a scan of all jobs.
 """
 
 from __future__ import annotations
@@ -75,16 +76,16 @@ from ecoshare.core.sweeps import Sweeps
 
 
 class Scheduler:
-    """Decides which jobs run, in which lanes, and who goes first there.
+    """Decides which jobs run, in which lanes, and which job goes first in each lane.
 
     Attributes:
         jobs: All jobs that have arrived, by name.
         lanes: All lanes, by number.
-        stopping: The user asked for the end of the run.
+        stopping: Whether a `StopRequested` event has come.
     """
 
     def __init__(self) -> None:
-        """A scheduler that knows nothing; the first event must be `RunOpened`."""
+        """Scheduler without a run. The first event must be `RunOpened`."""
         self.jobs: dict[str, Job] = {}
         self.lanes: dict[int, Lane] = {}
         self.stopping = False
@@ -100,22 +101,22 @@ class Scheduler:
 
     @property
     def live_jobs(self) -> int:
-        """Jobs that have arrived and not ended."""
+        """Number of jobs that have arrived and not ended."""
         return self._live
 
     @property
     def open_sweeps(self) -> int:
-        """Sweeps of which more jobs are to come."""
+        """Number of sweeps that will draw more trials."""
         return 0 if self.stopping else self._sweeps.open
 
     @property
     def watches_neighbours(self) -> bool:
-        """Whether it must be told how far a job is that has a lane to itself, but not its device."""
+        """Whether progress must be told even of a job that has its lane, but not its device, to itself."""
         return self._trials is not None
 
     @property
     def inside(self) -> SchedulerView:
-        """What it decides with, once a run was opened: for `core/reasons.py`, which changes nothing."""
+        """Parts of the scheduler, for `core/reasons.py`, which changes nothing. A run must have been opened."""
         return SchedulerView(
             config=self._config,
             policy=self._policy,
@@ -129,10 +130,10 @@ class Scheduler:
         )
 
     def handle(self, event: Event) -> list[Command]:
-        """The commands that follow from one more event, in the order in which they must be carried out.
+        """Commands that follow from the next event, in the order in which the driver must carry them out.
 
         Raises:
-            IllegalMove: The event cannot follow what came before; the driver or the core has a defect.
+            IllegalMove: The event cannot follow the earlier events; the driver or the core has a defect.
         """
         commands = self._follow(event)
         return commands if self.stopping else [*commands, *self._decided(event.at_s), *self._sweeps.draw()]
@@ -266,12 +267,12 @@ class Scheduler:
         return self._pace.wake() + self._settings(*self._devices_of(job))
 
     def _moved(self, packer: Packer, event: Done) -> list[Command]:
-        """A job goes on in another lane."""
+        """A job has moved to another lane of its device."""
         before, after = packer.moved(event.command)
         return [*self._shares(before), *self._shares(after), *self._fill(event.at_s)]
 
     def _woken(self, event: Done) -> list[Command]:
-        """Some jobs have changed their levels, or a round begins."""
+        """A timer is due: jobs may change their levels, or a round begins."""
         names, round_begins = self._pace.due(event)
         commands: list[Command] = []
         for name in names:
@@ -284,7 +285,7 @@ class Scheduler:
         return commands + self._fill(event.at_s)
 
     def _begin_round(self, at_s: float) -> list[Command]:
-        """Choose who runs in the round that begins; where a planner must be asked before, when it has answered."""
+        """Choose the jobs of the round that begins. If the policy has a planner to ask, its answer comes first."""
         if self._planning is not None:
             return self._pace.wake()
         if not self._live:
@@ -324,8 +325,8 @@ class Scheduler:
         job = self._starting.pop(event.command)
         job.command = None
         self._leave(job)
-        # A start that fails does so for a reason that lasts (no such interpreter): trying again is the owner's
-        # decision, so it counts as a failure.
+        # A start usually fails for a lasting reason, such as a missing interpreter. It counts as a failure, so that
+        # `retries` of the job decides about another attempt.
         job.failures += 1
         if job.state is JobState.STOPPING:
             self._end(job, JobState.CANCELLED, event.at_s, event.error)
@@ -352,7 +353,7 @@ class Scheduler:
 
     def _progressed(self, event: IterationsDone) -> list[Command]:
         job = self.jobs[event.job]
-        self._seating.stops(job)  # what is told may change its place in the order
+        self._seating.stops(job)  # news of a job may change its place in the order
         job.tell(event.usage, event.at_s)
         if job.state is JobState.RUNNING:
             self._seating.runs(job, event.at_s)
@@ -374,7 +375,7 @@ class Scheduler:
         return commands + self._settings(*self._devices_of(job))
 
     def _outgrown(self, job: Job, at_s: float) -> list[Command]:
-        """A job has grown: where that is too much for those beside it, some begin again when there is room."""
+        """A job has grown. If memory no longer suffices, some of the jobs stop, and start again when there is room."""
         commands: list[Command] = []
         while not self.stopping and (loser := self._fit.outgrown(job.lanes[0])) is not None:
             loser.least_bytes = loser.demand.peak_bytes
@@ -382,7 +383,7 @@ class Scheduler:
         return commands
 
     def _reported(self, event: Reported) -> list[Command]:
-        """A trial has said how well it does: it ends here where others do better, or pauses until that is known."""
+        """A trial has reported a value: it goes on, ends early, or pauses at a rung."""
         job = self.jobs[event.job]
         reason = self._sweeps.reported(job, event)
         job.iterations_until_rung = self._sweeps.iterations_until_rung(job)
@@ -394,7 +395,7 @@ class Scheduler:
         return [KillJob(next(self._ids), job.spec.name, job.attempt, False, reason, pruned)]
 
     def _decided(self, at_s: float) -> list[Command]:
-        """Trials that paused go on or end, where all of their rung are there."""
+        """Resume or end the paused trials of each rung that is complete."""
         decided = self._sweeps.decided()
         commands: list[Command] = []
         for name, reason in decided.items():
@@ -412,7 +413,7 @@ class Scheduler:
         return self._packer is None or not job.lanes or self._packer.may_measure(job)
 
     def _undone(self, job: Job, at_default: bool, at_s: float) -> list[Command]:
-        """There is news of a job: who is beside another one, and does not pay there, gives way."""
+        """Undo a trial packing that does not pay, after news of one of its jobs: the newcomer gives way."""
         if self._trials is None or self.stopping or job.state is not JobState.RUNNING:
             return []
         settled = at_default and not any(self._profiling.occupies(lane) for lane in job.lanes)
@@ -420,7 +421,7 @@ class Scheduler:
         if loser is not None:
             reason = "the two were slower beside each other than in turn"
             return [self._stop_for_now(loser, at_s, reason, at_once=False)]
-        return self._fill(at_s) if is_over else []  # it is certain now who may share their lanes
+        return self._fill(at_s) if is_over else []  # a decided trial packing opens its lanes to more jobs
 
     def _exited(self, event: JobExited) -> list[Command]:
         job = self.jobs[event.job]
@@ -431,7 +432,7 @@ class Scheduler:
             self._fit.took(job, event.usage.peak_bytes)
             if self._packer is not None:
                 self._packer.took(job, event.usage)
-        if job.command is not None:  # the word of its start was lost with its supervisor
+        if job.command is not None:  # the answer to `StartJob` was lost with the supervisor
             del self._starting[job.command]
             job.command = None
         self._leave(job)
@@ -452,7 +453,7 @@ class Scheduler:
         return suspects + self._fill(event.at_s) + self._settings(*devices)
 
     def _goes_on(self, job: Job, outcome: Outcome) -> bool:
-        """Whether another attempt follows; keeps the job's counts."""
+        """Whether another attempt follows. The counts of the job are updated."""
         if outcome is Outcome.STOPPED and self._sweeps.pauses(job):
             return True
         goes_on = again(job, outcome, self._fit.largest_bytes(), self._packer is not None)
@@ -461,7 +462,7 @@ class Scheduler:
         return goes_on
 
     def _restart_neighbours(self, culprit: Job, event: JobExited) -> list[Command]:
-        """Jobs whose context the culprit's unclean death may have corrupted begin again."""
+        """Restart all jobs that shared a context with the culprit: its unclean death may have corrupted them."""
         devices = {lane.device.name for lane in culprit.lanes}
         reason = f"suspect: {culprit.spec.name} died beside it ({event.reason})"
         commands: list[Command] = []
@@ -474,7 +475,7 @@ class Scheduler:
         return commands
 
     def _stop_for_now(self, job: Job, at_s: float, reason: str, at_once: bool) -> KillJob:
-        """End an attempt that will be followed by another."""
+        """End an attempt that another attempt will follow."""
         self._seating.stops(job)
         job.again = True
         job.move(JobState.STOPPING, at_s, reason)
@@ -496,9 +497,9 @@ class Scheduler:
         return commands
 
     def _fill(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
-        """Use what is free now: seat those that wait, or begin a round where all that ran have ended.
+        """Use the free resources: start waiting jobs, or begin a round if all jobs of the last round have ended.
 
-        Where groups run beside each other, those that run are arranged anew, and the adviser is asked for more.
+        Under a policy that packs, the running jobs are rearranged, too, and the adviser is asked for more.
         """
         if self._packer is not None:
             return self._pack(self._packer, at_s)
@@ -508,14 +509,21 @@ class Scheduler:
         return self._seat(at_s, newcomer)
 
     def _pack(self, packer: Packer, at_s: float, answered: bool = False) -> list[Command]:
-        """Groups anew, after the adviser's answer before it is asked for more: or they would never be."""
+        """Choose the groups of all devices again.
+
+        Args:
+            packer: Packer of the policy.
+            at_s: Time (s) of the event.
+            answered: Whether the adviser has just answered. The groups are then rearranged before the next question;
+                otherwise a stream of questions could put that off for ever.
+        """
         if self.stopping or self._opening:
             return []
         packer.look(at_s)
         commands = self._seat(at_s)
         if not answered:
             commands += packer.ask()
-        if not packer.awaits:  # else those that run stay as they are until it is known what is best
+        if not packer.awaits:  # until the answer comes, running jobs stay as they are
             commands += self._rearrange(packer, at_s)
         return [*commands, *packer.ask(), *self._settings()]
 
@@ -529,14 +537,14 @@ class Scheduler:
         return commands
 
     def _is_held(self, device: str) -> bool:
-        """Whether somebody is measured there, so that everything stays as it is until that is over."""
+        """Whether a window or a measurement is under way on the device. No job may come, go or move meanwhile."""
         return self._profiling.occupies(self._room.devices[device][0]) or self._tuning.is_measuring(device)
 
     def _seat(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
-        """Start every waiting job that has a place now, and stop those that give way.
+        """Start every waiting job that has a place now, and stop the jobs that give way.
 
-        Not before the last lane is there: the first would get all. Nor would those that are drawn together share what
-        the first of them was given.
+        No job starts before the last lane is open, because the first lane would get all jobs. Under an elastic policy
+        no job starts while a sampler still draws, because the first trial would get the devices of all.
         """
         if self.stopping or self._opening or (self._seating.pours and self._sweeps.coming):
             return self._pace.wake()
@@ -575,7 +583,7 @@ class Scheduler:
         return StartJob(job.command, job.spec.name, job.attempt, numbers, job.cap_bytes, fused)
 
     def _tuned(self, event: Done | Refused | SettingMeasured | SettingAdvised) -> list[Command]:
-        """A command of the tuning has been answered."""
+        """Handle the answer to a command of the setting selection."""
         device = self._tuning.device_of(event.command)
         if self.stopping:
             return []
@@ -587,7 +595,7 @@ class Scheduler:
         return commands + self._fill(event.at_s)
 
     def _settings(self, *devices: str) -> list[Command]:
-        """What follows from the packings of these devices, or of all."""
+        """Commands that set or search the settings of these devices, or of all devices if none is named."""
         if self.stopping or not self._tuning.active:
             return []
         commands: list[Command] = []
@@ -597,7 +605,7 @@ class Scheduler:
         return commands
 
     def _is_ready(self, device: str) -> bool:
-        """Whether nobody is about to come or to be measured there: a packing that is searched should last."""
+        """Whether the packing of a device will last, as a search needs: no job will start, move or be profiled."""
         lanes = self._room.devices[device]
         if any(self._profiling.occupies(lane) for lane in lanes):
             return False
@@ -612,7 +620,7 @@ class Scheduler:
         return tuple(lane.device.name for lane in job.lanes)
 
     def _shares(self, lane: Lane) -> list[Command]:
-        """`SetShares` where the order of the lane's jobs has changed; ranks are sent as small whole numbers."""
+        """`SetShares` if the order of the jobs of a lane has changed. Ranks are sent as small whole numbers."""
         if lane.places == 1:
             return []
         ranks = {name: self._policy.rank(job) for name, job in lane.jobs.items()}
@@ -624,7 +632,7 @@ class Scheduler:
         return [SetShares(next(self._ids), lane.number, shares)]
 
     def _leave(self, job: Job) -> None:
-        """Free the job's places. The claims of those who stay keep their order, so nothing is sent."""
+        """Free the places of a job. The claims of the remaining jobs keep their order, so nothing is sent."""
         self._seating.gone(job)
         if self._trials is not None:
             self._trials.left(job)
@@ -638,7 +646,7 @@ class Scheduler:
         self._pace.look(job, at_s)
 
     def _requeue(self, job: Job, at_s: float, cause: str) -> None:
-        """It waits for its next attempt, or pauses before."""
+        """Put a job back into the queue for its next attempt, or pause it at its rung."""
         pauses = self._sweeps.pauses(job)
         job.move(JobState.PAUSED if pauses else JobState.QUEUED, at_s, cause)
         job.again = False
@@ -665,5 +673,5 @@ class Scheduler:
         self._sweeps.ended(job)
 
     def _running(self) -> list[Job]:
-        """Jobs that hold a place, each once, in the order of the lanes."""
+        """Jobs that have a place, each once, in the order of the lanes."""
         return list({job.spec.name: job for lane in self.lanes.values() for job in lane.jobs.values()}.values())

@@ -1,4 +1,4 @@
-"""What a scheduler decides with, for those who explain its decisions: to be read, never to be changed."""
+"""View of the parts of a scheduler, for code that explains its decisions. The view is read, never changed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,18 @@ from ecoshare.core.setting_selection import SettingSelector
 
 @dataclass(frozen=True, slots=True)
 class SchedulerView:
-    """The parts of a scheduler of which a run was opened.
+    """Parts of a scheduler after its run was opened.
 
     Attributes:
-        packer: Of a policy that packs; None for others.
-        opening: Whether some lane is not there yet.
+        config: Decisions about the run.
+        policy: Policy of the run.
+        room: Index of the lanes.
+        fit: Memory fit of jobs and lanes.
+        profiling: Profiling windows.
+        seating: Admission: the queue, and the search for places.
+        tuning: Selection of settings.
+        packer: Packer of a policy that packs; None for other policies.
+        opening: Whether a lane is still being opened.
     """
 
     config: Config

@@ -1,4 +1,4 @@
-"""Which setting each device has, which it should have, and the search for one that is not known.
+"""Setting selection: the setting that each device has, the one that it should have, and the search for unknown ones.
 
 ::
 
@@ -7,11 +7,11 @@
         ▼                                           │
       IDLE ── a packing to search, warm ──► ASKING ─┴─► (over: the best is known)
                                               ▲  │
-                        trial, or void        │  └─► APPLYING ──► MEASURING ─┐
+                 result, or a refusal         │  └─► APPLYING ──► MEASURING ─┐
                                               └──────────────────────────────┘
 
-The tuner itself is an adviser: slow, heavy, and asked through the driver. A packing that changes while a trial is under
-way voids that trial; nothing is told of it.
+The tuner itself is an adviser. It is slow and heavy, so the core asks it through the driver. If the packing changes
+during a measurement, the measurement is void: the device becomes idle, and the adviser hears nothing of it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
 
 DEFAULT: Setting = ()
-"""The setting that a device was found with."""
+"""Setting that a device was found with."""
 
 
 class TuningPhase(Enum):
-    """What a device waits for."""
+    """Phase of the setting selection of a device."""
 
     IDLE = "idle"
     APPLYING = "applying"
@@ -58,13 +58,14 @@ _MOVES = {
 
 @dataclass(slots=True)
 class _Device:
-    """One device.
+    """Setting selection of one device.
 
     Attributes:
-        setting: In force.
-        wanted: That the command under way applies.
-        packing: Of the search under way; None where there is none.
-        stuck: A setting that was refused; it is not tried again for the same packing.
+        setting: Setting in force.
+        wanted: Setting that the last `ApplySetting` command applies.
+        packing: Packing that is searched or measured now; None if there is none.
+        stuck: Packing and setting of the last refusal. The setting is not applied again for that packing.
+        history: Phases that the device has gone through.
     """
 
     name: str
@@ -83,10 +84,10 @@ class _Device:
 
 
 class SettingSelector:
-    """The settings of all devices.
+    """Setting selection of all devices.
 
     Attributes:
-        known: Settings by packing: found in earlier runs, or in this one.
+        known: Best setting of each packing, found in earlier runs or in this one.
     """
 
     def __init__(
@@ -98,14 +99,16 @@ class SettingSelector:
         observe: bool = False,
         bear: Callable[[Sequence[Job], float], bool] = lambda _jobs, _slower: True,
     ) -> None:
-        """Nothing is set.
+        """Setting selection with all devices at their default settings.
 
         Args:
+            known: Best settings from earlier runs.
             search: Whether packings without a known setting are searched.
-            ids: Gives the next command's id.
-            present: Those of some lanes that make their packing.
+            ids: Function that returns the id of the next command.
+            present: Function that returns the jobs of some lanes that make up the packing of their device.
             observe: Whether packings of several jobs that are not searched are measured once, at the default setting.
-            bear: Whether these jobs keep their own limits where all are so many times slower than at the default.
+            bear: Function of jobs and a factor: whether all jobs keep their own slowdown limits if their iterations
+                take longer by that factor.
         """
         self.known = {each.packing: each for each in known}
         self._search, self._ids, self._present, self._bear = search, ids, present, bear
@@ -115,30 +118,31 @@ class SettingSelector:
 
     @property
     def active(self) -> bool:
-        """Whether any device's setting may ever change."""
+        """Whether there is anything to do: settings to apply, to search or to measure."""
         return self._search or self._observe or bool(self.known) or bool(self._devices)
 
     @property
     def tries(self) -> bool:
-        """Whether anything is ever measured."""
+        """Whether packings are ever measured."""
         return self._search or self._observe
 
     def is_measuring(self, name: str) -> bool:
-        """Whether a trial is under way on a device: who comes or goes now makes it void."""
+        """Whether a measurement is under way on a device. A job that comes or goes now makes it void."""
         device = self._devices.get(name)
         return device is not None and device.phase is TuningPhase.MEASURING
 
     def at_default(self, lane: Lane) -> bool:
-        """Whether a lane's device is as it was found, and nobody is about to change that."""
+        """Whether the device of a lane is at its default setting and no command is about to change that."""
         device = self._devices.get(lane.device.name)
         return device is None or (device.phase is TuningPhase.IDLE and device.setting == DEFAULT)
 
     def look(self, name: str, lanes: Sequence[Lane], ready: bool) -> list[Command]:
-        """What follows from the packing of a device as it is now.
+        """Commands that follow from the present packing of a device.
 
         Args:
-            lanes: All of the device.
-            ready: Whether its jobs are warm and known, so that a search may begin.
+            name: Name of the device.
+            lanes: All lanes of the device.
+            ready: Whether its jobs are warm and their classes known, so that a search may begin.
         """
         device = self._devices.setdefault(name, _Device(name))
         if device.phase is not TuningPhase.IDLE:
@@ -158,16 +162,17 @@ class SettingSelector:
         return [self._apply(device, wanted)]
 
     def owns(self, command: int) -> bool:
-        """Whether a command is one of these, unanswered."""
+        """Whether a command belongs to the setting selection and has no answer yet."""
         return command in self._commands
 
     def answered(
         self, event: Done | Refused | SettingMeasured | SettingAdvised, lanes: Sequence[Lane]
     ) -> list[Command]:
-        """One of these commands has its answer.
+        """Commands that follow from the answer to a command of the setting selection.
 
         Args:
-            lanes: All of the command's device.
+            event: The answer.
+            lanes: All lanes of the device that the command is about.
         """
         device = self._commands.pop(event.command)
         now = self._packing_of(lanes)
@@ -198,7 +203,7 @@ class SettingSelector:
         return [self._apply(device, event.setting)]
 
     def _known_for(self, packing: Packing, lanes: Iterable[Lane]) -> Setting:
-        """What is known for a packing, unless one of these jobs would be slower than its owner allows."""
+        """Known setting of a packing, or the default if there is none or a job would break its slowdown limit."""
         known = self.known.get(packing)
         return DEFAULT if known is None or not self._bear(self._present(lanes), known.slower) else known.setting
 
@@ -210,7 +215,7 @@ class SettingSelector:
         return packing_of(self._present(lanes))
 
     def device_of(self, command: int) -> str:
-        """The device that an unanswered command is about."""
+        """Name of the device that an unanswered command is about."""
         return self._commands[command].name
 
     @staticmethod
@@ -240,7 +245,7 @@ class SettingSelector:
 
 
 def packing_of(jobs: Iterable[Job]) -> Packing:
-    """The classes of jobs of one device, lane by lane; the same for every order of lanes and jobs."""
+    """Packing of the jobs of one device. It does not depend on the order of lanes and jobs."""
     lanes: dict[int, list[str]] = {}
     for job in jobs:
         lanes.setdefault(job.lanes[0].number, []).append(job.spec.job_class)
@@ -248,5 +253,5 @@ def packing_of(jobs: Iterable[Job]) -> Packing:
 
 
 def running(lanes: Iterable[Lane]) -> list[Job]:
-    """All jobs that run in some lanes."""
+    """Jobs that run in the given lanes."""
     return [job for lane in lanes for job in lane.jobs.values() if job.state is JobState.RUNNING]

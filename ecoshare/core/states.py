@@ -1,15 +1,18 @@
-"""The states of a job and of a lane, and the moves between them that are legal.
+"""States of a job and of a lane, and the legal moves between them.
 
 ::
 
-    job    QUEUED ───► STARTING ───► RUNNING ───► COMPLETED | FAILED
+    job    QUEUED ───► STARTING ───► RUNNING ───► COMPLETED | FAILED | PRUNED
              ▲ │          │ │           │ │
              │ │          │ └──► STOPPING ◄┘ ───► COMPLETED | FAILED | CANCELLED | PRUNED
              │ │          │         │   │ └─────► PAUSED ───► PRUNED | CANCELLED
              └─┼──────────┴─────────┴───┴────────────┘         a new attempt
-               └───────────────────────────────► FAILED | CANCELLED   (never fits; the run is stopped)
+               └───────────────────────────────► FAILED | CANCELLED   (never fits; stopped with the run)
 
     lane   OPENING ──► OPEN ──► CLOSED
+
+The drawing leaves out two rare moves. A STARTING job may end as COMPLETED, FAILED or PRUNED before its start is
+acknowledged. An OPENING lane that cannot be opened becomes CLOSED.
 """
 
 from __future__ import annotations
@@ -19,28 +22,28 @@ from typing import NamedTuple, TypeVar
 
 
 class JobState(Enum):
-    """Where a job is in its life."""
+    """State of a job."""
 
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
     PAUSED = "paused"
-    """A trial of a sweep that waits at a rung until it is said which go on; it has no place."""
+    """The trial waits at a rung, without a place, for the decision about which trials go on."""
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
     PRUNED = "pruned"
-    """A trial of a sweep that was ended early, or has ended itself, since others do better."""
+    """Early stopping ended the trial, or the trial pruned itself."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing follows."""
+        """Whether the state is final."""
         return not JOB_MOVES[self]
 
 
 class LaneState(Enum):
-    """Where a lane is in its life."""
+    """State of a lane."""
 
     OPENING = "opening"
     OPEN = "open"
@@ -82,7 +85,7 @@ State = TypeVar("State", JobState, LaneState)
 
 
 class Step(NamedTuple):
-    """One move of a history."""
+    """One move in the history of a job or lane."""
 
     at_s: float
     before: Enum
@@ -91,9 +94,9 @@ class Step(NamedTuple):
 
 
 class IllegalMove(Exception):
-    """A defect: a job or lane was asked to make a move that its table does not have.
+    """Defect: a job or lane was asked to make a move that its table does not have.
 
-    The message carries its whole history, so that a report of the defect can be read without the run.
+    The message carries the whole history of the job or lane, so a report of the defect can be read without the run.
     """
 
     def __init__(self, name: str, state: Enum, to: Enum, cause: str, history: list[Step]) -> None:
@@ -112,7 +115,7 @@ def move(
     cause: str,
     history: list[Step],
 ) -> State:
-    """The state `to`, and a step in the history of what moved there.
+    """Check a move, append it to `history` and return the state `to`.
 
     Raises:
         IllegalMove: The table `moves` does not lead from `state` to `to`.

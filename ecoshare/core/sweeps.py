@@ -1,8 +1,8 @@
-"""The sweeps of a run: how many of their trials are there, when another is drawn, and who ends early.
+"""Sweeps of a run: how many of their trials are live, when another is drawn, and which ones end early.
 
-A sweep is a source of jobs of one script that differ in some values: its *trials*. What these are is the sampler's
-affair, which is asked for one at a time, so that a sweep of ten thousand trials has a few of them in the core's hands
-at once, and a sampler that learns knows as much as can be known.
+A sweep is a source of jobs of one script that differ in some values: its *trials*. The sampler chooses these values,
+and the core asks it for one trial at a time. So the core holds only a few trials of a sweep of ten thousand, and a
+sampler that learns has seen all results so far.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class _Sweep:
     """One sweep.
 
     Attributes:
-        live: Its trials that have arrived and not ended, but for those that pause.
-        drawn: That its sampler was asked for; the number of the next.
-        asked: Questions to its sampler that are not answered.
-        over: Its sampler has no more.
-        paused: Trials that pause and have left their places.
+        live: Number of trials that have arrived and not ended, without the paused ones.
+        drawn: Number of trials that the sampler was asked for, which is also the number of the next trial.
+        asked: Ids of the unanswered `AskSampler` commands.
+        over: Whether the sampler has no more trials.
+        paused: Names of the paused trials that have left their places; a dict that serves as an ordered set.
     """
 
     spec: SweepSpec
@@ -41,15 +41,15 @@ class _Sweep:
 
     @property
     def is_open(self) -> bool:
-        """Whether more is to come of it."""
+        """Whether more trials are to come."""
         return not self.over or bool(self.asked)
 
 
 class Sweeps:
-    """All sweeps of a run."""
+    """Sweeps of a run."""
 
     def __init__(self, next_id: Callable[[], int]) -> None:
-        """None yet; `next_id` gives ids of commands."""
+        """No sweeps so far; `next_id` returns the id of the next command."""
         self._next_id = next_id
         self._sweeps: dict[str, _Sweep] = {}
         self._short: dict[str, None] = {}
@@ -57,31 +57,31 @@ class Sweeps:
 
     @property
     def open(self) -> int:
-        """Sweeps of which more trials are to come."""
+        """Number of sweeps that have more trials to come."""
         return sum(sweep.is_open for sweep in self._sweeps.values())
 
     @property
     def coming(self) -> bool:
-        """Whether a sampler is asked for a trial, or is about to be."""
+        """Whether a sampler was asked for a trial and has not answered, or is about to be asked."""
         return any(
             sweep.asked or (not sweep.over and sweep.live < sweep.spec.parallel) for sweep in self._sweeps.values()
         )
 
     def opened(self, event: SweepOpened) -> None:
-        """A sweep begins, or goes on in another session."""
+        """Add a sweep that begins, or continues in another session."""
         spec = event.sweep
         halting = rule(spec.early_stopping, spec.earlier_trials) if spec.early_stopping is not None else None
         self._sweeps[spec.name] = _Sweep(spec, halting, spec.drawn)
         self._short[spec.name] = None
 
     def arrived(self, event: JobArrived) -> None:
-        """A trial has arrived, because the sampler was asked for it or from an earlier session."""
+        """Count a trial that has arrived, from its sampler or from an earlier session. Other jobs are ignored."""
         if (sweep := self._sweeps.get(event.job.sweep)) is not None:
             sweep.live += 1
             sweep.asked.discard(event.answers)
 
     def exhausted(self, event: Exhausted) -> None:
-        """A sampler has no more."""
+        """Note that a sampler has no more trials."""
         for sweep in self._sweeps.values():
             if event.command in sweep.asked:
                 sweep.asked.remove(event.command)
@@ -89,23 +89,23 @@ class Sweeps:
                 self._look(sweep)
 
     def reported(self, job: Job, event: Reported) -> str:
-        """Why a trial is to end early or to pause (`pauses`), by what it reports; nothing where it goes on."""
+        """Reason why a trial ends early or pauses (`pauses`) after its report; empty if it goes on."""
         sweep = self._sweeps[job.spec.sweep]
         if event.halt:
             return event.halt
         if sweep.rule is None or (isinstance(sweep.rule, Halving) and job.state not in _AT_WORK):
-            return ""  # who waits for a place has left the rung behind, if not the next one
+            return ""  # a late report: the trial waits for a place, between its last rung and the next
         value = -event.value if sweep.spec.maximise else event.value
         reason = sweep.rule.told(job.spec.name, event.step, value)
         if not reason or not isinstance(sweep.rule, Halving) or job.state is not JobState.RUNNING:
             return reason
-        if sweep.live == 1 and not sweep.is_open:  # all others are there, so that it need not pause
+        if sweep.live == 1 and not sweep.is_open:  # all other trials of the rung pause already, so this one need not
             self._decide(sweep, sweep.rule)
             return self._decided.pop(job.spec.name)
         return reason
 
     def iterations_until_rung(self, job: Job) -> int | None:
-        """Iterations after which a job pauses; None where it never does, or nobody knows."""
+        """Number of iterations after which a job pauses; None if it never pauses or the number is unknown."""
         sweep = self._sweeps.get(job.spec.sweep)
         if sweep is None or not isinstance(sweep.rule, Halving) or job.spec.iterations is None:
             return None
@@ -113,17 +113,17 @@ class Sweeps:
         return -(-job.spec.iterations * step // steps) if step is not None and steps else None
 
     def pauses(self, job: Job) -> bool:
-        """Whether a trial is at a rung, and waits for the others of its sweep."""
+        """Whether a trial is at a rung and waits for the other trials of its sweep."""
         sweep = self._sweeps.get(job.spec.sweep)
         return sweep is not None and isinstance(sweep.rule, Halving) and job.spec.name in sweep.rule.waiting
 
     @property
     def paused(self) -> list[str]:
-        """Trials that pause and have left their places."""
+        """Names of the paused trials that have left their places."""
         return [name for sweep in self._sweeps.values() for name in sweep.paused]
 
     def left(self, job: Job) -> None:
-        """A trial that pauses has left its place, for another one."""
+        """Note that a paused trial has left its place. Another trial may be drawn."""
         sweep = self._sweeps[job.spec.sweep]
         sweep.live -= 1
         sweep.paused[job.spec.name] = None
@@ -131,7 +131,7 @@ class Sweeps:
         self._look(sweep)
 
     def ended(self, job: Job) -> None:
-        """A job has ended: where it is a trial, there is room for another."""
+        """Note that a job has ended. If it was a trial, another trial may be drawn."""
         if (sweep := self._sweeps.get(job.spec.sweep)) is not None:
             if job.spec.name in sweep.paused:
                 del sweep.paused[job.spec.name]
@@ -143,7 +143,7 @@ class Sweeps:
             self._look(sweep)
 
     def decided(self) -> dict[str, str]:
-        """Trials that pause no longer: why each ends, or nothing where it goes on."""
+        """Trials that pause no longer: the reason why each one ends, or an empty text if it goes on."""
         decided, self._decided = self._decided, {}
         for name in decided:
             sweep = next(sweep for sweep in self._sweeps.values() if name in sweep.paused)
@@ -153,7 +153,7 @@ class Sweeps:
         return decided
 
     def _look(self, sweep: _Sweep) -> None:
-        """Something has changed: where nobody is on the way to a rung any more, it is said who goes on."""
+        """Decide which paused trials go on, if no trial is on its way to the rung any more."""
         if isinstance(sweep.rule, Halving) and sweep.rule.waiting and not sweep.live and not sweep.is_open:
             self._decide(sweep, sweep.rule)
 
@@ -161,7 +161,7 @@ class Sweeps:
         self._decided.update(rule.decide())
 
     def draw(self) -> list[AskSampler]:
-        """Questions to the samplers of those sweeps that have room for more trials."""
+        """Questions to the samplers of the sweeps that have room for more trials."""
         commands = []
         for name in self._short:
             sweep = self._sweeps[name]

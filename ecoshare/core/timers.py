@@ -1,4 +1,4 @@
-"""What changes by itself as time goes by: a job's queue, the beginning of a round."""
+"""Timers for changes that need no other event: the queue of a job, the beginning of a round."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from heapq import heappop, heappush
 
 
 class Timers:
-    """Times at which something is to be looked at again, by name. The last one set for a name holds."""
+    """Named timers. Each name has at most one; a later `set` replaces an earlier one."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, str]] = []
         self._due: dict[str, float] = {}
 
     def set(self, name: str, at_s: float) -> None:
-        """Look at it then; never where `at_s` is infinite."""
+        """Set the timer `name` to `at_s`; infinity deletes it."""
         if at_s == math.inf:
             self._due.pop(name, None)
         elif self._due.get(name) != at_s:
@@ -23,13 +23,13 @@ class Timers:
 
     @property
     def next_s(self) -> float:
-        """When the next one is due; infinite where none is."""
+        """Time (s) of the earliest timer; infinity if there is none."""
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
 
     def due(self, at_s: float) -> list[str]:
-        """Those whose time has come, which are over with it."""
+        """Names of the timers that are due at `at_s`. They are deleted."""
         found = []
         while self.next_s <= at_s:
             _, name = heappop(self._heap)

@@ -1,22 +1,22 @@
-"""Who holds the turn of a lane next, and for how long.
+"""Turns: which job holds the turn of a lane next, and for how long.
 
-The one place where a turn's next holder is picked. A lane calls it inside the jobs' own processes at every
-hand-over, the simulator calls it in virtual time; neither asks the controller.
+This module alone picks the next holder of a turn. A lane calls it inside the processes of its jobs at every hand-over.
+The simulator calls it in virtual time. Neither asks the controller.
 
 ::
 
-    rank 0   A ████████▏        ▏████████        ranks: the lowest one that wants the turn has it
+    rank 0   A ████████▏        ▏████████        ranks: the lowest rank that wants the turn has it
     rank 0   B         ▏████████▏        ████    equal ranks: least time held per unit of weight first,
-                                                 unless somebody has waited for too long
-    rank 1   C                                   waits until no rank 0 wants the turn
+                                                 unless a job has waited for too long
+    rank 1   C                                   waits until no job of rank 0 wants the turn
 
-A job that leaves its turn to load data keeps its claim: it comes back with the service that it had, and once the
-holder has had as much, it gets the turn at the holder's next boundary instead of at the end of the quantum.
+A job that leaves its turn to load data keeps its claim: it comes back with the service that it had. Once the holder has
+as much service, the job gets the turn at the holder's next boundary, not only at the end of the quantum.
 
 ::
 
     rank 0   A █▏  ▏█▏  ▏█▏  ▏█▏  ▏              loads data after each iteration
-    rank 0   B  ▏██▏ ▏██▏ ▏██▏ ▏██▏              has what A leaves of the time, at least half of it
+    rank 0   B  ▏██▏ ▏██▏ ▏██▏ ▏██▏              has the time that A leaves, at least half of it
 """
 
 from __future__ import annotations
@@ -26,30 +26,33 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 HANDOVER_SHARE = 0.01
-"""Most of a lane's time that hand-overs may take."""
+"""Largest part of the time of a lane that hand-overs may take."""
 
 SHORTEST_QUANTUM_S = 0.02
-"""Below this the noise of measuring a hand-over decides more than its cost does."""
+"""Shortest quantum (s) that is planned. Below it, noise in the measured cost of a hand-over outweighs the cost."""
 
 FEWEST_ITERATIONS = 12
-"""In a quantum, where the longest wait allows it: the last ones then run warm, and show what the first ones lost."""
+"""Fewest iterations in a quantum, if the bound of the longest wait allows it.
+
+The last iterations then run warm, so they show how much time the first ones lost.
+"""
 
 WAIT_PER_JOB_S = 0.25
-"""Default bound of the longest wait for a turn, for each job of the lane."""
+"""Default bound (s) of the longest wait for a turn, multiplied by the number of jobs in the lane."""
 
 WAIT_MARGIN = 0.75
-"""Part of that bound that quanta are planned to fill: the next iterations may be longer than those seen."""
+"""Part of that bound that quanta are planned to fill. The rest is a margin for longer iterations than those seen."""
 
 
 class Contender(NamedTuple):
-    """A job that wants the turn of its lane.
+    """Job that wants the turn of its lane.
 
     Attributes:
-        slot: Its place in the lane's table.
-        rank: Lower goes first, whatever was held before.
-        service_s: Time it has held the turn, divided by its weight.
-        since_s: When it began to wait.
-        back: Whether it had the turn before, left it to load data, and has not had it since.
+        slot: Index of the job in the table of the lane.
+        rank: Rank; the lowest goes first, whatever was held before.
+        service_s: Weighted service (s): time for which the job has held the turn / its weight.
+        since_s: Time (s) at which the job began to wait.
+        back: Whether the job had the turn before, left it to load data, and has not had it since.
     """
 
     slot: int
@@ -62,22 +65,22 @@ class Contender(NamedTuple):
 def next_holder(
     contenders: Iterable[Contender], now_s: float = 0.0, turn_s: float = 0.0, bound_s: float = math.inf
 ) -> int | None:
-    """The slot that gets the turn, or None where nobody wants it.
+    """Slot that gets the turn; None if no job wants it.
 
-    Strict priority between ranks; inside a rank the smallest weighted service, which is start-time fair queueing
-    (Goyal et al., 1997) with a turn for a packet. Ties go to the longest wait, then to the lower slot, so that equal
-    tables always give equal answers.
+    Ranks have strict priority. Inside a rank the smallest weighted service goes first: start-time fair queueing (Goyal
+    et al., 1997) with turns in place of packets. Ties go to the longest wait, then to the lower slot, so equal tables
+    always give equal answers.
 
-    Where turns differ in length, fair queueing gives somebody two of them in a row. It may, as long as all who wait
-    could still be served within the bound after that, the one who has waited longest first; else he is chosen. The
-    chosen one's own place among them is counted as a margin, but not where it was away: in a lane of few jobs that
-    would leave no room to come back before the others.
+    If turns differ in length, fair queueing gives a job two turns in a row. The job with the least service gets the
+    turn if all waiting jobs could still be served within the bound afterwards, the longest wait first. Otherwise the
+    job with the longest wait gets it. The job with the least service itself counts among those still to be served, as a
+    margin. It does not count if it was away: in a lane of few jobs, the margin would keep it from coming in early.
 
     Args:
         contenders: Jobs that want the turn.
-        now_s: On the clock of `since_s`.
-        turn_s: Longest that a turn is expected to take.
-        bound_s: Longest that a job should wait, where all ranks are equal.
+        now_s: Present time (s) on the clock of `since_s`.
+        turn_s: Longest expected turn (s).
+        bound_s: Bound (s) of the wait of a job among jobs of equal rank.
     """
     waiting = list(contenders)
     if not waiting:
@@ -92,29 +95,31 @@ def next_holder(
 
 
 def service_on_return_s(own_s: float, present_s: Iterable[float], credit_s: float = 0.0) -> float:
-    """Weighted service with which a job joins those present, seconds.
+    """Weighted service (s) with which a job joins the jobs present.
 
-    A newcomer starts level with the least served of those present: it does not catch up on what it did not ask for.
-    One that was away loading data may be behind them by its credit. Without that, each absence would cost it what the
-    others had meanwhile, and one that is away after every iteration would never catch up.
+    A newcomer starts level with the least served job present: it does not catch up on time that it did not ask for. A
+    job that was away to load data may be behind by its credit. Without a credit, each absence would cost the job as
+    much as the others got meanwhile. A job that is away after every iteration would never catch up.
 
     Args:
-        own_s: What it had when it left.
-        present_s: What those have who hold the turn or wait for it.
-        credit_s: Most that it may catch up. One turn: all that others can have had before it could come back.
+        own_s: Weighted service (s) of the job when it left.
+        present_s: Weighted service (s) of each job that holds the turn or waits for it.
+        credit_s: Largest service (s) that the job may catch up. It is one turn: the most that the others can get before
+            the job can come back.
     """
     return max(own_s, min(present_s, default=own_s) - credit_s)
 
 
 def early_at_s(rank: int, waiting: Iterable[Contender]) -> float:
-    """Weighted service beyond which a holder makes room before its quantum is used up, seconds; inf: for nobody.
+    """Weighted service (s) beyond which the holder makes room before the end of its quantum; infinity if it need not.
 
-    That of the least served who was away and has the holder's rank. One that was away for longer than it had held the
-    turn is behind already, and comes in at the next boundary; one that was away for a moment, once they are level.
+    The value is the least service of the waiting jobs that were away and have the rank of the holder. A job that was
+    away for longer than it had held the turn is behind already, so it comes in at the next boundary. A job that was
+    away for a moment comes in once the two are level.
 
     Args:
-        rank: The holder's.
-        waiting: The others that want the turn.
+        rank: Rank of the holder.
+        waiting: The other jobs that want the turn.
     """
     return min((each.service_s for each in waiting if each.back and each.rank == rank), default=math.inf)
 
@@ -122,18 +127,18 @@ def early_at_s(rank: int, waiting: Iterable[Contender]) -> float:
 def successor(
     holder: Contender, waiting: Iterable[Contender], used_up: bool, now_s: float, turn_s: float, bound_s: float
 ) -> int:
-    """The slot that has the turn after a boundary of its holder: the holder's own where it goes on.
+    """Slot that has the turn after a boundary of the holder; the holder's own slot if it goes on.
 
-    With its quantum used up it contends like the others; before that it makes room only for one that is more urgent or
-    was away, and only where that one is next.
+    After its quantum the holder contends like the other jobs. Before that it makes room only for the next job in turn,
+    and only if that job has a lower rank or was away.
 
     Args:
-        holder: With its service up to now, waiting since now.
-        waiting: The others that want the turn.
-        used_up: Whether its quantum is.
-        now_s: As in `next_holder`, like those that follow.
-        turn_s: Longest that a turn is expected to take.
-        bound_s: Longest that a job should wait, where all ranks are equal.
+        holder: Holder, with its service up to now and `since_s` equal to now.
+        waiting: The other jobs that want the turn.
+        used_up: Whether the quantum of the holder is used up.
+        now_s: Present time (s), as in `next_holder`.
+        turn_s: Longest expected turn (s).
+        bound_s: Bound (s) of the wait of a job among jobs of equal rank.
     """
     others = list(waiting)
     chosen = next_holder([*others, holder], now_s, turn_s, bound_s)
@@ -144,17 +149,18 @@ def successor(
 def quantum_s(
     jobs: int, handover_s: float, longest_iteration_s: float, wait_per_job_s: float = WAIT_PER_JOB_S
 ) -> float:
-    """How long a turn lasts before the holder hands it over at its next boundary, seconds.
+    """Quantum (s): time that a turn lasts before the holder hands it over at its next boundary.
 
-    Long enough for hand-overs to cost at most `HANDOVER_SHARE` of the time, and short enough for the longest wait,
-    `(jobs - 1) * (quantum + longest iteration)`, to stay within `jobs * wait_per_job_s` with a margin. Where both
-    cannot be, the wait wins; an iteration is never cut, so iterations longer than the bound exceed it.
+    The quantum is so long that hand-overs cost at most `HANDOVER_SHARE` of the time. It is so short that the longest
+    wait, `(jobs - 1) * (quantum + longest iteration)`, stays within `jobs * wait_per_job_s` with a margin. If both are
+    impossible, the wait decides. An iteration is never cut, so iterations longer than the bound exceed it.
 
     Args:
-        jobs: Jobs in the lane, at least 1.
-        handover_s: Measured cost of one hand-over: until the next holder runs, and what its first iterations lost.
-        longest_iteration_s: Of any job in the lane.
-        wait_per_job_s: Bound of the longest wait, for each job.
+        jobs: Number of jobs in the lane, at least 1.
+        handover_s: Measured cost (s) of one hand-over: the time until the next holder runs, and the time that its first
+            iterations lose.
+        longest_iteration_s: Longest iteration (s) of any job in the lane.
+        wait_per_job_s: Bound (s) of the longest wait, multiplied by the number of jobs.
     """
     wanted_s = max(SHORTEST_QUANTUM_S, handover_s / HANDOVER_SHARE, FEWEST_ITERATIONS * longest_iteration_s)
     if jobs < 2:

@@ -1,23 +1,23 @@
 """Scheduling policies: one file each, a class of a few lines.
 
-A policy orders the jobs that wait for a place (`order`), chooses between the lanes that could take the first of them
-(`lane`), and ranks the jobs of a lane for its turn (`rank`). See `base.Policy` for the contract, and docs/policies.md
-for how to write one of your own: a package names it under the entry point `ecoshare.policies`.
+A policy orders the jobs that wait for a place (`order`). It chooses between the lanes that could take the first of them
+(`lane`), and ranks the jobs of a lane for its turn (`rank`). See `base.Policy` for the contract. docs/policies.md
+describes how to write a policy: another package offers it under the entry point `ecoshare.policies`.
 
-What they share::
+Base classes::
 
-    Usual                        the emptiest lane, the turn by the queue
+    Usual                        the emptiest lane, the turn in the order of the queue
       ├─ Fair, Fifo, Pack, Priority, Smallest, Srsf, Srtf
-      ├─ Packs                  runs groups of jobs beside each other, for an objective
-      │    └─ Edp, Energy, Jct, Makespan
+      ├─ ObjectivePolicy         co-locates groups of jobs, for an objective
+      │    └─ EdpPolicy, EnergyPolicy, JctPolicy, MakespanPolicy
       └─ WithOptions             takes the options of a run
-           ├─ Queues             jobs sink as they are served
+           ├─ Queues             jobs sink through queues as they are served
            │    ├─ Tiresias ─── Gittins
            │    └─ LeastEnergy
-           ├─ Gandiva            tries jobs beside each other
-           ├─ Fluid              several devices for a job, or several jobs on one
+           ├─ Gandiva            co-locates jobs on trial
+           ├─ Fluid              several devices for one job, or several jobs on one device
            │    └─ Equal
-           └─ InRounds           who runs is chosen round by round
+           └─ InRounds           chooses the running jobs in each round
                 ├─ Shares        from shares of time
                 │    └─ Allox, FinishTime, MaxMin
                 ├─ Pal
@@ -54,7 +54,7 @@ from ecoshare.core.policies.srtf import Srtf
 from ecoshare.core.policies.tiresias import Tiresias
 
 GROUP = "ecoshare.policies"
-"""Entry points of policies of other packages."""
+"""Entry point group under which other packages offer policies."""
 
 POLICIES: dict[str, Any] = {
     each.name: each
@@ -84,18 +84,18 @@ POLICIES: dict[str, Any] = {
         Tiresias,
     )
 }
-"""Classes of policies by the name that the command line takes."""
+"""Policy classes by the name on the command line."""
 
 
 class UnknownPolicy(Exception):
-    """There is no policy, or no option of one, by this name; the message says what there is."""
+    """No policy, or no option of the policies, has this name. The message lists the known names."""
 
 
 def named(name: str) -> Any:
-    """The class of a policy: one of ours, else one that an installed package offers under this name.
+    """Class of a policy: one of `POLICIES`, else one that an installed package offers.
 
     Raises:
-        UnknownPolicy: There is none, or it cannot be loaded.
+        UnknownPolicy: No policy has this name, or it cannot be loaded.
     """
     if name in POLICIES:
         return POLICIES[name]
@@ -104,21 +104,21 @@ def named(name: str) -> Any:
         if entry.name == name:
             try:
                 return entry.load()
-            except Exception as error:  # whatever a package of somebody else's does when it is imported
+            except Exception as error:  # the import of a foreign package may raise anything
                 raise UnknownPolicy(f"{entry.value} cannot be loaded: {error}") from error
     raise UnknownPolicy(f"expected one of {', '.join(known_names())}")
 
 
 def known_names() -> list[str]:
-    """Names of all policies, sorted: ours, and those that installed packages offer."""
+    """Sorted names of all policies, including those that installed packages offer."""
     return sorted({*POLICIES, *(entry.name for entry in entry_points(group=GROUP))})
 
 
 def check_options(names: Iterable[str], options: Iterable[str]) -> None:
-    """Whether each option is one of at least one of these policies.
+    """Check that each option belongs to at least one of these policies.
 
     Raises:
-        UnknownPolicy: It is not.
+        UnknownPolicy: An option belongs to none of them.
     """
     known = sorted({option for name in names for option in named(name).options})
     for option in options:
@@ -127,7 +127,7 @@ def check_options(names: Iterable[str], options: Iterable[str]) -> None:
 
 
 def make(config: Config) -> Policy:
-    """The policy that a run was opened with."""
+    """Policy of a run, made from the configuration of the run."""
     found = named(config.policy)
     from_config = getattr(found, "from_config", None)
     policy: Policy = from_config(config) if from_config is not None else found()

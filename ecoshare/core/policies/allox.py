@@ -1,4 +1,4 @@
-"""AlloX: who runs where, so that the mean JCT is least, with a share of the jobs protected from starving."""
+"""AlloX: a matching of jobs to devices with the least mean JCT, restricted so that no job starves."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ ALPHA = 0.2
 class Allox(Shares):
     """A minimum-cost matching of jobs to places in the queues of the devices, in rounds.
 
-    Source: Le et al., "AlloX: Compute Allocation in Hybrid Clusters", EuroSys 2020: a job that is the k-th from the end
-    of its queue delays k jobs by its time, so that the matching with the least sum of k x time has the least mean JCT;
-    only the part `alpha` of the jobs that has waited longest is matched, so that nobody starves. A job that has begun
-    keeps its device. An adviser makes the matching (`advisers/planners/allox_matching.py`); it becomes rounds as in
-    Narayanan et al., "Gavel", OSDI 2020.
+    Source: Le et al., "AlloX: Compute Allocation in Hybrid Clusters", EuroSys 2020. A job that is the k-th from the end
+    of its queue delays k jobs by its time. So the matching with the least sum of k x time has the least mean JCT. Only
+    the part `alpha` of the unmatched jobs that arrived first is matched, so no job starves. A matched job of one GPU
+    keeps its device.
+
+    A planner makes the matching (`advisers/planners/allox_matching.py`). The matching becomes rounds as in Narayanan et
+    al., "Gavel", OSDI 2020.
     """
 
     name: ClassVar[str] = "allox"
@@ -34,7 +36,7 @@ class Allox(Shares):
         self._told: dict[str, float] = {}
 
     def question(self, jobs: Sequence[Job], devices: int, at_s: float) -> tuple[PlanJob, ...]:
-        """The jobs that are to be matched, each with the share that it has; none where nothing has changed."""
+        """Jobs that keep their devices and jobs to match; empty if the last matching still holds."""
         if not self.is_due(jobs, at_s):
             return ()
         fixed = [job for job in jobs if self._told.get(job.spec.name) == 1.0]
@@ -46,9 +48,9 @@ class Allox(Shares):
         )
 
     def told(self, shares: Mapping[str, float]) -> None:
-        """The matching: a share of time for each job that is first in a queue."""
+        """Note the matching: the share of time of each job that is first in a queue."""
         self._told = {**self._told, **shares}
 
     def allocate(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[float]:
-        """As last told."""
+        """Shares of time, in [0, 1], from the last matching."""
         return [self._told.get(job.spec.name, 0.0) for job in jobs]

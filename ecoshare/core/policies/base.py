@@ -1,4 +1,4 @@
-"""What a policy is."""
+"""Protocols of scheduling policies."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from ecoshare.core.records import Job, Key, Lane
 
 
 class Policy(Protocol):
-    """Decides the order of jobs; never whether they fit, which is the safety condition's affair.
+    """Order of the jobs. The safety condition, not the policy, decides whether a job fits.
 
-    Equal arguments, equal answers. Smaller comes first everywhere; equals go by arrival.
+    Methods must be deterministic: equal arguments give equal answers. Smaller keys go first everywhere. Ties go by
+    arrival.
 
     Attributes:
-        name: What the command line calls it.
-        places: Most jobs in a lane, or None for the run's own setting.
-        backfill: Whether a job may start before one that is ahead of it and does not fit.
-        preempts: Whether those that run give up their places to those ahead of them, where they can be moved.
-        options: Names of its parameters. One that has any is made by its class method `from_config(config)`.
+        name: Name on the command line.
+        places: Most jobs in a lane; None for the number that the run sets.
+        backfill: Whether a job may start before a job that is ahead of it and does not fit.
+        preempts: Whether running jobs that can be moved give up their places to jobs ahead of them.
+        options: Names of the parameters of the policy. A class method `from_config(config)`, if there is one, makes the
+            policy.
     """
 
     name: ClassVar[str]
@@ -32,128 +34,136 @@ class Policy(Protocol):
     options: ClassVar[tuple[str, ...]]
 
     def order(self, job: Job, at_s: float) -> Key:
-        """Place of a job in the queue, and among those that run where places can be given up.
+        """Sort key of a job in the queue and, for preemption, among the running jobs.
 
-        That of a job that waits must not depend on the time.
+        The key of a waiting job must not depend on the time.
         """
         ...
 
     def drift(self, job: Job) -> float:
-        """By how much the first part of its order changes in a second while it runs; asked where `preempts` is true."""
+        """Change per second of the first part of `order` while the job runs. Called only if `preempts` is true."""
         ...
 
     def lane(self, lane: Lane) -> Key:
-        """Preference between lanes that could take a job."""
+        """Sort key of a lane that could take a job."""
         ...
 
     def rank(self, job: Job) -> float:
-        """Place of a job in the order of its lane's turn. Jobs of equal rank share the turn fairly."""
+        """Rank of a job for the turn of its lane. Jobs of equal rank share the turn fairly."""
         ...
 
 
 @runtime_checkable
 class LevelPolicy(Protocol):
-    """A policy whose order changes by itself: it moves jobs between levels (`Job.level`) as time goes by."""
+    """Policy that moves jobs between levels (`Job.level`) as time goes by."""
 
     def changes_s(self, job: Job, at_s: float) -> float:
-        """When a job's level changes if it goes on as it does now: running or waiting; infinite for never."""
+        """Time (s) at which the level of a job changes if the job goes on running or waiting; infinity for never."""
         ...
 
     def change(self, job: Job, at_s: float) -> None:
-        """Put it into the level where it belongs now."""
+        """Put a job into the level where it belongs now."""
         ...
 
 
 @runtime_checkable
 class PlannedPolicy(Protocol):
-    """A policy in rounds that asks a planner before one begins: for what is slow or needs a solver.
+    """Policy in rounds that asks a planner before a round begins, because the plan is slow or needs a solver.
 
     Attributes:
-        planner: Its name in `ecoshare/advisers/planners`.
-        planned_by: Options that the planner must know.
+        planner: Name of the planner in `ecoshare/advisers/planners`.
+        planned_by: Options for the planner, as (name, value) pairs.
     """
 
     planner: ClassVar[str]
     planned_by: tuple[tuple[str, float], ...]
 
     def question(self, jobs: Sequence[Job], devices: int, at_s: float) -> tuple[PlanJob, ...]:
-        """What it is to be asked; nothing where the last answer will do."""
+        """Jobs to plan for; empty if the last answer still holds."""
         ...
 
     def told(self, shares: Mapping[str, float]) -> None:
-        """Its answer."""
+        """Note the answer of the planner: the share of time of each job."""
         ...
 
 
 @runtime_checkable
 class RoundPolicy(Protocol):
-    """A policy that chooses anew at the beginning of each round who runs.
+    """Policy that chooses the jobs of each round when the round begins.
 
-    Where places can be given up, nobody else runs before the next round, which begins when all that run have ended, or
-    after its time. Else those that were chosen go before the others in the turns of their lanes.
+    With preemption, no other job runs in the round. The next round begins after `round_s`, or earlier when all running
+    jobs have ended. Without preemption, the chosen jobs go before the other jobs in the turns of their lanes.
 
     Attributes:
-        round_s: Seconds of a round.
+        round_s: Length of a round (s).
     """
 
     round_s: float
 
     def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> Sequence[Job]:
-        """Those of the active jobs that should run in this round, the first first; they fit into so many devices."""
+        """Jobs that should run in this round, in order. Together they need at most `devices` devices."""
         ...
 
 
 @runtime_checkable
 class GangPlacementPolicy(Protocol):
-    """A policy that knows where a job is how slow: it gets the free lanes where it is least slow.
+    """Policy that knows how slow each job is on each device. A job gets the free lanes where it is least slow.
 
-    Of those where it is equally slow, a job gets the ones that it would get without this.
+    Among lanes of equal slowness, `Policy.lane` decides.
 
     Attributes:
-        across: By how much a gang that spans several nodes counts as slower than one in a single node; a factor from 1.
+        across: Slowness of a gang that spans several nodes / slowness of the same gang in one node, at least 1.
     """
 
     across: float
 
     def meet(self, devices: Sequence[Device]) -> None:
-        """All devices of the run; told once, before anything is asked."""
+        """Note all devices of the run. Called once, before any other method."""
         ...
 
     def slowness(self, job: Job, lane: Lane) -> float:
-        """Time for its work there, over that on a typical device. A gang is as slow as in the slowest of its lanes."""
+        """Time of the job in the lane / time on a typical device. A gang is as slow as in its slowest lane."""
         ...
 
 
 @runtime_checkable
 class ElasticPolicy(Protocol):
-    """A policy that says how many devices each job has, whenever one comes or goes (`placement/elastic_placement.py`).
+    """Policy that sets the number of devices of each job whenever a job comes or goes.
+
+    `placement/elastic_placement.py` places the jobs.
 
     Attributes:
-        restart_s: What a job loses that is stopped and started again: it is resized or moved where more is gained.
+        restart_s: Time (s) that a job loses when it is stopped and started again. A job is resized or moved only if it
+            gains more than that.
     """
 
     restart_s: float
 
     def needs(self, jobs: Sequence[Job], at_s: float) -> list[float]:
-        """Seconds that each needs on one device, of equal units where nobody knows; none below 0."""
+        """Time (s) that each job needs on one device, at least 0. If no time is known, all needs are equal."""
         ...
 
     def pour(self, needs: Sequence[float], devices: int, share: float, most: Sequence[int]) -> list[float]:
-        """Devices of each: a whole number, at most `most`, or less than 1 for a place beside others.
+        """Width of each job: a whole number of devices, or less than 1 for a place on a shared device.
 
         Args:
-            share: Of a device where all its places are taken.
+            needs: Time (s) that each job needs on one device.
+            devices: Number of devices.
+            share: Part of a device that a job has if all places of the device are taken.
+            most: Most devices that each job can use.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NeighbourRate:
-    """How a job does beside another one, in another lane of its device.
+    """Progress of a job beside a neighbour in another lane of its device.
 
     Attributes:
-        iterations: Done there and told.
-        speed: Iterations in a second of its turn there, over those alone; None where one of the two is not known.
+        job: The job.
+        iterations: Number of iterations that the job has done beside the neighbour.
+        speed: Relative speed: rate beside the neighbour / rate alone, each per second of turn time; None if either is
+            unknown.
     """
 
     job: Job
@@ -163,40 +173,42 @@ class NeighbourRate:
 
 @runtime_checkable
 class TrialPackingPolicy(Protocol):
-    """A policy that tries jobs beside each other, where no device is empty, and undoes what does not pay.
+    """Policy that co-locates two jobs on trial if no device is empty, and undoes a packing that does not pay.
 
-    Others may share the lanes of two that are beside each other only once it is known that this pays.
+    More jobs may enter the lanes of the two only once it is known that their packing pays.
     """
 
     def beside(self, job: Job, other: Job) -> Key | None:
-        """Preference between those that a waiting job could be tried beside; None where it must not be."""
+        """Sort key of `other` as a neighbour for a waiting job; None if the two must not be co-located."""
         ...
 
     def pays(self, one: Job, other: Job) -> bool:
-        """Whether it is known that jobs like these gain beside each other."""
+        """Whether jobs of these classes are known to gain from co-location."""
         ...
 
     def judge(self, first: NeighbourRate, newcomer: NeighbourRate) -> bool:
-        """Whether the newcomer must give way; asked when there is news of one of two that a device has to itself."""
+        """Whether the newcomer must give way. Called when one of two co-located jobs has made progress."""
         ...
 
 
 @runtime_checkable
 class PackingPolicy(Protocol):
-    """A policy that runs groups of jobs beside each other, chosen by what is expected of them (`placement/packer.py`).
+    """Policy that packs: it co-locates groups of jobs, chosen by a forecast of each group (`placement/packer.py`).
 
-    Of all groups with the job that is first in its order, the one is best in which what is spent is least for what the
-    work done is worth. The others that run keep their places, and have the turn where a member of the group is away.
+    Every group has the job that is first in `order`. The best group has the least ratio of `spent` to the `worth` of
+    the work done. The other running jobs keep their places; they have the turn while a member of the group is away.
     """
 
     def spent(self, forecast: ColocationForecast) -> float:
-        """In a second, by a device of which this is expected; positive."""
+        """Cost per second of a device with this forecast; positive, in the unit of the objective."""
         ...
 
     def worth(self, job: Job, price: float, at_s: float) -> float:
-        """Of a second of a job's work alone.
+        """Worth of one second of a job's work alone, in the unit of the objective.
 
         Args:
-            price: The joules that it is worth.
+            job: The job.
+            price: Energy (J) that the second of work is worth.
+            at_s: Present time (s).
         """
         ...

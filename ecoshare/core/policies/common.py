@@ -1,4 +1,4 @@
-"""What most policies do alike."""
+"""Base classes with the behaviour that most policies share."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ecoshare.core.records import Job, Key, Lane
 
 
 class Usual(ABC):
-    """Fills the emptiest lane, lets others pass who do not fit, and gives the turn in the order of the queue.
+    """Policy that fills the emptiest lane, backfills, preempts, and gives the turn in the order of the queue.
 
-    See `base.Policy` for what each of these means.
+    See `base.Policy` for the attributes and methods.
     """
 
     places: ClassVar[int | None] = None
@@ -23,43 +23,43 @@ class Usual(ABC):
 
     @abstractmethod
     def order(self, job: Job, at_s: float) -> Key:
-        """Place of a job in the queue."""
+        """Sort key of a job in the queue."""
 
     def drift(self, job: Job) -> float:
-        """None."""
+        """Zero: the order does not change while a job runs."""
         return 0.0
 
     def lane(self, lane: Lane) -> Key:
-        """The emptiest, so that no lane idles while another has work waiting."""
+        """Emptiest lane first, so that no lane idles while jobs wait for their turn in another."""
         return (len(lane.jobs), lane.number)
 
     def rank(self, job: Job) -> float:
-        """The first part of its place in the queue."""
+        """First part of the sort key of the job in the queue."""
         return self.order(job, job.told_s)[0]
 
 
 class WithOptions(Usual):
-    """Is made with the options of a run."""
+    """Policy with options."""
 
     @abstractmethod
     def __init__(self, options: Mapping[str, float]) -> None:
-        """Take those that are one's own; each has a default."""
+        """Policy with the given options. Each option has a default; options of other policies are ignored."""
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """With the options of a run."""
+        """Policy with the options of a run."""
         return cls(dict(config.options))
 
 
 class InRounds(WithOptions):
-    """Chooses anew in each round who runs; see `base.RoundPolicy`."""
+    """Policy that chooses the running jobs in each round; see `base.RoundPolicy`."""
 
     round_s: float
 
     @abstractmethod
     def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[Job]:
-        """Those that run in the round that begins."""
+        """Jobs that run in the round that begins."""
 
     def order(self, job: Job, at_s: float) -> Key:
-        """As arranged when the round began."""
+        """Place in the arrangement of the present round."""
         return (job.level,)

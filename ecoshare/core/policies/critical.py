@@ -1,4 +1,4 @@
-"""Critical: the earliest deadline first, but those who would outlast all the rest run now."""
+"""Critical: the earliest due date first, except that jobs which would outlast all the rest run now."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ class Critical(InRounds):
 
     ::
 
-        backlog = sum_i gpus_i left_i / devices      the time in which the devices could do all that is left
-        due_i   = arrival_i + (had_i + left_i) max(1, jobs / devices)     the end with an equal share of the cluster
+        backlog = sum_i gpus_i left_i / devices      time (s) in which the devices could do all work that is left
+        due_i   = arrival_i + (had_i + left_i) max(1, jobs / devices)     end with an equal share of the cluster
 
-    1. Who has more left than the backlog is critical: each moment that he waits, the last job ends later. Critical jobs
-       go first, the longest before.
-    2. All others by due date: in overload the shortest first, and nobody waits for ever, since dates pass.
+    1. A job that has at least the backlog left is critical: while it waits, the end of the last job moves. Critical
+       jobs go first, the longest of them before the rest.
+    2. All other jobs go by due date. In overload the shortest goes first, and no job waits for ever, since dates pass.
 
-    Ours. Rule 1 is the bound of McNaughton, "Scheduling with deadlines and loss functions", Management Science 6, 1959
-    (the shortest makespan with preemption is the larger of the backlog and the longest job); rule 2 is earliest due
-    date first (Jackson, 1955), the date that of Mahajan et al., "Themis", NSDI 2020. What is left is forecast for jobs
-    that change their batch sizes (`epoch_forecast.py`). The only constant is the option `round`: seconds of a round
-    (120).
+    This policy is our own. Rule 1 is the bound of McNaughton, "Scheduling with deadlines and loss functions",
+    Management Science 6, 1959: the shortest makespan with preemption is the larger of the backlog and the longest job.
+    Rule 2 is earliest due date first (Jackson, 1955), with the due date of Mahajan et al., "Themis", NSDI 2020. The
+    time left is forecast for jobs that change their batch sizes (`epoch_forecast.py`).
+
+    Attributes:
+        round_s: Option `round`: length of a round (s, 120). The policy has no other constant.
     """
 
     name: ClassVar[str] = "critical"
@@ -41,7 +43,7 @@ class Critical(InRounds):
         self._forecasts: dict[str, EpochForecast] = {}
 
     def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[Job]:
-        """Those that are critical, then those that are due."""
+        """Critical jobs, then the other jobs by due date."""
         if not jobs or not devices:
             return []
         for name in self._forecasts.keys() - {job.spec.name for job in jobs}:
@@ -58,7 +60,7 @@ class Critical(InRounds):
         return pick(sorted(jobs, key=urgency), devices)
 
     def _left_s(self, job: Job, at_s: float) -> float:
-        """Turn time that a job needs still, by the epochs that it has shown where it counts any."""
+        """Turn time (s) until the end of a job: a forecast from its epochs, or `expected_s` if it has none."""
         if not job.spec.phases:
             return expected_s(job, at_s)
         name = job.spec.name

@@ -1,4 +1,4 @@
-"""Equal shares of the devices, whatever a job needs."""
+"""Equal shares of the devices for all jobs, whatever they need."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ecoshare.core.policies.fluid import Fluid
 
 
 class Equal(Fluid):
-    """As many devices for one as for the other, or a place beside others where there are more jobs than devices.
+    """Equal number of devices for every job, or a place on a shared device if there are more jobs than devices.
 
-    What Ray Tune's `DistributeResources` does with the GPUs of a cluster; to be compared with `fluid`.
+    Ray Tune's `DistributeResources` divides the GPUs of a cluster like this. The policy is a baseline for `fluid`.
     """
 
     name: ClassVar[str] = "equal"
 
     def pour(self, needs: Sequence[float], devices: int, share: float, most: Sequence[int]) -> list[float]:
-        """Widths as if all needed the same."""
+        """Widths of the jobs, as if all had equal needs."""
         return poured([1.0] * len(needs), devices, share, most)

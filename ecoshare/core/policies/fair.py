@@ -1,4 +1,4 @@
-"""Equal time for everybody."""
+"""Equal time for all jobs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ecoshare.core.records import Job, Key
 
 
 class Fair(Usual):
-    """As many jobs at once as fit, with equal shares of their lane's time.
+    """Policy that runs as many jobs at once as fit, with equal shares of the time of their lane.
 
-    The FAIR policy of Salus (Yu and Chowdhury, MLSys 2020, section 4). Lanes are kept equally full, so shares are as
-    equal between lanes as jobs can be divided.
+    This is the FAIR policy of Salus (Yu and Chowdhury, MLSys 2020, section 4). Lanes are kept equally full, so shares
+    are as equal between lanes as the number of jobs allows.
     """
 
     name: ClassVar[str] = "fair"
     preempts: ClassVar[bool] = False
 
     def order(self, job: Job, at_s: float) -> Key:
-        """Least time held first (a new job has held none), then order of arrival."""
+        """Time held, the least first; a new job has held none. Ties go by arrival."""
         return (job.attained_s(at_s),)
 
     def rank(self, job: Job) -> float:
-        """All equal."""
+        """Zero: all ranks are equal."""
         return 0.0

@@ -9,7 +9,7 @@ from ecoshare.core.records import Job, Key
 
 
 class Fifo(Usual):
-    """One job a lane, strictly in the order of arrival; a job that does not fit holds back those behind it."""
+    """One job in each lane, strictly in the order of arrival. A job that does not fit holds back the jobs behind it."""
 
     name: ClassVar[str] = "fifo"
     places: ClassVar[int | None] = 1

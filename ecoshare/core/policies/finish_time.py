@@ -1,4 +1,4 @@
-"""Finish-time fairness: nobody ends much later than with an equal share of the cluster of his own."""
+"""Finish-time fairness: no job ends much later than with an equal share of the cluster to itself."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ _STEPS = 60
 
 
 class FinishTime(Shares):
-    """Minimises the largest finish-time ratio, in rounds.
+    """Minimises the largest finish-time ratio rho, in rounds.
 
-    rho_i = (age_i + need_i / x_i) / (isolated_i + need_i / s_i), with x_i the share of time, s_i = min(1, devices /
-    jobs / GPUs) what an equal share of the cluster would be, and isolated_i what the work done so far would have taken
-    with it. Source: Mahajan et al., "Themis", NSDI 2020, section 3; as an allocation, Narayanan et al., "Gavel", OSDI
-    2020, section 4.2.
+    ::
+
+        rho_i = (age_i + need_i / x_i) / (isolated_i + need_i / s_i)
+
+        x_i         share of time of job i
+        s_i         share with an equal part of the cluster: min(1, devices / jobs / gpus_i)
+        isolated_i  time (s) that the work done so far would have taken with s_i
+
+    Source: Mahajan et al., "Themis", NSDI 2020, section 3. As an allocation: Narayanan et al., "Gavel", OSDI 2020,
+    section 4.2.
     """
 
     name: ClassVar[str] = "finish-time"
@@ -29,7 +35,7 @@ class FinishTime(Shares):
         self._before: dict[str, tuple[float, float]] = {}  # attained service and equal share, at the last allocation
 
     def allocate(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[float]:
-        """The least shares that keep all ratios under one bound, the lowest that the devices allow."""
+        """Least shares that keep all ratios under one bound: the lowest bound that the devices allow."""
         equal = [min(1.0, devices / len(jobs) / job.spec.gpus) for job in jobs]
         isolated_s, before = {}, {}
         for job, share in zip(jobs, equal, strict=True):
@@ -46,7 +52,7 @@ class FinishTime(Shares):
         ]
 
         def shares(ratio: float) -> list[float]:
-            """The least that keeps each job's ratio."""
+            """Least share of each job that keeps its ratio under the bound."""
             rows = zip(needs_s, alone_s, ages_s, strict=True)
             return [min(1.0, need / max(ratio * alone - age, 1e-9)) for need, alone, age in rows]
 
@@ -54,7 +60,7 @@ class FinishTime(Shares):
             return sum(count * share for count, share in zip(gpus, shares(ratio), strict=True)) <= devices
 
         low = max((age + need) / alone for age, need, alone in zip(ages_s, needs_s, alone_s, strict=True))
-        if fits(low):  # one job is late even if it always runs, and decides alone
+        if fits(low):  # a job that is late even if it always runs decides alone
             return with_spare(shares(low), gpus, devices)
         high = low
         while not fits(high):

@@ -1,4 +1,4 @@
-"""Fluid: as many devices for each job as its part of all that is left, or a place beside others."""
+"""Fluid: devices in proportion to the work that each job has left, or a place on a shared device."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ RESTART_S = 10.0
 
 
 class Fluid(WithOptions):
-    """The longest first, as wide as the water stands: all should end together.
+    """Policy that makes long jobs wide by water filling, so that all jobs end together.
 
-    Source: Yu et al., "Fluid: Resource-aware Hyperparameter Tuning Engine", MLSys 2021; the widths are those of
-    `placement/water_filling.py`, and `placement/elastic_placement.py` says which devices a job gets. Widths are poured
-    anew whenever a job comes, ends, pauses or is pruned. A job needs the time of an iteration alone, by its profile,
-    times the iterations until it ends or pauses. A job without either counts as the mean of the others.
+    Source: Yu et al., "Fluid: Resource-aware Hyperparameter Tuning Engine", MLSys 2021. `placement/water_filling.py`
+    computes the widths, and `placement/elastic_placement.py` chooses the devices of each job. Widths are computed anew
+    whenever a job arrives, ends, pauses or is pruned. The need of a job is the profiled time of an iteration alone,
+    multiplied by the iterations until the job ends or pauses. A job of unknown need counts as the mean of the others.
 
-    Otherwise than there: what rounding down leaves over is given away, too; all that are there are one group, and the
-    order of the widths follows the lengths. In Fluid's published code the lengths are sorted in no order, the smallest
-    share is 2 devices in place of a half, and the widths are made to fill all devices by any fractions.
+    Differences from the paper: devices that rounding down leaves over are given away, too. All present jobs are one
+    group. The order of the widths follows the lengths. In Fluid's published code the lengths are not sorted, the
+    smallest share is 2 devices instead of a half, and arbitrary fractions of widths fill all devices.
 
-    Options: `restart`, seconds that a job loses when it is stopped and started again: it is resized where more is
-    gained (10).
+    Attributes:
+        restart_s: Option `restart`: time (s) that a job loses when it is stopped and started again (10). A job is
+            resized only if it gains more.
     """
 
     name: ClassVar[str] = "fluid"
@@ -38,21 +39,21 @@ class Fluid(WithOptions):
         self.restart_s = options.get("restart", RESTART_S)
 
     def order(self, job: Job, at_s: float) -> Key:
-        """The longest first; one of which that is not known comes first here, since what it counts as may change."""
+        """Longest first. A job of unknown length goes first, because the mean that stands for it may change."""
         needs_s = job.needs_s(at_s)
         return (-math.inf if needs_s is None else -needs_s * job.spec.gpus,)
 
     def rank(self, job: Job) -> float:
-        """All equal: those that share a lane are served in turn."""
+        """Zero: all ranks are equal, and the jobs of a lane take turns."""
         return 0.0
 
     def needs(self, jobs: Sequence[Job], at_s: float) -> list[float]:
-        """Seconds that each needs on one device."""
+        """Time (s) that each job needs on one device; the mean of the known ones for a job of unknown need."""
         known = [None if (each_s := job.needs_s(at_s)) is None else each_s * job.spec.gpus for job in jobs]
         others = [each for each in known if each is not None]
         mean = fmean(others) if others else 1.0
         return [mean if each is None else each for each in known]
 
     def pour(self, needs: Sequence[float], devices: int, share: float, most: Sequence[int]) -> list[float]:
-        """Widths by what each needs."""
+        """Widths of the jobs, in proportion to their needs."""
         return poured(needs, devices, share, most)

@@ -1,4 +1,4 @@
-"""Gandiva: jobs are packed beside others by trial, and the packing is undone where it does not pay."""
+"""Gandiva: co-locates jobs on trial, and undoes a packing that does not pay."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ TRIAL, MARGIN = 50.0, 0.05
 
 
 class Gandiva(WithOptions):
-    """The earliest first, each on an empty device; where none is left, beside another job as long as that pays.
+    """Policy that gives the earliest job an empty device, or else a place beside another job while that pays.
 
     Source: Xiao et al., "Gandiva: Introspective Cluster Scheduling for Deep Learning", OSDI 2018, section 4 (packing in
-    overload). A job is tried beside the one with the lowest use of its device, as the watts of its profile tell; of
-    equal ones beside whom the two are known to be fastest. Each has a lane of its own. The rates of both are watched
-    (`placement/observed_rates.py`): where the sum of their speeds, each over that alone, is below 1, which
-    turns would give, the newcomer gives way if it can be moved. Jobs of these two classes are not packed again then.
+    overload). A waiting job is tried beside the job that uses its device least, by the power in its profile. Ties go to
+    the neighbour with which the pair is known to be fastest. Each job has a lane of its own. The rates of both jobs are
+    observed (`placement/observed_rates.py`). Taking turns would give relative speeds (rate beside the neighbour / rate
+    alone) with a sum of 1. If the sum is not above 1 by a margin, the newcomer gives way, provided it can be moved.
+    Jobs of the two classes are then not packed again.
 
-    Otherwise than there: what was found out holds for all jobs of the two classes; jobs of several devices are not
-    packed, and neither migrated nor made larger.
+    Differences from the paper: a result holds for all jobs of the two classes. Jobs of several devices are not packed.
+    No job is migrated or made larger.
 
-    Options: `trial`, iterations that both must have done beside each other before they are judged (50); `margin`, by
-    how much the sum must be above 1, since measuring errs and stopping costs (0.05). Both are ours.
+    Options, both our own: `trial`, the iterations that both jobs must do side by side before they are judged (50);
+    `margin`, the least excess of the sum above 1 (0.05). The margin exists because measurements have errors and
+    stopping costs time.
     """
 
     name: ClassVar[str] = "gandiva"
@@ -35,18 +37,18 @@ class Gandiva(WithOptions):
 
     def __init__(self, options: Mapping[str, float]) -> None:
         self._trial, self._least = options.get("trial", TRIAL), 1.0 + options.get("margin", MARGIN)
-        self._speeds: dict[tuple[str, ...], float] = {}  # of both together, by their classes
+        self._speeds: dict[tuple[str, ...], float] = {}  # sum for each pair of classes
 
     def order(self, job: Job, at_s: float) -> Key:
         """Order of arrival."""
         return (job.arrival_s,)
 
     def rank(self, job: Job) -> float:
-        """All equal: those that share a lane are served in turn."""
+        """Zero: all ranks are equal, and the jobs of a lane take turns."""
         return 0.0
 
     def beside(self, job: Job, other: Job) -> Key | None:
-        """The lowest use first, whoever was not found to be a bad neighbour."""
+        """Power of the neighbour, the lowest first; None if the two classes were found to be bad neighbours."""
         speed = self._speeds.get(_pair(job, other))
         if speed is not None and speed < self._least:
             return None
@@ -54,11 +56,14 @@ class Gandiva(WithOptions):
         return (math.inf if use_w is None else use_w, -(speed or 0.0))
 
     def pays(self, one: Job, other: Job) -> bool:
-        """Whether jobs of these classes were seen to be faster beside each other than in turn."""
+        """Whether jobs of these classes were measured to be faster side by side than in turn."""
         return self._speeds.get(_pair(one, other), 0.0) >= self._least
 
     def judge(self, first: NeighbourRate, newcomer: NeighbourRate) -> bool:
-        """By the speeds of both together, once they are known: of these two, or of an earlier pair of their classes."""
+        """Whether the newcomer must give way: the sum of both speeds is known and too low.
+
+        The sum is that of this pair, or of an earlier pair of the same classes.
+        """
         pair = _pair(first.job, newcomer.job)
         if pair not in self._speeds:
             enough = min(first.iterations, newcomer.iterations) >= self._trial

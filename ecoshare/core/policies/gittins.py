@@ -1,4 +1,4 @@
-"""The Gittins index over GPU-time: who is most likely to end soon, by what jobs of the past have needed."""
+"""Gittins index over GPU-time: the job that is most likely to end soon goes first, judged by past jobs."""
 
 from __future__ import annotations
 
@@ -14,25 +14,30 @@ from ecoshare.core.records import Job, Key
 
 
 class Gittins(Tiresias):
-    """The job with the largest chance to end for the GPU-time that it would take goes first, in the queues of Tiresias.
+    """Policy that runs the job with the largest Gittins index first, in the queues of Tiresias.
 
-    For a job that has had a, of lengths S like those of the past::
+    The index is the chance of the job to end, per GPU-second that it would take. With `a` the GPU-seconds that the job
+    has had, and S the length of a job, distributed like the past jobs::
 
         G(a) = max over d of  P(S - a <= d | S > a) / E[min(S - a, d) | S > a]
 
-    or with d fixed to the service quantum. Source: Gu et al., "Tiresias", NSDI 2019, section 3.3 (2D-Gittins index);
-    Gittins, "Bandit processes and dynamic allocation indices", 1979. The index is looked up anew after each quantum of
-    service. Options: `quantum` (GPU-seconds), `fixed` (1: d is the quantum; 0: the maximum), and those of `tiresias`.
+    Alternatively d is fixed to the service quantum. The index changes after each quantum of service.
+
+    Source: Gu et al., "Tiresias", NSDI 2019, section 3.3 (2D-Gittins index); Gittins, "Bandit processes and dynamic
+    allocation indices", 1979.
+
+    Options: `quantum` (GPU-seconds), `fixed` (1: d is the quantum; 0: the maximum over d), and those of `tiresias`.
     """
 
     name: ClassVar[str] = "gittins"
     options: ClassVar[tuple[str, ...]] = (*Tiresias.options, "fixed", "quantum")
 
     def __init__(self, options: Mapping[str, float], past_gpu_s: Sequence[float]) -> None:
-        """Learn from past jobs.
+        """Policy that has learned from past jobs.
 
         Args:
-            past_gpu_s: What each of them needed; with none, all jobs are alike.
+            options: Options of the run.
+            past_gpu_s: GPU-seconds of each past job. If there are none, all jobs are alike.
         """
         super().__init__(options)
         self._quantum = options.get("quantum", self.default_limits[0])
@@ -43,11 +48,11 @@ class Gittins(Tiresias):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """With the options of a run, and what it knows of past jobs."""
+        """Policy with the options and the past jobs of a run."""
         return cls(dict(config.options), config.past_gpu_s)
 
     def index(self, attained: float) -> float:
-        """G of a job that has had so many GPU-seconds; 0 where no past job needed more."""
+        """Gittins index of a job that has had `attained` GPU-seconds; 0 if no past job needed more."""
         if attained not in self._known:
             begin = bisect_right(self._past, attained)
             ends = range(begin, len(self._past))
@@ -56,7 +61,7 @@ class Gittins(Tiresias):
         return self._known[attained]
 
     def _ratio(self, attained: float, begin: int, span: float) -> float:
-        """Chance to end within a span of service, over the service that it is expected to take."""
+        """Chance to end within `span` GPU-seconds of service / expected service in that span."""
         end = bisect_right(self._past, attained + span)
         left = len(self._past) - begin
         served = self._sums[end] - self._sums[begin] - attained * (end - begin) + span * (len(self._past) - end)
@@ -66,7 +71,7 @@ class Gittins(Tiresias):
         return int(self.service(job, at_s) / self._quantum + 1e-9)
 
     def changes_s(self, job: Job, at_s: float) -> float:
-        """When it has had another quantum, or changes its queue."""
+        """Time (s) at which the job has had another quantum or changes its queue."""
         changes_s = super().changes_s(job, at_s)
         if not job.has_turn_alone:
             return changes_s
@@ -74,10 +79,10 @@ class Gittins(Tiresias):
         return min(changes_s, at_s + rest / self.rate(job))
 
     def order(self, job: Job, at_s: float) -> Key:
-        """Queue, then the largest index."""
+        """Queue, then index, the largest first."""
         return (job.level, -self.index(self._quanta(job, at_s) * self._quantum))
 
     def rank(self, job: Job) -> float:
-        """Place by queue and index."""
+        """Rank by queue, then by index."""
         index = self.index(self._quanta(job, job.told_s) * self._quantum)
         return job.level - math.tanh(index)

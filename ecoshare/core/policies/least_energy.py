@@ -8,21 +8,23 @@ from ecoshare.core.policies.service_queues import Queues
 from ecoshare.core.records import Job
 
 ASSUMED_W = 200.0
-"""Of a job whose draw nobody knows, for each of its GPUs."""
+"""Assumed power (W) of each GPU of a job, above the idle GPU, if its power is unknown."""
 
 
 class LeastEnergy(Queues):
-    """The job that has cost the fewest joules goes first, by queues.
+    """Policy that runs the job which has cost the fewest joules first, by queues.
 
-    Ours: `tiresias` counts the time that a GPU is taken, this one what it draws meanwhile, so that of two jobs of one
-    length the frugal one ends first, and a job that hardly loads its GPU does not sink like one that saturates it.
-    Limits are `limit_1`, `limit_2`, ... in joules beyond an idle device (those of `tiresias` at 200 W); `starvation` as
-    there.
+    This policy is our own. `tiresias` counts the time for which a GPU is taken; this policy counts the energy. So of
+    two jobs of equal length the frugal one ends first, and a job that hardly loads its GPU sinks more slowly than one
+    that saturates it.
+
+    Options: the limits `limit_1`, `limit_2`, ... are joules above an idle device (defaults: those of `tiresias` at
+    200 W). `starvation` is the same as in `tiresias`.
     """
 
     name: ClassVar[str] = "least-energy"
     default_limits: ClassVar[tuple[float, ...]] = (650e3, 1440e3)
 
     def rate(self, job: Job) -> float:
-        """Watts."""
+        """Power (W) of the job above its idle devices."""
         return job.spec.gpus * (job.spec.power_w or ASSUMED_W)

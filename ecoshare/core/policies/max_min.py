@@ -1,4 +1,4 @@
-"""Max-min fairness: the job that gets least gets as much as can be."""
+"""Max-min fairness: the smallest share of GPU-time is as large as possible."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ecoshare.core.records import Job
 
 
 class MaxMin(Shares):
-    """Equal GPU-time for all, in rounds.
+    """Equal GPU-time for all jobs, in rounds.
 
     Source: Narayanan et al., "Gavel", OSDI 2020, section 4.1 (least attained service as max-min fairness), on devices
-    of one kind: level = max min_i g_i x_i, x_i the share of time of a job with g_i GPUs.
+    of one kind: level = max min_i g_i x_i. Here x_i is the share of time of a job with g_i GPUs.
     """
 
     name: ClassVar[str] = "max-min"
 
     def allocate(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[float]:
-        """The same GPU-time for each, and what is spare."""
+        """Shares of equal GPU-time, plus a part of the spare time."""
         gpus = [job.spec.gpus for job in jobs]
         level = min(devices / len(jobs), min(gpus))
         return with_spare([min(1.0, level / count) for count in gpus], gpus, devices)

@@ -1,4 +1,4 @@
-"""Fill the lanes, and let the earliest job run."""
+"""Packed lanes in which the earliest job runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ecoshare.core.records import Job, Key
 
 
 class Pack(Usual):
-    """As many jobs at once as fit; in a lane the earliest has the turn and the others fill its gaps.
+    """Policy that runs as many jobs at once as fit. The earliest job of a lane has the turn; the others fill its gaps.
 
-    Hands the turn over as seldom as can be, so it wastes least; jobs finish in the order of their arrival. This is
-    the PACK policy of Salus (Yu and Chowdhury, MLSys 2020, section 4) with an order inside a lane.
+    The turn changes hands as rarely as possible, so least time is wasted. Jobs finish in the order of their arrival.
+    This is the PACK policy of Salus (Yu and Chowdhury, MLSys 2020, section 4) with an order inside a lane.
     """
 
     name: ClassVar[str] = "pack"

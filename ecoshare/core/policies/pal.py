@@ -1,4 +1,4 @@
-"""PAL: those that suffer most from slow devices choose theirs first."""
+"""PAL: jobs that suffer most from slow devices choose their devices first."""
 
 from __future__ import annotations
 
@@ -14,44 +14,52 @@ ROUND_S, ACROSS = 300.0, 1.7
 
 
 class Pal(InRounds):
-    """The earliest run, in rounds; of those that begin, the class whose speed differs most by device chooses first.
+    """Policy that runs the earliest jobs, in rounds. Among those that start, the most sensitive class chooses first.
 
-    Devices of one model differ, and by kind of job: computing suffers from a slow clock, waiting for memory does not.
-    Source: Jain et al., "PAL: A Variability-Aware Policy for Scheduling ML Workloads in GPU Clusters", SC 2024. A job
-    of one GPU gets the fastest for its class; a gang those whose slowest device, times `across` where they are of
-    several nodes, is least slow. Defaults are those of the authors' simulator (hal-uw/blox-pal).
+    Devices of one model differ in speed, and the difference depends on the job: computing suffers from a slow clock,
+    waiting for memory does not. The sensitivity of a class is the speed of its fastest device / its slowest device. A
+    job of one GPU gets the fastest device for its class. A gang gets the devices on which it is least slow: the
+    slowness of the slowest device, multiplied by `across` if they span several nodes.
 
-    Otherwise than there: who does not fit is passed by until the next round, where theirs cuts the queue; classes are
-    in the order of fastest over slowest device, where theirs are named by hand; speeds are taken as they are, not by
-    clusters of like devices; and those that run keep their places, where theirs chooses anew for all in each round. So
-    jobs of one GPU stay spread over the nodes: gangs must be free to span some, or they wait for a whole one.
+    Source: Jain et al., "PAL: A Variability-Aware Policy for Scheduling ML Workloads in GPU Clusters", SC 2024. The
+    defaults are those of the authors' simulator (hal-uw/blox-pal).
+
+    Differences from the authors' simulator: a job that does not fit is passed by until the next round; theirs cuts the
+    queue there. Classes are ordered by their sensitivity; theirs are named by hand. Speeds are used as they are, not by
+    clusters of similar devices. Running jobs keep their places; theirs chooses places for all jobs in each round. So
+    jobs of one GPU stay spread over the nodes, and a gang that must not span nodes waits for a whole node.
 
     Attributes:
-        round_s: Option `round`: seconds of a round (300).
-        across: Option `across`: by how much a gang over several nodes counts as slower (1.7).
+        round_s: Option `round`: length of a round (s, 300).
+        across: Option `across`: slowness of a gang over several nodes / slowness of the gang in one node (1.7).
     """
 
     name: ClassVar[str] = "pal"
     options: ClassVar[tuple[str, ...]] = ("across", "blind", "las", "round")
 
     def __init__(self, options: Mapping[str, float]) -> None:
-        """`las=1`: those that had the least GPU-time run, not the earliest; `blind=1`: all devices count as alike."""
+        """Policy with the options of a run.
+
+        Args:
+            options: `round` and `across`: see the class. `las=1`: the jobs with the least GPU-time run, not the
+                earliest. `blind=1`: all devices count as alike.
+        """
         self.round_s, self.across = options.get("round", ROUND_S), options.get("across", ACROSS)
         self._las, self._blind = bool(options.get("las", 0.0)), bool(options.get("blind", 0.0))
         self._spread: dict[str, float] = {}
 
     def meet(self, devices: Sequence[Device]) -> None:
-        """How sensitive each class is: its fastest device over its slowest."""
+        """Note the sensitivity of each class: speed of its fastest device / its slowest device."""
         for job_class in {"", *(job_class for device in devices for job_class, _ in device.speeds)}:
             speeds = [device.speed(job_class) for device in devices]
             self._spread[job_class] = max(speeds) / min(speeds)
 
     def slowness(self, job: Job, lane: Lane) -> float:
-        """By the speed of its class on that device."""
+        """Inverse of the speed of the job's class on the device of the lane; 1 if `blind`."""
         return 1.0 if self._blind else 1.0 / lane.device.speed(job.spec.job_class)
 
     def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[Job]:
-        """Those that run in the round that begins, the most sensitive first."""
+        """Jobs that run in the round that begins, the most sensitive first."""
         if self._las:
             jobs = sorted(jobs, key=lambda job: (job.attained_s(at_s) * job.spec.gpus, job.number))
         chosen = pick(jobs, devices)

@@ -1,4 +1,4 @@
-"""The owner's priority, preempting at iteration boundaries."""
+"""Priorities that the user sets, for the queue and for the turns at iteration boundaries."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from ecoshare.core.records import Job, Key, Lane
 
 
 class Priority(Usual):
-    """Highest priority first, in the queue and in the turn; equal priorities share fairly.
+    """Policy that puts the highest priority first, in the queue and in the turn. Equal priorities share fairly.
 
-    A job of lower priority keeps its place (its memory) and runs while those above it load data or have ended.
+    A job of lower priority keeps its place (its memory), and runs while jobs of higher priority load data or after they
+    have ended.
     """
 
     name: ClassVar[str] = "priority"
     preempts: ClassVar[bool] = False
 
     def order(self, job: Job, at_s: float) -> Key:
-        """Priority, then arrival."""
+        """Priority, the highest first. Ties go by arrival."""
         return (-job.spec.priority,)
 
     def lane(self, lane: Lane) -> Key:
-        """The lane where the least priority is at work, then the emptiest."""
+        """Highest priority among the jobs of the lane, the lowest first; then the emptiest lane."""
         return (
             max((job.spec.priority for job in lane.jobs.values()), default=-float("inf")),
             len(lane.jobs),

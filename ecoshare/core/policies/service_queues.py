@@ -1,4 +1,4 @@
-"""Queues that jobs sink through as they are served: what Tiresias, Gittins and least attained energy share."""
+"""Queues through which jobs sink as they are served: base of Tiresias, Gittins and least attained energy."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from ecoshare.core.records import Job, Key
 from ecoshare.core.states import JobState
 
 _NEARLY = 1.0 - 1e-9
-"""Of a limit: reached, but for rounding."""
+"""Part of a limit that counts as reached, because of rounding."""
 
 _LOOK_AGAIN_S = 1.0
-"""How soon at the earliest a job is looked at again whose progress is known only as it is told."""
+"""Shortest time (s) until the next look at a job that shares its turn: its progress is known only from reports."""
 
 
 class Queues(WithOptions):
-    """A multilevel feedback queue: the first for jobs that were served least.
+    """Multilevel feedback queue: the first queue holds the jobs with the least service.
 
-    Gu et al., "Tiresias", NSDI 2019, section 3.3, which discretises least attained service so that jobs do not preempt
-    each other in turn for ever.
+    Source: Gu et al., "Tiresias", NSDI 2019, section 3.3. The queues discretise least attained service, so that jobs do
+    not preempt each other in turn for ever.
 
     Attributes:
-        limits: Service at which a job leaves each queue; none of the last. Options `limit_1`, `limit_2`, ..., else
+        limits: Service at which a job leaves each queue but the last. Options `limit_1`, `limit_2`, ..., else
             `default_limits`.
-        starvation: A job that has waited so many times as long as it ran goes back to the first queue, and its service
-            is forgotten; infinite for never.
+        starvation: Option `starvation`: ratio of waiting time to running time at which a job goes back to the first
+            queue, with its service forgotten; infinity for never.
     """
 
     options: ClassVar[tuple[str, ...]] = (*(f"limit_{number}" for number in range(1, 10)), "starvation")
@@ -42,18 +42,18 @@ class Queues(WithOptions):
 
     @abstractmethod
     def rate(self, job: Job) -> float:
-        """Service of a job in a second of its turn, in the unit of the limits."""
+        """Service of a job per second of its turn, in the unit of the limits."""
 
     def order(self, job: Job, at_s: float) -> Key:
-        """Queue, then first start, then when it came into the queue."""
+        """Queue, then time of the first start, then time of entry into the queue."""
         return (job.level, math.inf if job.first_start_s is None else job.first_start_s, job.level_s)
 
     def service(self, job: Job, at_s: float) -> float:
-        """What a job has had, in the unit of the limits."""
+        """Service that a job has had, without forgotten service, in the unit of the limits."""
         return (job.attained_s(at_s) - job.forgiven_s) * self.rate(job)
 
     def changes_s(self, job: Job, at_s: float) -> float:
-        """When it changes its queue, if it goes on as it does now."""
+        """Time (s) at which the job changes its queue if it goes on running or waiting; infinity for never."""
         if job.state is JobState.QUEUED:
             return self._promoted_s(job, at_s)
         if job.state is not JobState.RUNNING or job.level >= len(self.limits):
@@ -62,7 +62,7 @@ class Queues(WithOptions):
         return at_s + (rest_s if job.has_turn_alone else max(rest_s, _LOOK_AGAIN_S))
 
     def change(self, job: Job, at_s: float) -> None:
-        """Put it into the queue where it belongs now, behind those that are there."""
+        """Put a job into the queue where it belongs now, behind the jobs there."""
         if job.state is JobState.QUEUED and self._promoted_s(job, at_s) <= at_s:
             job.level, job.level_s, job.forgiven_s = 0, at_s, job.attained_s(at_s)
             return

@@ -1,4 +1,4 @@
-"""Shockwave: a plan for many rounds ahead, for jobs that change their batch sizes."""
+"""Shockwave: a plan of many rounds for jobs that change their batch sizes."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ from ecoshare.core.policies.srtf import expected_s
 from ecoshare.core.records import Job
 
 DEFAULTS = {"every": 8.0, "last": 100.0, "late": 12.0, "most": 1e4, "round": 120.0, "spread": 1e-3, "window": 20.0}
-"""Of the options, as its authors set them, but `most`."""
+"""Default values of the options: those of the authors, except `most`."""
 
 _MOMENTUM = 0.9
 
 
 class Shockwave(InRounds):
-    """The rounds of a window go to jobs so that the product of their progress is largest (Nash social welfare).
+    """Policy that plans a span of rounds with the largest product of the jobs' progress (Nash social welfare).
 
     ::
 
-        max  sum_i w_i log(progress_i) / (N T)  -  k max_i (what is left of i after the window)
-        w_i  = rho_i ^ late  for those that are late by the forecast rho_i, else 1
+        max  sum_i w_i log(progress_i) / (N T)  -  k max_i (time left of job i after the T rounds)
+        w_i  = rho_i ^ late  for jobs that are late by the forecast factor rho_i, else 1
+        N      number of jobs
 
     Source: Zheng et al., "Shockwave: Fair and Efficient Cluster Scheduling for Dynamic Adaptation in Machine Learning",
-    NSDI 2023, sections 4 to 6; what is left is forecast (`epoch_forecast.py`), the program solved by a planner
-    (`advisers/planners/shockwave_program.py`). Its constraint that no job be late has no solution as soon as one is due
-    within the window, and the weights stand for it, as they do in its authors' runs. What its authors correct by speeds
-    measured since is left out: ours go by the time with the turn.
+    NSDI 2023, sections 4 to 6. The time left is a forecast (`epoch_forecast.py`). A planner solves the program
+    (`advisers/planners/shockwave_program.py`).
 
-    Options: `round` (s), `window` (rounds planned), `every` (rounds between plans; there is a new one when jobs come or
-    end), `spread` (k), `late` (power of a weight), `last` (the same for jobs in their last round), `most` (the largest
-    weight).
+    The paper's constraint that no job be late has no solution once a job is due within the planned rounds. The weights
+    replace it, as in the authors' runs. The authors correct forecasts by speeds measured later. This policy counts turn
+    time, so it needs no correction.
+
+    Options: `round` (s), `window` (T, rounds planned), `every` (rounds between plans; jobs that come or end cause a new
+    plan, too), `spread` (k), `late` (exponent of the weight), `last` (exponent for jobs in their last round), `most`
+    (largest weight).
     """
 
     name: ClassVar[str] = "shockwave"
@@ -47,13 +50,13 @@ class Shockwave(InRounds):
         self.round_s = self._set["round"]
         self.planned_by = tuple((name, self._set[name]) for name in ("round", "spread", "window"))
         self._forecasts: dict[str, EpochForecast] = {}
-        self._dues: dict[str, list[tuple[float, float]]] = {}  # (since when, end at an equal share) by job
-        self._plan: list[list[str]] = []  # who runs in the coming rounds
+        self._dues: dict[str, list[tuple[float, float]]] = {}  # (time of forecast, end at an equal share), by job
+        self._plan: list[list[str]] = []  # names of the jobs of each coming round
         self._asked: tuple[PlanJob, ...] = ()
         self._rounds: dict[str, int] | None = None
 
     def question(self, jobs: Sequence[Job], devices: int, at_s: float) -> tuple[PlanJob, ...]:
-        """All jobs, where any has come or ended, or the plan is old."""
+        """All jobs if one has come or ended or the plan is old; else empty."""
         names = {job.spec.name for job in jobs}
         changed = names != self._forecasts.keys()
         planned = int(self._set["window"]) - len(self._plan)
@@ -83,18 +86,18 @@ class Shockwave(InRounds):
                     age_s=at_s - job.arrival_s,
                     progress=done / forecast.epochs,
                     whole_s=forecast.epochs * forecast.epoch_s(min(done, forecast.epochs - 1)),
-                    weight=math.exp(min(power * math.log(max(1.0, late)), enough)),  # its logarithm is bounded first
+                    weight=math.exp(min(power * math.log(max(1.0, late)), enough)),  # bounded before it overflows
                 )
             )
         self._asked = tuple(asked)
         return self._asked
 
     def told(self, shares: Mapping[str, float]) -> None:
-        """Rounds of the window for each job, over the rounds of the window."""
+        """Note the plan: the share of the planned rounds that each job gets."""
         self._rounds = {name: round(share * self._set["window"]) for name, share in shares.items()}
 
     def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[Job]:
-        """Those of the plan's next round."""
+        """Jobs of the next round of the plan."""
         if self._rounds is not None:
             self._plan, self._rounds = self._in_rounds(self._rounds, devices), None
         by_name = {job.spec.name: job for job in jobs}
@@ -102,8 +105,11 @@ class Shockwave(InRounds):
         return pick(chosen, devices)
 
     def _in_rounds(self, rounds: Mapping[str, int], devices: int) -> list[list[str]]:
-        """Round by round: who must run in all that are left, then the largest weight for its GPU-rounds, and devices
-        that would idle go to those with the most left."""
+        """Names of the jobs of each round.
+
+        Each round takes first the jobs that must run in all rounds left, then those with the largest weight per
+        GPU-round. Devices that would idle go to the jobs with the most time left.
+        """
         todo = {job.name: rounds.get(job.name, 0) for job in self._asked}
         worth = {job.name: job.weight / max(1, todo[job.name] * job.gpus) for job in self._asked}
         plan = []
@@ -123,12 +129,15 @@ class Shockwave(InRounds):
 
 
 def _forecast(job: Job, at_s: float) -> EpochForecast:
-    """Of the epochs that are known of a job; else it is one."""
+    """Forecast from the known epochs of a job. A job without them counts as one epoch."""
     return EpochForecast(job.spec.phases or ((1.0, max(expected_s(job, at_s), 1e-3)),))
 
 
 def _due_s(dues: Sequence[tuple[float, float]], at_s: float) -> float:
-    """When a job would have ended with an equal share: the mean of what was expected, each for as long as it stood."""
+    """Time (s) at which a job would have ended with an equal share of the devices.
+
+    The value mixes the mean of all forecasts, each weighted by the time for which it stood, with the last forecast.
+    """
     ends = [*(since_s for since_s, _ in dues[1:]), at_s]
     stood = [end - since for end, (since, _) in zip(ends, dues, strict=True)]
     last_s = dues[-1][1]

@@ -1,4 +1,4 @@
-"""Fewest GPUs first."""
+"""Smallest first: the job with the fewest GPUs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ecoshare.core.records import Job, Key
 
 
 class Smallest(Usual):
-    """The job that takes the fewest GPUs goes first, preempting larger ones: no length needs to be known.
+    """Policy that runs the job with the fewest GPUs first and preempts larger jobs. It needs no lengths of jobs.
 
-    The "smallest first" baseline of Tiresias (Gu et al., NSDI 2019, section 6.3). Large jobs may wait for ever.
+    This is the "smallest first" baseline of Tiresias (Gu et al., NSDI 2019, section 6.3). Large jobs may starve.
     """
 
     name: ClassVar[str] = "smallest"

@@ -11,19 +11,19 @@ from ecoshare.core.records import Job, Key
 
 
 class Srsf(Usual):
-    """The job that needs the least GPU-time to finish goes first.
+    """Policy that runs the job with the least remaining GPU-time first.
 
-    A large job holds up as many others as it takes GPUs, so its time counts that often. Source: Gu et al., "Tiresias",
-    NSDI 2019, section 3.3 (SRSF). What is not known of a job is expected as in `srtf`.
+    A large job holds up as many other jobs as it takes GPUs, so its time is multiplied by its GPUs. Unknown remaining
+    times are estimated as in `srtf`. Source: Gu et al., "Tiresias", NSDI 2019, section 3.3 (SRSF).
     """
 
     name: ClassVar[str] = "srsf"
 
     def order(self, job: Job, at_s: float) -> Key:
-        """Remaining GPU-time, seconds; among those that have not shown it, fewest iterations first."""
+        """Expected remaining GPU-time (s), then iterations, the fewest first."""
         iterations = math.inf if job.spec.iterations is None else job.spec.iterations
         return (expected_s(job, at_s) * job.spec.gpus, iterations)
 
     def drift(self, job: Job) -> float:
-        """What remains shrinks, on each of its GPUs."""
+        """Drift of the expected turn time (see `srtf.drift`), multiplied by the GPUs of the job."""
         return drift(job) * job.spec.gpus

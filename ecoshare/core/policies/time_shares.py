@@ -1,8 +1,8 @@
-"""From shares of time to rounds: what max-min fairness, finish-time fairness and AlloX share.
+"""Rounds from shares of time: base of max-min fairness, finish-time fairness and AlloX.
 
-Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads" (Gavel), OSDI 2020,
-section 5: a policy says which part of the time each job should run, and each round goes to those that lag most
-behind it.
+Source: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads" (Gavel), OSDI
+2020, section 5. A policy gives each job a share of the time. Each round goes to the jobs that lag most behind their
+shares.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _STEPS = 60
 
 
 class Shares(InRounds):
-    """Chooses who runs in a round: the largest share for the time that a job has had since shares were last allocated.
+    """Policy that gives each round to the jobs with the largest ratio: share / time had since the last allocation.
 
     Attributes:
-        round_s: Option `round`: seconds of a round (120; Gavel: 360).
-        reset_s: Option `reset`: shares are allocated anew when jobs have come or ended, but not more often than this,
-            and who comes in between waits (0: at once; Gavel's and Shockwave's simulators: 1000 to 1920 s).
+        round_s: Option `round`: length of a round (s, 120; Gavel: 360).
+        reset_s: Option `reset`: shortest time (s) between two allocations (0; Gavel's and Shockwave's simulators: 1000
+            to 1920). Shares are allocated anew when jobs have come or ended. A job that comes before then waits.
     """
 
     options: ClassVar[tuple[str, ...]] = ("reset", "round")
@@ -36,17 +36,25 @@ class Shares(InRounds):
         self.round_s, self.reset_s = options.get("round", ROUND_S), options.get("reset", RESET_S)
         self._share: dict[str, float] = {}
         self._had: dict[str, float] = {}  # seconds since the last allocation, with a credit of half a round
-        self._seen: dict[str, float] = {}  # attained service when last looked at
+        self._seen: dict[str, float] = {}  # attained service (s) at the last count
         self._owed: dict[str, float] = {}
         self._reset_at_s = -math.inf
         self._is_stale = False
 
     @abstractmethod
     def allocate(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[float]:
-        """Shares of time of one job or more, each 0 to 1; times their GPUs they add up to the devices at most."""
+        """Share of time, in [0, 1], of each job.
+
+        The sum of shares multiplied by GPUs is at most `devices`.
+
+        Args:
+            jobs: At least one job.
+            devices: Number of devices.
+            at_s: Present time (s).
+        """
 
     def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[Job]:
-        """Those that run in the round that begins."""
+        """Jobs that run in the round that begins."""
         if self.is_due(jobs, at_s):
             self._reset(jobs, devices, at_s)
 
@@ -57,12 +65,12 @@ class Shares(InRounds):
         return pick(sorted((job for job in jobs if job.spec.name in self._share), key=urgency), devices)
 
     def is_due(self, jobs: Sequence[Job], at_s: float) -> bool:
-        """Whether shares are to be allocated anew."""
+        """Whether shares must be allocated anew. The call also counts the time that jobs have had."""
         self._count(jobs, at_s)
         return self._is_stale and at_s - self._reset_at_s >= self.reset_s
 
     def _count(self, jobs: Sequence[Job], at_s: float) -> None:
-        """What each job had since the last round began."""
+        """Count the time that each job has had since the last call. Shares become stale if jobs have come or ended."""
         names = {job.spec.name for job in jobs}
         gone = self._seen.keys() - names
         self._is_stale |= bool(gone)
@@ -89,18 +97,24 @@ class Shares(InRounds):
 
 
 def with_spare(least: Sequence[float], gpus: Sequence[int], devices: int) -> list[float]:
-    """Shares that give each job its least, and what is spare so that no job is near its bounds.
+    """Shares that give each job at least its least share, and divide the spare time so that no job is near its bounds.
 
-    Where a policy's optimum leaves time over, any use of it is as good by that policy. This is the analytic centre of
-    what is left, where the interior-point solvers end that Gavel uses: it maximises 2 log(x - least) + log(1 - x),
-    summed, plus the logarithm of the idle devices. Giving nobody the spare time would waste it.
+    If the optimum of a policy leaves time over, any use of it is equally good for the policy. The result is the
+    analytic centre of the remaining choices, where the interior-point solvers that Gavel uses end. It maximises the sum
+    of 2 log(x - least) + log(1 - x) over the jobs, plus the logarithm of the idle devices. Idle spare time would be
+    wasted.
+
+    Args:
+        least: Least share of each job.
+        gpus: Number of GPUs of each job.
+        devices: Number of devices.
     """
     spare = devices - sum(share * count for share, count in zip(least, gpus, strict=True))
     if spare <= 1e-9 or all(share >= 1.0 for share in least):
         return [min(1.0, share) for share in least]
 
     def more(share: float, price: float) -> float:
-        """Beyond its least, where a GPU-second has this price: the root of 2 / u - 1 / (w - u) = price."""
+        """Share u beyond the least share at a price of a GPU-second: the root of 2 / u - 1 / (w - u) = price."""
         width = 1.0 - share
         half = price * width + 3.0
         return 4.0 * width / (half + math.sqrt(half * half - 8.0 * price * width)) if width > 0.0 else 0.0

@@ -9,16 +9,18 @@ from ecoshare.core.records import Job
 
 
 class Tiresias(Queues):
-    """The job that has had the least GPU-time goes first, by queues: short jobs end soon although no length is known.
+    """Policy that runs the job with the least GPU-time first, by queues. Short jobs end soon without known lengths.
 
-    Source: Gu et al., "Tiresias", NSDI 2019, section 3.3 (2D-LAS: service is GPUs x time). In a queue the job that was
-    started first goes first, so that none is preempted by its like. Limits between the queues, in GPU-seconds, are
-    `limit_1`, `limit_2`, ... (those of the authors' simulator), the starvation knob is `starvation` (off).
+    Source: Gu et al., "Tiresias", NSDI 2019, section 3.3 (2D-LAS: service is GPUs x time). In a queue the job that
+    started first goes first, so no job is preempted by a job of its own queue.
+
+    Options: `limit_1`, `limit_2`, ... are the limits between the queues in GPU-seconds (defaults: those of the authors'
+    simulator). `starvation` is the starvation knob (default: off).
     """
 
     name: ClassVar[str] = "tiresias"
     default_limits: ClassVar[tuple[float, ...]] = (3250.0, 7200.0)
 
     def rate(self, job: Job) -> float:
-        """GPU-seconds."""
+        """GPU-seconds per second of the turn: the number of GPUs of the job."""
         return float(job.spec.gpus)
