@@ -1,1 +1,1 @@
-"""Drives the core in real time, with real processes."""
+"""Real-time driver of the core, with real processes."""

@@ -1,4 +1,4 @@
-"""What other programs do to a device while a job is measured on it."""
+"""Detection of other programs that disturb a device while a job is measured on it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from ecoshare.runtime import reaping
 
 
 class Bystanders:
-    """Tells what programs that are no part of a run did since a moment."""
+    """Detects disturbance of a measurement by programs outside the run."""
 
     def __init__(self, token: str, on_gpu: Callable[[], Mapping[int, int]]) -> None:
-        """Look beside the run with this token.
+        """Detect programs outside the run with this token.
 
         Args:
-            on_gpu: Memory on the run's GPU by process (bytes); empty on processors.
+            on_gpu: Memory (bytes) of each process on the GPU of the run; empty on processors.
         """
         self._token, self._on_gpu = token, on_gpu
 
     def watch(self) -> LoadWatch:
-        """A watch of the processors that begins now."""
+        """Start to watch the processors now."""
         return LoadWatch.begin(lambda: processes.processor_s(self._own()))
 
     def disturbed(self, watch: LoadWatch) -> str:
-        """What disturbed since a watch began, in words; empty where nothing did, or it cannot be told."""
+        """Describe the disturbance, in words; empty if there was none, or if it is unknown.
+
+        The load of the processors counts from the start of the watch. Processes on the GPU count if they are there now.
+        """
         load = watch.disturbance()
         if load is not None:
             return f"other programs kept {load} busy"
         on_gpu = self._on_gpu()
         strangers = on_gpu.keys() - self._own() if on_gpu else set()
-        # In a container the driver's numbers may be those of the host: then it knows none of ours.
+        # In a container, the driver may report the process IDs of the host. Then none of them is ours.
         if strangers and strangers != on_gpu.keys():
             return f"{counted(len(strangers), 'other process', 'other processes')} used the GPU"
         return ""

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 
 class Child:
-    """A child of this process that nobody else waits for."""
+    """A child process of this process. Only this object waits for its end."""
 
     def __init__(self, pid: int, reap: Callable[[], int]) -> None:
-        """A child that exists.
+        """Take over a child that exists.
 
         Args:
-            reap: Waits for its end; its exit code, negative for a signal.
+            reap: Waits for the end of the child and returns its exit code; negative for a signal.
         """
         self.pid = pid
         self._reap_it = reap
@@ -24,7 +24,7 @@ class Child:
         self._code: int | None = None
 
     async def wait(self) -> int:
-        """Its exit code, negative for a signal, when it is over."""
+        """Wait for the end of the child and return its exit code; negative for a signal."""
         loop = asyncio.get_running_loop()
         over = asyncio.Event()
         if self._code is None:
@@ -36,16 +36,16 @@ class Child:
         return self._reap()
 
     def is_over(self, within_s: float) -> bool:
-        """Whether it ends within so many seconds."""
+        """Whether the child ends within `within_s` seconds. This call waits for it that long."""
         return self._code is not None or bool(select.select([self._handle], [], [], within_s)[0])
 
     def kill(self) -> None:
-        """Have it end at once."""
+        """Send SIGKILL to the child. Does nothing after it was waited for."""
         if self._code is None:
             signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     def end(self) -> None:
-        """End it, and wait for that."""
+        """Kill the child and wait for its end."""
         self.kill()
         self._reap()
 

@@ -1,4 +1,4 @@
-"""What the core is told of a class that has a profile."""
+"""Figures of a job class that the core takes from its profile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ecoshare.profiling.profile import Profile
 
 
 def demand(known: Profile) -> MemoryDemand | None:
-    """What the scheduler must count for a job of a class; None where it was not measured."""
+    """Memory demand of a job of the class; None if it was not measured."""
     memory = known.memory
     if memory.persistent_bytes is None or memory.ephemeral_bytes is None:
         return None
@@ -16,7 +16,7 @@ def demand(known: Profile) -> MemoryDemand | None:
 
 
 def solo(known: Profile) -> Solo:
-    """What the scheduler and its advisers must know of a class alone, beside its memory."""
+    """Measurements of the class alone, except its memory."""
     energy = known.energy
     return Solo(
         family=known.origin.script,

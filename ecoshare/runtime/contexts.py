@@ -1,4 +1,4 @@
-"""How the processes of a run's jobs share a GPU: one context through MPS, or the driver's time slices."""
+"""GPU sharing between the processes of a run: one context through MPS, or time slices of the driver."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ecoshare.runtime.reaping import SPARED, TOKEN
 
 @dataclass(frozen=True, slots=True)
 class ContextSharing:
-    """What was found or started.
+    """Decision about the contexts of the jobs of a run.
 
     Attributes:
-        daemon: The MPS daemon whose clients the jobs will be; None for time slices.
-        evidence: What was decided and why, for the run's record.
+        daemon: MPS daemon that serves the jobs; None without MPS.
+        evidence: The decision and its reason, for the record of the run.
     """
 
     daemon: mps.Daemon | None
@@ -26,27 +26,27 @@ class ContextSharing:
 
     @property
     def environment(self) -> dict[str, str | None]:
-        """What the jobs' environment gets."""
+        """Environment variables that make the jobs clients of the daemon; empty without MPS."""
         return self.daemon.environment if self.daemon is not None else {}
 
     def end(self) -> None:
-        """End what was started for the run; its jobs are gone."""
+        """End the MPS daemon if it was started for this run. All jobs must have ended."""
         if self.daemon is not None:
             mps.end(self.daemon)
 
 
 def context_sharing(plan: Plan, shared: Path, token: str) -> ContextSharing:
-    """Use MPS where several processes are to run on a GPU at one moment, if it can be had.
+    """Choose MPS if several processes run on the GPU at once and MPS is available.
 
-    One lane needs none: its jobs never run at the same moment, and each has its context to itself, so a crash stays
-    with its job.
+    A daemon that already runs is always used. Otherwise, one lane needs no MPS: its jobs never run at once. Each job
+    has its own context, so a crash stays with its job.
 
     Args:
         shared: Folder of the run for sockets.
-        token: Marks the run's processes.
+        token: Token that marks the processes of the run.
 
     Raises:
-        UnfitEnvironment: The GPU takes one process alone, and MPS cannot be had.
+        UnfitEnvironment: The GPU is in compute mode exclusive_process, and MPS is not available.
     """
     if plan.device.kind != "cuda":
         return ContextSharing(None, "no GPU")

@@ -1,4 +1,4 @@
-"""The device that a run may set: claimed at the beginning, put back at the end."""
+"""Claim of the device that a run may set. The run claims it at the beginning and restores it at the end."""
 
 from __future__ import annotations
 
@@ -18,27 +18,40 @@ from ecoshare.devices.state_folder import StateFolder, in_use
 from ecoshare.errors import NotRestored, UnfitEnvironment
 
 _TOLD_WITHIN_S, _ASK_AGAIN_S = 120.0, 1.0
-"""How long jobs may load before their GPU is busy: whether its clocks are locked can be told only then."""
+"""Longest time (s) to wait for a busy GPU, and time (s) between two tries.
+
+Only a busy GPU shows whether its clocks are locked, and jobs need time to load.
+"""
 
 
 class Settings:
-    """Applies settings; a knob that fails is told once, and the run goes on with those that are left."""
+    """Applies settings to a claimed device. A failed knob is reported once, and the run continues without it.
+
+    Attributes:
+        control: Control of the claimed device.
+        notes: Notes for the user, one line each.
+        unrestored: Knobs that could not be restored.
+    """
 
     def __init__(self, control: DeviceControl, exact: bool) -> None:
-        """Of a device that was claimed.
+        """Apply settings to a device that was claimed.
 
         Args:
-            exact: Whether a setting of which one knob is refused is refused as a whole: a trial must be what it says.
+            exact: Whether one refused knob makes a setting refused: a measurement must be of the setting that it names.
         """
         self.control, self._exact = control, exact
         self.notes: list[str] = list(control.notes)
         self.unrestored: list[Restored] = []
 
     async def apply(self, setting: Setting) -> str:
-        """Set every knob; those that are not named go back to what they were found with. Why not, or nothing.
+        """Set every knob. Knobs that the setting does not name return to the values that they were found with.
+
+        Returns:
+            Reason for a refusal, in words; empty if the setting is accepted. Without `exact`, a setting with refused
+            knobs is still accepted if at least one other knob now differs from its default.
 
         Raises:
-            UnfitEnvironment: The journal cannot be written.
+            RuntimeError: The device has been restored already.
         """
         end_s = time.monotonic() + _TOLD_WITHIN_S
         while True:
@@ -56,19 +69,19 @@ class Settings:
         return "; ".join(dict.fromkeys(str(fault) for fault in applied.refused.values()))
 
     async def look(self) -> None:
-        """See now, while jobs keep the device busy, whether somebody has locked its clocks."""
+        """Check whether other software has locked the clocks. Call this while jobs keep the device busy."""
         await asyncio.to_thread(self.control.look)
 
     async def clocks(self) -> Clocks | None:
-        """What the device's clocks do now; None for processors."""
+        """Present clocks of the device; None for processors."""
         return await asyncio.to_thread(self.control.clocks)
 
     async def readings(self) -> dict[str, float]:
-        """What its knobs are set to, as far as they can be read back."""
+        """Present value of each knob that can be read back."""
         return await asyncio.to_thread(self.control.readings)
 
     def restore(self) -> None:
-        """Put everything back; what cannot be is in `unrestored`."""
+        """Restore all knobs. Those that cannot be restored are in `unrestored`."""
         for each in self.control.restore():
             if each.outcome is KnobOutcome.FAILED:
                 self.unrestored.append(each)
@@ -82,10 +95,15 @@ class Settings:
 
 
 def claim(device: DeviceInfo, exact: bool, assume_unlocked: bool = False) -> Settings:
-    """Claim a device for a run, and put back what a dead one has left there.
+    """Claim a device for a run, and restore the settings that a dead run left there.
+
+    Args:
+        exact: Whether one refused knob makes a setting refused: see `Settings`.
+        assume_unlocked: Whether to lock clocks without a check for locks of other software.
 
     Raises:
-        UnfitEnvironment: Somebody else has it, this user may set nothing, or there is nothing to set.
+        UnfitEnvironment: Another process holds the device, this user may set nothing, there is nothing to set, or the
+            settings that a dead run left cannot be restored.
     """
     kind = "cpu" if device.kind == "cpu" else "gpu"
     control = DeviceControl(key(device), kind, device.model, StateFolder.of_this_user(), assume_unlocked)
@@ -100,16 +118,24 @@ def claim(device: DeviceInfo, exact: bool, assume_unlocked: bool = False) -> Set
 
 
 def not_restored(left: Sequence[Restored], besides: str = "") -> NotRestored:
-    """What a run could not put back: the most important thing that it has to say."""
+    """Error for knobs that a run could not restore. It is the most important report of the run.
+
+    Args:
+        left: Knobs that were not restored, at least one.
+        besides: Another error of the run, in words; empty for none.
+    """
     more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
     remedy = f"{left[0].remedy}; then `ecoshare restore`" if left[0].remedy else "`ecoshare restore`"
     return NotRestored(left[0].words + more + (f"; besides: {besides}" if besides else ""), remedy)
 
 
 def leftovers(device: DeviceInfo, may_set: bool) -> tuple[list[str], bool]:
-    """What stands in the way of a device being as its owner wants it, a line each, and whether it is as it should be.
+    """Notes about settings of other runs on a device, one line each, and whether the device is as its owner wants it.
 
-    Where this run may set it, what a dead run has left is put back; what a live one sets is only told.
+    If this run may set the device, the settings of a dead run are restored. Those of a live run are only reported.
+
+    Args:
+        may_set: Whether this run may set the device.
     """
     state = StateFolder.of_this_user()
     path = state.journal(key(device))

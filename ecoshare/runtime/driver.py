@@ -1,4 +1,4 @@
-"""The real-time driver of the core: hands it events, carries out its commands.
+"""Real-time driver of the core: it passes events to the core and carries out the commands of the core.
 
 ::
 
@@ -10,7 +10,7 @@
                     └───────────────┬──────────────────┘
                                     └── guard (told when all is well)
 
-Every event goes through one queue and is stamped when it is handled, so time never goes back in the log.
+Every event goes through one queue. It gets its time when it is handled, so times in the log never decrease.
 """
 
 from __future__ import annotations
@@ -94,32 +94,37 @@ if TYPE_CHECKING:
 _PROGRESS_S = 1.0
 _PROGRESS_SHARE = 0.01
 _PROGRESS_AT_LEAST_S = 60.0
-"""Progress is told at most once a second: when a job has done a hundredth more than was known, a minute has passed, or
-its memory has grown. That is enough for any policy, and gives a log of a few megabytes a day."""
+"""Progress of a job is reported at most once a second.
+
+It is reported when the job has done a hundredth more than was known, when a minute has passed, or when its memory has
+grown. This is enough for any policy, and gives a log of a few megabytes a day.
+"""
 
 _GROWTH = 1.1
-"""Over the memory that was told of a job, from which on it is told at once."""
+"""Ratio of the memory of a job to its reported memory above which the memory is reported at once."""
 
 _ANSWERS_WITHIN_S = 5.0
-"""For the server to carry out a stop, and to tell it."""
+"""Longest time (s) for the server to carry out a stop and to report it."""
 
 _OTHERS_WITHIN_S = 30.0
-"""For jobs of one process, each of which ends with its turn."""
+"""Extra time (s) to stop jobs that share a process: each ends only in its own turn."""
 
 _METER_WITHIN_S = 5.0
 _SHOW_S = 0.25
 _MOST_DEATHS = 6
-"""Of the jobs' supervisor, while no job comes to its end."""
+"""Number of deaths of the supervisor that ends the run, if no job ends meanwhile."""
 
 
 @dataclass(slots=True)
 class _Process:
-    """An attempt that the supervisor was asked to start and has not told the end of.
+    """An attempt that the supervisor was asked to start, and that has no reported end.
 
     Attributes:
-        places: Lane and slot on each of its devices.
-        owner: Command that they were prepared for.
-        known: What the core was told that it has used; `seen`: what was read last.
+        places: Lane and slot on each device of the job.
+        owner: ID of the command that the slots were prepared for.
+        known: Usage that was last reported to the core.
+        seen: Usage that was last read.
+        told_s: Time (s) in the run of the last report to the core.
     """
 
     job: PlannedJob
@@ -136,22 +141,24 @@ class Driver:
     """Runs a plan in real time.
 
     Attributes:
-        plan: What to run.
-        folder: Where to write.
-        log: The run's event log.
-        shared: Folder for lane tables and sockets, nobody else's, in memory.
-        token: Marks the run's processes.
-        began_s: Monotonic time of the first opening of the run.
-        progress: Is told what happens.
-        after_jobs: Called when no job is left.
-        profiler: Makes profiles of what windows measure, and keeps them.
-        guard: Clears up after the controller, and is kept alive.
-        host: The process that this runs in.
-        power: Model of the device's power, for want of a meter.
-        settings: Of the device, which was claimed; None where nothing may be set.
-        adviser: Searches settings; None where none is searched.
-        core: Decides.
-        processes: Attempts under way, by job name.
+        plan: The plan to run.
+        folder: The run folder.
+        log: Event log of the run.
+        shared: Private folder in memory, for lane tables and sockets.
+        token: Token that marks the processes of the run.
+        began_s: Monotonic time (s) at which the run was first opened.
+        progress: Display that gets every event and the state of the run.
+        after_jobs: Function that is called when no job is left.
+        profiler: Makes profiles from windows, and stores them.
+        guard: Cleans up after the controller; kept alive during the run.
+        host: The process that the driver runs in.
+        power: Power model of the device, used without a meter.
+        settings: Settings of the claimed device; None if nothing may be set.
+        adviser: Adviser that searches settings; None without a search.
+        core: Scheduler, which makes all decisions.
+        tables: Table of each open lane.
+        processes: Attempts in progress, by job name.
+        ready: Start message of the supervisor; None before it has loaded torch.
     """
 
     plan: Plan
@@ -195,14 +202,14 @@ class Driver:
         """Run every job of the plan to its end.
 
         Raises:
-            UnfitEnvironment: The run cannot go on: the disk is full, torch cannot be loaded. Nothing of it is left.
+            UnfitEnvironment: The run cannot go on: the disk is full, or torch cannot be loaded. It is cleaned up then.
         """
         self._jobs = {job.spec.name: job for job in self.plan.jobs}
         self._sweeping = self._sweeper()
-        if not (self.plan.only_tune or self.profiler.stops_the_run):  # those jobs are stopped when enough is known
+        if not (self.plan.only_tune or self.profiler.stops_the_run):  # these runs stop their jobs on purpose
             self._on_end = OnEnd(self.folder, self._jobs, self.profiler.notes)
-        self._tell(partial(RunOpened, **self.plan.opening()))  # before a Ctrl-C, which may come at once
-        with self.host.heard(self._asked_to_stop):  # until all is put back: a Ctrl-C then must not cost the result
+        self._tell(partial(RunOpened, **self.plan.opening()))  # first, since a Ctrl-C may come at once
+        with self.host.heard(self._asked_to_stop):  # to the end: a late Ctrl-C must not cost the result
             try:
                 self._supervisor = await self.host.server(self.token, self.folder.supervisor_log)
                 self._sampler = MeterSampler(
@@ -221,7 +228,7 @@ class Driver:
                         self._hear_trials(),
                     )
                     running = [tasks.create_task(each) for each in beside]
-                    # The account has no joules from before the first sample. A server that loads takes longer than it.
+                    # Joules are counted from the first sample on. This wait costs nothing: the server loads for longer.
                     await self._sampler.first_sample(_METER_WITHIN_S)
                     self._schedule_arrivals()
                     await self._decide()
@@ -238,7 +245,7 @@ class Driver:
                 await self._clear_up()
 
     async def _decide(self) -> None:
-        """The loop: one event at a time, until every job has ended."""
+        """Handle one event at a time, until every job has ended."""
         while True:
             make = await self._queue.get()
             event = make(at_s=self.now_s())
@@ -252,7 +259,7 @@ class Driver:
             self.sweeping.look(event, self.core.jobs)
             if self._on_end is not None:
                 self._on_end.look(event, commands, self.core.jobs)
-            await asyncio.sleep(0)  # a queue that is never empty must not keep Ctrl-C out
+            await asyncio.sleep(0)  # lets a Ctrl-C in, even if the queue is never empty
             more = self.core.live_jobs or self.core.open_sweeps or (self._to_arrive and not self.core.stopping)
             assert self._measuring is not None
             if not more and self.core.lanes and not self._measuring.windows:
@@ -260,20 +267,20 @@ class Driver:
 
     @property
     def moving(self) -> Moving:
-        """Moves jobs from lane to lane, once the run has begun."""
+        """Moves of jobs between lanes; available once the run has begun."""
         assert self._moving is not None
         return self._moving
 
     @property
     def sweeping(self) -> Sweeping:
-        """Draws trials of sweeps and listens to them, once the run has begun."""
+        """Sweeps of the run; available once the run has begun."""
         assert self._sweeping is not None
         return self._sweeping
 
     def _tell(self, make: Callable[..., Event]) -> None:
         self._queue.put_nowait(make)
 
-    # What happens
+    # Events
 
     def _schedule_arrivals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -282,7 +289,7 @@ class Driver:
             (sweep.template.arrival_s, partial(SweepOpened, sweep=sweep.spec)) for sweep in self.plan.sweeps
         ]
         coming += [(job.arrival_s, partial(JobArrived, job=job.spec)) for job in self.plan.jobs]
-        for arrival_s, make in coming:  # sweeps first: trials of an earlier session are among the jobs
+        for arrival_s, make in coming:  # sweeps first: the jobs include their earlier trials
             wait_s = arrival_s - self.now_s()
             if wait_s <= 0:
                 self._arrive(make)
@@ -297,7 +304,11 @@ class Driver:
         self._tell(made)
 
     async def _listen(self) -> None:
-        """Tell the core what the supervisor says; where the supervisor dies, its jobs are lost and it is replaced."""
+        """Report messages of the supervisor to the core. If the supervisor dies, its jobs are lost and it is replaced.
+
+        Raises:
+            UnfitEnvironment: The supervisor has died several times, and no job ended meanwhile.
+        """
         deaths, live = 0, self.core.live_jobs
         while deaths < _MOST_DEATHS:
             assert self._supervisor is not None
@@ -329,11 +340,12 @@ class Driver:
             said = exit_records.last_line(self.folder.supervisor_log)
             raise UnfitEnvironment(f"torch cannot be loaded: {said or 'no reason given'}", "see `ecoshare doctor`")
         await asyncio.to_thread(reaping.end_all, self.token, spare=True)
-        # From here on without a pause: what is launched goes to the new one, what was launched before is lost.
+        # No other task runs between this assignment and the loop. Every later launch goes to the new server, and every
+        # earlier one is lost.
         self._supervisor = await self.host.server(self.token, self.folder.supervisor_log)
         for process in list(self.processes.values()):
             recorded = []
-            with contextlib.suppress(UsageError):  # whoever has damaged its record has not ended it
+            with contextlib.suppress(UsageError):  # a damaged record does not show that the attempt ended
                 ended = read_records(self.folder.job(process.job.spec.name))
                 recorded = [each for each in ended if each.attempt == process.attempt]
             self._free(process)
@@ -369,7 +381,7 @@ class Driver:
         )
         self.moving.ended(ended.job)
         if self.plan.only_tune and not self.core.stopping:
-            self._tell(partial(StopRequested, at_once=False))  # the packing that was to be tuned is no more
+            self._tell(partial(StopRequested, at_once=False))  # the packing to be tuned is gone
 
     async def _tell_progress(self) -> None:
         while True:
@@ -387,7 +399,7 @@ class Driver:
                     self._tell(partial(IterationsDone, job=name, usage=usage))
 
     async def _hear_trials(self) -> None:
-        """Tell the core what trials say while they run."""
+        """Report to the core the values that running trials report."""
         while True:
             await asyncio.sleep(LISTEN_S)
             for name, process in self.processes.items():
@@ -400,12 +412,12 @@ class Driver:
             await asyncio.sleep(_SHOW_S)
 
     def view(self) -> RunView:
-        """The run as it is now."""
+        """Present state of the run, for a display."""
         viewing = Viewing(self.plan, self.core, self.processes, self.tables, self.sweeping, self.usage)
         return viewing.run(self.now_s(), self.ready is not None)
 
     def _sweeper(self) -> Sweeping:
-        """The sweeps of the plan, and the trials of an earlier session that are to run again."""
+        """Open the sweeps of the plan, and add the trials of earlier sessions that run again."""
         sweeping = Sweeping(self.folder, self._jobs, self._tell)
         for sweep in self.plan.sweeps:
             sweeping.open(sweep)
@@ -434,19 +446,19 @@ class Driver:
         )
 
     def usage(self, name: str) -> Usage:
-        """What a job under way has used so far, read from its lane's table."""
+        """Usage so far of a job in progress, from the table of its lane."""
         process = self.processes[name]
-        for _ in range(2):  # it may go on to another lane meanwhile, once
+        for _ in range(2):  # twice, since the job may move to another lane meanwhile
             slot = self._slot(name)
             usage = Usage(**attempt_process.usage(slot))
             if slot.seat != SlotState.EMPTY:
-                # At the end of a turn it was told a few microseconds more: totals only grow.
+                # A read within a turn may exceed its final value by a few microseconds, and totals must not decrease.
                 process.seen = replace(usage, held_s=max(usage.held_s, process.seen.held_s))
                 break
-        return process.seen  # where it has ended, and its end is under way to us
+        return process.seen  # the last value read, if the job has ended and its end is not reported yet
 
     def _peak_bytes(self, name: str) -> int:
-        """Largest memory seen of a job on the processors; 0 elsewhere, and where its process is not its own."""
+        """Largest memory (bytes) seen of a job on the processors; 0 on a GPU, and for a job that shares its process."""
         pid, is_fused = self._slot(name).process()
         if self.plan.device.kind != "cpu" or is_fused or not pid:
             return 0
@@ -454,16 +466,16 @@ class Driver:
         return self._footprints.peak_bytes(key, processes.family(pid))
 
     def _slot(self, name: str) -> Slot:
-        """The slot in which a job under way is now."""
+        """Present slot of a job in progress."""
         self.moving.follow(name)
         lane, index = self.processes[name].places[0]
         return self.tables[lane].slots[index]
 
     def _progress_of_jobs(self, on_device: Mapping[int, int]) -> dict[str, samples.AttemptProgress]:
-        """What every attempt under way has done so far, and once more those that have ended since the last call."""
+        """Progress of each attempt in progress, and once more of each attempt that ended since the last call."""
         done, self._ended = self._ended, {}
         usages = {name: self.usage(name) for name in self.processes}
-        shown = {name: self._slot(name).process() for name in self.processes}  # once: they start and end meanwhile
+        shown = {name: self._slot(name).process() for name in self.processes}  # once, as processes come and go
         sharing = Counter(pid for pid, _ in shown.values())
         for name, process in self.processes.items():
             usage = usages[name]
@@ -487,17 +499,17 @@ class Driver:
             asyncio.get_running_loop().call_later(within_s, self._end_silent_server)
 
     def _end_silent_server(self) -> None:
-        """All jobs were to have ended by now: a server that does not answer is ended, and they end with it."""
+        """Kill the server if a job is left after the time limit of a stop. The server does not answer then."""
         if self.processes:
             self._kill_server()
 
     def _kill_server(self) -> None:
-        """End the present server, whether it answers or not: its jobs die with it, and a new one takes its place."""
+        """Kill the present server, whether it answers or not. All jobs die with it, and a new server replaces it."""
         if self._supervisor is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._supervisor.pid, signal.SIGKILL)
 
-    # What is to be done
+    # Commands
 
     def _carry_out(self, command: Command) -> None:
         match command:
@@ -560,12 +572,15 @@ class Driver:
         )
 
     def _look_at_server(self, _hung: int) -> None:
-        """A process was stopped that holds a lane's lock: the server ends it, unless that was stopped itself."""
+        """Kill the server if it is stopped. Called when a stopped process holds the lock of a lane.
+
+        A server that runs ends that process itself.
+        """
         if self._supervisor is not None and processes.is_stopped(self._supervisor.pid):
             self._kill_server()
 
     def _startable(self, lane: int) -> int:
-        """How many jobs more the core may start in a lane."""
+        """Number of further jobs that the core may start in a lane."""
         return self.core.lanes[lane].places - len(self.core.lanes[lane].jobs)
 
     def _forget_command(self, command: int) -> None:
@@ -591,8 +606,8 @@ class Driver:
         self._supervisor.send(message)
 
     async def _clear_up(self) -> None:
-        """Put the device back, and end what is left; each step whatever came of the others."""
-        async with contextlib.AsyncExitStack() as steps:  # the last is done first
+        """Restore the device and end everything that is left. Each step runs even if another one fails."""
+        async with contextlib.AsyncExitStack() as steps:  # the last step runs first
             if self._on_end is not None:
                 steps.push_async_callback(self._on_end.end)
             if self._sampler is not None:

@@ -1,4 +1,4 @@
-"""The controller's side of a lanes' server that is forked from this very process, for jobs that are calls."""
+"""Controller side of a lane server that is forked from this process, for jobs that are function calls."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from ecoshare.runtime.warm_server import LaneServer, environment
 
 
 class ForkedServer:
-    """A server that exists, and waits to be told of its run. There is one only: this process may have changed since."""
+    """A forked server that waits for its run. There is only one: this process may have changed since the fork."""
 
     def __init__(self, function: Callable[[str], None]) -> None:
-        """Fork it; before this process starts threads of its own for the run.
+        """Fork the server. Call this before the process starts threads for the run.
 
         Args:
-            function: What jobs call, each with the word of its launch.
+            function: Function that each job calls, with the text `called` of its launch message.
 
         Raises:
-            OSError: No process can be made.
+            OSError: The process cannot be created.
         """
         self._channel, theirs = socket.socketpair()
         self._used = False
@@ -44,13 +44,13 @@ class ForkedServer:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 stream.flush()
-        ctypes.CDLL(None).fflush(None)  # what is not written yet would be written twice
+        ctypes.CDLL(None).fflush(None)  # both processes would write buffered output
         made: list[int | OSError] = []
 
         def fork() -> None:
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, which is meant
+                    warnings.simplefilter("ignore", DeprecationWarning)  # this fork beside threads is intended
                     pid = os.fork()
             except OSError as error:
                 made.append(error)
@@ -62,7 +62,7 @@ class ForkedServer:
 
         thread = threading.Thread(
             target=contextvars.copy_context().run, args=(fork,)
-        )  # why in a thread: see `lane.forked`
+        )  # the module `lane.forked_server` gives the reason for the thread
         thread.start()
         thread.join()
         (result,) = made
@@ -71,23 +71,27 @@ class ForkedServer:
         return result
 
     async def start(self, token: str, log: Path) -> LaneServer:
-        """Tell it which run it serves, and where to write what it says on stderr.
+        """Assign the server to a run.
+
+        Args:
+            token: Token that marks the processes of the run.
+            log: File for the stderr of the server.
 
         Raises:
-            UnfitEnvironment: It was told before: the run goes on without it.
+            UnfitEnvironment: The server was assigned before and has died. It cannot be replaced.
         """
         if self._used:
             raise UnfitEnvironment("the server of the lanes has died, and the trials with it", f"see {log}")
         self._used = True
         added = environment(token)
         names = {TOKEN}
-        if "torch" not in sys.modules:  # else it has read the others long since
+        if "torch" not in sys.modules:  # a loaded torch has read the other variables already
             names |= {ADDED_ENVIRONMENT, *filter(None, added.get(ADDED_ENVIRONMENT, "").split(","))}
         self._channel.sendall(forked_server.greeting(log, {name: added[name] for name in names & added.keys()}, TOKEN))
         return await LaneServer.connect(self._process, self._channel)
 
     def end(self) -> None:
-        """End it where no run has begun or ended it."""
+        """End the server, unless a run has ended it already."""
         self._channel.close()
         self._process.end()
 
@@ -95,6 +99,6 @@ class ForkedServer:
 def _exit_code(pid: int) -> int:
     try:
         _, status = os.waitpid(pid, 0)
-    except ChildProcessError:  # the user's process has its children waited for by the kernel
+    except ChildProcessError:  # the user's process ignores SIGCHLD, so the kernel reaps its children
         return 0
     return os.waitstatus_to_exitcode(status)

@@ -1,14 +1,15 @@
-"""The guard: a small process that outlives the controller and clears up after it.
+"""The guard: a small process that outlives the controller and cleans up after it.
 
 ::
 
     controller ──stdin pipe──► guard
         ends well: "done"        exits
-        dies:      end of file   puts the device's settings back, ends every process of the run,
+        dies:      end of file   restores the device's settings, ends every process of the run,
                                  removes its shared memory
 
-The pipe's other end is held by the controller alone, so the kernel itself tells of its death. The controller
-(`runtime/guard_client.py`) starts a new guard when this one dies; each needs the other only while nothing goes wrong.
+Only the controller holds the other end of the pipe, so the kernel itself reports its death. The controller
+(`runtime/guard_client.py`) starts a new guard when this one dies. So the clean-up fails only if both die at once; the
+next run then does it (`runtime/shared_folder.py`).
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ from ecoshare.runtime import reaping
 
 DONE = b"done"
 _LOCK_S = 5.0
-"""The device's lock ends with the controller, whose last thread may still be in the driver."""
+"""Longest time (s) to wait for the device's lock.
+
+The lock ends with the controller, but the last thread of the controller may still be in the driver.
+"""
 
 
 def main(args: list[str]) -> None:
-    """Wait for the end of the controller that started this.
+    """Wait for the end of the controller that started this process, and clean up unless it ended well.
 
-    `args` are the run's token, its shared-memory folder and the device that it may set, or nothing for that.
+    Args:
+        args: Token of the run, its shared-memory folder, and the key of the device that it may set (empty for none).
     """
     token, shared, device = args
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -45,16 +50,16 @@ def main(args: list[str]) -> None:
 
 
 def _be_ready() -> None:
-    """Load now what will be needed at once then."""
+    """Import now the modules that the clean-up will need at once."""
     for name in ("httpx", "pynvml", "zeus.device.gpu.nvidia", "zeus.utils.zeusd", "ecoshare.devices.restore"):
         importlib.import_module(name)
 
 
 def _put_back(device: str) -> None:
-    """What the controller has set. Whatever goes wrong, the journal stays for the next start."""
+    """Restore the settings of the device. If this fails, the journal stays for the next start."""
     from ecoshare.devices import restore
     from ecoshare.devices.state_folder import StateFolder
 
     state = StateFolder.of_this_user()
-    with contextlib.suppress(Exception):  # processes are still to be ended
+    with contextlib.suppress(Exception):  # the processes of the run must still be ended
         restore.mend(state.journal(device), state, wait_s=_LOCK_S, foreign=restore.Foreign.ASK)

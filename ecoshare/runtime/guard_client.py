@@ -1,4 +1,4 @@
-"""The controller's side of its guard (`runtime/guard.py`), which is kept alive while the run goes on."""
+"""Controller side of the guard (`runtime/guard.py`): it keeps a guard alive during the run."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _GOES_WITHIN_S = 5.0
 
 
 class Guard:
-    """The controller's side: keeps one guard alive."""
+    """Keeps one guard process alive."""
 
     def __init__(self, token: str, shared: Path, device: str = "") -> None:
-        """Start a guard, which is ready as soon as it exists, since the pipe remembers the controller's death.
+        """Start a guard. It protects the run at once, since the pipe keeps the news of the controller's death.
 
         Args:
-            token: Of the run whose processes it ends.
-            shared: The folder that it removes, which need not exist yet.
-            device: Whose settings it puts back; empty where none are set.
+            token: Token of the run. The guard ends the processes that it marks.
+            shared: Folder that the guard removes. It need not exist yet.
+            device: Key of the device that the guard restores; empty if the run sets none.
 
         Raises:
-            OSError: No process can be made.
+            OSError: The process cannot be created.
         """
         self._command = boot.command("ecoshare.runtime.guard", token, str(shared), device)
         self._start()
 
     @property
     def pid(self) -> int:
-        """The present guard's process."""
+        """Process ID of the present guard."""
         return self._child.pid
 
     async def keep(self) -> None:
@@ -46,11 +46,11 @@ class Guard:
             self._start()
 
     def dismiss(self) -> None:
-        """All is well: let it go."""
-        with contextlib.suppress(BrokenPipeError):  # it is dead
+        """End the guard without a clean-up, since the run has ended well."""
+        with contextlib.suppress(BrokenPipeError):  # the guard is dead
             self._pipe.write(DONE)
         self._pipe.close()
-        if not self._child.is_over(within_s=_GOES_WITHIN_S):  # it was stopped, say
+        if not self._child.is_over(within_s=_GOES_WITHIN_S):  # for example, a signal has stopped it
             self._child.kill()
         self._child.end()
 

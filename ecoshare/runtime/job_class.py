@@ -1,10 +1,11 @@
-"""The class of a job: what its profile is kept for.
+"""Class of a job: jobs of one class share a profile.
 
-Two jobs are of one class when all that decides what an iteration costs is equal: the script with the local modules that
-it imports, all arguments, the model of the device, and torch. Where the job file names the class (`class:`), its writer
-vouches for scripts and arguments, and only the device and torch are added to that name.
+Two jobs belong to one class if everything that decides the cost of an iteration is equal: the script with the local
+modules that it imports, all arguments, the device model, and the version of torch. If the job file names the class
+(`class:`), the user vouches for scripts and arguments. Then only the device model and torch are added to that name.
 
-Paths do not count, so that a project that was moved keeps its profiles; the origin has them to find the nearest class.
+Paths do not count, so a project that was moved keeps its profiles. The origin holds the path of the script, to find the
+nearest class.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ecoshare.lane.local_sources import local_modules, local_sources
 from ecoshare.profiling.profile import ProfileOrigin
 
 MAX_STEM = 100
-"""Characters of a class's name before its digits: as many as a name in the job file may have."""
+"""Most characters of a class name before its digits: as many as a name in the job file may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,9 @@ class JobClass:
     """A class of jobs.
 
     Attributes:
-        name: Readable, and the name of a file: the script's, module's or given name, and 12 hexadecimal digits over all
-            of the origin that counts.
-        origin: What the class is.
+        name: Readable name, which is also a file name: name of the script, module or `class:`, and 12 hexadecimal
+            digits of the SHA-256 of all parts of the origin that count.
+        origin: Definition of the class.
     """
 
     name: str
@@ -45,8 +46,8 @@ class JobClass:
 class JobClasses:
     """Finds the classes of the jobs of one plan.
 
-    Each script is read once, whatever the number of jobs, and all of them see it as it was at that moment. Nothing is
-    kept from plan to plan: a script may have changed by then.
+    Each script is read once, however many jobs run it, so all of them see the same version. Nothing is kept for the
+    next plan, since a script may have changed by then.
     """
 
     def __init__(self, device_model: str) -> None:
@@ -55,8 +56,8 @@ class JobClasses:
         self._torch = cache(torch_version)
 
     def of(self, job: JobConfig) -> JobClass:
-        """The class of a job as `load` gives it; what cannot be read is no error here, but counts by its path."""
-        # A module is looked for in the working folder; a script's modules are in its own, wherever it runs.
+        """Class of a job that `load` returned. A file that cannot be read is no error: its path counts instead."""
+        # A module is searched in the working folder. The modules of a script are in its own folder, wherever it runs.
         program = self._program(job.script, job.module, job.cwd if job.module is not None else None)
         changes = {
             "args": tuple(map(_text, job.args)),
@@ -64,7 +65,7 @@ class JobClasses:
             "torch": self._torch(job.python),
             "given": job.job_class,
         }
-        # Not validated again, and the digests are shared: ten thousand jobs often have one script.
+        # The copy is not validated again, and it shares the digests: ten thousand jobs often have one script.
         origin = program.origin.model_copy(update=changes)
         where = [origin.device_model, origin.torch]
         if origin.given is not None:
@@ -73,20 +74,23 @@ class JobClasses:
 
 
 def torch_version(python: str | None) -> str:
-    """The version of torch that a job's interpreter has, such as `2.13.0+cpu`, read from the package's metadata.
+    """Version of torch in the interpreter of a job, such as `2.13.0+cpu`, from the metadata of the package.
 
-    Importing torch would take seconds, and so would asking another interpreter. Of that one the folder of packages is
-    looked up where virtual environments and conda have it. Where it is elsewhere the version is unknown, and the
-    interpreter's path stands for it: its jobs share no class with those of any other, and torch may be replaced there
-    unseen.
+    An import of torch would take seconds, and so would a call of another interpreter. For another interpreter, the
+    package folder is looked up where virtual environments and conda have it. If torch is not found there, its version
+    is unknown, and the path of the interpreter stands for it. Then its jobs share no class with jobs of other
+    interpreters, and a replacement of torch goes unnoticed.
 
     Args:
         python: Path of another interpreter; None for this one.
+
+    Returns:
+        The version; `none` if this interpreter has no torch.
     """
     if python is None or python == sys.executable:
         folders, otherwise = sys.path, "none"
     else:
-        prefix = Path(python).parent.parent  # not resolved: in a virtual environment it is a link to another's
+        prefix = Path(python).parent.parent  # not resolved: a virtual environment links to another one
         folders = [str(folder) for folder in sorted(prefix.glob("lib/python3*/site-packages"))]
         otherwise = _text(f"unknown, of {python}")
     for found in metadata.distributions(name="torch", path=folders):
@@ -97,12 +101,12 @@ def torch_version(python: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """What jobs of one script or module have in common.
+    """Common part of the jobs of one script or module.
 
     Attributes:
-        stem: How their classes' names begin.
-        digest: Over all sources.
-        origin: Without what each job adds to it.
+        stem: Beginning of the names of their classes.
+        digest: Digest of all sources and, for a module, its name.
+        origin: Origin without the parts that each job adds.
     """
 
     stem: str
@@ -117,14 +121,14 @@ def _program(script: Path | None, module: str | None, cwd: Path | None) -> _Prog
     else:
         assert module is not None and cwd is not None, "a job has a script or a module"
         sources = _digests(_sources_of_module(module, cwd), cwd)
-        stem = name = module  # counts, since of an installed module there is nothing else
+        stem = name = module  # the name counts: an installed module has no sources here
     origin = ProfileOrigin(script=_text(str(script or module)), sources=sources, args=(), device_model="", torch="")
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:MAX_STEM].lstrip(".-")
     return _Program(stem or "job", _digest_of(name, sources), origin)
 
 
 def _sources_of_module(module: str, cwd: Path) -> Iterable[Path]:
-    """Of a module in the working folder its file and imports, or its whole package; of an installed one nothing."""
+    """Sources of a module in the working folder: file and imports, or whole package. An installed module has none."""
     found = local_modules(cwd).get(module.partition(".")[0])
     if found is None:
         return []
@@ -140,7 +144,7 @@ def _digest(path: Path) -> str:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
-        return _text(f"unreadable: {path}")  # two such files are not the same one
+        return _text(f"unreadable: {path}")  # two unreadable files never count as equal
 
 
 def _name(stem: str, *counts: Any) -> str:
@@ -148,10 +152,10 @@ def _name(stem: str, *counts: Any) -> str:
 
 
 def _digest_of(*parts: Any) -> str:
-    # As JSON, since no character is left that could separate them: arguments may hold any.
+    # JSON, because no character is safe as a separator: arguments may hold any.
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _text(text: str) -> str:
-    """Text that can be written as UTF-8: names of files may hold bytes that are not, as lone surrogates."""
+    """Text that UTF-8 can encode. File names may hold other bytes, which Python reads as lone surrogates."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,14 +1,14 @@
-"""Moves of running jobs from lane to lane, from the command to the job's arrival.
+"""Moves of running jobs between lanes, from the command to the arrival of the job.
 
 ::
 
     core ──MoveJob──► a slot there is prepared ──Move──► supervisor ──goal──► the job's slot
-         ◄──Done───── the slot that it had is empty, and freed                  │ at a boundary, or while it waits
+         ◄──Done───── its old slot is empty, and is freed                       │ at a boundary, or while it waits
                               ▲                                                 ▼
                               └──────────────────────────────────────── the job goes on there
 
-The supervisor knows of both slots before the job does, so it frees both whenever the job dies. The move of a job that
-ends first is answered by its `JobExited`.
+The supervisor knows both slots before the job does, so it frees both whenever the job dies. If the job ends before its
+move, its `JobExited` is the answer.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _LOOK_S = 0.02
 
 
 class Movable(Protocol):
-    """An attempt under way, as the driver knows it.
+    """An attempt in progress, as the driver knows it.
 
     Attributes:
-        places: Lane and slot on each of its devices.
-        owner: Command that they were prepared for.
+        attempt: Number of the attempt.
+        places: Lane and slot on each device of the job.
+        owner: ID of the command that the slots were prepared for.
     """
 
     attempt: int
@@ -42,14 +43,15 @@ class Movable(Protocol):
 
 @dataclass(slots=True)
 class Moving:
-    """Carries out `MoveJob`.
+    """Carries out `MoveJob` commands.
 
     Attributes:
-        attempts: Under way, by job.
-        startable: How many jobs more the core may start in a lane.
-        send: Tells the supervisor.
-        tell: Tells the core.
-        pending: Moves that were not answered, by job.
+        tables: Table of each lane.
+        attempts: Attempts in progress, by job.
+        startable: Number of further jobs that the core may start in a lane.
+        send: Sends a message to the supervisor.
+        tell: Reports an event to the core.
+        pending: Moves without an answer, by job.
     """
 
     tables: Mapping[int, LaneTable]
@@ -61,16 +63,16 @@ class Moving:
     _pins: int = 0
 
     def free_slots(self, lane: int) -> list[int]:
-        """Slots of a lane that are nobody's; one whose job has just died is that job's until its end is told."""
+        """Free slots of a lane. The slot of a job that has just died stays taken until its end is reported."""
         taken = {place for attempt in self.attempts.values() for place in attempt.places}
         slots = self.tables[lane].slots
         return [slot for slot in range(SLOTS) if slots[slot].seat == SlotState.EMPTY and (lane, slot) not in taken]
 
     def start(self, command: MoveJob, tasks: asyncio.TaskGroup) -> None:
-        """Begin to carry out a command."""
+        """Start the move of a command. The answer to the core comes later, unless the move is refused at once."""
         attempt = self.attempts.get(command.job)
         if attempt is None or attempt.attempt != command.attempt:
-            return  # its end is under way to the core
+            return  # the end of the attempt is already on its way to the core
         error = self._why_not(command, attempt)
         if error:
             self.tell(partial(Refused, command=command.id, error=error))
@@ -99,7 +101,7 @@ class Moving:
             await asyncio.sleep(_LOOK_S)
 
     def follow(self, job: str) -> None:
-        """Know of a job's arrival, if it has arrived by now, before anything is done with its place."""
+        """Register the end of a move if the job has arrived or cannot go. Call this before any use of its places."""
         move = self.pending.get(job)
         if move is None:
             return
@@ -108,15 +110,16 @@ class Moving:
         here, there = self.tables[lane].slots[slot], self.tables[move.lane].slots[move.slot]
         if here.goal == UNREACHABLE:
             self.refused(move.command, "the job cannot go to the lane")
-        elif here.seat == SlotState.EMPTY and there.pid:  # else it has died in its old place
-            # Under the lock, so the job is done with it; where it was killed there, its turn is passed on.
+        elif here.seat == SlotState.EMPTY and there.pid:  # otherwise the job died in its old slot
+            # `free` takes the lock, so the job has finished with the old slot. If the job was killed while it left,
+            # `free` passes its turn on.
             self.tables[lane].free(slot, attempt.owner)
             attempt.places, attempt.owner = ((move.lane, move.slot),), move.command
             del self.pending[job]
             self.tell(partial(Done, command=move.command))
 
     def refused(self, command: int, error: str) -> None:
-        """A job stays where it is."""
+        """Report to the core that a move is refused: its job stays in its lane."""
         for job, move in self.pending.items():
             if move.command == command:
                 self.ended(job)
@@ -124,12 +127,12 @@ class Moving:
                 return
 
     def ended(self, job: str) -> None:
-        """A job goes nowhere any more: what was prepared for it is free."""
+        """Give up the move of a job, if there is one, and free the slot that was prepared for it."""
         if (move := self.pending.pop(job, None)) is not None:
             self.tables[move.lane].free(move.slot, move.command)
 
     def pin(self) -> None:
-        """Let everybody stay in his lane until as many `unpin` follow: places that are measured must last."""
+        """Keep every job in its lane until `unpin` was called as often: a measurement needs fixed places."""
         self._pins += 1
         for table in self.tables.values():
             table.pin(True)
@@ -137,7 +140,7 @@ class Moving:
             self.follow(job)
 
     def unpin(self) -> None:
-        """Let them go on again."""
+        """Undo one `pin`. The last call lets jobs move again."""
         self._pins -= 1
         for table in self.tables.values() if not self._pins else ():
             table.pin(False)

@@ -1,6 +1,6 @@
-"""What of a run is measured on purpose: windows of single jobs, trials of packings, and the tuner's advice on them.
+"""Profiling windows of jobs, measurements of settings, and questions to advisers during a run.
 
-Each is a task beside the driver's loop; whatever comes of it, the core is told.
+Each is a task beside the driver's loop. The core gets an answer even if a measurement fails.
 """
 
 from __future__ import annotations
@@ -47,48 +47,54 @@ if TYPE_CHECKING:
 
 
 BOTH_BUSY = 0.35
-"""Speed to expect of a job beside another where both keep all processors busy. They have half of them each, and lose by
-it: threads of an operation wait for each other, and for those of the neighbour. Measured on two cores: 0.42 to 0.49 for
-large matrices, 0.17 to 0.3 for operations of well under a millisecond (the examples)."""
+"""Expected relative speed of a job beside another one if both keep all processors busy.
+
+Each job has half of the processors, and loses more: the threads of an operation wait for each other, and for those of
+the neighbour. Measured on two cores: 0.42 to 0.49 for large matrices, 0.17 to 0.3 for operations of well under a
+millisecond (the examples).
+"""
 
 ON_PROCESSORS = 0.4
-"""The same where nothing is known of either: most scripts keep the processors busy."""
+"""The same speed if nothing is known about either job: most scripts keep the processors busy."""
 
 
 class RunningAttempt(Protocol):
-    """An attempt under way, as the driver knows it."""
+    """An attempt in progress, as the driver knows it."""
 
     @property
     def job(self) -> PlannedJob:
-        """Whose it is."""
+        """Job of the attempt."""
         ...
 
     @property
     def attempt(self) -> int:
-        """Its number."""
+        """Number of the attempt."""
         ...
 
     @property
     def places(self) -> tuple[tuple[int, int], ...]:
-        """Lane and slot on each of its devices."""
+        """Lane and slot on each device of the job."""
         ...
 
 
 @dataclass(slots=True)
 class LiveMeasurements:
-    """Carries out the commands that measure, and those that ask.
+    """Carries out the commands that measure, and those that ask an adviser.
 
     Attributes:
-        attempts: Under way, by job.
-        usage: What a job under way has used so far.
+        tables: Table of each lane.
+        attempts: Attempts in progress, by job.
+        usage: Usage so far of a job in progress.
+        now_s: Time (s) since the run was opened.
         stopping: Whether the run is being stopped.
-        ready: What the warm server said of itself.
-        tell: Tells the core.
-        settings: Of the device; None where nothing may be set.
-        adviser: Of the tuner; None where nothing is searched.
-        then_stop: Whether the run is for one search alone.
-        bystanders: Tells whether other programs disturbed a window.
-        windows: How many are open; one whose job has ended may yet hold its profile.
+        ready: Start message of the warm server; None before it has loaded torch.
+        tell: Reports an event to the core.
+        bystanders: Detects disturbance of a window by other programs.
+        settings: Settings of the claimed device; None if nothing may be set.
+        adviser: Adviser that searches settings; None without a search.
+        then_stop: Whether the run is for one search only, and stops after it.
+        tasks: Tasks in progress.
+        windows: Number of open windows. The job of an open window may have ended, with its profile still to be stored.
     """
 
     plan: Plan
@@ -114,7 +120,7 @@ class LiveMeasurements:
         command: ProfileJob | ApplySetting | MeasureSetting | AskSetting | AskInterference | AskPlanner,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """Begin to carry out a command."""
+        """Start a task that carries out a command."""
         match command:
             case ProfileJob():
                 work = self._profile(command)
@@ -133,13 +139,13 @@ class LiveMeasurements:
         task.add_done_callback(self.tasks.discard)
 
     async def _plan(self, command: AskPlanner) -> None:
-        """Ask a planner, beside everything else."""
+        """Ask a planner, in a thread."""
         from ecoshare.advisers.planners import shares
 
         self.tell(partial(Planned, command=command.id, shares=await asyncio.to_thread(shares, command)))
 
     async def _foresee(self, command: AskInterference) -> None:
-        """Ask how fast jobs would be beside each other, beside everything else."""
+        """Predict the speeds of co-located jobs, in a thread."""
         from ecoshare.advisers.interference_adviser import foresee
 
         self.profiler.keep_seen(command.colocations)
@@ -150,7 +156,7 @@ class LiveMeasurements:
     # A job alone
 
     async def _profile(self, command: ProfileJob) -> None:
-        """Measure a job in a window of its run; the core is told, whatever comes of it."""
+        """Measure a job in a profiling window. The core gets an answer even if the window fails."""
         made, error = None, ""
         self.windows += 1
         try:
@@ -165,7 +171,7 @@ class LiveMeasurements:
             error = str(failed)
         except (OSError, UnfitEnvironment):
             raise
-        except Exception as defect:  # no run ends for a measurement
+        except Exception as defect:  # a failed measurement must not end the run
             error = f"no profile could be made: {defect!r}"
         finally:
             self.windows -= 1
@@ -193,7 +199,7 @@ class LiveMeasurements:
         return measured
 
     def _usage_of(self, job: str, own: RunningAttempt) -> Usage | None:
-        """What an attempt has used; None once it has ended, or the run is about to."""
+        """Usage so far of an attempt; None if the attempt has ended or the run is being stopped."""
         return self.usage(job) if self.attempts.get(job) is own and not self.stopping() else None
 
     # A packing at a setting
@@ -213,7 +219,7 @@ class LiveMeasurements:
             trial = Measurement(command.setting, MeasurementStatus.CONTAMINATED, note=str(void))
         except (OSError, UnfitEnvironment):
             raise
-        except Exception as defect:  # no run ends for a measurement
+        except Exception as defect:  # a failed measurement must not end the run
             trial = Measurement(
                 command.setting, MeasurementStatus.CONTAMINATED, note=f"could not be measured: {defect!r}"
             )
@@ -241,7 +247,7 @@ class LiveMeasurements:
         )
         trial = await window.measure()
         if self.settings is not None and not command.setting:
-            await self.settings.look()  # now that the jobs keep it busy
+            await self.settings.look()  # the jobs keep the device busy now
         return trial
 
     async def _clocks(self) -> Clocks | None:
@@ -251,7 +257,7 @@ class LiveMeasurements:
         return await self.settings.readings() if self.settings is not None else {}
 
     def _most_s(self, command: MeasureSetting) -> Mapping[str, float]:
-        """What each job's iterations may take by its limit; nothing for the default setting."""
+        """Longest time (s) of an iteration that the limit of each job allows; empty for the default setting."""
         return {} if self.adviser is None or not command.setting else self.adviser.most_s(command.jobs)
 
     async def _ask(self, command: AskSetting) -> None:

@@ -1,10 +1,10 @@
-"""Trials while a run goes on: drawn when the core asks for them, and listened to.
+"""Trials of sweeps during a run: they are drawn when the core asks, and their values are reported to the core.
 
 ::
 
     core ──AskSampler──► sampler ──► JobArrived | Exhausted ──► core
-    a trial's log, its reports ──► Reported ──► core ──► KillJob of those that do badly
-    its end ──► the rest of its values, then JobExited; and the sampler is told
+    a trial's log and reports ──► Reported ──► core ──► KillJob of poor trials
+    end of a trial ──► the rest of its values, then JobExited; the sampler learns the result
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ from ecoshare.sampling.sweep_space import Values
 from ecoshare.sampling.trial_sampler import TrialSampler
 
 LISTEN_S = 0.2
-"""Between two looks at what trials have said."""
+"""Time (s) between two reads of the values that trials have reported."""
 
 
 @dataclass(slots=True)
 class _Trial:
-    """A trial that has arrived and not ended.
+    """A trial that has arrived or is about to arrive, and that has not ended.
 
     Attributes:
-        values: That its present attempt has reported.
-        reader: Of that attempt; None before it has started.
+        sweep: Name of the sweep.
+        number: Number of the trial in the sweep, from 0.
+        values: Values that the present attempt has reported.
+        reader: Reader of the present attempt; None before the first attempt has started.
+        attempt: Number of the present attempt.
     """
 
     sweep: str
@@ -49,14 +52,14 @@ class _Trial:
 
 @dataclass(slots=True)
 class Sweeping:
-    """The sweeps of a run that goes on.
+    """Sweeps of a run in progress.
 
     Attributes:
-        jobs: All jobs of the run, by name; trials are added.
-        tell: Tells the core.
-        best: Of each sweep, the trial that does best of those that are through, and its last value.
-        ended_in: How many have ended in each state, by sweep.
-        errors: Why a sampler has no more, by sweep.
+        jobs: All jobs of the run, by name. Trials are added when they are drawn.
+        tell: Reports an event to the core.
+        best: Best completed trial and its last value, by sweep.
+        errors: First error of the sampler, by sweep. The sweep draws no more trials then.
+        ended_in: Number of trials that ended in each state, by sweep.
     """
 
     folder: RunFolder
@@ -71,10 +74,10 @@ class Sweeping:
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def open(self, sweep: PlannedSweep) -> None:
-        """Trials of a sweep will be asked for.
+        """Open a sweep: make its sampler, and tell it about the trials that ended in earlier sessions.
 
         Raises:
-            UsageError: Its sampler cannot be made.
+            UsageError: The sampler cannot be made.
         """
         self._sweeps[sweep.name] = sweep
         self._samplers[sweep.name] = sweep.sampler(self.folder.path)
@@ -83,16 +86,16 @@ class Sweeping:
 
     @property
     def live(self) -> list[str]:
-        """Trials that have arrived, or are about to, and have not ended."""
+        """Names of the trials that have arrived or are about to arrive, and that have not ended."""
         return list(self._trials)
 
     def add(self, job: PlannedJob) -> None:
-        """A trial is about to arrive."""
+        """Add a trial that is about to arrive."""
         self.jobs[job.spec.name] = job
         self._trials[job.spec.name] = _Trial(job.spec.sweep, trial_number(job.spec.name))
 
     def ask(self, command: AskSampler, tasks: asyncio.TaskGroup) -> None:
-        """Have the next trial of a sweep drawn: at once, or in a thread where the sampler may take its time."""
+        """Draw the next trial of a sweep: in a thread if Optuna samples, which may take its time; otherwise at once."""
         sweep = self._sweeps[command.sweep]
         if (error := self.errors.get(sweep.name)) is not None:
             self.tell(partial(Exhausted, command=command.id, error=error))
@@ -103,16 +106,16 @@ class Sweeping:
 
     async def _draw(self, command: AskSampler) -> None:
         try:
-            async with self._one_at_a_time:  # number n of the study is trial n
+            async with self._one_at_a_time:  # in order: number n of the study is trial n
                 values = await asyncio.to_thread(self._samplers[command.sweep].draw, command.number)
-        except Exception as error:  # whatever a sampler of somebody else's raises ends its sweep, not the run
+        except Exception as error:  # an error of a user's sampler ends its sweep, not the run
             self._failed(command.sweep, error)
             self.tell(partial(Exhausted, command=command.id, error=self.errors[command.sweep]))
         else:
             self._drawn(command, values)
 
     def _failed(self, sweep: str, error: Exception) -> None:
-        """A sampler has raised: it is asked nothing more, and what runs goes on."""
+        """Record the error of a sampler. It is not asked again, and its running trials continue."""
         self.errors.setdefault(sweep, f"{type(error).__name__}: {error}")
 
     def _drawn(self, command: AskSampler, values: Values | None) -> None:
@@ -124,7 +127,11 @@ class Sweeping:
         self.tell(partial(JobArrived, job=job.spec, answers=command.id))
 
     def listen(self, name: str, attempt: int, over: bool = False) -> None:
-        """Tell the core what an attempt of a trial has reported since the last time; nothing for other jobs."""
+        """Report to the core the new values of an attempt of a trial. Does nothing for other jobs.
+
+        Args:
+            over: Whether the attempt has ended.
+        """
         trial = self._trials.get(name)
         metric = self.jobs[name].metric
         if trial is None or metric is None:
@@ -134,7 +141,7 @@ class Sweeping:
             trial.values.clear()
         try:
             values = trial.reader.read(over)
-        except Exception as error:  # what one trial prints must end neither the run nor each that goes on with it
+        except Exception as error:  # output of a trial must not end the run, nor each resumption of it
             self._failed(trial.sweep, error)
             return
         for value in values:
@@ -153,12 +160,12 @@ class Sweeping:
             return ""
 
     def look(self, event: Event, jobs: Mapping[str, Job]) -> None:
-        """The core knows of an event now: where a trial has ended by it, its sampler is told."""
+        """Tell the samplers about trials that ended with this event. The core has handled it already."""
         if isinstance(event, JobExited):
             names = [event.job]
         elif isinstance(event, JobArrived):
             names = [event.job.name]
-        elif isinstance(event, Refused | StopRequested):  # what waits may end by these, too
+        elif isinstance(event, Refused | StopRequested):  # waiting trials may end with these, too
             names = list(self._trials)
         else:
             return
@@ -173,7 +180,7 @@ class Sweeping:
     def _over(self, sweep: str, name: str, state: JobState, value: float | None) -> None:
         self.ended_in[sweep][state] += 1
         if state is JobState.CANCELLED:
-            return  # it runs again when the run is gone on with
+            return  # the trial runs again when the run is resumed
         failed = state is JobState.FAILED
         if sweep not in self.errors:
             try:

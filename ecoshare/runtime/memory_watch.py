@@ -1,7 +1,8 @@
-"""How much memory the jobs' processes have now, asked for cheaply.
+"""Present memory of the processes of jobs, at low cost.
 
-On the CPU the honest figure is the proportional set size, which takes the kernel 3 ms of a process that has loaded
-torch (tried), with its memory map locked. The resident size takes 15 us and changes with it: it says when to look.
+On the CPU, the true figure is the proportional set size. For a process that has loaded torch, the kernel needs 3 ms
+(measured) to compute it, and locks the memory map of the process meanwhile. The resident size takes 15 us and changes
+together with it. So a change of the resident size shows when to read the proportional size again.
 """
 
 from __future__ import annotations
@@ -12,23 +13,24 @@ from dataclasses import dataclass, field
 from ecoshare.lane import processes
 
 _CHANGE = 0.05
-"""Of the resident size, from which on the proportional one is read again."""
+"""Relative change of the resident size above which the proportional size is read again."""
 
 
 @dataclass(slots=True)
 class Footprints:
-    """Memory of attempts, by key; `forget` those that have ended."""
+    """Memory of attempts, by attempt key. Call `forget` for each attempt that has ended."""
 
     _seen: dict[str, tuple[int, int]] = field(default_factory=dict)
     _peaks: dict[str, int] = field(default_factory=dict)
 
     def bytes(self, key: str, pids: list[int], on_device: Mapping[int, int] | None, sharing: int = 1) -> int | None:
-        """Memory of an attempt now; None where nobody tells.
+        """Present memory (bytes) of an attempt; None if it is unknown.
 
         Args:
-            pids: Its processes.
-            on_device: Of its GPU, by process; None where the jobs run on the processors.
-            sharing: How many attempts have these processes, to equal parts as far as anybody can tell.
+            key: Key of the attempt.
+            pids: Processes of the attempt.
+            on_device: Memory (bytes) of each process on the GPU; None if the jobs run on the processors.
+            sharing: Number of attempts that share these processes. Each attempt counts an equal part.
         """
         if on_device is not None:
             known = [on_device[pid] for pid in pids if pid in on_device]
@@ -40,11 +42,11 @@ class Footprints:
         return before[1] // sharing or None
 
     def peak_bytes(self, key: str, pids: list[int]) -> int:
-        """Largest memory that was seen of an attempt on the processors, now included."""
+        """Largest memory (bytes) of an attempt on the processors in all calls so far, including this one."""
         self._peaks[key] = max(self._peaks.get(key, 0), self.bytes(key, pids, None) or 0)
         return self._peaks[key]
 
     def forget(self, key: str) -> None:
-        """The attempt has ended."""
+        """Remove an attempt that has ended."""
         self._seen.pop(key, None)
         self._peaks.pop(key, None)

@@ -1,11 +1,11 @@
-"""Reads the device's meter while a run goes on, and writes what it saw beside what the jobs did: `samples.jsonl`.
+"""Samples of the device's meter and of the progress of the jobs during a run, written to `samples.jsonl`.
 
 ::
 
-    ├─┼─┼─┼─┼─┼─┼──┼──┼──┼───┼───┼────┼─    a sample a second at first, ever fewer later: 1,000 seconds of samples,
-    0           1000 s                      then one for each thousandth more, so that a day has 5,500 lines
+    ├─┼─┼─┼─┼─┼─┼──┼──┼──┼───┼───┼────┼─    one sample a second for the first 1,000 seconds, then one for each
+    0           1000 s                      thousandth of the time so far: a day has 5,500 lines
 
-A meter that fails costs the joules of the time it is away, and nothing else.
+If the meter fails, only the joules of the time of its failure are lost.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from ecoshare.record.kept_file import KeptFile
 from ecoshare.record.samples import AttemptProgress, Idle, Line, Sample, Session, shortest_s
 
 _SHARE = 0.001
-"""Part of the run so far that lies between two samples at least."""
+"""Least time between two samples, as a part of the time of the run so far."""
 
 
 class MeterSampler:
     """Samples one device of a run.
 
     Attributes:
-        session: The meter that was opened; None before, and where there is none.
-        idle_w: Draw of the idle device: as watched while the jobs waited, else of the model.
-        idle_watched: Whether it was watched.
+        session: Session of the open meter; None before it is opened, and without a meter.
+        idle_w: Power (W) of the idle device, measured while the jobs waited. Before that, the value of an earlier run
+            or of the model. None if unknown.
+        idle_watched: Whether `idle_w` was measured in this run.
     """
 
     def __init__(
@@ -50,14 +51,15 @@ class MeterSampler:
         jobs: Callable[[Mapping[int, int]], dict[str, AttemptProgress]],
         known_idle_w: Callable[[str], float | None] = lambda _meter: None,
     ) -> None:
-        """A sampler that has not begun.
+        """Prepare a sampler. `begin` opens its meter.
 
         Args:
-            path: The file to append to.
-            model: Of the device's power, for want of a meter; None where there is not even that.
-            jobs: What every attempt under way has done so far, and once more those that have ended since it was
-                called last. Takes the GPU's memory by process, as far as the driver tells.
-            known_idle_w: By the name of a meter: what it showed of this device at rest in an earlier run.
+            path: File that samples are appended to.
+            model: Power model of the device, used without a meter; None without a model.
+            jobs: Returns the progress of each attempt in progress, and once more of each attempt that ended since the
+                last call. The argument is the memory (bytes) of each process on the GPU, as far as the driver reports.
+            known_idle_w: Returns the power (W) of the idle device that a meter, given by name, showed in an earlier
+                run; None if unknown.
         """
         self.session: Session | None = None
         self.idle_w: float | None = None
@@ -68,9 +70,9 @@ class MeterSampler:
         self._meter: Meter | None = None
         self._file: KeptFile | None = None
         self._done: dict[str, AttemptProgress] = {}
-        self._gone_s = 0.0  # busy time of attempts that are no longer told
+        self._gone_s = 0.0  # busy time of ended attempts that `jobs` no longer returns
         self._origin_j = self._period_s = self._taken_s = 0.0
-        self._opened_s = 0.0  # of the run, on the monotonic clock
+        self._opened_s = 0.0  # monotonic time at which the run was opened
         self._one_at_a_time = asyncio.Lock()
         self._began = asyncio.Event()
 
@@ -78,7 +80,7 @@ class MeterSampler:
         """Sample until cancelled.
 
         Args:
-            now_s: Seconds since the run was opened.
+            now_s: Returns the time (s) since the run was opened.
         """
         has_meter = await self.begin(now_s)
         self._began.set()
@@ -87,16 +89,16 @@ class MeterSampler:
             await self.take(now_s)
 
     async def first_sample(self, limit_s: float) -> None:
-        """Wait, for so many seconds at most, until the first sample is taken or it is known that there is no meter."""
+        """Wait at most `limit_s` seconds until the first sample is taken, or it is known that there is no meter."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._began.wait(), limit_s)
 
     async def begin(self, now_s: Callable[[], float]) -> bool:
-        """Open the best meter that answers; False where there is none at all."""
+        """Open the best meter that answers, and take the first sample; False if there is no meter."""
         self._meter = await asyncio.to_thread(self._open)
         if self._meter is None:
             return False
-        self._opened_s = max(time.monotonic() - now_s() for _ in range(3))  # the least late of them
+        self._opened_s = max(time.monotonic() - now_s() for _ in range(3))  # the least delayed value
         info, self._period_s = self._meter.info, self._meter.info.period_s
         self.idle_w = self._idle_w(info)
         self._file = KeptFile(self._path)
@@ -108,7 +110,7 @@ class MeterSampler:
         return True
 
     async def finish(self, now_s: Callable[[], float]) -> None:
-        """The last sample: what was done since the one before belongs to it."""
+        """Take the last sample, with the progress since the sample before it."""
         if self._meter is None:
             return
         if (early_s := self._taken_s + self._period_s - now_s()) > 0.0:
@@ -116,12 +118,12 @@ class MeterSampler:
         await self.take(now_s)
 
     def close(self) -> None:
-        """No more samples are to come."""
+        """Close the file. No more samples follow."""
         if self._file is not None:
             self._file.close()
 
     async def take(self, now_s: Callable[[], float]) -> Sample | None:
-        """One sample; None where there is no meter. Who is cancelled here cuts off no sample: it is finished."""
+        """Take one sample; None without a meter. If the caller is cancelled, the sample is still finished."""
         if self._meter is None:
             return None
         return await asyncio.shield(asyncio.ensure_future(self._take(self._meter, now_s)))
@@ -138,23 +140,23 @@ class MeterSampler:
         return sample
 
     def tell_idle(self, idle: Idle) -> None:
-        """Record what the device was seen to draw while no job ran."""
+        """Record the measured power of the idle device."""
         self.idle_w, self.idle_watched = idle.power_w, True
         self._write(idle)
 
     def processes_on_gpu(self) -> dict[int, int]:
-        """Memory of each process on the GPU, bytes; none where the device is no GPU."""
+        """Memory (bytes) of each process on the GPU; empty if the device is not a GPU."""
         return self._gpu.processes() if self._gpu is not None else {}
 
     def power_limit_w(self) -> float | None:
-        """In force on the device now; None where it has none, or does not say."""
+        """Power limit (W) in force on the device; None if it has none or does not report it."""
         return self._gpu.power_limit_w() if self._gpu is not None else None
 
     def _sample(self, meter: Meter, jobs: dict[str, AttemptProgress], now_s: Callable[[], float]) -> Sample:
         try:
             reading = meter.read()
-            # When it was read, to the microsecond: a busy machine may stop this thread between two looks at the clock,
-            # and idle joules of that time would be taken from the jobs.
+            # The time of the read itself, to the microsecond. A busy machine may stop this thread between the read and
+            # a later look at the clock. Then idle joules of that time would be subtracted from those of the jobs.
             sample = Sample(reading.at_s - self._opened_s, reading.energy_j - self._origin_j)
         except MeterFault as fault:
             sample = Sample(now_s(), None, str(fault))
@@ -168,7 +170,7 @@ class MeterSampler:
             meter = NvmlMeter(self._gpu) if self._gpu is not None else RaplMeter()
             meter.open()
             self._origin_j = meter.read().energy_j
-        except UnfitEnvironment as fault:  # no run fails for its meter
+        except UnfitEnvironment as fault:  # a failed meter must not end the run
             return self._modelled(str(fault))
         return meter
 
@@ -179,10 +181,10 @@ class MeterSampler:
         return ModelMeter(self._model, scope, lambda: self._gone_s + sum(map(self._busy_s, self._done.values())), why)
 
     def _idle_w(self, info: MeterInfo) -> float | None:
-        """What the device draws at rest until that is watched; None where nobody knows.
+        """Power (W) of the idle device until it is measured; None if unknown.
 
-        A GPU's model begins with what its driver said of the idle board. That of processors is of other machines: it
-        goes with its own joules, and not with those of a counter.
+        The model of a GPU starts from the idle power that its driver reported. The model of processors describes other
+        machines. So the idle power of that model fits the joules of the model, but not those of a counter.
         """
         known_w = self._known_idle_w(info.name)
         if known_w is not None or self._model is None:
@@ -190,8 +192,11 @@ class MeterSampler:
         return None if info.source == MEASURED and self._device.kind == "cpu" else self._model.idle_w
 
     def _grown(self, key: str, progress: AttemptProgress) -> AttemptProgress:
-        """Never less than was seen before: the end of a job may be told with what was known of it a second ago, and
-        without the processor time of children that it did not wait for."""
+        """Progress of an attempt, never less than was seen before.
+
+        The end of a job may be reported with figures that are a second old, and without the processor time of children
+        that the job did not wait for.
+        """
         before = self._done.get(key)
         if before is None:
             return progress
@@ -203,7 +208,7 @@ class MeterSampler:
         )
 
     def _busy_s(self, progress: AttemptProgress) -> float:
-        """What a model's joules grow with: processor time, or time of a GPU held."""
+        """Busy time (s) that the joules of a model grow with: processor time, or time that a job held the GPU."""
         return progress.cpu_s if self._device.kind == "cpu" else progress.held_s
 
     def _write(self, line: Line) -> None:

@@ -1,4 +1,4 @@
-"""Runs the commands of `on_end:` beside the scheduler: none can hold it up, or change what the run leaves with.
+"""Runs the `on_end:` commands beside the scheduler. They can neither delay it nor change the exit code of the run.
 
 ::
 
@@ -27,7 +27,7 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.planned_job import PlannedJob
 
 LIMIT_S = 60.0
-"""A command that takes longer is killed; what is to go on can leave its session."""
+"""Time (s) after which a command is killed. A process that must outlive it can leave its session."""
 
 _AT_ONCE = 4
 _MOST_NOTES = 3
@@ -35,12 +35,12 @@ _MOST_NOTES = 3
 
 @dataclass(slots=True)
 class OnEnd:
-    """The commands of the jobs of one run.
+    """Runs the `on_end:` commands of the jobs of one run.
 
     Attributes:
-        jobs: Of the run by name; trials come while it goes on.
-        notes: Gets a line for each command that failed, the first few.
-        limit_s: Longest time of a command, and of all that are left when the last job has ended.
+        jobs: Jobs of the run, by name. Trials are added during the run.
+        notes: List that gets one line for each of the first few failed commands.
+        limit_s: Longest time (s) of a command, and of all commands that are left after the last job has ended.
     """
 
     folder: RunFolder
@@ -53,13 +53,13 @@ class OnEnd:
     _failures: int = 0
 
     def look(self, event: Event, commands: Sequence[Command], jobs: Mapping[str, Job]) -> None:
-        """Begin the command of each job that has ended by this event; the core knows of it now."""
+        """Start the command of each job that ended with this event. The core has handled the event already."""
         match event:
             case JobExited():
                 names = [event.job]
             case JobArrived():
                 names = [event.job.name]
-            case Refused() | StopRequested():  # jobs that wait may end by these, too
+            case Refused() | StopRequested():  # waiting jobs may end with these, too
                 names = list(jobs)
             case _:
                 names = []
@@ -70,10 +70,11 @@ class OnEnd:
                 self._begin(name, jobs[name].state.value)
 
     async def finish(self, jobs: Mapping[str, Job]) -> None:
-        """Wait for the commands under way, then end what takes too long.
+        """Wait for the commands in progress, and kill those that take too long.
 
         Args:
-            jobs: All that the core knows of. Others were to arrive after the run was stopped.
+            jobs: All jobs that the core knows. The other jobs of the run did not arrive before the stop, and count as
+                cancelled.
         """
         for name in self.jobs.keys() - jobs.keys() - self._told:
             self._told.add(name)
@@ -81,7 +82,7 @@ class OnEnd:
         await self._wait()
 
     async def end(self) -> None:
-        """End all commands; they are gone then."""
+        """Kill all commands and wait until they have ended."""
         self.give_up()
         await self._wait()
 
@@ -93,7 +94,7 @@ class OnEnd:
                 await asyncio.wait(late)
 
     def give_up(self) -> None:
-        """Have all commands end."""
+        """Kill all commands, without a wait for their end."""
         for task in self._tasks:
             task.cancel()
 
@@ -111,7 +112,7 @@ class OnEnd:
         problem = "stopped before its end"
         try:
             async with self._turns:
-                make_folder(folder)  # a job that never started has none
+                make_folder(folder)  # a job that never started has no folder
                 problem = await run_command(words, cwd, environment, folder / "on_end.log", self.limit_s)
         except OSError as error:
             problem = str(error.strerror or error)
@@ -128,7 +129,7 @@ class OnEnd:
 
 
 def run_at_end_of_run(words: Sequence[str], state: str, folder: RunFolder, cwd: Path) -> str:
-    """Run the command for the end of the run and wait for it; the note if it fails, else empty."""
+    """Run the `on_end:` command of the run and wait for it; a note for the user if it fails, otherwise empty."""
     filled = on_end_words(words, {"state": state, "run": str(folder.path.absolute())})
     log = folder.path / "on_end.log"
     try:
@@ -141,9 +142,12 @@ def run_at_end_of_run(words: Sequence[str], state: str, folder: RunFolder, cwd: 
 async def run_command(
     words: Sequence[str], cwd: Path, environment: Mapping[str, str], log: Path, limit_s: float
 ) -> str:
-    """Run a command with its output appended to `log`; why it failed, or empty.
+    """Run a command in a session of its own, and append its output to `log`.
 
-    After `limit_s`, or when this is cancelled, the processes of its session's group are killed.
+    After `limit_s`, or on cancellation, the process group of the command is killed.
+
+    Returns:
+        Reason for a failure, in words; empty if the command succeeded.
 
     Raises:
         OSError: The log cannot be written.
@@ -153,7 +157,7 @@ async def run_command(
             process = await _start(words, cwd, environment, output)
         except OSError as error:
             return f"{words[0]} cannot be started: {error.strerror or error}"
-        except ValueError as error:  # a NUL character came with a placeholder
+        except ValueError as error:  # a placeholder has brought in a NUL character
             return f"{words[0]} cannot be started: {error}"
         try:
             async with asyncio.timeout(limit_s):
@@ -173,7 +177,7 @@ async def run_command(
 async def _start(
     words: Sequence[str], cwd: Path, environment: Mapping[str, str], output: IO[bytes]
 ) -> asyncio.subprocess.Process:
-    # A session of its own: Ctrl-C in the terminal ends the run, and the command is to tell of that.
+    # A session of its own: a Ctrl-C in the terminal ends the run, and the command must survive to report that.
     return await asyncio.create_subprocess_exec(
         *words,
         cwd=cwd,

@@ -1,4 +1,4 @@
-"""What is decided before a run begins, as a value that can be printed, kept and run."""
+"""Decisions before a run begins, as a value that can be printed, stored and run."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_sweeps import PlannedSweep
 
 MOST_TRIALS = 12
-"""Of a search during a run."""
+"""Most settings that one search measures during a run."""
 
 LEAST_BYTES = 256 << 20
-"""What a job needs at least: torch alone."""
+"""Least memory (bytes) that a job needs: torch alone."""
 
 _MOST_REASONS = 3
 
 PLACES = 4
-"""Jobs in a lane, where the user does not say: each gets this share of the lane's memory until it has a profile."""
+"""Default number of jobs in a lane. Each job gets an equal share of the lane's memory until it has a profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +47,29 @@ class Plan:
     """A run before it begins.
 
     Attributes:
-        made_file: The job file was made for scripts that were named; the run folder has it.
-        digest: Of the job file, so that a resumed run is the same run.
-        options: Of the policy, by name.
-        memory_bytes: What all lanes together may use of the device.
-        environment: What every job's environment gets.
+        job_file: Path of the job file.
+        digest: Digest of the job file, to check that a resumed run is the same run.
+        objective: Name of the objective.
+        policy: Name of the policy.
+        options: Options of the policy, as (name, value) pairs.
+        device: The device that the run uses.
+        memory_bytes: Memory (bytes) of the device that all lanes together may use.
+        lanes: Number of lanes.
+        places: Most jobs in one lane.
+        environment: Changes to the environment of every job; None takes a variable out.
         mps: Whether jobs of parallel lanes share a context through MPS.
-        profiles: Folder of profiles; None where classes without one are not to be measured.
-        known: Profiles of classes of this run that were there before, by class.
+        profiles: Folder of profiles; None if classes without a profile are not measured.
+        known: Stored profiles of the classes of this run, by class.
         control: Whether clocks and power may be set.
-        goal: Of searches for the best settings of packings; None for none.
-        only_tune: The run is for one search alone.
-        known_settings: Settings that are known for packings of these classes.
-        colocations: What was measured of these classes beside each other, the oldest first.
-        notes: What the user should know about these decisions, a line each.
-        jobs: Those of the file without a sweep, and trials of an earlier session that are to run again.
-        sweeps: Jobs of the file with one.
-        on_end: Command for the end of the run.
+        goal: Goal of searches for the best settings of packings; None for no search.
+        only_tune: Whether the run is for one search only.
+        known_settings: Known settings for packings of these classes.
+        colocations: Co-location measurements of these classes, the oldest first.
+        notes: Notes for the user about these decisions, one line each.
+        jobs: Jobs of the file without a sweep, and trials of an earlier session that run again.
+        sweeps: Jobs of the file with a sweep.
+        made_file: Whether the job file was made from scripts on the command line. The run folder holds it.
+        on_end: Command for the end of the run, word by word; empty for none.
     """
 
     job_file: Path
@@ -91,7 +97,7 @@ class Plan:
     on_end: tuple[str, ...] = ()
 
     def opening(self) -> dict[str, Any]:
-        """Fields of the run's `RunOpened`."""
+        """Fields of the `RunOpened` event of the run."""
         return {
             "schema": SCHEMA,
             "config": Config(
@@ -116,7 +122,7 @@ class Plan:
         """Plain data for JSON."""
         return {
             "schema_version": 1,
-            "job_file": str(self.job_file.absolute()),  # a run is gone on with from any folder
+            "job_file": str(self.job_file.absolute()),  # a run can be resumed from any folder
             "made_file": self.made_file,
             "digest": self.digest,
             "objective": self.objective,
@@ -142,7 +148,7 @@ class Plan:
         }
 
     def idle_w(self, meter: str) -> float | None:
-        """What this meter showed of this device at rest, by the newest profile that tells; None without one."""
+        """Power (W) of the idle device by this meter, from the newest profile that has it; None without one."""
         told = [
             profile
             for profile in self.known.values()
@@ -155,13 +161,13 @@ class Plan:
         return newest.energy.idle_w if newest is not None and newest.energy is not None else None
 
     def without_profiles(self) -> Plan:
-        """The same as if nothing were known of any class."""
+        """The same plan without profiles, known settings and co-location measurements."""
         unknown = tuple(replace(job, spec=replace(job.spec, memory=None, profiled=False)) for job in self.jobs)
         return replace(self, jobs=unknown, known={}, known_settings=(), colocations=())
 
     @property
     def everything(self) -> tuple[PlannedJob, ...]:
-        """All jobs, and of each sweep what its trials have in common."""
+        """All jobs, and the template of each sweep."""
         return (*self.jobs, *(sweep.template for sweep in self.sweeps))
 
 
@@ -182,17 +188,20 @@ def make(
     """Decide how to run the jobs of a file on a device.
 
     Args:
-        policy: None for that of the objective.
-        options: Of the policy, such as `limit_1=3600`.
-        lanes: None for one, and for `LANES_TO_PACK` where the policy chooses who runs beside whom.
-        store: Profiles of job classes; None to use none and measure none.
-        control: Whether clocks and power may be set, where a setting is known for a packing of these jobs.
-        goal: Of searches for the best settings, under policies that choose who runs beside whom; None for no search.
-        only_tune: The run is for one search alone, under any policy.
+        policy: Name of the policy; None for the policy of the objective.
+        options: Options of the policy, such as `limit_1=3600`.
+        lanes: Number of lanes; None for `LANES_TO_PACK` under a policy that packs, and for one lane otherwise.
+        places: Most jobs in one lane.
+        memory_bytes: Memory (bytes) of the device that all lanes may use; None for all of it.
+        store: Profiles of job classes; None to use none and to measure none.
+        control: Whether clocks and power may be set, if a setting is known for a packing of these jobs or is searched.
+        goal: Goal of searches for the best settings, under policies that pack; None for no search.
+        only_tune: Whether the run is for one search only, under any policy.
 
     Raises:
-        UsageError: No such objective, policy or option of it, or numbers out of range.
-        UnfitEnvironment: A job needs more devices than there are.
+        UsageError: An objective, a policy or an option of it does not exist, a number is out of range, or a run for one
+            search has a sweep.
+        UnfitEnvironment: A job needs more devices than there are, or a sweep needs Optuna, which is not installed.
     """
     check_objective(objective)
     policy = policy or objective
@@ -272,7 +281,7 @@ def make(
 
 
 def _shown(planned: Sequence[tuple[JobConfig, JobClass]]) -> dict[str, str]:
-    """The jobs of each class, for people: a class has a name that only files need."""
+    """Names of the jobs of each class, for the user: the name of a class is meant for files only."""
     jobs: dict[str, list[str]] = {}
     for job, job_class in planned:
         jobs.setdefault(job_class.name, []).append(job.name)
@@ -282,7 +291,7 @@ def _shown(planned: Sequence[tuple[JobConfig, JobClass]]) -> dict[str, str]:
 def _known(
     classes: dict[str, JobClass], shown: dict[str, str], store: ProfileStore | None, notes: list[str]
 ) -> dict[str, Profile]:
-    """Profiles that are there, by class; notes say why others are not, where one of the same script is."""
+    """Stored profiles, by class. If a class has none but its script has one, a note gives the difference."""
     if store is None:
         return {}
     known = {name: profile for name in classes if (profile := store.find(name)) is not None}
@@ -299,7 +308,7 @@ def _known(
 
 
 def _seen(classes: set[str], store: ProfileStore | None, notes: list[str]) -> tuple[ColocationMeasurement, ...]:
-    """What earlier runs have measured of these classes beside each other."""
+    """Co-location measurements of these classes in earlier runs."""
     if store is None:
         return ()
     kept = ColocationStore(store.folder)
@@ -317,7 +326,7 @@ def _tuned(
     store: ProfileStore | None,
     notes: list[str],
 ) -> tuple[KnownSetting, ...]:
-    """What earlier searches have found for packings of these classes."""
+    """Settings that earlier searches have found for packings of these classes."""
     if store is None:
         return ()
     kept = TuningStore(store.folder)
@@ -359,14 +368,14 @@ def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None) -> Plann
 
 
 def _service_s(job: JobConfig, profile: Profile | None) -> float | None:
-    """Turn time of the whole job, by what an iteration of its class has taken alone."""
+    """Turn time (s) of the whole job, from the iteration time of its class alone; None if unknown."""
     if job.iterations is None or profile is None or profile.train is None:
         return None
     return job.iterations * profile.train.mean_s
 
 
 def _power_w(profile: Profile | None) -> float | None:
-    """What its class draws beyond an idle device."""
+    """Power (W) of the class above the idle device; None if unknown."""
     if profile is None or profile.train is None or profile.energy is None or not profile.train.mean_s:
         return None
     active_j = profile.energy.active_per_iteration_j

@@ -1,4 +1,4 @@
-"""A job of the file, with what the core must know of it and what starts it."""
+"""A job of the job file, with its description for the core and its launch message."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ class PlannedJob:
     """A job of the file, or a trial of one of its sweeps.
 
     Attributes:
-        metric: How well a trial does; None where nobody asks.
-        called: Whether it is a call of the function that the lanes' server was forked with.
+        spec: Description of the job for the core.
+        arrival_s: Time (s) of its arrival, from the opening of the run.
+        source: The job as the file describes it.
+        job_class: Class of the job.
+        metric: Metric that a trial reports; None without one.
+        called: Whether the job is a call of the function that the lane server was forked with.
     """
 
     spec: JobSpec
@@ -41,7 +45,17 @@ class PlannedJob:
         opened_s: float,
         lane_bytes: int,
     ) -> LaunchAttempt:
-        """The message that starts an attempt."""
+        """Message that starts an attempt.
+
+        Args:
+            command: Command of the core to start the attempt.
+            tables: Path of the table of each lane that the job uses, and the slot that it gets there.
+            folder: Folder of the job.
+            device: The device that the job uses.
+            environment: Changes to the environment of every job; None takes a variable out.
+            opened_s: Monotonic time (s) at which the run was opened.
+            lane_bytes: Most memory (bytes) of a process that several jobs of the lane share.
+        """
         job = self.source
         again = command.attempt > 1
         return LaunchAttempt(
@@ -73,7 +87,7 @@ class PlannedJob:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; of the environment only the names."""
+        """Plain data for JSON, with the names of environment variables but not their values."""
         job = self.source
         return {
             "name": job.name,

@@ -1,4 +1,4 @@
-"""The sweeps of a plan: what their trials are, and who chooses them."""
+"""Sweeps of a plan: their trials, and the samplers that choose the trials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from ecoshare.sampling.trial_sampler import Grid, Random, TrialSampler
 
 @dataclass(frozen=True, slots=True)
 class EndedTrial:
-    """A trial of an earlier session of the run, with the last value that it reported."""
+    """A trial that ended in an earlier session of the run.
+
+    Attributes:
+        name: Name of the trial.
+        state: State in which the trial ended.
+        value: Last value that the trial reported; None if it reported none.
+    """
 
     name: str
     state: JobState
@@ -31,10 +37,10 @@ class PlannedSweep:
     """A sweep of the job file.
 
     Attributes:
-        template: What its trials have in common.
-        options: As in the file.
-        spec: What the core must know of it.
-        ended: Its trials of earlier sessions that need not run again.
+        template: The job that has the sweep: the common part of all trials.
+        options: Options of the sweep in the file.
+        spec: Description of the sweep for the core.
+        ended: Trials of earlier sessions that need not run again.
     """
 
     template: PlannedJob
@@ -44,11 +50,16 @@ class PlannedSweep:
 
     @property
     def name(self) -> str:
-        """Of the job that it makes trials of."""
+        """Name of the sweep, which is the name of its job in the file."""
         return self.spec.name
 
     def trial(self, number: int, values: Values) -> PlannedJob:
-        """One of its trials; their numbers count from 0."""
+        """Trial of the sweep.
+
+        Args:
+            number: Number of the trial, from 0.
+            values: Value of each name in the space of the sweep.
+        """
         job, text = self.template.source, dict(values)
         name = trial_name(self.name, number, self.options.count)
         used = set().union(*map(names_in, (*job.args, *job.resume_args, *job.env.values())))
@@ -66,10 +77,13 @@ class PlannedSweep:
         return replace(self.template, spec=spec, source=job.model_copy(update=changes), metric=self.options.metric)
 
     def sampler(self, folder: Path) -> TrialSampler:
-        """Who chooses its trials; what it must remember is in `folder`.
+        """Sampler that chooses the trials.
+
+        Args:
+            folder: Folder for the memory of the sampler.
 
         Raises:
-            UsageError: The options of Optuna's sampler or pruner are not as it wants them.
+            UsageError: Optuna refuses the options of its sampler or pruner.
         """
         options = self.options
         if options.grid is not None:
@@ -114,9 +128,9 @@ def plan(template: PlannedJob, places: int, at_once: int) -> PlannedSweep:
     """Decide how to run a sweep.
 
     Args:
-        template: Of the job that it is under.
-        places: That its trials may have at most; those that wait for one cost nothing where the sampler learns nothing.
-        at_once: Trials that can be in progress at a time, for one that learns.
+        template: The job that has the sweep.
+        places: Most trials at once if the sampler does not learn. Then trials that wait for a place cost nothing.
+        at_once: Most trials at once if the sampler learns: those that can be in progress.
 
     Raises:
         UnfitEnvironment: Optuna is not installed, and the sweep asks for it.
@@ -136,7 +150,7 @@ def plan(template: PlannedJob, places: int, at_once: int) -> PlannedSweep:
 
 
 def classified(job: JobConfig) -> JobConfig:
-    """The job as its class is told by: where it has a sweep, what that varies counts as arguments do."""
+    """The job for the lookup of its class: the space of its sweep counts like arguments."""
     if job.sweep is None:
         return job
     varied = (f"--{name}={words(dimension)}" for name, dimension in job.sweep.space.items())
@@ -144,7 +158,7 @@ def classified(job: JobConfig) -> JobConfig:
 
 
 def words(dimension: Dimension) -> str:
-    """A dimension in a few words: `0.1|0.01`, or `0.0001..0.1`."""
+    """Short text for a dimension, such as `0.1|0.01` or `0.0001..0.1`."""
     if isinstance(dimension, Choice):
         return "|".join(dimension.words)
     return f"{dimension.low:g}..{dimension.high:g}"

@@ -1,4 +1,4 @@
-"""From what a window saw to the profile of a job class: pure, so that it can be checked against made-up windows."""
+"""Makes the profile of a job class from the result of a window. It is pure, so tests can use made-up windows."""
 
 from __future__ import annotations
 
@@ -27,19 +27,25 @@ from ecoshare.runtime.job_class import JobClass
 from ecoshare.runtime.profiling_window import WindowResult, durations
 
 BUSY_ENOUGH = 0.8
-"""A device that is busy for less of the time waits for the processor: for launches, input, or synchronisation."""
+"""Busy part of the time below which a device counts as host-bound.
+
+Such a device waits for the processor: for launches, input, or synchronisation.
+"""
 
 MEMORY_BUSY_ENOUGH = 0.5
-"""A GPU whose memory is busy for more of the time is bound by it. Both are rough: utilisation says how long something
-ran, not how well."""
+"""Busy part of the time of its memory from which on a GPU counts as memory-bound.
+
+Both limits are rough: utilisation says how long something ran, not how well.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MeterFacts:
-    """What joules in a window were counted with.
+    """Facts about the meter that counted the joules of a window.
 
     Attributes:
-        idle_w: Of the idle device with the contexts up, or of the model; None where it is not known.
+        session: Session of the meter.
+        idle_w: Power (W) of the idle device with the contexts up, or of the model; None if unknown.
     """
 
     session: Session
@@ -54,11 +60,15 @@ def profile(
     key: str,
     power_limit_w: float | None = None,
 ) -> Profile:
-    """The profile that follows from a window.
+    """Profile that follows from a window.
 
     Args:
-        key: Of the job's attempt in the samples.
-        power_limit_w: In force while it was measured.
+        job_class: Class of the job.
+        machine: The machine that the job ran on.
+        measured: Result of the window.
+        meter: Meter of the window; None if there is neither a meter nor a model.
+        key: Key of the attempt in the samples.
+        power_limit_w: Power limit (W) in force during the window; None if unknown.
     """
     from_s, to_s = _span(measured)
     train = times(durations(measured.marks, from_s, to_s, Kind.TRAIN))
@@ -159,9 +169,9 @@ def _memory(kind: str, measured: WindowResult) -> MemoryProfile:
 
 
 def _energy(measured: WindowResult, meter: MeterFacts) -> IterationEnergy:
-    """Joules an iteration.
+    """Energy of an iteration.
 
-    Iterations are counted by the part of each that lies in the window, so that its ends need not be theirs.
+    Each iteration counts with the part of it that lies in the window. So the window may begin and end within one.
 
     Raises:
         MeterFault: The meter gave no number for the window.
@@ -192,7 +202,7 @@ def _energy(measured: WindowResult, meter: MeterFacts) -> IterationEnergy:
 
 
 def _seconds_each(marks: list[Mark], from_s: float, to_s: float, kind: Kind) -> float | None:
-    """Time of one iteration of a kind: the time in the window over the iterations in it, those at its ends in part."""
+    """Mean time (s) of an iteration of a kind: time in the window / iterations in it, with parts at both ends."""
     spent_s = count = 0.0
     for each in iterations(marks):
         inside_s = min(each.to_s, to_s) - max(each.from_s, from_s)
@@ -227,7 +237,7 @@ def _use(machine: Machine, measured: WindowResult, key: str) -> Use:
 
 
 def _overhead(measured: WindowResult, one: IterationTimes | None, measured_s: float) -> float | None:
-    """What the observation added to the time of the iterations of the window, over that time."""
+    """Relative overhead: time that the observation added / time of all iterations of the window without it."""
     plain_s = _plain_s(measured, one)
     if not plain_s:
         return None
@@ -235,7 +245,7 @@ def _overhead(measured: WindowResult, one: IterationTimes | None, measured_s: fl
 
 
 def _plain_s(measured: WindowResult, one: IterationTimes | None) -> float:
-    """What the observed iterations would have taken without that."""
+    """Time (s) that the observed iterations would have taken without the observation."""
     return measured.observed * one.mean_s if one is not None else 0.0
 
 

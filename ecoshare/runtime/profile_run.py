@@ -1,4 +1,4 @@
-"""A run of one script for the sake of its profile."""
+"""Run of one script to measure its profile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ecoshare.runtime.run_lifecycle import RunResult
 
 STEADY = Limits(shortest_s=5.0, longest_s=30.0, steady=0.01)
-"""Nobody waits, so there is more time for it than in a run."""
+"""Limits of the window. They allow more time than in another run, since no other job waits."""
 
 
 def profile_script(
@@ -38,18 +38,27 @@ def profile_script(
     say: Callable[[str], None],
     iterations: int | None = None,
 ) -> tuple[Profile, RunResult]:
-    """Run a script as it stands until its figures are steady, and stop it then; its profile is saved.
+    """Run an unchanged script until its figures are steady, then stop it. The profile is stored.
 
     Args:
+        script: Path of the script.
+        args: Arguments of the script.
         occupancy: Use of the device.
+        store: Store that keeps the profile.
+        runs: Folder that gets the run folder.
+        progress: Display that gets the progress of the run.
         say: Shows a note to the user.
-        iterations: Measure so many instead, after the warm-up.
+        iterations: Number of iterations to measure after the warm-up; None to measure until the figures are steady.
+
+    Returns:
+        The profile and the run.
 
     Raises:
-        UsageError: There is no such script.
-        UnfitEnvironment: The device is not as it was found: somebody sets it, or has left it so.
-        JobFailed: It ended before it was measured.
-        Interrupted: The user stopped it before.
+        UsageError: The script does not exist.
+        UnfitEnvironment: The device does not have its original settings: another run sets it, or a dead run has left
+            settings that cannot be restored.
+        JobFailed: The script ended before it was measured.
+        Interrupted: The user stopped the script before it was measured.
     """
     loaded = one_job(script, args, "profile")
     plan = planning.make(loaded, occupancy.device, policy="fair", places=1, store=store)
@@ -58,7 +67,7 @@ def profile_script(
         raise UnfitEnvironment(f"nothing can be measured now: {words[0]}", "see `ecoshare devices`")
     for note in (*plan.notes, *words):
         say(note)
-    # What is known of the class is to be measured anew.
+    # The class is measured again, even if it has a profile.
     plan = plan.without_profiles()
     limits = STEADY if iterations is None else Limits(iterations=iterations)
     result = run_opening.start(plan, loaded.text, runs, progress, limits, only_profile=True, occupancy=occupancy)
@@ -69,10 +78,10 @@ def profile_script(
 
 
 def saved_profile(named: str, store: ProfileStore) -> Profile:
-    """A profile by its file, or by the name of its class in the store.
+    """Load a profile from its file, or from the store by the name of its class.
 
     Raises:
-        UsageError: There is none, or it cannot be read.
+        UsageError: The profile does not exist or cannot be read.
     """
     path = Path(named)
     if not path.is_file():
@@ -90,10 +99,15 @@ def saved_profile(named: str, store: ProfileStore) -> Profile:
 
 
 def one_job(script: Path, args: list[str], command: str) -> LoadedJobs:
-    """The job of one script.
+    """Job list with the job of one script.
+
+    Args:
+        script: Path of the script.
+        args: Arguments of the script.
+        command: Name of the command that needs the job, for the hint of an error.
 
     Raises:
-        UsageError: There is no such script.
+        UsageError: The script does not exist.
     """
     return from_scripts([script], args, f"`ecoshare {command} model.py -- its arguments`")
 

@@ -1,4 +1,4 @@
-"""Turns what windows measured into profiles, and keeps them: in the user's store, and in the run's folder."""
+"""Makes profiles from the results of windows, and stores them: in the user's store, and in the run folder."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ from ecoshare.runtime.profiling_window import Limits, WindowResult
 
 @dataclass(slots=True)
 class Profiler:
-    """Keeps the profiles of one run.
+    """Stores the profiles of one run.
 
     Attributes:
-        store: Of the user.
-        limits: How long windows last.
-        stops_the_run: The run was for the profile alone.
-        seen: What is kept of neighbours.
-        made: By this run, by class.
-        notes: What the user should know, a line each.
+        device: The device that the run uses.
+        folder: The run folder.
+        store: Profile store of the user.
+        limits: Limits on the length of a window.
+        stops_the_run: Whether the run is for a profile only, and stops after a window.
+        seen: Co-location measurements that are stored already.
+        made: Profiles that this run has made, by class.
+        notes: Notes for the user, one line each.
     """
 
     device: DeviceInfo
@@ -49,12 +51,20 @@ class Profiler:
     def keep(
         self, job: PlannedJob, attempt: int, measured: WindowResult, ready: Ready | None, sampler: MeterSampler | None
     ) -> Profile:
-        """Make and save the profile of a job's class.
+        """Make and store the profile of a job's class.
 
-        A store that cannot be written costs the profile of later runs, not this run.
+        A whole profile in the store is not replaced by a profile that lacks something. If the store cannot be written,
+        later runs miss the profile, but this run continues.
+
+        Args:
+            job: The job that was measured.
+            attempt: Number of its attempt.
+            measured: Result of the window.
+            ready: Start message of the warm server; None if it is unknown.
+            sampler: Sampler of the run; None without one.
 
         Raises:
-            UnfitEnvironment: The run's own folder cannot be written.
+            UnfitEnvironment: The run folder cannot be written.
         """
         meter = None
         if sampler is not None and sampler.session is not None and measured.samples:
@@ -83,7 +93,7 @@ class Profiler:
         return made
 
     def doubt(self, jobs: Iterable[Mapping[str, Any]]) -> None:
-        """Mark the stored profiles that jobs of the summary were faster than, so that the next run measures anew."""
+        """Mark the stored profiles that jobs of the summary were faster than. The next run measures them again."""
         for job in jobs:
             found = self.store.find(job["class"]) if job["profile_doubt"] else None
             if found is None or found.doubt:
@@ -91,11 +101,11 @@ class Profiler:
             try:
                 self.store.save(found.model_copy(update={"doubt": f"{job['name']} {job['profile_doubt']}"}))
             except UnfitEnvironment:
-                continue  # a store that cannot be written is told by those that make profiles
+                continue  # `keep` reports a store that cannot be written
             self.notes.append(f"{job['name']} {job['profile_doubt']}: it is measured again in the next run")
 
     def keep_seen(self, seen: Iterable[ColocationMeasurement]) -> None:
-        """Keep for later runs what was measured of neighbours, once each."""
+        """Store co-location measurements for later runs, each of them once."""
         new = [each for each in seen if each not in self.seen]
         self.seen.update(new)
         kept = ColocationStore(self.store.folder)

@@ -1,14 +1,14 @@
-"""A window of a job's own run in which it is measured, alone on its device.
+"""A profiling window: a part of a job's run in which the job is measured alone on its device.
 
 ::
 
     others   ══════╗ they wait, at a boundary                                       ╔══════
     the job  ══╗   ║        ╔ 5 iterations ═══╗╔ 3 ╗╔════ seconds of iterations ═══╗║══════
                ╚═══ idle ═══╝ its memory      ╚╝   ╚╝ times and joules             ╚╝
-                   watched once a run, where    again warm
-                   a meter can tell
+                   watched once a run,          warm again
+                   if a meter measures
 
-The memory comes first: what observing it has cost decides how long the rest must be for the whole to be cheap.
+The memory is observed first. The cost of the observation decides how long the rest must last to keep the overhead low.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from ecoshare.runtime.meter_sampler import MeterSampler
 
 _LOOK_S = 0.005
 _OTHERS_WITHIN_S = 15.0
-"""For the others to reach a boundary."""
+"""Longest time (s) for the other jobs to reach a boundary."""
 
 _IDLE_SETTLES_S, _IDLE_S, _IDLE_PERIODS = 1.0, 2.0, 20
-"""Of an idle device: until its clocks have come down, and how long it is watched at least, in time and in updates."""
+"""Watch of the idle device: time (s) for its clocks to come down, least time (s) after that, least meter updates."""
 
 _OBSERVED_WITHIN_S = 120.0
 _AGAIN_WARM = 3
-"""Iterations after an observation that do not count: the allocator's cache was emptied."""
+"""Number of iterations after an observation that do not count, since the allocator's cache was emptied."""
 
 _FEWEST_ITERATIONS, _FEWEST_PERIODS = 10, 30
-"""Measured at least: iterations, and updates of the energy counter (each end is off by a part of one)."""
+"""Least number of iterations, and of updates of the energy counter: each end is off by a part of an update."""
 
 _TAKE_EVERY_S = 0.5
 
@@ -52,24 +52,24 @@ ENDED_IN_WINDOW = "the job ended in its window"
 
 
 class WindowFailed(Exception):
-    """Nothing was measured; the message says why."""
+    """The window has no result. The message gives the reason."""
 
 
 class _JobEnded(WindowFailed):
-    """The job ended, or the run is about to."""
+    """The job has ended, or the run is being stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a window lasts.
+    """Limits on the length of a window.
 
     Attributes:
-        shortest_s: Measured at least.
-        modelled_s: The same where joules are modelled: only times are measured then, and others wait.
-        longest_s: Measured at most, unless fewer than a few iterations were done by then.
+        shortest_s: Least time (s) of the measurement.
+        modelled_s: Least time (s) if joules are modelled: then only times are measured, and other jobs wait.
+        longest_s: Most time (s) of the measurement, unless only a few iterations have ended by then.
         steady: Relative standard error of the mean iteration time at which the figures count as settled.
-        overhead: Most that observing the memory may have added to the window's iterations, as a part of their time.
-        iterations: Measure so many, whatever the time; None to go by the rest.
+        overhead: Largest relative overhead: time that the observation of memory adds / time of the iterations.
+        iterations: Number of iterations to measure, whatever the time; None to go by the other limits.
     """
 
     shortest_s: float = 3.0
@@ -85,20 +85,23 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(slots=True)
 class WindowResult:
-    """What a window saw.
+    """Result of a window. All moments are times (s) since the run was opened.
 
     Attributes:
-        before: What the job had done when it began.
-        memory: Result of the `MemoryObserver`; None where it never came.
-        device_bytes: Memory of the job's process on its GPU, with the allocator's cache emptied.
-        observed_s: Time of the observed iterations; `observed` is their number.
-        timed_from_s: When times and joules began to be measured; `timed_to_s` likewise.
-        samples: Taken meanwhile, the first at its beginning, the last at its end.
-        marks: The job's trace since the beginning of the window.
-        paused_jobs: How many others waited.
-        began_s: Of the window; `ended_s` likewise.
+        before: Usage of the job at the beginning of the window.
+        began_s: Beginning of the window.
+        memory: Result of the `MemoryObserver`; None without one.
+        device_bytes: Memory (bytes) of the job's process on its GPU, with the allocator's cache empty; None if unknown.
+        observed_s: Time (s) of the observed iterations.
+        observed: Number of observed iterations.
+        timed_from_s: Beginning of the measurement of times and joules.
+        timed_to_s: End of that measurement.
+        samples: Samples of that measurement, the first at its beginning, the last at its end.
+        marks: Trace of the job since the beginning of the window.
+        paused_jobs: Number of other jobs that waited.
+        ended_s: End of the window.
         steady: Whether the iteration time had settled.
-        disturbed: What other programs did meanwhile that changes the figures; empty for nothing.
+        disturbed: Disturbance by other programs, in words; empty for none.
     """
 
     before: Usage
@@ -122,13 +125,16 @@ class Window:
     """Measures one job.
 
     Attributes:
-        tables: Of all lanes of the device, by number.
+        tables: Table of each lane of the device, by number.
         place: Lane and slot of the job.
-        folder: Of the job.
-        key: Of its attempt, in samples.
-        usage: What the job has done so far; None once it has ended.
-        now_s: Seconds since the run was opened.
-        on_gpu: Whether the job's memory is that of a GPU.
+        folder: Folder of the job.
+        attempt: Number of the attempt.
+        key: Key of the attempt in the samples.
+        sampler: Sampler of the device.
+        limits: Limits on the length of the window.
+        now_s: Returns the time (s) since the run was opened.
+        usage: Returns the usage of the job so far; None once the job has ended or the run is being stopped.
+        on_gpu: Whether the memory of the job is that of a GPU.
     """
 
     tables: dict[int, LaneTable]
@@ -143,11 +149,11 @@ class Window:
     on_gpu: bool
 
     async def measure(self) -> WindowResult:
-        """Make the others wait, measure, and let everybody run again.
+        """Make the other jobs wait, measure this one, and let all jobs run again.
 
         Raises:
-            WindowFailed: The job ended before enough was seen, the others cannot be made to wait, or no iteration was
-                seen.
+            WindowFailed: The job ended too early, its iterations take too long, no iteration was seen, or the other
+                jobs cannot be made to wait.
         """
         result = WindowResult(self._usage(), self.now_s())
         iteration_s = _iteration_s(result.before)
@@ -178,7 +184,7 @@ class Window:
         return usage
 
     async def _alone(self, result: WindowResult) -> None:
-        """Let the job alone have its turn; before that, once a run, nobody, to watch the idle device."""
+        """Reserve the turn for this job. Before that, once a run, no job gets a turn, to watch the idle device."""
         own, slot = self.place
         for number, table in self.tables.items():
             holder = table.header.holder
@@ -217,7 +223,7 @@ class Window:
         first = await self.sampler.take(self.now_s)
         await asyncio.sleep(max(_IDLE_S, _IDLE_PERIODS * session.period_s))
         last = await self.sampler.take(self.now_s)
-        self._usage()  # a stop lets the jobs run meanwhile
+        self._usage()  # fails after a stop, which lets jobs run meanwhile
         assert first is not None and last is not None, "there is a session, so there is a meter"
         try:
             energy = spent(first, last, session.period_s)
@@ -229,7 +235,7 @@ class Window:
     async def _observe(self, result: WindowResult) -> None:
         began, began_s = self._done(), time.monotonic()
         self._slot.ask = BoundaryRequest.OBSERVE
-        # A job that has answered and was not looked at in time takes its answer back.
+        # A job takes its answer back if the controller does not read it in time.
         await self._until(
             lambda: self._slot.ask != BoundaryRequest.OBSERVE,
             _OBSERVED_WITHIN_S,
@@ -237,7 +243,7 @@ class Window:
         )
         if (
             self.on_gpu and self._slot.ask == BoundaryRequest.OBSERVED
-        ):  # while the job stays where it is, its cache emptied
+        ):  # the job stays at its boundary, with its cache emptied
             sample = await self.sampler.take(self.now_s)
             if sample is not None and self.key in sample.jobs:
                 result.device_bytes = sample.jobs[self.key].memory_bytes
@@ -255,7 +261,7 @@ class Window:
         began_s, began = self.now_s(), self._done()
         result.timed_from_s = began_s
         await self._take(result)
-        # One more: the first to end had begun before.
+        # One iteration more, since the first one to end began before the measurement.
         while limits.iterations is not None and self._done() - began <= limits.iterations:
             await asyncio.sleep(_LOOK_S)
         enough = False
@@ -265,7 +271,7 @@ class Window:
                 count, wall_s = self._done() - began, self.now_s() - began_s
                 await self._flush()
             except _JobEnded:
-                if enough:  # as of the last look: dearer than it should be, for it was to go on, but sound
+                if enough:  # the last look is sound, with a larger overhead or error than wanted
                     return
                 raise
             await self._take(result)
@@ -319,13 +325,13 @@ class Window:
 
 
 def _iteration_s(usage: Usage) -> float:
-    """Mean time of an iteration so far, without waits for the turn."""
+    """Mean time (s) of an iteration so far, without waits for the turn; 0 if unknown."""
     done = usage.done
     return (usage.span_s - usage.waited_s) / (done - 1) if done > 1 else 0.0
 
 
 def durations(marks: list[trace.Mark], from_s: float, to_s: float, kind: trace.Kind) -> list[float]:
-    """Wall times of the iterations of one kind that lie between two moments, in order."""
+    """Wall times (s) of the iterations of one kind that lie between two moments, in order."""
     return [
         each.to_s - each.from_s
         for each in trace.iterations(marks)

@@ -1,11 +1,11 @@
-"""Finds and ends every process of a run, whoever its parent is by now.
+"""Finds and ends every process of a run, even after its parent has changed.
 
-The supervisor is started with the run's token in its environment. What it forks keeps that environment as the kernel
-shows it, and what is executed inherits it; so the token marks jobs, `DataLoader` workers and daemons alike, also those
-that have left their session or lost their parent. Only a program that empties its environment on purpose escapes.
+The supervisor starts with the token of the run in its environment. The kernel shows this environment for its forks,
+too, and executed programs inherit it. So the token marks jobs, `DataLoader` workers and daemons alike, even those that
+have left their session or lost their parent. Only a program that empties its environment on purpose escapes.
 
-`psutil` is not used: it takes twice as long, and it ends an environment at the first empty entry, such as those that
-`lane.processes.mark` leaves.
+`psutil` is not used: it takes twice as long. It also cuts off an environment at the first empty entry, and
+`lane.processes.mark` leaves such entries.
 """
 
 from __future__ import annotations
@@ -23,11 +23,16 @@ TOKEN = "ECOSHARE_RUN"
 
 
 SPARED = "ECOSHARE_SPARED"
-"""Name of the variable that marks those of them that outlive a supervisor: the run's MPS daemon."""
+"""Name of the variable that also marks the processes that outlive a supervisor: the MPS daemon of the run."""
 
 
 def members(token: str, spare: bool = False) -> list[int]:
-    """Processes of the run with this token, oldest first, without this process; with `spare` without those spared."""
+    """IDs of the processes of a run, ascending, without this process.
+
+    Args:
+        token: Token that marks the processes of the run.
+        spare: Whether to leave out the processes that outlive a supervisor.
+    """
     mark = f"{TOKEN}={token}".encode()
     spared = f"{SPARED}=1".encode()
     found = []
@@ -37,7 +42,7 @@ def members(token: str, spare: bool = False) -> list[int]:
         try:
             environment = Path(entry.path, "environ").read_bytes()
         except OSError:
-            continue  # gone, or somebody else's
+            continue  # gone, or of another user
         names = environment.split(b"\0")
         if mark in names and not (spare and spared in names):
             found.append(int(entry.name))
@@ -45,10 +50,18 @@ def members(token: str, spare: bool = False) -> list[int]:
 
 
 def end_all(token: str, limit_s: float = 5.0, spare: bool = False) -> list[int]:
-    """SIGKILL the run's processes until none is found twice in a row; those left after `limit_s`, normally none.
+    """SIGKILL the processes of a run until two looks in a row find none.
 
-    A process may fork between the look and the kill, hence the second look. Those that remove the shared memory of the
-    others have a second to do so, and end by themselves.
+    A process may fork between a look and the kill, hence the second look. Processes that remove the shared memory of
+    other processes have a second to do so, and end by themselves.
+
+    Args:
+        token: Token that marks the processes of the run.
+        limit_s: Longest time (s) to try.
+        spare: Whether to leave the processes that outlive a supervisor alone.
+
+    Returns:
+        IDs of the processes that are left after `limit_s`, normally none.
     """
     until_s = time.monotonic() + limit_s
     clean_looks, cleaned_by_s = 0, math.inf

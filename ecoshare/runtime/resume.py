@@ -1,4 +1,4 @@
-"""What a run that was cut off has left to do, by its log and the exit records on the disk."""
+"""Remaining work of an interrupted run, from its log and the exit records on the disk."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ecoshare.runtime.planned_sweeps import EndedTrial, PlannedSweep
 
 @dataclass(slots=True)
 class _Told:
-    """What the log tells.
+    """Facts from the log.
 
     Attributes:
-        caps: By job and attempt, most bytes that it might have.
-        trials: That were drawn, by sweep.
-        values: That trials have reported in their last attempt, and when.
-        ended: Attempts whose end is logged, and with it all that they have reported, by job.
+        caps: Memory limit (bytes) of each attempt, by job.
+        trials: Drawn trials, by sweep and name.
+        values: Times and values that the last attempt of each trial has reported, by trial.
+        ended: Outcome of each attempt with a logged end, by job. All its reports are in the log, too.
     """
 
     caps: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -39,12 +39,17 @@ class _Told:
 
 
 def leftover(plan: Plan, folder: RunFolder, entries: Sequence[Event | Command]) -> Plan | None:
-    """The plan of what is left of a run: jobs and trials that have not finished, and sweeps that have more.
+    """Plan for the rest of a run: jobs and trials that have not finished, and sweeps with more trials.
 
-    None where nothing is. A stop that was asked for is no finish; neither is a failure that is to be tried again.
+    A job that was stopped on request has not finished. Neither has a failed job with retries left.
 
     Args:
-        entries: Of the run's log.
+        plan: Plan of the whole run.
+        folder: The run folder.
+        entries: Entries of the log of the run.
+
+    Returns:
+        The plan; None if nothing is left.
     """
     told = _told(entries)
     largest_bytes = plan.memory_bytes // (1 if packs(plan.policy) else plan.lanes)
@@ -63,7 +68,7 @@ def leftover(plan: Plan, folder: RunFolder, entries: Sequence[Event | Command]) 
 
 
 def reached_s(folder: RunFolder, entries: Sequence[Event | Command]) -> float:
-    """The last moment that a run has told of, seconds since it was first opened."""
+    """Last moment that a run has recorded, as time (s) since it was first opened."""
     told = (entry.at_s for entry in entries if isinstance(entry, Event))
     sampled = (line.at_s for line in samples.read(folder.samples))
     return max([0.0, *told, *sampled])
@@ -76,9 +81,10 @@ def _going_on(sweep: PlannedSweep, drawn: int, ended: list[tuple[JobState, Earli
 
 
 def _ended(trial: PlannedJob, told: _Told, folder: RunFolder) -> tuple[JobState, EarlierTrial]:
-    """What became of a trial that is over.
+    """State and reports of a trial that is over.
 
-    What it said last may be in no log: the controller was killed before it had read that.
+    The log may lack the last reports, if the controller was killed before it read them. Then the files of the trial
+    are read.
     """
     name = trial.spec.name
     ends = _ends(name, told, folder)
@@ -105,15 +111,15 @@ def _told(entries: Sequence[Event | Command]) -> _Told:
 
 
 def _ends(name: str, told: _Told, folder: RunFolder) -> dict[int, Outcome]:
-    """How the attempts of a job have ended, by the log or a record: the one or the other may be missing."""
+    """Outcomes of the attempts of a job, from the log and the exit records: either may lack an end."""
     recorded = {end.attempt: Outcome(end.outcome) for end in read_records(folder.job(name))}
     return {**told.ended.get(name, {}), **recorded}
 
 
 def _again(job: PlannedJob, told: _Told, folder: RunFolder, largest_bytes: int) -> PlannedJob | None:
-    """The job with what is known of its attempts; None where it has finished.
+    """The job with its earlier attempts; None if it has finished.
 
-    An attempt that ran out of memory was no failure of the job's unless it had all that there is.
+    An attempt that ran out of memory counts as a failure only if it was allowed all the memory that there is.
     """
     name = job.spec.name
     ends, caps = _ends(name, told, folder), told.caps.get(name, {})

@@ -1,4 +1,4 @@
-"""The process that a run is driven from: who hears its signals, and where its lanes' server comes from."""
+"""Host of a run: the process that drives it, handles its signals, and provides the server of its lanes."""
 
 from __future__ import annotations
 
@@ -13,35 +13,39 @@ from ecoshare.runtime.warm_server import LaneServer, Spawned
 
 
 class RunHost(Protocol):
-    """See the module."""
+    """Process that drives a run."""
 
     def heard(self, asked_to_stop: Callable[[], None]) -> AbstractContextManager[None]:
-        """While the run goes on: calls `asked_to_stop`, in the running loop, whenever the user wants the end."""
+        """Context manager that calls `asked_to_stop`, in the running loop, each time the user asks for the end."""
         ...
 
     async def server(self, token: str, log: Path) -> LaneServer:
-        """A new server for the lanes of the run with this token, which writes to `log` what it says on stderr.
+        """New server for the lanes of a run.
+
+        Args:
+            token: Token that marks the processes of the run.
+            log: File for the stderr of the server.
 
         Raises:
-            OSError: No process can be made.
-            UnfitEnvironment: There is no other server after one that has died.
+            OSError: The process cannot be created.
+            UnfitEnvironment: The server has died, and this host cannot replace it.
         """
         ...
 
     def over(self) -> None:
-        """The run is over; its result is still to be written."""
+        """Called when the run is over, before its result is written."""
         ...
 
 
 class CommandLineHost:
-    """The process of a command, whose signals are the run's."""
+    """Host in the process of a command. The signals of this process are those of the run."""
 
     def __init__(self, token: str, log: Path) -> None:
-        """Start the run's first server, which begins to load; see `server`."""
+        """Start the first server of the run, which begins to load torch; see `server`."""
         self._first: Spawned | None = Spawned(token, log)
 
     def close(self) -> None:
-        """End the first server where no run has come to use it."""
+        """End the first server, unless a run has used it."""
         if self._first is not None:
             self._first.end()
 
@@ -55,5 +59,5 @@ class CommandLineHost:
         return await spawned.connect()
 
     def over(self) -> None:
-        """What is left takes no time: a late Ctrl-C must not cost the result."""
+        """Ignore Ctrl-C from now on. The rest takes no time, and a late Ctrl-C must not cost the result."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)

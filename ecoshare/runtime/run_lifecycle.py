@@ -1,4 +1,4 @@
-"""A run from its opened folder to its summary: what is claimed and put back around the driver, and the result."""
+"""A run from its opened folder to its summary: claims and clean-up around the driver, and the result."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ class RunResult:
     """A run that is over.
 
     Attributes:
-        data: What is known of it; its summary is in the folder's `summary.json`.
+        folder: The run folder.
+        data: Data of the run. The summary is also in `summary.json` in the run folder.
         ran: Whether there was anything to run.
-        made: Profiles that it made, by class.
-        notes: What the user should know, a line each.
-        unrestored: Settings that could not be put back.
+        made: Profiles that the run made, by class.
+        notes: Notes for the user, one line each.
+        unrestored: Knobs that could not be restored.
     """
 
     folder: RunFolder
@@ -76,22 +77,26 @@ def conduct(
     """Run a plan to its end.
 
     Args:
-        folder: Of the run, with the job file and the plan in it.
-        events: Its log; closed at the end.
-        environment: What is known of the machine; `token` marks the run's processes.
+        plan: The plan to run.
+        folder: The run folder, with the job file and the plan in it.
+        events: Event log of the run. It is closed at the end.
+        environment: Facts about the machine. The entry `token` marks the processes of the run.
+        progress: Display that gets the progress of the run.
         host: The process that this runs in.
-        limits: Of the windows in which jobs are measured; None for the usual ones.
-        only_profile: Stop the run when a window is over.
-        searching: For the best setting of the packing, where the plan is for that alone.
-        reached_s: The last moment of the session before, from where time goes on if the clock was set back since.
+        limits: Limits on the length of profiling windows; None for the default.
+        only_profile: Whether the run stops when a window is over.
+        searching: Search for the best setting of the packing, if the run is for that search only; otherwise None.
+        reached_s: Last moment of the earlier session, as time (s) since the run was first opened. Time continues from
+            there if the clock was set back since then.
 
     Raises:
-        UnfitEnvironment: This machine ceased to be able to.
+        UnfitEnvironment: This machine can no longer run the plan.
+        NotRestored: The run failed, and knobs of the device could not be restored.
     """
     with contextlib.ExitStack() as undo:
-        undo.callback(events.close)  # before it is read: an open log is a run that goes on
+        undo.callback(events.close)  # before the log is read: an open log means a run in progress
         undo.callback(progress.close)
-        last = undo.enter_context(contextlib.ExitStack())  # when the settings have been put back
+        last = undo.enter_context(contextlib.ExitStack())  # after the settings are restored
         environment = {**environment, "shared": str(shared_folder.path_of(environment["token"]))}
         write_json(folder.environment, environment)
         profiler = Profiler(
@@ -108,7 +113,7 @@ def conduct(
         else:
             settings = searching.settings
         if settings is not None:
-            undo.callback(settings.restore)  # where the run does not come to do it
+            undo.callback(settings.restore)  # in case the run does not get to it
         guard = _guard(environment, settings)
         last.callback(guard.dismiss)
         shared_folder.clear_dead()
@@ -173,21 +178,21 @@ def _guard(environment: dict[str, Any], settings: Settings | None) -> Guard:
 
 
 def _make_again(folder: RunFolder, documents: dict[Path, bytes], notes: list[str]) -> None:
-    """The run's folder was removed or renamed, perhaps by a script that cleans up: the run goes on where it was."""
+    """Make the run folder again after it was removed or renamed, perhaps by a clean-up script. The run continues."""
     folder.make_again(documents)
     if _MADE_AGAIN not in notes:
         notes.append(_MADE_AGAIN)
 
 
 def _as_found(plan: Plan, notes: list[str]) -> Plan:
-    """The plan for the device as it is: what is measured at settings that somebody has left must not be kept."""
+    """Plan for the device as it is. Profiles are not stored if the device has settings of another run."""
     words, is_so = leftovers(plan.device, plan.control)
     notes += words
     return plan if is_so else replace(plan, profiles=None)
 
 
 def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, Settings | None, Searching | None]:
-    """The device, where its settings may be set, with searches where joules are measured; else why not, once."""
+    """Claim the device if it may be set, and prepare searches if joules are measured. Notes say why not, once."""
     if plan.goal is not None:
         try:
             check_meter(plan.device)

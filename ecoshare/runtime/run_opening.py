@@ -1,7 +1,7 @@
-"""Opens a run: its folder, its log and its lanes' server; and finds what a run that was cut off has left.
+"""Opens a run: its folder, its log and the server of its lanes. Also resumes an interrupted run.
 
-The server loads torch in a process of its own, which takes a second or two, so a new run starts it first of all, and
-imports what conducts it meanwhile.
+The server loads torch in its own process, which takes a second or two. So a new run starts the server early, and
+imports the modules that conduct the run meanwhile.
 """
 
 from __future__ import annotations
@@ -52,15 +52,18 @@ def start(
     """Run a plan in a new run folder under `runs`.
 
     Args:
-        job_text: The job file that the plan was made from; a copy without the values of `env:` is kept.
-        limits: Of the windows in which jobs are measured; None for the usual ones.
-        only_profile: Stop the run when a window is over.
-        searching: For the best setting of the packing, where the plan is for that alone; the run stops then.
-        host: The process that this runs in, where that is not the command line's.
-        occupancy: Use of the device, which is told the name of the run.
+        plan: The plan to run.
+        job_text: Text of the job file that the plan was made from. A copy without the values of `env:` is stored.
+        runs: Folder that gets the run folder.
+        progress: Display that gets the progress of the run.
+        limits: Limits on the length of profiling windows; None for the default.
+        only_profile: Whether the run stops when a window is over.
+        searching: Search for the best setting of the packing, if the run is for that search only; otherwise None.
+        host: The process that this runs in; None for the command line.
+        occupancy: Use of the device. It gets the name of the run.
 
     Raises:
-        UnfitEnvironment: This machine cannot run it, or ceased to.
+        UnfitEnvironment: This machine cannot run the plan, or can no longer run it.
     """
     _check_machine()
     folder = RunFolder.create(runs, plan.job_file.stem)
@@ -88,17 +91,20 @@ def resume(
     admission: DeviceAdmission = DeviceAdmission.REFUSE,
     say: Callable[[str], None] = lambda _words: None,
 ) -> RunResult:
-    """Run what a run that was cut off has left: every job whose end is not recorded.
+    """Run the rest of an interrupted run: every job without a recorded end.
 
     Args:
-        admission: What to do where another run uses the device.
+        run: The run folder.
+        progress: Display that gets the progress of the run.
+        control: Whether clocks and power may be set, if the interrupted run was allowed to.
+        search: Whether settings may be searched, if the interrupted run was allowed to.
+        admission: Reaction to another run that uses the device.
         say: Shows a note to the user.
-        control: Whether clocks and power may be set, where that run might set them.
-        search: Whether settings may be searched, where that run might search them.
 
     Raises:
-        UsageError: The job file is not what it was, or the run is still going on.
-        UnfitEnvironment: As `start`.
+        UsageError: The run cannot be resumed, its job file has changed, its device is another one now, or it is still
+            in progress.
+        UnfitEnvironment: This machine cannot run the plan, or can no longer run it.
     """
     _check_machine()
     folder = RunFolder.open(run)
@@ -132,10 +138,10 @@ def resume(
 
 
 def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs]:
-    """The plan of a run that can be gone on with, and its job file.
+    """Plan and job file of a run that can be resumed.
 
     Raises:
-        UsageError: It was no run of a job file, or the file is not what it was.
+        UsageError: The run was a search or a study, or its job file has changed.
     """
     before = run_documents.read_plan(folder.plan)
     if before.get("only_tune", before.get("goal") is not None):
@@ -154,7 +160,7 @@ def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs
 
 
 def _go_on(plan: Plan, folder: RunFolder, events: event_log.EventLog, progress: ProgressDisplay) -> RunResult:
-    """End what the dead session has left, and run the jobs whose end it did not record."""
+    """End the processes that the dead session has left, and run the jobs without a recorded end."""
     from ecoshare.runtime.resume import leftover, reached_s
     from ecoshare.runtime.run_lifecycle import conclude, conduct
 
@@ -164,12 +170,12 @@ def _go_on(plan: Plan, folder: RunFolder, events: event_log.EventLog, progress: 
     entries = list(event_log.read(folder.events))
     left = leftover(plan, folder, entries)
     if left is None:
-        events.close()  # before it is read: an open log is a run that goes on
+        events.close()  # before the log is read: an open log means a run in progress
         return conclude(folder, ran=False)
-    # Scripts may have been changed or measured since: the jobs that are left run as they are now.
+    # Scripts may have been changed or measured since then. The jobs that are left run as they are now.
     write_json(folder.plan, plan.as_dict())
     _keep_profiles(plan, folder)
-    # A token of its own: what may still be sweeping up after the dead session must not find this one's processes.
+    # A new token: the guard of the dead session may still clean up, and must not find the processes of this session.
     environment["token"] = secrets.token_hex(8)
     with _served(None, environment["token"], folder) as host:
         return conduct(left, folder, events, environment, progress, host, reached_s=reached_s(folder, entries))
@@ -177,12 +183,12 @@ def _go_on(plan: Plan, folder: RunFolder, events: event_log.EventLog, progress: 
 
 @contextlib.contextmanager
 def _served(host: RunHost | None, token: str, folder: RunFolder) -> Iterator[RunHost]:
-    """The process that drives a run: where none is given the command line's, whose server begins to load now."""
+    """Host of a run: the given one, or the command line. In the latter case, the server starts to load now."""
     if host is not None:
         yield host
         return
     with contextlib.ExitStack() as undo:
-        # An exception of a signal handler between the start of the server and the callback would leave it running.
+        # An exception in a signal handler, between the start of the server and the callback, would leave it running.
         with signals.delayed():
             try:
                 own = CommandLineHost(token, folder.supervisor_log)
@@ -193,7 +199,7 @@ def _served(host: RunHost | None, token: str, folder: RunFolder) -> Iterator[Run
 
 
 def _keep_profiles(plan: Plan, folder: RunFolder) -> None:
-    """Copies of the profiles that the run goes by, so that its account can be made again."""
+    """Copy the profiles that the run uses into its folder, so that its energy account can be made again."""
     own = ProfileStore(folder.profiles)
     for profile in plan.known.values():
         own.save(profile)
@@ -207,7 +213,7 @@ def _check_machine() -> None:
 
 
 def _describe(plan: Plan) -> dict[str, Any]:
-    """What of the machine matters to the run; `token` marks its processes."""
+    """Facts about the machine that matter to the run. The entry `token` marks the processes of the run."""
     power = power_model.processors(plan.device.cores) if plan.device.kind == "cpu" else _gpu_power(plan)
     return {
         "schema_version": 1,
@@ -236,7 +242,7 @@ def _gpu_power(plan: Plan) -> power_model.PowerModel | None:
 
 
 def _open_log(folder: RunFolder) -> event_log.EventLog | None:
-    """The run's log, to write to; None where another controller writes it."""
+    """Event log of the run, open for writing; None if another controller writes it."""
     try:
         return event_log.EventLog(folder.events)
     except BlockingIOError:

@@ -1,8 +1,8 @@
-"""One trial: the jobs of a device run as ever at the setting that it has, and power and times are measured.
+"""Measurement of a setting: the jobs of a device run as usual while power and iteration times are measured.
 
 ::
 
-    applied ──► settles ──► ├──────────── seconds of everybody's turns ────────────┤ ──► flush ──► Trial
+    applied ──► settles ──► ├──────────── seconds of turns of all jobs ────────────┤ ──► flush ──► Measurement
                             joules, clocks, throttles               too slow? stop early
 """
 
@@ -28,40 +28,40 @@ from ecoshare.runtime.meter_sampler import MeterSampler
 _LOOK_S = 0.2
 _FLUSHED_WITHIN_S = 20.0
 _FEWEST = 10
-"""Iterations of each job."""
+"""Least number of iterations of each job."""
 
 _PERIODS = 20
-"""Updates of the energy counter: each end is off by a part of one."""
+"""Least number of updates of the energy counter: each end is off by a part of an update."""
 
 CLEARLY = 1.15
-"""Beyond the limit times this a job is too slow whatever the noise, and the trial is stopped."""
+"""Factor on the limit above which a job is too slow despite any noise, so the measurement stops early."""
 
 _EARLY, _EARLY_PERIODS = 5, 5
-"""Iterations that tell, and updates of the counter that a trial has at least."""
+"""Least number of iterations, and of updates of the energy counter, before a measurement may stop early."""
 
 _STOOD_STILL_S = 2.0
-"""With the turn, beyond all iterations that ended: then it was not the setting that was measured."""
+"""Turn time (s) outside of iterations above which a job may count as stalled: then the setting was not measured."""
 
 _NO_METER = (
     "the joules of this device are not measured here (see `ecoshare doctor`), and a model knows nothing of clocks"
 )
 
 _OTHERS = frozenset({"hardware slowdown", "temperature", "temperature (hardware)", "power brake"})
-"""Throttles that no setting of ours asks for. Its own power limit is what a trial tries out."""
+"""Throttle reasons that no setting of ecoshare causes. A power limit is not among them: measurements try it out."""
 
 
 class MeasurementVoid(Exception):
-    """A job ended meanwhile; there is nothing to tell."""
+    """A job ended during the measurement, so there is no result."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementLimits:
-    """How long a trial lasts.
+    """Limits on the length of a measurement.
 
     Attributes:
-        settle_s: Until clocks and the board's averages are those of the setting.
-        shortest_s: Measured at least.
-        longest_s: Measured at most, once every job has had a few iterations.
+        settle_s: Time (s) before the measurement, until clocks and averages of the board follow the setting.
+        shortest_s: Least time (s) of the measurement.
+        longest_s: Most time (s) of the measurement, once every job has had a few iterations.
     """
 
     settle_s: float = 0.5
@@ -74,7 +74,14 @@ DEFAULT_LIMITS = MeasurementLimits()
 
 @dataclass(frozen=True, slots=True)
 class LanePosition:
-    """Where a job of the trial is."""
+    """Position of a job of the measurement.
+
+    Attributes:
+        table: Table of the lane.
+        slot: Slot of the job in the lane.
+        folder: Folder of the job.
+        attempt: Number of the attempt.
+    """
 
     table: LaneTable
     slot: int
@@ -83,21 +90,25 @@ class LanePosition:
 
     @property
     def trace(self) -> Path:
-        """Its marks."""
+        """Path of the trace of the attempt."""
         return trace.trace_path(self.folder, self.attempt)
 
 
 @dataclass(slots=True)
 class SettingMeasurement:
-    """Measures one trial.
+    """Measures the jobs of a packing at one setting.
 
     Attributes:
-        places: By job.
-        usage: What a job has done so far; None once it has ended.
-        clocks: What the device's clocks do now.
-        readings: What its knobs are set to, as far as they can be read back.
-        most_s: By job: time of an iteration beyond which it is clearly too slow; empty for the default setting.
-        for_joules: Whether a trial without joules is of no use; else times alone are measured where there is no meter.
+        command: Command of the core, with the jobs and the setting.
+        places: Position of each job.
+        sampler: Sampler of the device.
+        now_s: Returns the time (s) since the run was opened.
+        usage: Returns the usage of a job so far; None once the job has ended or the run is being stopped.
+        clocks: Returns the present clocks of the device; None for processors.
+        readings: Returns the present value of each knob that can be read back.
+        most_s: Longest time (s) of an iteration that the limit of each job allows; empty for the default setting.
+        for_joules: Whether a measurement without joules is useless. If not, times alone are measured without a meter.
+        limits: Limits on the length of the measurement.
     """
 
     command: MeasureSetting
@@ -112,10 +123,10 @@ class SettingMeasurement:
     limits: MeasurementLimits = DEFAULT_LIMITS
 
     async def measure(self) -> Measurement:
-        """Watch until there is enough, or it is clear that a job is too slow.
+        """Measure until the figures suffice, or until a job is clearly too slow.
 
         Raises:
-            TrialVoid: A job ended.
+            MeasurementVoid: A job ended.
         """
         session = self.sampler.session
         is_metered = session is not None and session.source == MEASURED
@@ -189,7 +200,7 @@ class SettingMeasurement:
         after: Mapping[str, Usage],
         work: Mapping[str, _Work],
     ) -> list[str]:
-        """What decided the trial beside the setting and throttles, a reason each; none where nothing did."""
+        """Reasons, other than the setting and throttles, that determined the result; empty if there are none."""
         found = []
         for name in {name for each in readings for name in each}:
             values = [each[name] for each in readings if name in each]
@@ -225,10 +236,10 @@ class SettingMeasurement:
         return fewest >= _FEWEST and wall_s >= max(self.limits.shortest_s, _PERIODS * period_s)
 
     def _too_slow(self, before: Mapping[str, Usage], now: Mapping[str, Usage]) -> bool:
-        """Whether a job's iterations take clearly too long, by the least that their mean can be.
+        """Whether the iterations of a job take clearly too long, by a lower bound on their mean time.
 
-        The time held covers those that ended and parts of at most one more at either end. Of a job that also evaluated
-        nothing is told: its limit is of training.
+        The turn time covers the iterations that ended, and together at most one more at both ends. A job that also
+        evaluated is not judged, since its limit is for training.
         """
         for job, most_s in self.most_s.items():
             count = now[job].done - before[job].done
@@ -239,7 +250,7 @@ class SettingMeasurement:
         return False
 
     async def _flush(self) -> None:
-        """Have every job write its marks, at its next boundary."""
+        """Make every job write its trace at its next boundary."""
         for place in self.places.values():
             place.table.slots[place.slot].ask = BoundaryRequest.FLUSH
         end_s = time.monotonic() + _FLUSHED_WITHIN_S
@@ -252,7 +263,7 @@ class SettingMeasurement:
             place.table.slots[place.slot].ask = BoundaryRequest.NOTHING
 
     def _work(self, job: str, skip_bytes: int, from_s: float, to_s: float) -> _Work:
-        """Its iterations in a time: the mean time of those of training, or of all where it hardly trained."""
+        """Iterations of a job in an interval. Training iterations alone give the mean time, unless there are few."""
         marks = trace.read(self.places[job].trace, skip_bytes)
         own = [(each.kind, held_s) for each, held_s in trace.held(marks) if each.from_s >= from_s and each.to_s <= to_s]
         trained = [held_s for kind, held_s in own if kind is trace.Kind.TRAIN]
@@ -263,11 +274,11 @@ class SettingMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a job did in a trial.
+    """Work of a job during a measurement.
 
     Attributes:
-        time_s: Mean time of an iteration while it had its turn; None where none was seen.
-        held_s: Of all its iterations.
+        time_s: Mean turn time (s) of an iteration; None if none was seen.
+        held_s: Turn time (s) of all iterations.
     """
 
     time_s: float | None

@@ -1,4 +1,4 @@
-"""Searches of a run: which knobs of its claimed device they look at, their adviser, and what became of each."""
+"""Searches for settings in a run: the knobs of the claimed device that they use, their adviser, and their results."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
 
 class Show:
-    """Is told what a search does; shows nothing by itself."""
+    """Display of a search. This class shows nothing."""
 
     def begins(self, knobs: Sequence[KnobRange]) -> None:
-        """The knobs that it looks at."""
+        """Show the knobs of the search, at its beginning."""
 
     def trial(self, record: MeasurementRecord) -> None:
-        """A trial is over."""
+        """Show a measurement that is over."""
 
 
 class Searching:
-    """What searching settings adds to a run.
+    """Searches for settings in one run.
 
     Attributes:
-        settings: Of the device, which was claimed.
-        notes: What the user should know, a line each.
+        settings: Settings of the claimed device.
+        notes: Notes for the user, one line each.
     """
 
     def __init__(
@@ -65,15 +65,19 @@ class Searching:
         show: Show | None = None,
         keep: bool = False,
     ) -> None:
-        """Searches of a plan that have not begun.
+        """Prepare the searches of a plan.
 
         Args:
-            kept: Where earlier results are.
-            knobs: Names of those that may be set; None for all that there are.
-            keep: Whether the result of every search that comes to its end is kept there, too.
+            settings: Settings of the claimed device.
+            plan: Plan of the run.
+            goal: Goal of the searches.
+            kept: Store of earlier results.
+            knobs: Names of the knobs that may be set; None for all knobs of the device.
+            show: Display of the searches; None to show nothing.
+            keep: Whether `kept` also stores the result of every search that comes to its end.
 
         Raises:
-            UsageError: There is no such knob; the device is as it was.
+            UsageError: A knob does not exist. The device is restored then.
         """
         self.settings, self._plan, self._goal, self._kept = settings, plan, goal, kept
         self.notes: list[str] = []
@@ -85,7 +89,11 @@ class Searching:
         self._profiler: Profiler | None = None
 
     def adviser(self, profiler: Profiler) -> TunerAdviser:
-        """The adviser of the run whose profiles are kept there."""
+        """Make the adviser of the run.
+
+        Args:
+            profiler: Profiler of the run, for the profiles of classes that it makes.
+        """
         from ecoshare.advisers.search_space import knob_of, space_of
         from ecoshare.advisers.setting_adviser import TunerAdviser
 
@@ -117,15 +125,15 @@ class Searching:
 
     @property
     def first(self) -> PackingSearch | None:
-        """The first search, where one began."""
+        """First search; None if none has begun."""
         return next(iter(self._adviser.searches.values()), None) if self._adviser is not None else None
 
     def records(self, search: PackingSearch) -> Sequence[MeasurementRecord]:
-        """Its trials so far."""
+        """Measurements of a search so far."""
         return self._records.get(search.packing, ())
 
     def result(self, own: PackingSearch) -> TuningResult:
-        """What it has found so far."""
+        """Result of a search so far. The search must have measured the default setting."""
         assert own.search is not None, "its default was measured"
         device, records = self._plan.device, self.records(own)
         spent = [record.joules for record in records if record.joules is not None]
@@ -154,7 +162,7 @@ class Searching:
             self.notes.append(f"what was found for a packing could not be kept: {error}")
 
     def _best_static(self, packing: Packing) -> BestStatic | None:
-        """What was best most often for other packings of this device; with its energy where it was tried here."""
+        """Most frequent best setting of other packings on this device, with its energy if it was measured here."""
         known = self._kept.on(self._plan.device.described)
         names = {spec.name for spec in self._specs}
         bests = [
@@ -172,7 +180,7 @@ class Searching:
 
     @property
     def _default(self) -> dict[str, float | str]:
-        """What the device was found with, also of knobs that were dropped since."""
+        """Values that the device was found with, including those of knobs that were dropped since."""
         return {spec.name: spec.default for spec in self._specs}
 
     @property
@@ -180,11 +188,11 @@ class Searching:
         return tuple(_range(spec) for spec in self._specs)
 
     def _whole(self, setting: Mapping[str, float | str] | None) -> dict[str, float | str] | None:
-        """With the knobs that were dropped on the way, at their default."""
+        """The setting, with dropped knobs at their default."""
         return None if setting is None else {**self._default, **setting}
 
     def _spec(self, job: str) -> JobSpec:
-        """Of a job of the plan, or of what the trials of its sweep have in common."""
+        """Description of a job of the plan; for a trial, that of the template of its sweep."""
         return self._jobs[job] if job in self._jobs else self._jobs[sweep_of(job)]
 
     def _alone(self, job: str) -> Alone:
@@ -200,7 +208,7 @@ class Searching:
         return Alone(power_w, times.mean_s if times is not None and times.mean_s > 0.0 else None)
 
     def _prior(self, space: Space, jobs: Sequence[PackedJob], default_s: Mapping[str, float]) -> Prior | None:
-        """What earlier searches of single jobs on this device say."""
+        """Prior from earlier searches of single jobs on this device; None if they do not help."""
         from ecoshare.advisers.earlier_searches import prior_from
 
         names = {knob.name for knob in space.knobs}
@@ -215,7 +223,7 @@ class Searching:
         )
 
     def _told(self, own: PackingSearch, trial: Measurement, outcome: TriedSetting | None) -> None:
-        """A trial is over: its numbers, with the search's word on them."""
+        """Record a measurement that is over, with the judgement of the search."""
         judged = outcome.as_dict() if outcome is not None else {}
         records = self._records.setdefault(own.packing, [])
         record = MeasurementRecord.model_validate(
@@ -243,7 +251,7 @@ class Searching:
 
 
 def _earlier(results: Sequence[TuningResult], names: set[str]) -> list[Earlier]:
-    """Searches of single jobs, by class; trials in which another knob than these was set are left out."""
+    """Searches of single jobs, by class. Measurements with any other knob off its default are left out."""
     from ecoshare.advisers.earlier_searches import Earlier
 
     trials: dict[str, list[tuple[dict[str, float | str], float, float, bool]]] = {}

@@ -1,14 +1,14 @@
-"""The folder of a run whose files are memory: lane tables, and sockets of a private MPS daemon.
+"""Folder of a run in shared memory, for lane tables and the sockets of a private MPS daemon.
 
 ::
 
-    /dev/shm/ecoshare-run-<token>/    mode 0700, there while the run goes on
-        lock                          locked by the controller: a folder whose lock is free is of a run that is dead
+    /dev/shm/ecoshare-run-<token>/    mode 0700, exists during the run
+        lock                          locked by the controller: if this lock is free, the run is dead
         lane0, lane1, ...
         mps/
 
-The run removes it at its end, and its guard where the controller has died. Where both were killed, the next run on this
-machine does, and ends what they have left.
+The run removes the folder at its end. If the controller has died, the guard removes it. If both were killed, the next
+run on this machine removes it, and ends the processes that they have left.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from ecoshare.runtime import reaping
 _PREFIX = "ecoshare-run-"
 _LOCK = "lock"
 _LOCKED = b"locked\n"
-"""What the lock holds as soon as it is locked. Before that it is free, and yet the run is not dead."""
+"""Content of the lock file once it is locked. Before that, the lock is free, although the run is not dead."""
 
 _LOCKED_WITHIN_S = 60.0
-"""Of the making of the folder."""
+"""Longest time (s) from the creation of the folder until its lock is taken."""
 
 
 def path_of(token: str) -> Path:
-    """Where the folder of the run with this token is."""
+    """Path of the folder of the run with this token."""
     return memory_folder() / f"{_PREFIX}{token}"
 
 
 @contextlib.contextmanager
 def made(token: str) -> Iterator[Path]:
-    """The folder of the run with this token; made here, and removed in the end.
+    """Context manager: make the folder of the run with this token, and remove it at the end.
 
     Raises:
-        UnfitEnvironment: No room, or no permission.
+        UnfitEnvironment: There is no room, or no permission.
     """
     path = path_of(token)
     try:
@@ -65,10 +65,10 @@ def made(token: str) -> Iterator[Path]:
 
 
 def clear_dead() -> None:
-    """Remove the folders of this user's runs that are dead, and end the processes that these have left."""
+    """Remove the folders of this user's dead runs, and end the processes that those runs have left."""
     for base in {SHARED_MEMORY, Path(tempfile.gettempdir())}:
         for path in base.glob(f"{_PREFIX}*"):
-            with contextlib.suppress(OSError):  # gone by now, or somebody else's
+            with contextlib.suppress(OSError):  # gone by now, or of another user
                 if _is_own(path) and _is_dead(path):
                     reaping.end_all(path.name.removeprefix(_PREFIX))
                     shutil.rmtree(path, ignore_errors=True)

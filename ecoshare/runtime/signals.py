@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal: delayed while a run starts its server, and heard while the run goes on."""
+"""Ctrl-C, SIGTERM and a closed terminal: delayed while a run starts its server, and handled during the run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def delayed() -> Iterator[None]:
-    """Signals that end the command act at the end of the block: its handlers raise, and could do so anywhere in it.
+    """Context manager: signals that end the command act at the end of the block only.
 
-    For the main thread. Signals that are ignored, or that end the process without a handler, are left alone.
+    Handlers of these signals raise, and could do so anywhere in the block. Use this in the main thread. Signals that
+    are ignored, or that end the process without a handler, are left alone.
     """
     handlers = {number: signal.getsignal(number) for number in _ENDING}
     arrived: list[int] = []
@@ -32,7 +33,10 @@ def delayed() -> Iterator[None]:
 
 @contextmanager
 def heard(asked_to_stop: Callable[[], None]) -> Iterator[None]:
-    """Call `asked_to_stop` at each of them, in the running loop; what is ignored already stays so: `nohup` means it."""
+    """Context manager: each signal that ends the command calls `asked_to_stop`, in the running loop.
+
+    A signal that is ignored already stays ignored: `nohup` relies on that.
+    """
     loop = asyncio.get_running_loop()
     numbers = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
     for number in numbers:

@@ -1,6 +1,6 @@
-"""Remembers which notes this user was told on this machine, so that a lasting one does not follow every run.
+"""Remembers the notes that this user has seen on this machine, so that a lasting note does not follow every run.
 
-The notes lie in a folder of the user's state folder, as one JSON object: subject and words.
+The notes are one JSON object (subject: words), in a subfolder of the user's state folder.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ecoshare.devices.state_folder import StateFolder
 
 
 def is_news(subject: str, words: str) -> bool:
-    """Whether the words differ from the last ones told of the subject; they count as told from now on.
+    """Whether the words differ from the last words on the subject. They count as told from now on.
 
-    True where nothing can be remembered: a note told twice is better than one that is never told.
+    True if nothing can be stored: a note that is told twice is better than one that is never told.
     """
     path = _path()
     told = _told(path)
@@ -29,7 +29,7 @@ def is_news(subject: str, words: str) -> bool:
 
 
 def _path() -> Path:
-    # In a folder of its own: each JSON file of the state folder itself counts as a journal.
+    # A subfolder, since each JSON file in the state folder itself counts as a journal.
     return StateFolder.of_this_user().journals / "notes" / "told.json"
 
 

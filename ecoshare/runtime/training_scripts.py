@@ -1,4 +1,4 @@
-"""Finds the scripts of a folder that look like training, by their syntax trees: no script is imported or run."""
+"""Finds the scripts of a folder that look like training, from their syntax trees. No script is imported or run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class _Facts:
     """Properties of one source file.
 
     Attributes:
-        framework: It imports torch, or a library that trains with it.
-        trains: It calls `backward`, a step of an optimizer, or makes a `Trainer`.
-        runs: It does something when it is started, and not only define things.
+        framework: Whether the file imports torch, or a library that trains with torch.
+        trains: Whether the file calls `backward` or a step of an optimizer, or makes a `Trainer`.
+        runs: Whether the file does more than define things when it is started.
     """
 
     framework: bool = False
@@ -33,10 +33,10 @@ class _Facts:
 
 
 def training_scripts(folder: Path) -> list[Path]:
-    """Scripts in `folder` and one level below that look like training, sorted: those of `folder` first.
+    """Scripts in `folder` and one level below that look like training, sorted; those of `folder` come first.
 
-    A script counts where it, or a local module that it imports, imports torch and trains. Hidden folders, virtual
-    environments, `node_modules` and run folders are skipped. Files that cannot be read or parsed are no scripts.
+    A script counts if it imports torch and trains. Both may happen in local modules that it imports. Hidden folders,
+    virtual environments, `node_modules` and run folders are skipped. Files that cannot be read or parsed do not count.
     """
     known: dict[Path, _Facts] = {}
 
@@ -58,7 +58,7 @@ def training_scripts(folder: Path) -> list[Path]:
 
 
 def _python_files(folder: Path) -> list[Path]:
-    """At most `_MOST_FILES`, so that a folder of data does not hold the command up."""
+    """Python files in `folder` and one level below, at most `_MOST_FILES`: much data must not delay the command."""
     files, below = _entries(folder)
     for each in below:
         files += _entries(each)[0]
@@ -68,7 +68,7 @@ def _python_files(folder: Path) -> list[Path]:
 
 
 def _entries(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Python files and folders to look into, each sorted; none where `folder` cannot be read."""
+    """Python files and folders to look into, each sorted; none if `folder` cannot be read."""
     files, folders = [], []
     try:
         with os.scandir(folder) as entries:
@@ -108,7 +108,7 @@ def _imported(nodes: list[ast.AST]) -> Iterator[str]:
 
 
 def _trains(function: ast.expr) -> bool:
-    """Whether a call of this trains: `loss.backward`, `optimizer.step`, `Trainer`, `pl.Trainer`, `SFTTrainer`."""
+    """Whether a call of `function` trains: `loss.backward`, `optimizer.step`, `Trainer`, `SFTTrainer`, `pl.Trainer`."""
     if isinstance(function, ast.Name):
         return function.id.endswith("Trainer")
     if not isinstance(function, ast.Attribute):

@@ -1,4 +1,4 @@
-"""A run for the sake of the best setting of its packing: all jobs of a file at once, or one script."""
+"""Run to find the best setting of its packing: all jobs of a file at once, or one script."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TuneRun:
-    """What is to be tuned, and how.
+    """Request for a tuning run.
 
     Attributes:
-        jobs: A job file, or a script.
-        args: Of the script.
+        jobs: Path of a job file or of a script.
+        args: Arguments of the script.
         occupancy: Use of the device.
-        lanes: None for one for each job, as far as a run would put them beside each other.
-        knobs: Names of those that may be set; None for all that there are.
-        assume_unlocked: Whether to lock clocks without looking whether somebody else has.
+        goal: Goal of the search.
+        lanes: Number of lanes; None for one lane for each job, up to `LANES_TO_PACK`.
+        knobs: Names of the knobs that may be set; None for all knobs of the device.
+        assume_unlocked: Whether to lock clocks without a check for locks of other software.
     """
 
     jobs: Path
@@ -58,17 +59,26 @@ class TuneRun:
 def tune(
     asked: TuneRun, store: ProfileStore, runs: Path, progress: ProgressDisplay, show: Show, say: Callable[[str], None]
 ) -> tuple[TuningResult, str, RunResult]:
-    """Run the jobs side by side, search their best setting, and stop them; the result is kept for the packing.
+    """Run the jobs side by side, search their best setting, and stop them. The result is stored for the packing.
+
+    Args:
+        asked: The request.
+        store: Store of profiles. The result is stored in its folder.
+        runs: Folder that gets the run folder.
+        progress: Display that gets the progress of the run.
+        show: Display of the search.
+        say: Shows a note to the user.
 
     Returns:
-        The result, why the search has ended (empty where it was cut off: then nothing is kept), and the run.
+        The result, the reason for the end of the search, and the run. The reason is empty if the search was cut off;
+        then the result is not stored.
 
     Raises:
-        UsageError: The jobs cannot run all at once, or there is no such knob.
-        UnfitEnvironment: Nothing can be set here, by this user, or joules are not measured.
+        UsageError: The jobs cannot run all at once, or a knob does not exist.
+        UnfitEnvironment: This user can set nothing on the device, its joules are not measured, or nothing was tuned.
         JobFailed: A job ended before there was a result.
-        Interrupted: The user stopped it before.
-        NotRestored: The device is not as it was.
+        Interrupted: The user stopped the run before there was a result.
+        NotRestored: Knobs of the device could not be restored.
     """
     check_meter(asked.device)
     loaded = _jobs(asked)
@@ -122,7 +132,7 @@ def _jobs(asked: TuneRun) -> LoadedJobs:
 
 
 def _within_own_limits(asked: TuneRun, loaded: LoadedJobs, say: Callable[[str], None]) -> TuneRun:
-    """A job's own `slowdown:` binds the packing: where it is less than the tuning limit, all are kept within it."""
+    """Request with the smallest `slowdown:` of its jobs as tuning limit, if that is less than the present limit."""
     limits = {job.name: job.slowdown for job in loaded.jobs if job.slowdown is not None}
     if not limits or min(limits.values()) >= asked.goal.tuning_limit:
         return asked

@@ -1,4 +1,4 @@
-"""The run as it is now, for whoever shows it."""
+"""Present state of a run, for displays."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ from ecoshare.runtime.planned_sweeps import PlannedSweep
 
 @dataclass(frozen=True, slots=True)
 class Viewing:
-    """Looks at what a run consists of.
+    """Reads the parts of a run.
 
     Attributes:
-        seated: Attempts under way, by job.
-        usage: What a job under way has used so far.
+        plan: Plan of the run.
+        core: Scheduler of the run.
+        seated: Attempts in progress, by job.
+        tables: Table of each lane.
+        sweeping: Sweeps of the run.
+        usage: Returns the usage so far of a job in progress.
     """
 
     plan: Plan
@@ -35,7 +39,12 @@ class Viewing:
     usage: Callable[[str], Usage]
 
     def run(self, at_s: float, warm: bool) -> RunView:
-        """All jobs of the file, and of the trials those that have arrived and not ended."""
+        """State of all jobs of the file, and of the trials that have not ended.
+
+        Args:
+            at_s: Time (s) since the run was opened.
+            warm: Whether the warm server has loaded torch.
+        """
         own = {job.spec.name for job in self.plan.jobs}
         trials = (self.sweeping.jobs[name] for name in self.sweeping.live if name not in own)
         return RunView(

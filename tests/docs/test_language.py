@@ -22,6 +22,7 @@ FOLDERS = (
     "ecoshare/devices",
     "ecoshare/profiling",
     "ecoshare/reporting",
+    "ecoshare/runtime",
 )
 """Folders that hold the rule. The others follow; none that stands here may lose it."""
 
