@@ -1,4 +1,4 @@
-"""Run something right after a module has been imported, without importing it."""
+"""Calls a function right after a module has been imported, without importing it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Finder(MetaPathFinder):
 
             def execute_then_act(module: ModuleType) -> None:
                 execute(module)
-                if self in sys.meta_path:  # libraries look for torch before they import it: only an import counts
+                if self in sys.meta_path:  # only an import counts: libraries also look for torch without it
                     sys.meta_path.remove(self)
                     self._action()
 
@@ -39,7 +39,7 @@ class _Finder(MetaPathFinder):
 
 
 def after_import(name: str, action: Callable[[], None]) -> None:
-    """Call `action` once, when the module `name` has been imported; at once where it is."""
+    """Call `action` once, right after the module `name` has been imported; at once if it already is."""
     if name in sys.modules:
         action()
     else:

@@ -1,4 +1,4 @@
-"""One attempt of a job as its supervisor sees it: its process, what it may do, and how it ended."""
+"""One attempt of a job as its supervisor sees it: its process, its limits, and its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ecoshare.lane.messages import PRUNED, Ended, LaunchAttempt, Left, MoveAttem
 
 _GIB = 1 << 30
 _SIGTERM_TO_SIGKILL_S = 3.0
-"""Between the two for a job that hangs, and so has nothing to save."""
+"""Time (s) between the two signals for a job that hangs, and so has nothing to save."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,9 @@ class PreparedSlot:
     """A slot that was prepared for a job.
 
     Attributes:
-        owner: Command that it was prepared for.
+        table: Table of the lane.
+        slot: Index of the slot in the table.
+        owner: Id of the command for which the slot was prepared.
     """
 
     table: LaneTable
@@ -33,7 +35,7 @@ class PreparedSlot:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is the job's still: it has not left it, and nobody has freed it."""
+        """Whether the slot is still the job's: the job has not left it, and it was not freed."""
         slot = self.table.slots[self.slot]
         return bool(slot.owner == self.owner and slot.seat != SlotState.EMPTY)
 
@@ -43,11 +45,14 @@ class AttemptProcess:
     """A running process and its limits.
 
     Attributes:
-        places: One in each lane of a gang; else where the job is, and where it was asked to go on.
-        verdict: Outcome and reason, where the supervisor itself decided that the job must end.
-        deadlines: What to send next if the job is still there: (when, signal).
-        killed: Its process was killed on its account.
-        peak_bytes: Largest memory seen.
+        places: Slots of the job. A gang has one in each lane; any other job has its slot, and after a request to move
+            the new one.
+        stop: Request to end the job; None if there is none.
+        terminated: Whether the supervisor has sent SIGTERM.
+        verdict: Outcome and reason, if the supervisor itself decided that the job must end; else None.
+        deadlines: Signals to send if the job is still there: (monotonic time in seconds, signal), in order.
+        killed: Whether the process was killed because of this job.
+        peak_bytes: Peak memory that was seen.
     """
 
     launch: LaunchAttempt
@@ -63,26 +68,30 @@ class AttemptProcess:
 
     @property
     def place(self) -> PreparedSlot:
-        """Where the job is, and its counters are: of a gang, in its first lane."""
+        """Slot in which the job and its counters are; for a gang, the slot in the first lane."""
         return next((place for place in self.places if place.is_kept), self.places[-1])
 
     @property
     def slot(self) -> Slot:
-        """The job's slot there."""
+        """Table entry of the job in `place`."""
         return self.place.table.slots[self.place.slot]
 
     @property
     def mps(self) -> str | None:
-        """Pipe folder of the MPS daemon that the job is a client of."""
+        """Pipe folder of the MPS daemon of which the job is a client; None without one."""
         return self.launch.env.get("CUDA_MPS_PIPE_DIRECTORY") if self.launch.device == "cuda" else None
 
     def ask_to_end(self, stop: StopAttempt) -> None:
-        """Carry out a `StopAttempt`: at the next boundary with SIGTERM and a grace after it, or at once."""
+        """Carry out a `StopAttempt`: SIGKILL at once, or an end at the next boundary.
+
+        A job that has not ended after the grace period gets SIGTERM, and after a second grace period SIGKILL.
+        """
         self.stop = stop
-        if stop.at_once:  # and whoever shares its process begins again
+        if stop.at_once:  # jobs that share its process begin again
             self._send(signal.SIGKILL)
             return
-        for place in self.places:  # where it is first: under its lock the job either sees it, or has gone on before
+        # The job's present slot comes first: under its lock, the job either sees the request or has moved on before.
+        for place in self.places:
             place.table.stop(place.slot, place.owner)
         self._give_grace(stop.grace_s)
 
@@ -91,7 +100,7 @@ class AttemptProcess:
         self.deadlines = ((now_s + grace_s, signal.SIGTERM), (now_s + 2 * grace_s, signal.SIGKILL))
 
     def go_on(self, table: LaneTable, move: MoveAttempt) -> None:
-        """Ask the job to go on in a slot of another lane, unless it is to end."""
+        """Ask the job to go on in a slot of another lane, unless it was asked to end."""
         if self.stop is not None:
             return
         here = self.place
@@ -99,18 +108,17 @@ class AttemptProcess:
         here.table.send(here.slot, move.lane, move.slot, here.owner)
 
     def free(self) -> None:
-        """Free its slots; the process is gone.
-
-        The one that it was in comes last: an empty slot there, and a prepared one, would look as if it had gone on.
-        """
+        """Free the slots of the job; its process is gone."""
+        # The slot that the job was in comes last: if it were empty beside a prepared one, the job would seem to have
+        # moved on.
         last = self.place
         for place in (*(each for each in self.places if each is not last), last):
             place.table.free(place.slot, place.owner)
 
     def watch(self, now_s: float) -> None:
-        """Look at the job's memory and progress; end it where it is past a limit."""
+        """Check the job's memory and progress. End the job if it has passed a limit."""
         if self.launch.fused and self.stop is not None and self.slot.seat != SlotState.HOLDING:
-            self._give_grace(self.stop.grace_s)  # it can only end with its turn, and does so as soon as it has it
+            self._give_grace(self.stop.grace_s)  # it can end only with its turn, and then does so at once
         while self.deadlines and self.deadlines[0][0] <= now_s:
             (_, number), *rest = self.deadlines
             self.deadlines = tuple(rest)
@@ -118,18 +126,18 @@ class AttemptProcess:
         if self.verdict is None:
             self.verdict = self._over_memory() or self._hanging(now_s)
             if self.verdict is not None:
-                if self.launch.fused:  # if it comes to a boundary yet, the others of its process need not suffer
+                if self.launch.fused:  # if it still reaches a boundary, the other jobs of its process survive
                     self.place.table.stop(self.place.slot, self.place.owner)
                 self.deadlines = (
                     (now_s, signal.SIGTERM),
                     (now_s + _SIGTERM_TO_SIGKILL_S, signal.SIGKILL),
                 )
                 if self.verdict[0] == "out of memory":
-                    self.deadlines = ((now_s, signal.SIGKILL),)  # every moment may cost the neighbours
+                    self.deadlines = ((now_s, signal.SIGKILL),)  # each moment may harm the neighbours
                 self.watch(now_s)
 
     def end_hung(self) -> None:
-        """End it at once: its process was stopped from outside at a moment at which all of its lane wait for it."""
+        """Kill the job: its process was stopped from outside while it held its lane's lock, so all of the lane wait."""
         self.verdict = self.verdict or ("timed out", "its process was stopped (SIGSTOP) while it held its lane's lock")
         self._send(signal.SIGKILL)
 
@@ -137,15 +145,15 @@ class AttemptProcess:
         if number is signal.SIGKILL:
             self.killed = True
             processes.kill_group(self.pid, self.mps)
-        elif self.slot.stop != 2 and not self.launch.fused:  # else it has sent itself the signal at a boundary
+        elif self.slot.stop != 2 and not self.launch.fused:  # 2: it sent itself the signal at a boundary
             self.terminated = True
             os.kill(self.pid, number)
 
     def _over_memory(self) -> tuple[str, str] | None:
-        """On the CPU, where nothing else keeps a job to its cap."""
+        """Verdict on a CPU job that is over its cap: nothing else enforces a cap on the CPU."""
         if self.launch.device != "cpu" or (self.launch.fused and self.slot.seat != SlotState.HOLDING):
             return None
-        # One that shares its process looks after its own at its boundaries.
+        # A job in a shared process checks its own cap at its boundaries; the supervisor checks the lane's.
         cap_bytes, whose = self.launch.cap_bytes, "its cap"
         if self.launch.fused:
             cap_bytes, whose = self.launch.lane_bytes, "its lane"
@@ -163,7 +171,7 @@ class AttemptProcess:
         )
 
     def _hanging(self, now_s: float) -> tuple[str, str] | None:
-        """Limits count only while the job holds its turn, and before the first boundary apart from after it."""
+        """Verdict on a job that holds its turn for too long. Before its first boundary it has a limit of its own."""
         slot = self.slot
         if slot.seat != SlotState.HOLDING:
             return None
@@ -178,7 +186,7 @@ class AttemptProcess:
         return "timed out", f"held its turn for {silent_s:.1f} s {what}"
 
     def ended(self, status: int, used: resource.struct_rusage) -> Ended:
-        """What to record, from the status and resources that wait4(2) gave."""
+        """Record of the job's end, from the status and resource usage that wait4(2) returned."""
         exit_code = os.waitstatus_to_exitcode(status)
         more = {
             "cpu_s": used.ru_utime + used.ru_stime,
@@ -187,28 +195,32 @@ class AttemptProcess:
         return self._record(*self._outcome(exit_code), exit_code, more)
 
     def left(self, left: Left) -> Ended:
-        """What to record of one whose process goes on."""
+        """Record of the job's end in a shared process that goes on."""
         outcome, reason = self._outcome(left.exit_code)
         if self.stop is None and left.moved_out:
             outcome, reason = "moved out", f"needs a process of its own: {left.moved_out}"
         return self._record(*self._believed(outcome, reason), left.exit_code, {"peak_bytes": left.peak_bytes})
 
     def not_started(self, error: str) -> Ended:
-        """What to record of one that a shared process cannot start."""
+        """Record of a job that a shared process cannot start."""
         return self._record(*self._believed("failed", error), None, {})
 
     @staticmethod
     def _believed(outcome: str, reason: str) -> tuple[str, str]:
-        """A failure in a shared process may be due to the others in it: it counts when it repeats alone."""
+        """Outcome and reason to record for a job in a shared process.
+
+        Other jobs of the process may have caused a failure, so a failure counts only if it repeats alone.
+        """
         if outcome in ("failed", "crashed", "out of memory"):
             return "moved out", f"tried again in a process of its own: {reason}"
         return outcome, reason
 
     def died_in(self, status: int, culprit: AttemptProcess | None) -> Ended:
-        """What to record of one whose process has died.
+        """Record of the job's end after its shared process died.
 
         Args:
-            culprit: Who died of himself, of those in it.
+            status: Status of the process that wait4(2) returned.
+            culprit: Job of the process that caused the death; None if no job is known to.
         """
         exit_code = os.waitstatus_to_exitcode(status)
         if culprit is self:
@@ -233,7 +245,7 @@ class AttemptProcess:
     def _outcome(self, exit_code: int) -> tuple[str, str]:
         slot = self.slot
         said = exit_records.last_line(Path(self.launch.folder, "stderr.log"))
-        # What ended before it was killed has ended by itself.
+        # A process that ended before it was killed has ended by itself.
         killed = exit_code == -signal.SIGKILL
         if self.verdict is not None and (killed or self.terminated or (self.launch.fused and slot.stop == 2)):
             return self.verdict
@@ -251,7 +263,7 @@ class AttemptProcess:
 
 
 def _how(exit_code: int) -> str:
-    """How a process ended, for a code below 0: minus the number of the signal."""
+    """Text on how a process ended. A code below 0 is minus the number of a signal."""
     if exit_code >= 0:
         return f"with exit code {exit_code}"
     try:
@@ -264,7 +276,7 @@ def _how(exit_code: int) -> str:
 
 
 def usage(slot: Slot) -> dict[str, Any]:
-    """The counters of a slot, as the fields of a `core.events.Usage` that a lane knows."""
+    """Counters of a slot: those fields of a `core.events.Usage` that a lane knows."""
     return {
         "iterations": slot.iterations,
         "eval_iterations": slot.eval_iterations,
@@ -278,7 +290,7 @@ def usage(slot: Slot) -> dict[str, Any]:
 
 
 def _held_s(slot: Slot) -> float:
-    """Time for which its job has held the turn, up to a moment at which it was as it was read."""
+    """Time (s) for which the job has held the turn. The read repeats if the turn changes hands meanwhile."""
     while True:
         turn = slot.seat, slot.handovers
         held_s = slot.balance_s + time.monotonic() if slot.seat == SlotState.HOLDING else slot.held_s

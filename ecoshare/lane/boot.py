@@ -1,7 +1,7 @@
-"""Starts one of ecoshare's own programs in a new interpreter, without touching what the interpreter can import.
+"""Starts one of ecoshare's own programs in a new interpreter, without changing the interpreter's import path.
 
-A job's interpreter may be another one than ours, in whose path ecoshare is not, and nothing of ours must be put into
-that path. So ecoshare is loaded from its own folder.
+The interpreter of a job may be another than ours, without ecoshare on its path, and nothing of ours must be put on that
+path. So ecoshare is loaded from its own folder.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 ADDED_ENVIRONMENT = "ECOSHARE_ADDED"
-"""Names that the controller added to the server's environment, joined by commas.
+"""Variable that lists the variables that the controller added to the server's environment, joined by commas.
 
-They are for libraries that read them while they load. A forked job does not see them; a fresh interpreter needs them.
+Libraries read those variables while they load. A forked job does not see them; a fresh interpreter needs them.
 """
 
 _BOOT = """
@@ -30,5 +30,5 @@ import_module(sys.argv[2]).main(sys.argv[3:])
 
 
 def command(module: str, *args: str, python: str = sys.executable) -> list[str]:
-    """The command line that runs `main(args)` of one of ecoshare's modules."""
+    """Command line that runs `main(args)` of one of ecoshare's modules."""
     return [python, "-c", _BOOT, str(Path(__file__).parents[1]), module, *args]

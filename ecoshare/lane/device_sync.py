@@ -1,4 +1,4 @@
-"""Keeps a process in step with its device, so that a boundary is where the device is, too."""
+"""Keeps a process in step with its device, so that a boundary of the script is one of the device, too."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 
 class DeviceSync:
-    """Lets the processor run ahead of the device by one iteration at most, so that times are the device's."""
+    """Lets the CPU run ahead of the device by at most one iteration, so that measured times are the device's."""
 
     def __init__(self) -> None:
         self._mark: Any = None
 
     def keep(self) -> None:
-        """At a boundary: wait for the device to reach the one before."""
+        """Wait, at a boundary, until the device has reached the previous boundary."""
         torch = sys.modules["torch"]
         if torch.cuda.is_initialized():
             mark, self._mark = self._mark, torch.cuda.Event(blocking=True)
@@ -23,20 +23,20 @@ class DeviceSync:
 
 
 def drain(alone: bool = True) -> None:
-    """Wait until the device has done all that this process has asked of it.
+    """Wait until the device has finished the work of this process.
 
     Args:
-        alone: Whether this process has no job beside the one that asks; else only what its thread has asked is waited
-            for.
+        alone: Whether the calling job has the process to itself. Otherwise only the current stream of the calling
+            thread is waited for.
 
     Raises:
-        RuntimeError: The device has failed.
+        RuntimeError: If the device has failed.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return
     if alone:
-        torch.cuda.synchronize()  # the whole device, of this process alone: an event would miss side streams
+        torch.cuda.synchronize()  # all streams of this process: an event would miss side streams
     else:
         done = torch.cuda.Event(blocking=True)
         done.record()
@@ -44,7 +44,7 @@ def drain(alone: bool = True) -> None:
 
 
 def spans_processes() -> bool:
-    """Whether this process trains together with others, which must not be made to wait for it."""
+    """Whether this process trains together with other processes, which must not have to wait for it."""
     distributed = sys.modules.get("torch.distributed")
     return bool(
         distributed is not None

@@ -1,8 +1,8 @@
-"""Exit records: the word that an attempt of a job is over, which outlives whoever was to hear it.
+"""Exit records: files that say that an attempt of a job is over. They survive the death of the controller.
 
-They outlive processes, not the machine: nobody waits until they are on the disk, which takes milliseconds each. What
-survives a power cut is the controller's log, which is there before an end is acted on; so an end that is in neither was
-told to nobody, and the job runs again.
+Records outlive processes, not the machine: to wait until a record is on the disk would take milliseconds. After a power
+cut the controller's log counts, which is on the disk before an end is acted on. An end that is in neither was never
+acted on, so the job runs again.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from ecoshare.lane.files import make_folder
 from ecoshare.lane.messages import Ended, fields_of
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-"""A terminal's control sequence (ECMA-48, CSI): colour, mostly."""
+"""Control sequence of a terminal (ECMA-48, CSI), mostly colour."""
 
 
 def write(folder: Path, ended: Ended) -> None:
-    """Write the record of an attempt beside its logs, wholly or not at all.
+    """Write the record of an attempt beside its logs, atomically.
 
     Raises:
-        OSError: No room, or no permission.
+        OSError: If there is no room or no permission.
     """
-    make_folder(folder)  # again, if the job has removed it
+    make_folder(folder)  # made again if the job has removed it
     atomic_write(folder / f"exit-{ended.attempt}.json", json.dumps(fields_of(ended)))
 
 
 def last_line(path: Path, most: int = 300) -> str:
-    """The last line of a log that is not empty, printable and cut to `most` characters; empty where there is none."""
+    """Last line of a log that is not empty, made printable and cut to `most` characters; empty if there is none."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 8192))

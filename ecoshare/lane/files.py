@@ -1,4 +1,4 @@
-"""Files that each attempt of a job has of its own, in its job's folder."""
+"""Files of one attempt, in the folder of its job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def of_attempt(folder: Path, name: str, attempt: int) -> Path:
-    """The file of an attempt: the first one's by its plain name, later ones' with their number before the suffix."""
+    """Path of an attempt's file. The first attempt has the plain name, later ones a number before the suffix."""
     if attempt == 1:
         return folder / name
     stem, _, suffix = name.rpartition(".")
@@ -15,10 +15,10 @@ def of_attempt(folder: Path, name: str, attempt: int) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that is its owner's alone, and those that it is in, where they are not there.
+    """Make a folder, and its missing parents, that only their owner can access.
 
     Raises:
-        OSError: No room, no permission, or something else has its name.
+        OSError: If there is no room, no permission, or another file has the name.
     """
     if not folder.is_dir():
         make_folder(folder.parent)
@@ -26,20 +26,20 @@ def make_folder(folder: Path) -> None:
 
 
 def open_to_append(path: Path, read: bool = False) -> int:
-    """A file descriptor to append to, and to read from if asked; the file is made where there is none.
+    """Open a file to append to, and to read from if `read`. Make the file if it is missing. Return its descriptor.
 
     Raises:
-        OSError: No room, no permission, or a symbolic link has its name: what that leads to is not ours.
+        OSError: If there is no room, no permission, or the path is a symbolic link: the link's target is not ours.
     """
     access = os.O_RDWR if read else os.O_WRONLY
     return os.open(path, access | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def open_outputs(folder: Path, attempt: int) -> tuple[int, int]:
-    """File descriptors that a job prints to, its output and its errors; those of an earlier attempt get its number.
+    """Open the logs of a job and return their descriptors: output, errors. Logs of an earlier attempt get its number.
 
     Raises:
-        OSError: No room, or no permission.
+        OSError: If there is no room or no permission.
     """
     make_folder(folder)
     handles = []

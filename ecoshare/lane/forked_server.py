@@ -1,4 +1,4 @@
-"""The lanes' server where jobs are calls of a function: forked from the process that has the function.
+"""The lanes' server for jobs that are calls of a function: forked from the process that has the function.
 
 ::
 
@@ -6,13 +6,13 @@
       main thread     ═════════╗ waits                   ╔═══
       a new thread             ╚══fork═══ends            ║
                                    │
-    server        its only thread  └── `serve` ──fork──► job: function(word of its `LaunchAttempt`)
+    server        its only thread  └── `serve` ──fork──► job: function(`called` of its `LaunchAttempt`)
 
-Nothing is pickled: a job finds what the function refers to as it was when the server was forked.
+Nothing is pickled: a job finds the objects that the function refers to as they were when the server was forked.
 
-The fork is made by a thread that has done nothing before. libgomp keeps a team of threads for each thread that has run
-a parallel region; a fork copies what that thread knows of its team, and not the team, so the next parallel region waits
-for ever. The new thread has none, in the server and in every job it is the main thread, and its stack is empty.
+A thread that has done nothing before makes the fork. libgomp keeps a team of threads for each thread that has run a
+parallel region. A fork copies that thread's record of its team, but not the team, so the next parallel region would
+wait for ever. The new thread has no team. It is the main thread in the server and in every job, with an empty stack.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from ecoshare.lane.server import JobSupervisor
 
 
 def greeting(log: Path, environment: dict[str, str], shown: str) -> bytes:
-    """The line that a server waits for before it begins.
+    """Line that a server waits for before it begins.
 
     Args:
-        log: Takes what the server itself says on stderr.
-        environment: What to add to its environment.
-        shown: The variable of it that must be seen from outside.
+        log: File for the server's own stderr.
+        environment: Variables to add to the server's environment.
+        shown: Name of the one that other processes must see in /proc.
     """
     return json.dumps([str(log), environment, shown]).encode() + b"\n"
 
 
 def serve(channel: socket.socket, function: Callable[[str], None]) -> NoReturn:
-    """In a process just forked: serve the controller at the other end of `channel`; in a forked child, run its job."""
+    """Serve the controller at the other end of `channel`, in a process just forked; in a child of it, run a job."""
     try:
         _begin_anew()
         ecoshare._function = function
@@ -76,8 +76,8 @@ def serve(channel: socket.socket, function: Callable[[str], None]) -> NoReturn:
 
 
 def _begin_anew() -> None:
-    """Be a process of its own: what the parent's threads, handlers and children were waiting for is not to happen."""
-    gc.freeze()  # what is garbage here is the parent's garbage, too, which may close or delete something
+    """Cut the ties to the parent: nothing that its threads, handlers and children wait for may happen here."""
+    gc.freeze()  # garbage here is the parent's garbage, too: its collection might close or delete something
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
@@ -91,7 +91,7 @@ def _begin_anew() -> None:
 
 
 def _forget_children() -> None:
-    """As a process of multiprocessing does: the parent's children are not this one's to wait for or to end."""
+    """Forget the parent's children, which this process must not wait for or end. multiprocessing does the same."""
     from multiprocessing import process, util
 
     process._children.clear()  # type: ignore[attr-defined]
@@ -101,7 +101,7 @@ def _forget_children() -> None:
 
 
 def _redirect(log: Path) -> None:
-    """Streams of its own on the standard descriptors, whatever the parent has put in place of its."""
+    """Put new streams on the standard descriptors, whatever streams the parent has set."""
     nothing = os.open(os.devnull, os.O_RDWR)
     make_folder(log.parent)
     said = open_to_append(log)

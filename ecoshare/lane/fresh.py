@@ -1,4 +1,4 @@
-"""A job in an interpreter of its own: what the process does that the supervisor starts for it."""
+"""Program that the supervisor starts for a job in an interpreter of its own."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ecoshare.lane.local_sources import local_modules
 def main(args: list[str]) -> None:
     """Run the launch that is written in the file descriptor `args[0]`.
 
-    The other arguments name what was added to the environment for torch to read while it loads; then it goes.
+    The other arguments name environment variables that torch reads while it loads. They are removed after that.
     """
     descriptor, *added = args
     with os.fdopen(int(descriptor), "rb") as source:
         launch = messages.decode(source.read())
     assert isinstance(launch, messages.LaunchAttempt)
     folder = Path(launch.cwd) if launch.script is None else Path(launch.script).parent
-    # A `json.py` beside the script must be found though the runner has used the library's own.
+    # A `json.py` beside the script must be found, although the runner has loaded the standard library's `json`.
     warm_start.forget(warm_start.loaded(local_modules(folder)) - {"ecoshare"})
     after_import("torch", partial(_take_out, added))
     runner.run(launch, forked=False)

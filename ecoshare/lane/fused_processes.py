@@ -1,4 +1,4 @@
-"""The processes of fused lanes, as their supervisor sees them."""
+"""Processes of fused lanes, as their supervisor sees them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from ecoshare.lane.attempt_process import AttemptProcess
 from ecoshare.lane.messages import LaunchAttempt, Message
 
 _IDLE_S = 5.0
-"""A process without a job is kept for so long: the next trial of a sweep comes at once, or after the others' ends."""
+"""Time (s) for which a process without a job is kept: the next trial of a sweep comes at once, or after others end."""
 
 Place = tuple[str, str]
-"""What jobs of one process have in common: their script or module, and the table of their lane."""
+"""Key that jobs of one process share: their script or module, and the path of their lane's table."""
 
 
 def place_of(launch: LaunchAttempt) -> Place:
-    """Where a fused job belongs."""
+    """Key of the process in which a fused job belongs."""
     return launch.script or str(launch.module), launch.tables[0][0]
 
 
 @dataclass(slots=True, eq=False)
 class FusedProcessHandle:
-    """One such process.
+    """One process of a fused lane.
 
     Attributes:
-        channel: To it: launches go in, words of their ends come out.
-        attempts: Those in it.
-        retires: It gets no more of them.
+        place: Key of its jobs.
+        channel: Socket to the process: launches go in, messages on their ends come out.
+        attempts: Attempts that are in the process.
+        retires: Whether the process gets no more attempts.
     """
 
     place: Place
@@ -45,13 +46,13 @@ class FusedProcessHandle:
     _pending: bytes = b""
 
     def start(self, attempt: AttemptProcess) -> None:
-        """Have it start an attempt. Where the process is gone, its end tells."""
+        """Tell the process to start an attempt. If the process is gone, the supervisor ends the attempt with it."""
         self.attempts.append(attempt)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.channel.sendall(messages.encode(attempt.launch))
 
     def hear(self) -> list[Message] | None:
-        """What it says; None where it will say nothing more."""
+        """Receive messages of the process; None if no more will come."""
         try:
             received = self.channel.recv(1 << 16)
         except ConnectionResetError:
@@ -62,14 +63,17 @@ class FusedProcessHandle:
         return [messages.decode(line) for line in lines]
 
     def take_out(self, command: int) -> AttemptProcess:
-        """The attempt that this command started, which is in it no longer."""
+        """Remove and return the attempt that a command started."""
         attempt = next(each for each in self.attempts if each.launch.command == command)
         self.attempts.remove(attempt)
         self._idle_since_s = time.monotonic()
         return attempt
 
     def culprit(self) -> AttemptProcess | None:
-        """Who it died of: one that was killed on purpose, else the one whose turn it was; None for nobody."""
+        """Attempt that caused the death of the process; None if there is none.
+
+        It is the attempt that was killed on purpose, else the one with the turn.
+        """
         for attempt in self.attempts:
             if attempt.killed:
                 return attempt
@@ -79,12 +83,12 @@ class FusedProcessHandle:
         return None
 
     def dismiss_if_idle(self, now_s: float) -> None:
-        """Let it end where it is not worth keeping."""
+        """Let the process end if it has no job and is not worth keeping."""
         if not self.attempts and not self._is_dismissed and (self.retires or now_s - self._idle_since_s > _IDLE_S):
             self.retires = self._is_dismissed = True
             self.channel.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """The process is gone."""
+        """Close the descriptors of a process that is gone."""
         self.channel.close()
         os.close(self.pidfd)

@@ -1,4 +1,4 @@
-"""Sleep on a word of shared memory until another process changes it (futex(2), Linux)."""
+"""Sleeps on a word of shared memory until another process changes it (futex(2), Linux)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import platform
 
 _NUMBERS = {"x86_64": 202, "aarch64": 98}
-"""Number of the system call; glibc has no wrapper for it."""
+"""Number of the system call for each machine type; glibc has no wrapper for the call."""
 
 _WAIT, _WAKE = 0, 1
 
@@ -21,18 +21,18 @@ class _Timespec(ctypes.Structure):
 
 
 def supported() -> bool:
-    """Whether this machine has the call."""
+    """Whether this machine has the system call."""
     return platform.system() == "Linux" and platform.machine() in _NUMBERS
 
 
 def wait(address: int, expected: int, timeout_s: float) -> None:
     """Sleep while the 32-bit word at `address` is `expected`: until `wake`, a signal, or `timeout_s`.
 
-    Returns at once where the word has changed already. The caller checks its own condition again: a return means
+    Return at once if the word has already changed. The caller must check its own condition again: a return means
     nothing by itself.
 
     Raises:
-        OSError: The address is not mapped.
+        OSError: If the address is not mapped.
     """
     seconds = int(timeout_s)
     limit = _Timespec(seconds, int((timeout_s - seconds) * 1e9))

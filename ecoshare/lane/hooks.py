@@ -1,18 +1,17 @@
-"""Sees a script's iterations from outside, and yields the turn between them.
+"""Watches a script's iterations from outside, and yields the turn between them.
 
-What is hooked, all of it in this process alone:
+The hooks, all of them in this process alone, are on:
 
 * every optimizer's step (`register_optimizer_step_post_hook`);
 * the next root forward after a boundary: a global forward pre-hook that removes itself when it fires, so that it is
   never there while a module's children run, nor when Dynamo traces a model;
-* `torch.compile` and `Module.compile`, whose results are called through a wrapper instead of a hook (Dynamo would trace
-  a hook, or warn of it);
+* `torch.compile` and `Module.compile`: a wrapper calls their results, because Dynamo would trace a hook or warn of it;
 * the fetch of a batch: `DataLoader`'s iterator.
 
-No device work of the script is changed, only when it happens; so results are the same to the bit.
+The hooks change only the time of the script's device work, so results are the same to the bit.
 
-What is hooked is hooked once in a process, and tells the hooks of the job that has it: there the jobs of a fused lane
-come and go, each with hooks of its own.
+Each hook is installed once in a process, and tells the `Hooks` of the job that has the process. The jobs of a fused
+lane come and go there, each with `Hooks` of its own.
 
 ::
 
@@ -40,38 +39,39 @@ from ecoshare.lane.after_import import after_import
 from ecoshare.lane.iterations import Boundary, IterationPhase, IterationTracker
 
 _WORTH_LEAVING_S = 0.002
-"""A fetch shorter than this is not worth two hand-overs."""
+"""Shortest fetch (s) that is worth two hand-overs."""
 
 
 class Yielder(Protocol):
-    """What is told about boundaries: the job's side of its lane, or a test's recorder."""
+    """Receiver of boundaries: the job's side of its lane, or a test's recorder."""
 
     def boundary(self, kind: Boundary) -> None:
-        """An iteration has ended; returns when the job may go on."""
+        """Count an iteration that has ended. Return when the job may go on."""
         ...
 
     def count(self, kind: Boundary) -> None:
-        """The script's last iteration has ended; nothing follows."""
+        """Count an iteration that has ended, without yielding: no iteration follows it directly."""
         ...
 
     def leave(self) -> None:
-        """The job waits for something other than the device."""
+        """Give up the device: the job waits for something else."""
         ...
 
     def take(self) -> None:
-        """The job wants the device again; returns when it may have it."""
+        """Ask for the device again. Return when the job may have it."""
         ...
 
 
 class Hooks:
-    """What is seen of one job."""
+    """Hooks of one job: they turn what its script does into boundaries."""
 
     def __init__(self, yielder: Yielder, accelerator: bool, stays: bool = False) -> None:
-        """Hooks that tell `yielder`.
+        """Hooks that report to `yielder`.
 
         Args:
-            accelerator: Whether the device is other than the processor.
-            stays: The job keeps its turn while it waits for data: none of it may run without.
+            yielder: Receiver of the boundaries.
+            accelerator: Whether the device is another than the CPU.
+            stays: Whether the job keeps its turn while it waits for data, because it may not run without the turn.
         """
         self._yielder = yielder
         self._accelerator = accelerator
@@ -82,7 +82,7 @@ class Hooks:
         self._root_watch: Any = None
         self._inside = False
         self._thread = threading.get_ident() if stays else threading.main_thread().ident
-        # Means of what fetches took: of those whose batch seemed to be there, and of the others.
+        # Mean time of fetches for each iterator: of those with a batch that seemed ready (True), and of the others.
         self._fetch_s: weakref.WeakKeyDictionary[Any, dict[bool, float]] = weakref.WeakKeyDictionary()
         self._alive = True
 
@@ -93,26 +93,26 @@ class Hooks:
         self._arm()
 
     def go_on(self) -> None:
-        """The process is this job's."""
+        """Let the hooks of the process report to this job."""
         global _here
         _here = self
 
     def follow(self) -> None:
-        """The script runs in the thread that calls."""
+        """Take the calling thread as the one in which the script runs."""
         self._thread = threading.get_ident()
 
     def settle(self) -> None:
-        """Something else than an iteration follows: count the one that has ended, and do not yield for it."""
+        """Count the iteration that has ended, without yielding. Something other than an iteration follows."""
         if self._alive and (ended := self._tracker.fetch()) is not None:
             self._yielder.count(ended)
 
     def finish(self) -> None:
-        """The script is over: count what is left, and yield no more."""
+        """Count the last iteration and yield no more: the script is over."""
         self.settle()
         self.switch_off()
 
     def declare(self) -> None:
-        """`ecoshare.iteration()`: the script says that an iteration is over."""
+        """End an iteration because the script calls `ecoshare.iteration()`."""
         if self._alive and not self._busy():
             self._boundary(self._tracker.declare())
             self._arm()
@@ -134,11 +134,11 @@ class Hooks:
             self._armed = None
 
     def _called(self, module: nn.Module, _inputs: Any) -> None:
-        """The armed hook: the first module called since it was armed is a root."""
+        """Run as the armed hook: the first module called since it was armed is a root."""
         if torch.compiler.is_compiling() or self._busy() or not self._enters(module, id(module)):
             return
         if self._tracker.watches_forward:
-            # Inference: look again when this root is done. Its children must not count as roots.
+            # Inference: arm the hook again when this root returns. The root's children must not count as roots.
             self._root = module
             self._root_watch = module_hooks.register_module_forward_hook(self._returned, always_call=True)
 
@@ -149,7 +149,7 @@ class Hooks:
             self._arm()
 
     def _enters(self, module: nn.Module | None, identity: int) -> bool:
-        """A root call begins: yield if an iteration ended before it. False where the call means nothing."""
+        """Note that a root call begins. Yield if an iteration ended before it. Return False if the call is ignored."""
         gradients = torch.is_grad_enabled()
         if not gradients and module is not None and next(module.parameters(), None) is None:
             return False  # a transform or a metric
@@ -160,9 +160,9 @@ class Hooks:
         return True
 
     def _busy(self) -> bool:
-        """Whether this is no place for a boundary: inside a backward pass, a root or a fetch, or another thread.
+        """Whether no boundary can be here: inside a backward pass, a root or a fetch, or in another thread.
 
-        The thread that counts is the main one, until another is seen to step an optimizer.
+        The main thread counts, until another one steps an optimizer.
         """
         return (
             self._inside
@@ -180,7 +180,7 @@ class Hooks:
         args: tuple[Any, ...],
         arguments: dict[str, Any],
     ) -> Any:
-        """Call something compiled with no hook in place, as a root call."""
+        """Call a compiled function as a root call, with no hook in place."""
         if torch.compiler.is_compiling() or not self._alive or self._busy():
             return compiled(*args, **arguments)
         if self._tracker.watches_forward:
@@ -197,7 +197,7 @@ class Hooks:
     # Steps and batches
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer has stepped."""
+        """Note that an optimizer has stepped."""
         if not self._alive:
             return
         if torch._C._current_graph_task_id() == -1:  # backward passes of a GPU run in threads of their own
@@ -207,11 +207,11 @@ class Hooks:
         ended = self._tracker.step(id(optimizer), nested)
         if ended is not None:
             self._boundary(ended)
-        if not self._inside:  # else a hook would be traced, and the end of the enclosing call arms it
+        if not self._inside:  # inside, a hook would be traced; the end of the enclosing call arms it
             self._arm()
 
     def fetch(self, fetch: Callable[[Any], Any], batches: Any) -> Any:
-        """Fetch a batch, without the turn where that takes long enough."""
+        """Fetch a batch. Give up the turn meanwhile if the fetch takes long enough."""
         if not self._alive or self._busy():
             return fetch(batches)
         ended = self._tracker.fetch()
@@ -237,7 +237,7 @@ class Hooks:
     def _worth_leaving(self, batches: Any, there: bool) -> bool:
         """Whether the device would stand idle during the next fetch for long enough to hand it over.
 
-        Without worker processes the fetch is this process's own work: on the CPU that is device work.
+        Without worker processes this process does the work of the fetch. On the CPU that is device work.
         """
         workers: int = getattr(batches, "_num_workers", 0)
         if self._stays or (workers == 0 and not self._accelerator):
@@ -252,13 +252,13 @@ class Hooks:
 
 
 _here: Hooks | None = None
-"""Those of the job that has this process."""
+"""Hooks of the job that has this process; None if there is none."""
 
 _is_installed = False
 
 
 def install() -> None:
-    """Hook what all jobs of this process have in common, and make the first calls that must not be theirs, once."""
+    """Install the hooks that all jobs of this process share, and make the first calls for them; once a process."""
     global _is_installed
     if not _is_installed:
         _is_installed = True
@@ -326,12 +326,12 @@ def _wrap_fetch() -> None:
 def _is_there(batches: Any) -> bool:
     """Whether the workers have made the next batch of a `DataLoader`'s iterator, as far as can be seen from outside.
 
-    A batch out of order counts too. Looked at in torch's own fields, for there is nothing else that tells without
-    fetching; where they are not as known, no batch is there, and only the time of fetches counts.
+    A batch out of order counts too. The answer comes from torch's own fields: nothing else tells without fetching. If
+    torch has other fields, no batch counts as ready, and only the time of fetches decides.
     """
     try:
         if batches._rcvd_idx >= batches._send_idx:
-            return True  # the end, which is told at once
+            return True  # the end of the data, which is reported at once
         return len(batches._task_info.get(batches._rcvd_idx, ())) == 2 or not batches._data_queue.empty()
     except (AttributeError, OSError):
         return False

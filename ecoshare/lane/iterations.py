@@ -1,7 +1,7 @@
-"""Where one iteration of an unmodified script ends and the next begins.
+"""Finds the boundaries between the iterations of an unmodified script.
 
-A script does not say so; it is inferred from four things that can be seen from outside: the call of a root module
-(`forward`), an optimizer's step, the fetch of a batch from a `DataLoader`, and the end of the script.
+A script does not announce them. They are inferred from four events that can be seen from outside: the call of a root
+module (`forward`), an optimizer's step, the fetch of a batch from a `DataLoader`, and the end of the script.
 
 ::
 
@@ -15,8 +15,8 @@ A script does not say so; it is inferred from four things that can be seen from 
           │  │  └─┘ same forward, no grad: boundary (eval)
           └──┴──────────────── fetch: boundary (train, eval) ◄───┘
 
-A step alone ends nothing: a second optimizer may step next, or the step may run inside the backward pass. Where an
-optimizer steps twice with no forward between (functional models, compiled training steps), the step itself is the
+A step alone ends nothing: a second optimizer may step next, or the step may run inside the backward pass. If an
+optimizer steps twice without a forward between (functional models, compiled training steps), the step itself is the
 boundary. Inference without gradients right before a training forward (a target network, a rollout) belongs to that
 training iteration.
 """
@@ -27,7 +27,7 @@ from enum import Enum
 
 
 class IterationPhase(Enum):
-    """What has been seen since the last boundary."""
+    """Phase of an iteration: the events that have been seen since the last boundary."""
 
     BETWEEN = "between"
     TRAINING = "training"
@@ -36,17 +36,17 @@ class IterationPhase(Enum):
 
 
 class Boundary(Enum):
-    """The kind of the iteration that has just ended."""
+    """Kind of the iteration that has just ended."""
 
     TRAIN = "train"
     EVAL = "eval"
 
 
 class IterationTracker:
-    """Turns what is seen of a script into boundaries.
+    """Turns the events of a script into boundaries.
 
     Attributes:
-        phase: What has been seen since the last boundary.
+        phase: Phase of the present iteration.
     """
 
     def __init__(self) -> None:
@@ -57,16 +57,16 @@ class IterationTracker:
 
     @property
     def watches_forward(self) -> bool:
-        """Whether the next root forward matters. Inside a training iteration none does, so hooks can be off."""
+        """Whether the next root forward matters. None does inside a training iteration, so hooks can be off."""
         return self.phase is not IterationPhase.TRAINING
 
     def forward(self, gradients: bool, root: int = 0) -> Boundary | None:
-        """A root module is about to be called.
+        """Note that a root module is about to be called. Return the kind of iteration that ended before it, or None.
 
         Args:
-            gradients: Whether the call records them.
-            root: Its identity. Several roots in a row without gradients (an encoder and a decoder) are one inference;
-                the first of them coming again begins the next.
+            gradients: Whether the call records gradients.
+            root: Identity of the module. Several roots in a row without gradients (an encoder and a decoder) are one
+                inference; the next one begins when the first of them comes again.
         """
         ended = None
         if self.phase is IterationPhase.STEPPED:
@@ -80,11 +80,11 @@ class IterationTracker:
         return ended
 
     def step(self, optimizer: int, nested: bool = False) -> Boundary | None:
-        """An optimizer has stepped.
+        """Note that an optimizer has stepped. Return the kind of iteration that ended with the step, or None.
 
         Args:
-            optimizer: Its identity.
-            nested: The step ran inside a backward pass or a compiled function, where nothing can end.
+            optimizer: Identity of the optimizer.
+            nested: Whether the step ran inside a backward pass or a compiled function, where no iteration can end.
         """
         again = optimizer in self._steppers and not self._forward_seen
         repeated = again and not nested and self.phase is IterationPhase.STEPPED
@@ -96,13 +96,17 @@ class IterationTracker:
         return Boundary.TRAIN if repeated else None
 
     def fetch(self) -> Boundary | None:
-        """A batch is about to be fetched from a `DataLoader`, or the script is over."""
+        """Note that a batch is about to be fetched from a `DataLoader`, or that the script is over.
+
+        Returns:
+            Kind of the iteration that ended before it, or None.
+        """
         ended = {IterationPhase.STEPPED: Boundary.TRAIN, IterationPhase.EVALUATING: Boundary.EVAL}.get(self.phase)
         if self.phase is not IterationPhase.TRAINING:
             self.phase = IterationPhase.BETWEEN
         return ended
 
     def declare(self) -> Boundary:
-        """The script itself says that an iteration is over."""
+        """End an iteration, because the script itself says so."""
         self.phase = IterationPhase.BETWEEN
         return Boundary.TRAIN

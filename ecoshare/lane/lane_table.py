@@ -2,16 +2,16 @@
 
 ::
 
-    header   who holds the turn, who wants it most, who alone may have it, the quantum
+    header   holder of the turn, most urgent rank that waits, only slot that may have the turn, quantum
     slot 0   claim (written by the controller) │ state and counters (written by the job)
     slot 1   ...
 
-Every change is made under the table's lock, which the kernel drops when its owner dies, and becomes valid with one
-store of one word; so a process killed at any point leaves a table that `free` can mend. The holder is that word: a
+Every change is made under the table's lock, which the kernel drops when its owner dies. A change becomes valid with one
+store of one word, so a process killed at any point leaves a table that `free` can mend. The holder is such a word: a
 job that dies with the turn leaves its slot's number there, and the supervisor grants the turn again.
 
-A job that goes on in another lane has a slot in each for a while. It is in the old one until that is empty, which is
-one word again:
+A job that moves to another lane has a slot in each lane for a while. The job is in the old slot until that is empty,
+which is one word again:
 
     lane 0, slot 2   HOLDING, goal: lane 1, slot 0   │   EMPTY     turn granted to the next
     lane 1, slot 0   AWAY, pid 0                     │   AWAY, pid and counters of the job
@@ -46,19 +46,19 @@ SLOTS = 64
 """Most jobs in one lane."""
 
 REFILL_AT_FIRST_S = 0.0025
-"""What a hand-over is taken to cost until it has been measured: the first quanta are long rather than wasteful."""
+"""Assumed cost (s) of a hand-over until it has been measured: the first quanta are long rather than wasteful."""
 
 NOBODY = -1
 ANYBODY = -2
 NO_RANK = 2**31 - 1
-"""Rank of nobody: above every rank that the controller sends."""
+"""Rank that stands for no job: above every rank that the controller sends."""
 
 AT_ONCE = -(2**31)
-"""Rank of somebody for whom every holder makes room at its next boundary."""
+"""Rank for which every holder makes room at its next boundary."""
 
 NO_GOAL = 0
 UNREACHABLE = 1
-"""Goal of a job that was asked to move and cannot: it stays."""
+"""Goal of a job that was asked to move and cannot: the job stays."""
 
 _MAGIC = 0x45434F36  # changes with the layout
 
@@ -81,35 +81,35 @@ _KEPT = (
     "iteration_s",
     "longest_iteration_s",
 )
-"""What a job keeps where it goes on in another lane: its claim, until the controller sends another, and what it has
-done. Its service is that of a newcomer, and what it was asked to do has been written to both slots."""
+"""Fields that a job keeps when it moves to another lane: its claim, until the controller sends another, and its
+counters. Service is not kept: the job is a newcomer there. Requests to the job have been written to both slots."""
 
 
 class SlotState(IntEnum):
-    """What the job of a slot is doing, as far as the turn is concerned."""
+    """State of the job in a slot, with respect to the turn."""
 
     EMPTY = 0
-    """Nobody is here; its job has ended, or is where its goal is."""
+    """No job is here: the last one has ended, or has moved to its goal."""
     AWAY = 1
-    """It neither has nor wants the turn: it starts, loads data, or ends."""
+    """The job neither has nor wants the turn: it starts, loads data, or ends."""
     WAITING = 2
     HOLDING = 3
 
 
 class BoundaryRequest(IntEnum):
-    """What the controller asks of a job at its next boundary, or the job's answer."""
+    """Request of the controller to a job at its next boundary, or the job's answer."""
 
     NOTHING = 0
     OBSERVE = 1
-    """Observe the memory over the next iterations, and write down what was seen."""
+    """Observe the memory over the next iterations, and write the result."""
     OBSERVED = 2
-    """It is written; the job stays at its boundary until the controller has looked at it."""
+    """The result is written. The job stays at its boundary until the controller has looked at it."""
     FLUSH = 3
     """Write the trace."""
 
 
 class Header(ctypes.Structure):
-    """State of the lane as a whole. Times are CLOCK_MONOTONIC seconds, which all processes share."""
+    """State of the lane as a whole. Times are seconds of CLOCK_MONOTONIC, which all processes share."""
 
     _fields_ = (
         ("magic", ctypes.c_uint32),
@@ -133,12 +133,12 @@ class Header(ctypes.Structure):
 
 
 class Slot(ctypes.Structure):
-    """One job's claim, state and counters.
+    """Claim, state and counters of one job.
 
-    While the job holds its turn, the time that it has held it is `balance_s` and the present time; otherwise `held_s`.
-    So one store of `seat` turns the one into the other, and nobody who reads it, or dies, counts a turn twice.
+    While the job holds its turn, its held time is `balance_s` plus the present time; otherwise it is `held_s`. One
+    store of `seat` switches between the two. So no reader counts a turn twice, even if the job dies.
 
-    A fused job shares its process (`pid`) with others, and so counts the processor time of its turns (`cpu_s`) itself.
+    A fused job shares its process (`pid`) with others, so it counts the processor time of its turns (`cpu_s`) itself.
     """
 
     _fields_ = (
@@ -174,10 +174,10 @@ class Slot(ctypes.Structure):
     )
 
     def process(self) -> tuple[int, bool]:
-        """The job's process (0: none yet, or none any more) and whether the job shares it with others.
+        """Process id of the job (0: none yet, or none any more), and whether the job shares the process with others.
 
-        Both are of one moment: a job that ends between two reads would pass for the only one of a process whose
-        processor time is that of all jobs that it ever ran.
+        Both values are of one moment. Otherwise a job that ends between two reads would seem to have its process alone,
+        and would get the processor time of all jobs that the process ever ran.
         """
         pid, fused = self.pid, bool(self.fused)
         return (pid, fused) if self.pid == pid else (0, False)
@@ -188,12 +188,12 @@ class _Layout(ctypes.Structure):
 
 
 def lane_path(folder: Path, lane: int) -> Path:
-    """The table of a lane, in the folder of those of its run."""
+    """Path of a lane's table, in the folder of its run's tables."""
     return folder / f"lane{lane}"
 
 
 class LaneTable:
-    """A mapping of one lane's table."""
+    """Memory-mapped table of one lane."""
 
     header: Header
     slots: list[Slot]
@@ -202,13 +202,13 @@ class LaneTable:
         """Map the table at `path`.
 
         Raises:
-            OSError: It cannot be opened.
-            ValueError: It is not a table of this version.
+            OSError: If the file cannot be opened.
+            ValueError: If the file is not a table of this version.
         """
         self.path = os.fspath(path)
         self._file = OwnFile(self.path, os.O_RDWR)
         layout = _Layout.from_buffer(mapped(self._file.number(), ctypes.sizeof(_Layout)))
-        self.header, self.slots = layout.header, list(layout.slots)  # made once: 0.3 us for each look otherwise
+        self.header, self.slots = layout.header, list(layout.slots)  # made once: saves 0.3 us at each look
         if self.header.magic != _MAGIC:
             raise ValueError(f"{self.path} is not a lane table of this version of ecoshare")
         self._grants = [ctypes.addressof(slot) + Slot.grant.offset for slot in self.slots]
@@ -219,7 +219,7 @@ class LaneTable:
         """Make an empty table at `path`, which must not exist.
 
         Raises:
-            OSError: It exists, or there is no room.
+            OSError: If the file exists, or there is no room.
         """
         layout = _Layout()
         layout.header.magic = _MAGIC
@@ -231,7 +231,7 @@ class LaneTable:
         layout.header.refill_s = REFILL_AT_FIRST_S
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            if os.write(handle, bytes(layout)) < ctypes.sizeof(layout):  # to look beyond the end of the file would kill
+            if os.write(handle, bytes(layout)) < ctypes.sizeof(layout):  # a look beyond the end of the file would kill
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         finally:
             os.close(handle)
@@ -242,15 +242,15 @@ class LaneTable:
         self._file.close()
 
     def tell_of_hung(self, on_hung: Callable[[int], None]) -> None:
-        """From now on wait for the lock a second at a time, and tell which process was stopped while it had it."""
+        """Look for a stopped owner after each second of a wait for the lock. Call `on_hung` with its process id."""
         self._lock.on_hung = on_hung
 
     def stopped_owner(self) -> int | None:
-        """The process that has the lock, where it was stopped (SIGSTOP, a debugger); None else."""
+        """Process id of the lock's owner, if it was stopped (SIGSTOP, a debugger); else None."""
         return self._lock.stopped_owner()
 
     def locked(self) -> TableLock:
-        """Exclude the other threads and processes, as long as the context that is returned lasts."""
+        """Context manager of the critical section: it excludes all other threads and processes."""
         return self._lock
 
     # Claims: the controller's side
@@ -259,7 +259,7 @@ class LaneTable:
         """Prepare an empty slot for a job that is about to start, or to come from another lane.
 
         Args:
-            owner: Tells its seats from all others that the slot ever has: who frees it late frees nobody else's.
+            owner: Id of this use of the slot. A late `free` with the id of an earlier use has no effect.
         """
         with self.locked():
             slot = self.slots[index]
@@ -270,14 +270,18 @@ class LaneTable:
             self.header.used = max(self.header.used, index + 1)
 
     def claim(self, claims: dict[int, tuple[int, float]]) -> None:
-        """Set rank and weight of the slots given."""
+        """Set the rank and weight of each given slot."""
         with self.locked():
             for index, (rank, weight) in claims.items():
                 self.slots[index].rank, self.slots[index].weight = rank, weight
             self.refresh()
 
     def reserve(self, only: int) -> None:
-        """Let one slot alone have the turn, `NOBODY`, or `ANYBODY` again; a holder keeps it until its next boundary."""
+        """Reserve the turn. A holder keeps the turn until its next boundary.
+
+        Args:
+            only: Slot that alone may have the turn; -1 for no slot, -2 for any slot again.
+        """
         with self.locked():
             self.header.only = only
             chosen = None
@@ -289,7 +293,10 @@ class LaneTable:
         self.wake(chosen)
 
     def pin(self, pinned: bool) -> None:
-        """Keep everybody in this lane, whatever goal he has, or let them go again; who is leaving has left before."""
+        """Keep all jobs in this lane whatever their goals, or let them move again.
+
+        A job that is about to move has moved when this returns, or stays.
+        """
         with self.locked():
             self.header.pinned = pinned
             going = [index for index in range(self.header.used) if self.slots[index].goal > UNREACHABLE]
@@ -301,7 +308,7 @@ class LaneTable:
     # The turn: the jobs' and the supervisor's side
 
     def contenders(self) -> Iterator[Contender]:
-        """Jobs that want the turn, may have it, and do not."""
+        """Jobs that want the turn, may have it, and do not have it."""
         holder = self.header.holder
         for index in range(self.header.used):
             slot = self.slots[index]
@@ -309,29 +316,29 @@ class LaneTable:
                 yield Contender(index, slot.rank, slot.service_s, slot.since_s, bool(slot.back))
 
     def admits(self, index: int) -> bool:
-        """Whether a slot may have the turn: all may, unless it is reserved."""
+        """Whether a slot may have the turn: every slot may, unless the turn is reserved."""
         return self.header.only in (ANYBODY, index)
 
     def choose(self, now_s: float) -> int | None:
-        """The slot that gets the turn next, of those that wait; the caller holds the lock."""
+        """Slot that gets the turn next, among those that wait; None if none waits. The caller holds the lock."""
         return next_holder(self.contenders(), now_s, self.header.turn_s, self.header.bound_s)
 
     def succeed(self, holder: Contender, used_up: bool, now_s: float) -> int | None:
-        """The slot that has the turn after a boundary of its holder; the caller holds the lock."""
+        """Slot that has the turn after a boundary of its holder; None if none may. The caller holds the lock."""
         if not self.admits(holder.slot):
             return self.choose(now_s)
         return successor(holder, self.contenders(), used_up, now_s, self.header.turn_s, self.header.bound_s)
 
     def grant(self, index: int | None) -> None:
-        """Give the turn to a slot, or to nobody; the caller holds the lock."""
+        """Give the turn to a slot, or to none. The caller holds the lock."""
         header = self.header
         header.handed_s = time.monotonic()
         header.epoch += 1
         if index is None:
             header.holder = NOBODY
         else:
-            # The word that the waiter sleeps on changes last: it reads that word first, then the holder, so it either
-            # sees itself as the holder or does not fall asleep.
+            # The word on which the waiter sleeps changes last. The waiter reads that word first and the holder second,
+            # so it either sees itself as the holder or does not fall asleep.
             header.holder = index
             self.slots[index].grant += 1
             header.handovers += 1
@@ -343,11 +350,15 @@ class LaneTable:
             futex.wake(self._grants[index])
 
     def sleep(self, index: int, seen: int, timeout_s: float) -> None:
-        """Sleep until the slot is granted the turn, counted from when its `grant` was `seen`."""
+        """Sleep until the slot is granted the turn, for at most `timeout_s`.
+
+        Args:
+            seen: Value of the slot's `grant` that the caller has read. If it has changed, the call returns at once.
+        """
         futex.wait(self._grants[index], seen, timeout_s)
 
     def level(self, index: int, now_s: float) -> None:
-        """Bring a newcomer's or returner's service level with those present; the caller holds the lock."""
+        """Bring the service of a newcomer or returner level with the jobs present. The caller holds the lock."""
         slot = self.slots[index]
         present = [
             other
@@ -359,28 +370,32 @@ class LaneTable:
             for other in present
         ]
         turn_s = self.header.turn_s / min((other.weight for other in present), default=1.0)
-        # Where nobody is present, the service that the last holder had: a newcomer must not catch up on those away.
+        # With no job present, take the service of the last holder: a newcomer must not catch up on jobs that are away.
         slot.service_s = service_on_return_s(
             slot.service_s, present_s or [self.header.virtual_s], turn_s if slot.back else 0.0
         )
 
     def free(self, index: int, owner: int = 0) -> None:
-        """Empty the slot of a process that is gone; where it held the turn, grant it again.
+        """Empty the slot of a process that is gone. If it held the turn, grant the turn again.
 
-        Nothing where the slot has another owner by now.
+        The call has no effect if the slot has another owner by now.
         """
         with self.locked():
             slot, holder = self.slots[index], NOBODY
             if slot.owner == owner:
-                slot.seat = SlotState.EMPTY  # first: who reads counters looks at it after them
+                slot.seat = SlotState.EMPTY  # first: readers of the counters check it after them
                 ctypes.memset(ctypes.addressof(slot), 0, ctypes.sizeof(Slot))
                 self.pass_on(index)
                 holder = self.header.holder
-        if holder != NOBODY:  # though it had the turn before: the one that is gone may have died before waking it
+        if holder != NOBODY:  # also an earlier holder: the dead process may have granted it the turn without waking it
             self.wake(holder)
 
     def pass_on(self, index: int) -> int | None:
-        """Grant what an empty slot had, to the one that is told if any; the caller holds the lock."""
+        """Pass on the turn and the reservation of an empty slot, if it had them. The caller holds the lock.
+
+        Returns:
+            Slot that was granted the turn, which the caller must wake; None if there is none.
+        """
         if self.header.only == index:
             self.header.only = ANYBODY
         if self.header.holder not in (index, NOBODY):
@@ -391,7 +406,7 @@ class LaneTable:
         return chosen
 
     def stop(self, index: int, owner: int = 0) -> None:
-        """Ask the job of a slot to end at its next boundary, and wake it if it waits; as `free` for the owner."""
+        """Ask the job of a slot to end at its next boundary, and wake it if it waits. `owner` works as in `free`."""
         with self.locked():
             if self.slots[index].owner == owner:
                 self.slots[index].stop = 1
@@ -401,7 +416,7 @@ class LaneTable:
     # Moves from lane to lane
 
     def send(self, index: int, lane: int, slot: int, owner: int = 0) -> None:
-        """Ask the job of a slot to go on in a slot of another lane; wake it if it waits; as `free` for the owner."""
+        """Ask the job of a slot to move to a slot of another lane; wake it if it waits. `owner` works as in `free`."""
         with self.locked():
             if self.slots[index].owner == owner:
                 self.slots[index].goal = UNREACHABLE + 1 + lane * SLOTS + slot
@@ -409,7 +424,7 @@ class LaneTable:
         self.wake(index)
 
     def goal(self, index: int) -> tuple[int, int] | None:
-        """Lane and slot to which the job of a slot is to go now; None where it stays."""
+        """Lane and slot to which the job of a slot must move now; None if it stays."""
         slot = self.slots[index]
         if slot.goal <= UNREACHABLE or slot.stop or self.header.pinned:
             return None
@@ -417,16 +432,16 @@ class LaneTable:
         return lane, place
 
     def copy(self, index: int, there: Slot) -> None:
-        """Write what the job of a slot keeps to one of another lane, where nobody else writes it yet."""
+        """Copy the fields that a moving job keeps to its slot in another lane, which no other process writes yet."""
         here = self.slots[index]
         for name in _KEPT:
             setattr(there, name, getattr(here, name))
 
     def refresh(self) -> None:
-        """Renew what a holder reads at each boundary without the lock; the caller holds it.
+        """Update the values that a holder reads at each boundary without the lock. The caller holds the lock.
 
-        That is the rank of the most urgent job that waits, the quantum, and the service beyond which the holder makes
-        room for one that was away.
+        The values are the rank of the most urgent job that waits, the quantum, and the service beyond which the holder
+        makes room for a job that was away.
         """
         header, holder = self.header, self.header.holder
         jobs, longest_s, waiting_rank, back = 0, 0.0, NO_RANK, False

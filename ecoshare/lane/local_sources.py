@@ -1,4 +1,4 @@
-"""What a script would import from its own folder, read from the sources without running them."""
+"""Finds the modules that a script imports from its own folder, by reading the sources without running them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def local_modules(folder: Path) -> dict[str, str]:
-    """Top-level modules that a script in `folder` finds there before anywhere else, with the paths of their files."""
+    """Top-level modules that a script in `folder` finds there first, with the paths of their files."""
     found: dict[str, str] = {}
     try:
         with os.scandir(folder) as entries:
@@ -19,18 +19,18 @@ def local_modules(folder: Path) -> dict[str, str]:
                 elif entry.is_dir() and os.path.isfile(package := f"{entry.path}/__init__.py"):  # noqa: PTH113
                     found[entry.name] = package
     except OSError:
-        pass  # starting the script will say what is wrong with its folder
+        pass  # the start of the script reports what is wrong with the folder
     return found
 
 
 def local_sources(script: Path, modules: dict[str, str] | None = None) -> list[Path]:
-    """The script and the local modules that it imports, directly or through others; the script first.
+    """The script and the local modules that it imports, directly or through other modules; the script first.
 
-    Imports are read from the syntax tree: those of a package are its whole folder, those made by strings are not
-    seen, and a file that cannot be parsed imports nothing.
+    Imports are read from the syntax tree. The import of a package counts as an import of its whole folder. Imports by
+    strings are not seen. A file that cannot be parsed imports nothing.
 
     Args:
-        modules: `local_modules` of the script's folder, where they are known.
+        modules: `local_modules` of the script's folder; None to find them here.
     """
     if modules is None:
         modules = local_modules(script.parent)
@@ -61,7 +61,7 @@ def _imported(path: Path) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _imported_at(path: Path, _version: tuple[int, ...]) -> tuple[str, ...]:
-    """The same of a file as it is now: the trials of a sweep have one script, which is parsed once."""
+    """Same names for one version of a file. The trials of a sweep have one script, which is parsed once."""
     names: list[str] = []
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):

@@ -1,7 +1,7 @@
 """Maps a file into memory without keeping a descriptor.
 
-`mmap.mmap` keeps one, at the lowest number that is free. In a process of the user's, the script could write to it. It
-could also close it and open a file of its own there, which `mmap` would close in turn.
+`mmap.mmap` keeps one, at the lowest free number. In a user's process, the script could write to that descriptor. The
+script could also close it and open a file of its own at the same number, which `mmap` would close in turn.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 def mapped(descriptor: int, size: int) -> ctypes.Array[ctypes.c_char]:
-    """The first `size` bytes of a file, shared with all who map it, for as long as the result or a part of it is used.
+    """Map the first `size` bytes of a file, shared with all processes that map it.
+
+    The mapping lasts as long as the result or a part of it is used.
 
     Raises:
-        OSError: It cannot be mapped.
+        OSError: If the file cannot be mapped.
     """
     address = _LIBC.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
     if address == _FAILED:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     shared = (ctypes.c_char * size).from_address(address)
-    # Not at the end of the process: another thread may look at it then.
+    # The mapping stays at the end of the process: another thread may look at it then.
     weakref.finalize(shared, _LIBC.munmap, address, size).atexit = False
     return shared

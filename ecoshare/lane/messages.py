@@ -1,4 +1,4 @@
-"""What the controller and the lanes' supervisor say to each other: one JSON object a line, over a Unix socket pair."""
+"""Messages between the controller and the lanes' supervisor: one JSON object a line, over a Unix socket pair."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 GRACE_S = 10.0
-"""For a job that must end: to reach its next boundary, and then from SIGTERM to SIGKILL."""
+"""Grace period (s) of a job that must end: until its next boundary, and then from SIGTERM to SIGKILL."""
 
 PRUNED = 86
-"""Exit code of a job that is `called` and has ended itself as one that others of its sweep do better than."""
+"""Exit code of a job with `called` that has ended itself because other trials of its sweep do better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +20,20 @@ class LaunchAttempt:
 
     Attributes:
         command: Id that the answer repeats.
-        tables: Path of the table of each lane that the job uses, and the slot that it has in each.
-        script: Absolute path; or None, and `module` names a module to run as `python -m` would.
-        env: What to change in the environment; None takes a name out.
+        tables: For each lane that the job uses, the path of its table and the job's slot in it.
+        script: Absolute path of the script; None if `module` names a module to run as `python -m` would, or `called`
+            is set.
+        env: Changes to the environment; None removes a variable.
         python: Interpreter for a fresh start; None forks from the warm server unless `fresh`.
         device: `cpu`, or `cuda` for the device that `env` makes visible.
         cap_bytes: Most memory that the job may use.
-        timeout_s: Longest time that it may hold the turn without a boundary, from its first one on.
-        startup_timeout_s: Longest time that it may hold the turn before its first boundary.
-        folder: Where its logs, traces and exit records go.
-        opened_s: When the run was opened, on the monotonic clock: its trace counts from there.
-        called: Instead of a script or a module: what to call the function with that the server was forked with.
-        fused: As a thread of the process that those of its script and lane share, where that can be.
-        lane_bytes: Where fused, most memory that this process may rise to.
+        timeout_s: Longest time (s) that the job may hold the turn without a boundary, after its first boundary.
+        startup_timeout_s: Longest time (s) that the job may hold the turn before its first boundary.
+        folder: Folder for the job's logs, traces and exit records.
+        opened_s: Time (s) on the monotonic clock when the run was opened. Times in traces count from it.
+        called: Argument for the function with which the server was forked, instead of a script or a module.
+        fused: Whether to run the job, if possible, as a thread of the process that jobs of its script and lane share.
+        lane_bytes: Most memory of that process, if `fused`.
     """
 
     command: int
@@ -62,7 +63,7 @@ class StopAttempt:
     """End an attempt of a job: at its next boundary, or at once.
 
     Attributes:
-        pruned: It ends as one that others of its sweep do better than.
+        pruned: Whether it ends because other trials of its sweep do better.
     """
 
     job: str
@@ -75,12 +76,12 @@ class StopAttempt:
 
 @dataclass(frozen=True, slots=True)
 class MoveAttempt:
-    """Let an attempt of a job go on in another lane, from its next boundary on; nothing where it has ended.
+    """Let an attempt of a job go on in another lane, from its next boundary on. Ignored if the attempt has ended.
 
-    It is answered in the lanes' tables: the job empties the slot that it had.
+    The answer is in the lanes' tables: the job empties the slot that it had.
 
     Attributes:
-        command: Id that the slot there was prepared for.
+        command: Id of the command for which the new slot was prepared.
     """
 
     command: int
@@ -145,15 +146,15 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """An attempt in a shared process is over, and the process goes on: said to the supervisor, by that process.
+    """An attempt in a shared process is over, and the process goes on. The shared process tells the supervisor.
 
     Attributes:
-        command: That started it.
-        exit_code: As of a process of its own.
-        moved_out: Why it must have one; empty where it was at its end.
-        unfit: So must all of its script.
-        peak_bytes: Most memory that it had, with what all of the process have in common.
-        retires: The process takes no other, since memory was left behind in it.
+        command: Id of the command that started the attempt.
+        exit_code: Exit code that a process of its own would have had.
+        moved_out: Reason why the job needs a process of its own; empty if it does not.
+        unfit: Whether every job of the script needs a process of its own.
+        peak_bytes: Peak memory of the job, with the memory that all jobs of the process have in common.
+        retires: Whether the process takes no more jobs, because too much memory or too many open files were left in it.
     """
 
     command: int
@@ -173,7 +174,7 @@ _TYPES: dict[str, type[Any]] = {
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """Fields of a dataclass by name; unlike `asdict` without copies of all that is in them."""
+    """Fields of a dataclass by name. Unlike `asdict`, it does not copy the values."""
     kind: Any = type(value)
     return {name: getattr(value, name) for name in _names(kind)}
 
@@ -184,15 +185,15 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
 
 
 def encode(message: Message) -> bytes:
-    """One line, with its newline."""
+    """Line of a message, with its newline."""
     return json.dumps({"type": type(message).__name__, **fields_of(message)}).encode() + b"\n"
 
 
 def decode(line: bytes) -> Message:
-    """The message of one line.
+    """Message of one line.
 
     Raises:
-        ValueError: It is not one of ours.
+        ValueError: If the line is not one of our messages.
     """
     try:
         given = json.loads(line)

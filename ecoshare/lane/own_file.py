@@ -1,4 +1,4 @@
-"""Files that ecoshare holds open in a process of the user's."""
+"""Files that ecoshare holds open in a user's process."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ import os
 from pathlib import Path
 
 _FIRST = 768
-"""Descriptors from here on are ours: scripts that close what they have inherited often go up to 256, and a table of
-1,024 descriptors is what a process has anyway."""
+"""Lowest descriptor that ecoshare uses. Scripts that close inherited descriptors often go up to 256, and a process has
+a table of 1,024 descriptors anyway."""
 
 
 class OwnFile:
-    """An open file, in a process whose script may close any descriptor and open other files in its place.
+    """An open file, in a process in which the script may close any descriptor and open another file in its place.
 
-    So a number alone says nothing: what it stands for is looked at before each use. Where it is another file, or none,
-    the file is opened again.
+    So a number alone proves nothing: the file behind it is checked before each use. If it is another file, or none, the
+    file is opened again.
     """
 
     def __init__(self, path: str | Path, flags: int) -> None:
         """Open a file.
 
         Args:
-            flags: For open(2). With `O_CREAT` a file that is gone is made again; without, another one is none of ours.
+            flags: Flags for open(2). With `O_CREAT` a file that is gone is made again. Without it, another file at the
+                path is refused.
 
         Raises:
-            OSError: It cannot be opened.
+            OSError: If the file cannot be opened.
         """
-        self._path = Path(path).absolute()  # the script may go to another folder
+        self._path = Path(path).absolute()  # the script may change its working folder
         self._flags = flags | os.O_CLOEXEC | os.O_NOFOLLOW
         self._number = self._open()
         self._file = _identity(self._number)
 
     def number(self) -> int:
-        """The descriptor, which is this file's now.
+        """Descriptor of the file, checked now.
 
         Raises:
-            OSError: The script has closed it, and it cannot be opened again.
+            OSError: If the script has closed the file and it cannot be opened again.
         """
         if not self._is_open():
             number = self._open()
@@ -49,7 +50,7 @@ class OwnFile:
         return self._number
 
     def close(self) -> None:
-        """Close it, unless that was done."""
+        """Close the file, unless it is closed already."""
         if self._is_open():
             os.close(self._number)
 
@@ -61,7 +62,7 @@ class OwnFile:
 
     def _open(self) -> int:
         number = os.open(self._path, self._flags, 0o600)
-        with contextlib.suppress(OSError):  # where fewer may be open
+        with contextlib.suppress(OSError):  # the limit of open files may be lower
             high = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _FIRST)
             os.close(number)
             return high

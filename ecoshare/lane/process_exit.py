@@ -1,9 +1,9 @@
-"""Ends a forked job's process as the interpreter would, without taking torch apart first, where nobody can tell.
+"""Ends a forked job's process as the interpreter would, but skips the destruction of modules if that has no effect.
 
-An interpreter that ends destroys every module. In a forked process that touches, and so copies, all the memory it
-shares with the warm server: 0.23 s for a job of 0.04 s. Here it waits for the script's threads, runs its `atexit`
-handlers, and flushes, in the interpreter's own order. The rest is skipped only where the script has left nothing that
-its destruction could make do something: an open file, a `__del__`, a suspended generator, an extension module.
+An interpreter that ends destroys every module. In a forked process that touches, and so copies, all the memory shared
+with the warm server: 0.23 s for a job of 0.04 s. This module waits for the script's threads, runs its `atexit`
+handlers, and flushes, in the interpreter's own order. It skips the rest only if the script has left nothing that acts
+when it is destroyed: an open file, a `__del__`, a suspended generator, an extension module.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from types import ModuleType
 from typing import NoReturn
 
 _C_LONG = 1 << 63
-"""Larger numbers do not fit into what the interpreter takes them as."""
+"""Limit of exit statuses: larger numbers do not fit into the C long to which the interpreter converts them."""
 
 
 def leave(status: object, before: frozenset[str]) -> None:
-    """End this process with what a `SystemExit` carried; return where the interpreter must end it.
+    """End this process with the status of a `SystemExit`. Return if the interpreter must end it.
 
     Args:
-        status: The exception's `code`: a number, None, or something to print.
-        before: Modules that were loaded before the script began. What existed then must be frozen (`gc.freeze`).
+        status: The exception's `code`: a number, None, or an object to print.
+        before: Modules that were loaded before the script began. Objects from then must be frozen (`gc.freeze`).
     """
     wind_up()
     if any(_is_extension(sys.modules[name]) for name in sys.modules.keys() - before):
@@ -39,14 +39,17 @@ def leave(status: object, before: frozenset[str]) -> None:
         sys.stdout.flush()
         code = exit_code(status)
         sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):  # a full disk; closed, or set to None, by the script
+    except (OSError, ValueError, AttributeError):  # a full disk, or the script has closed the stream or set it to None
         return
-    ctypes.CDLL(None).fflush(None)  # what libraries have printed
+    ctypes.CDLL(None).fflush(None)  # output of C libraries
     os._exit(code)
 
 
 def leave_at_once(status: object) -> NoReturn:
-    """As `leave`, whatever would be destroyed: for a process that is a part of another, as those of multiprocessing."""
+    """End this process like `leave`, whatever would be destroyed.
+
+    This is for a process that is a part of another one, like the processes of multiprocessing.
+    """
     try:
         wind_up()
         code = exit_code(status)
@@ -59,14 +62,14 @@ def leave_at_once(status: object) -> NoReturn:
 
 
 def keep_operators() -> None:
-    """Leave torch's operators registered when a process ends: those of 170 libraries, which it has loaded by now.
+    """Leave torch's operators registered when a process ends: those of the 170 libraries that are loaded by now.
 
-    To take them out of torch's tables copies 30 MB of what a forked process shares: a third of all that a job of a few
-    iterations costs. Nothing of them outlives the process.
+    Removing them from torch's tables would copy 30 MB of the memory that a forked process shares: a third of the cost
+    of a job of a few iterations. The operators do not outlive the process anyway.
     """
     import torch.library
 
-    # Neither name is promised: without them all is as it was.
+    # Both names are private to their modules: if one is missing, nothing changes.
     take_out = getattr(torch.library, "_del_library", None)
     for finaliser, end in list(getattr(weakref.finalize, "_registry", {}).items()):
         if end.func is take_out:
@@ -74,13 +77,13 @@ def keep_operators() -> None:
 
 
 def wind_up() -> None:
-    """What an interpreter does first at its end: wait for the threads, and call what is registered for then."""
+    """Do the first steps of an interpreter's end: wait for the threads, and call the `atexit` functions."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
 
 
 def _is_extension(module: object) -> bool:
-    # Not by getattr: a module may make its attributes up when it is asked for them.
+    # Do not use getattr: a module may make up its attributes on request.
     path = vars(module).get("__file__") if isinstance(module, ModuleType) else None
     return isinstance(path, str) and path.endswith(tuple(EXTENSION_SUFFIXES))
 
@@ -90,7 +93,7 @@ def _has_finaliser(kind: type) -> bool:
 
 
 def exit_code(status: object) -> int:
-    """What the interpreter makes of what a `SystemExit` carries; what is no number is printed."""
+    """Exit code that the interpreter makes of the status of a `SystemExit`. An object that is no number is printed."""
     if status is None:
         return 0
     if isinstance(status, int):

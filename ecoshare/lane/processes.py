@@ -1,8 +1,8 @@
-"""The processes of a job, read from /proc (Linux): which they are, what memory they use, how they are ended.
+"""Processes of a job, read from /proc (Linux): lists them, measures their memory and time, and ends them.
 
 `psutil` is not used: forked jobs would find it loaded, and `family` runs four times a second for each job on the CPU.
-psutil's time over ours, for nine processes among 80 and 380 of the machine: `family` 8 and 33 (psutil reads all of the
-machine's), `processor_s` 1.9, `resident_bytes` 1.7, `proportional_bytes` 1.06.
+Ratios of psutil's time to ours, for nine processes among 80 and 380 of the machine: `family` 8 and 33 (psutil reads
+every process of the machine), `processor_s` 1.9, `resident_bytes` 1.7, `proportional_bytes` 1.06.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PR_SET_PDEATHSIG = 1
 _LOOKS = 3
-"""At a group of which some are spared: a process that is to be killed may fork between the look and its end."""
+"""Number of looks at a group in which some processes are spared: a process may fork between a look and its end."""
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies, also where that has happened already."""
+    """Have the kernel kill this process when its parent dies. Exit now if the parent is already dead."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def outlive_parent() -> None:
-    """Take that back."""
+    """Undo `die_with_parent`."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
 
 def mark(name: str, value: str) -> None:
-    """Have the kernel show a variable in the environment of this process, and of those that it forks.
+    """Have the kernel show a variable in the environment of this process, and of processes that it forks.
 
-    What is shown in /proc is the memory that held the environment when the program was started. Where no variable there
-    is long enough to give up its place, nothing is shown.
+    The kernel shows in /proc the memory that held the environment when the program started. The variable takes the
+    place of the longest one there. If that is too short, nothing is shown.
     """
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     start, end = int(fields[47]), int(fields[48])  # env_start, env_end: proc(5)
@@ -54,7 +54,7 @@ def mark(name: str, value: str) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped by a signal or a debugger, and does nothing until it is told to go on."""
+    """Whether a signal or a debugger has stopped a process, which then does nothing until it is continued."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in (b"T", b"t")
     except (OSError, IndexError):
@@ -62,7 +62,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all its descendants that still hang together, itself first."""
+    """Process ids of a process and of all descendants that are still connected to it; the process itself first."""
     found = [pid]
     for member in found:
         try:
@@ -74,7 +74,7 @@ def family(pid: int) -> list[int]:
 
 
 def processor_s(pids: list[int]) -> float:
-    """Processor time of the processes given and of those that they have outlived and waited for, seconds."""
+    """Processor time (s) of the given processes, and of ended children for which they have waited."""
     ticks = 0
     for pid in pids:
         try:
@@ -87,7 +87,7 @@ def processor_s(pids: list[int]) -> float:
 
 
 def resident_bytes(pids: list[int]) -> int:
-    """Sum of the resident sizes: cheap, and never below `proportional_bytes`."""
+    """Sum of the resident set sizes: cheap, and never below `proportional_bytes`."""
     total = 0
     for pid in pids:
         try:
@@ -98,7 +98,7 @@ def resident_bytes(pids: list[int]) -> int:
 
 
 def proportional_bytes(pids: list[int]) -> int:
-    """Sum of the proportional set sizes: a page shared by n processes counts a n-th for each."""
+    """Sum of the proportional set sizes: a page that n processes share counts 1/n for each."""
     total = 0
     for pid in pids:
         try:
@@ -111,10 +111,10 @@ def proportional_bytes(pids: list[int]) -> int:
 
 
 CLEANERS_WITHIN_S = 1.0
-"""For them to end by themselves when the processes are gone that they clean up after."""
+"""Time (s) for cleaners to end by themselves after the processes that they clean up after are gone."""
 
 _CLEANERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
-"""In their command lines. They remove the shared memory of processes that have died, if they outlive these."""
+"""Names in the command lines of cleaners. A cleaner removes the shared memory of dead processes that it outlives."""
 
 
 def cleans_up(pid: int) -> bool:
@@ -127,11 +127,11 @@ def cleans_up(pid: int) -> bool:
 
 
 def group(leader: int) -> list[int]:
-    """The processes of a group; those that were not waited for are among them."""
+    """Process ids of a group, including ended processes for which the parent has not waited."""
     try:
         os.killpg(leader, 0)
     except ProcessLookupError:
-        return []  # as nearly always, for one system call
+        return []  # the usual case, which costs one system call
     except PermissionError:
         pass
     found = []
@@ -145,14 +145,14 @@ def group(leader: int) -> list[int]:
 
 
 def kill_group(leader: int, mps: str | None = None, reaped: bool = False) -> list[int]:
-    """SIGKILL every process of a group but those that clean up after the others, which are returned.
+    """SIGKILL every process of a group, except cleaners. Return the process ids of the cleaners.
 
     Args:
-        leader: Its leader; the group may outlive it.
-        reaped: Whether the leader's end has been waited for: its number may then be another process's. Until then it
-            is killed by itself too, since it may not have made its group yet.
-        mps: Pipe folder of the MPS daemon whose client the leader is. MPS must be told first: a client killed with
+        leader: Process id of the group's leader; the group may outlive it.
+        mps: Pipe folder of the MPS daemon of which the leader is a client. MPS must be told first: a client killed with
             work in flight may leave its neighbours in an undefined state (NVIDIA, "Multi-Process Service", 3.3).
+        reaped: Whether the leader has been waited for: its id may then be another process's. Until then the leader is
+            also killed by its own id, since it may not have made its group yet.
     """
     if mps is not None:
         _terminate_mps_client(leader, mps)
@@ -164,7 +164,7 @@ def kill_group(leader: int, mps: str | None = None, reaped: bool = False) -> lis
         cleaners = [pid for pid in members if cleans_up(pid)]
         with contextlib.suppress(ProcessLookupError, PermissionError):  # no group; a set-user-id member
             if not cleaners:
-                os.killpg(leader, signal.SIGKILL)  # whatever one of them forks meanwhile
+                os.killpg(leader, signal.SIGKILL)  # includes processes that they fork meanwhile
                 return []
         for pid in set(members) - set(cleaners):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -173,7 +173,7 @@ def kill_group(leader: int, mps: str | None = None, reaped: bool = False) -> lis
 
 
 def kill_cleaners(leader: int) -> None:
-    """SIGKILL those of a group that clean up, and have not ended by themselves."""
+    """SIGKILL the cleaners of a group that have not ended by themselves."""
     for pid in group(leader):
         if cleans_up(pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -181,7 +181,7 @@ def kill_cleaners(leader: int) -> None:
 
 
 def _terminate_mps_client(pid: int, mps: str) -> None:
-    """Ask the MPS daemon to end a client; a daemon that does not answer is no reason not to kill."""
+    """Ask the MPS daemon to end a client. A failure is ignored: the client is killed in any case."""
 
     def ask(question: str) -> str:
         return subprocess.run(

@@ -1,6 +1,6 @@
-"""What a script reports with `ecoshare.report()`: `reports.jsonl` in its job's folder, a line a call.
+"""Values that a script reports with `ecoshare.report()`: `reports.jsonl` in its job's folder, one line per call.
 
-Written by the job itself, without a buffer: the controller reads it while the job runs.
+The job itself writes the file, without a buffer: the controller reads it while the job runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ecoshare.lane.own_file import OwnFile
 
 
 class Reporter:
-    """Writes what is reported. What cannot be written is given up: no job fails for its reports."""
+    """Writes reported values. A line that cannot be written is lost: no job fails because of its reports."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -23,7 +23,7 @@ class Reporter:
         self._file: OwnFile | None = None
 
     def report(self, values: dict[str, float]) -> None:
-        """Write one line; nothing in a child that the script has forked."""
+        """Write one line. Do nothing in a child that the script has forked."""
         if self._pid != os.getpid():
             return
         line = json.dumps(values).encode() + b"\n"
@@ -33,12 +33,12 @@ class Reporter:
             os.write(self._file.number(), line)
 
     def close(self) -> None:
-        """Report no more."""
+        """Close the file. Reports end here."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def reports_path(folder: Path, attempt: int) -> Path:
-    """The reports of an attempt, in its job's folder."""
+    """Path of an attempt's reports, in the folder of its job."""
     return of_attempt(folder, "reports.jsonl", attempt)

@@ -9,7 +9,7 @@
                             ▼
                           script ──boundaries──► Turn
                             │
-                            ▼  interpreter exits as ever; the turn is left last
+                            ▼  interpreter exits as usual; the turn is left last
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ecoshare.lane.trace import Tracer, trace_path
 from ecoshare.lane.turn import LaneTurn, Leaving, ThreadState
 
 _LOOKED_AT_WITHIN_S = 1.0
-"""The controller looks at a job that has been observed every few milliseconds; if it does not, it is busy or gone."""
+"""Longest wait (s) of an observed job for the controller, which looks every few milliseconds unless busy or gone."""
 
 
 class HookedJob:
@@ -49,10 +49,12 @@ class HookedJob:
     def __init__(
         self, launch: LaunchAttempt, tables: Mapping[str, LaneTable] | None = None, swap: ThreadState | None = None
     ) -> None:
-        """The job of this process, or, with `swap`, one of several.
+        """The only job of this process, or, with `swap`, one of several.
 
         Args:
-            tables: Of the lanes, by path, where several jobs of one process use them.
+            launch: The attempt that runs.
+            tables: Tables of the lanes, by path, if several jobs of one process use them; None to open them here.
+            swap: State that is swapped with the turn; None if the job has the process to itself.
         """
         self._launch = launch
         self._swap = swap
@@ -67,7 +69,7 @@ class HookedJob:
         self._observer: MemoryObserver | None = None
         self._pid = os.getpid()
         # A gang would have to hand over on all its devices at one moment, or its collectives would wait for each
-        # other: it keeps its lanes until it ends.
+        # other. So a gang keeps its lanes until it ends.
         self._alone = len(self._turns) > 1
 
     def take(self) -> None:
@@ -76,7 +78,7 @@ class HookedJob:
             turn.take()
 
     def end(self) -> None:
-        """The script and its threads are over: count what is left, and give up the turn for good."""
+        """Count the last iteration and give up the turn for good: the script and its threads are over."""
         if os.getpid() != self._pid:
             return  # a child that the script has forked ends with the same handlers
         self.finish()
@@ -84,17 +86,17 @@ class HookedJob:
         self._trace.flush()
 
     def finish(self) -> None:
-        """The script is over: count what is left, and yield no more."""
+        """Count the last iteration and yield no more: the script is over."""
         if self._hooks is not None:
             self._hooks.finish()
 
     def go_on(self) -> None:
-        """The process is this job's again."""
+        """Let the hooks of the process report to this job again."""
         if self._hooks is not None:
             self._hooks.go_on()
 
     def close(self) -> None:
-        """The job is over, and its process is not."""
+        """Close the job's files. The job is over, but its process is not."""
         self._trace.close()
         self._reports.close()
 
@@ -106,7 +108,7 @@ class HookedJob:
             turn.leave()
 
     def boundary(self, kind: Boundary) -> None:
-        """Count the iteration that has ended, and let somebody else run if it is time."""
+        """Count the iteration that has ended, and let another job run if it is time."""
         self._pace.keep()
         turn = self._turns[0]
         turn.count(kind is Boundary.EVAL)
@@ -118,15 +120,15 @@ class HookedJob:
             self._answer(turn)
 
     def count(self, kind: Boundary) -> None:
-        """Count the last iteration of a script that is over: it need not wait for its turn only to end."""
+        """Count the last iteration of a script that is over, without waiting for the turn."""
         self._turns[0].count(kind is Boundary.EVAL)
 
     def hear(self) -> None:
-        """Let the script report."""
+        """Let the script report values with `ecoshare.report()`."""
         ecoshare._report = self._reports.report
 
     def watch_torch(self) -> None:
-        """Install the hooks; torch is imported."""
+        """Install the hooks. torch must be imported."""
         import torch
 
         from ecoshare.lane.hooks import Hooks
@@ -141,11 +143,11 @@ class HookedJob:
             torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
 
     def out_of_memory(self) -> None:
-        """Leave word of why this process ends."""
+        """Tell the supervisor that this process ends for lack of memory."""
         self._turns[0].tell_out_of_memory()
 
     def _answer(self, turn: LaneTurn) -> None:
-        """At a boundary, after any wait: do what the controller asks, whose window of measuring is open."""
+        """Do what the controller asks at a boundary, after any wait. The job's profiling window is open."""
         if turn.asked == BoundaryRequest.FLUSH:
             self._trace.flush()
             turn.answer(BoundaryRequest.NOTHING)
@@ -161,7 +163,7 @@ class HookedJob:
             turn.stay(_LOOKED_AT_WITHIN_S)
 
     def _begin_cuda(self) -> None:
-        """The script has initialised CUDA: its first device work comes next."""
+        """Take the turn: the script has initialised CUDA, and its first device work comes next."""
         self.take()
         self._limit_cuda()
 
@@ -169,7 +171,7 @@ class HookedJob:
         import torch
 
         total_bytes = torch.cuda.get_device_properties(0).total_memory
-        with contextlib.suppress(RuntimeError):  # an allocator that was plugged in has no such limit
+        with contextlib.suppress(RuntimeError):  # a plugged-in allocator has no such limit
             most_bytes = self._launch.lane_bytes if self._launch.fused else self._launch.cap_bytes
             torch.cuda.set_per_process_memory_fraction(min(1.0, most_bytes / total_bytes))
 
@@ -181,11 +183,11 @@ def run(launch: LaunchAttempt, forked: bool) -> None:
     """Run the script of `launch` to its end, and leave the process as `python script.py` would.
 
     Args:
-        launch: What to run.
+        launch: The attempt to run.
         forked: Whether this process has the random states of a parent.
 
     Raises:
-        SystemExit: The script ended otherwise than by falling off its end.
+        SystemExit: If the script exits before its end, or fails.
     """
     job = HookedJob(launch)
     atexit.register(job.end)  # the first to be registered is the last to run
@@ -203,8 +205,8 @@ def execute(launch: LaunchAttempt, job: HookedJob) -> None:
     """Run the script itself.
 
     Raises:
-        SystemExit: It ended otherwise than by falling off its end. What it did not catch is told on its stderr.
-        Leaving: It shares its process, and must leave it.
+        SystemExit: If the script exits before its end, or fails. An exception is printed to its stderr.
+        Leaving: If the job must leave its shared process.
     """
     try:
         if launch.called is not None:
@@ -225,13 +227,13 @@ def execute(launch: LaunchAttempt, job: HookedJob) -> None:
 
 
 def dress(launch: LaunchAttempt) -> None:
-    """Make `sys` and the environment what the script would find alone."""
+    """Set `sys`, the environment and the working folder to what the script would find alone."""
     for name, value in launch.env.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    if isinstance(sys.stdout, io.TextIOWrapper):  # its log can be followed while it runs
+    if isinstance(sys.stdout, io.TextIOWrapper):  # the log can be followed while the job runs
         sys.stdout.reconfigure(line_buffering=True, write_through=bool(os.environ.get("PYTHONUNBUFFERED")))
     os.chdir(launch.cwd)
     if launch.called is not None:
@@ -245,13 +247,11 @@ def dress(launch: LaunchAttempt) -> None:
 
 
 def reseed() -> None:
-    """Draw new seeds from the system, as a fresh interpreter does. After a fork Python's own `random` has done so.
-
-    Not by `torch.seed`: it leaves word for each accelerator that is not in use, and who asked, in a millisecond.
-    """
+    """Draw new seeds from the system, as a fresh interpreter does. After a fork Python's own `random` has done so."""
     import numpy
     import torch
 
+    # `torch.seed` would take a millisecond: it queues a call, with the stack, for each accelerator that is not in use.
     torch.default_generator.seed()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.seed_all()
@@ -273,12 +273,12 @@ def _execute(script: str) -> None:
 
 @lru_cache(maxsize=16)
 def _compiled(script: str, source: bytes) -> types.CodeType:
-    """Made once for all jobs of a process."""
+    """Code of a script, compiled once for all jobs of a process."""
     return compile(source, script, "exec", dont_inherit=True)
 
 
 def _without_our_frames(error: BaseException) -> BaseException:
-    """The error with the traceback that it would have had alone."""
+    """The error with the traceback that it would have without ecoshare."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next

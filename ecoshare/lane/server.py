@@ -2,17 +2,17 @@
 
 ::
 
-    controller ◄── Ready, Launched, Ended ──── server ──fork──► job   (script as __main__)
-               ─── Launch, Move, Stop ───────►   │    ──fork──► job
-                                                 │    ──fork, exec──► job in a fresh interpreter
-                                                 │    ──fork──► process of a fused lane: a thread for each job
-                                                 │
-                               pidfds: record the end, free the slots, grant the turn again
-                               every 250 ms: memory, hang limits, graces
+    controller ◄── Ready, Launched, Ended ──────────── server ──fork──► job   (script as __main__)
+               ─── LaunchAttempt, MoveAttempt, ──────►   │    ──fork──► job
+                   StopAttempt                           │    ──fork, exec──► job in a fresh interpreter
+                                                         │    ──fork──► process of a fused lane: a thread for each job
+                                                         │
+                                       pidfds: record the end, free the slots, grant the turn again
+                                       every 250 ms: memory, hang limits, grace periods
 
-One thread, and no operation of torch ever runs here: a process that has started threads cannot be forked safely.
-A forked job leaves the loop by an exception-free path, up to `main`, so that the script runs at the bottom of a clean
-stack and the interpreter ends as ever.
+The server has one thread and never runs an operation of torch: a process that has started threads cannot be forked
+safely. A forked job leaves the loop up to `main` without an exception. So the script runs at the bottom of a clean
+stack, and the interpreter ends as usual.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _TICK_S = 0.25
 
 
 def main(args: list[str]) -> None:
-    """Serve the controller, whose process is `args[1]`, over the socket `args[0]`; in a forked child, run its job."""
-    processes.die_with_parent(int(args[1]))  # while this loads it cannot hear that the controller is gone
+    """Serve the controller with process id `args[1]` over the socket `args[0]`; in a forked child, run its job."""
+    processes.die_with_parent(int(args[1]))  # while the server loads, it cannot hear that the controller is gone
     supervisor = JobSupervisor(socket.socket(fileno=int(args[0])))
     supervisor.warm_up()
     processes.outlive_parent()
@@ -70,14 +70,14 @@ def main(args: list[str]) -> None:
 
 
 def _run(launch: LaunchAttempt) -> None:
-    """In a forked child: run its job, and end the process."""
+    """Run the job of a forked child, and end the process."""
     loaded = frozenset(sys.modules)
     try:
         runner.run(launch, forked=True)
         status = None
     except SystemExit as end:
         status = end.code
-    if launch.device == "cpu":  # CUDA's own exit is not to be skipped
+    if launch.device == "cpu":  # CUDA's own exit must not be skipped
         process_exit.leave(status, loaded)
     raise SystemExit(status)
 
@@ -87,9 +87,12 @@ class JobSupervisor:
     """Forks, watches and reaps the jobs of a run.
 
     Attributes:
-        attempts: Those that live, in processes of their own or not.
+        channel: Socket to the controller.
+        added: Variables for libraries that load in a fresh interpreter; forked jobs do not see them.
+        attempts: Attempts that run, in processes of their own or in shared ones.
         hosts: Processes of fused lanes.
         unfit: Scripts that cannot share a process, with the reason.
+        tables: Tables of lanes, by path.
     """
 
     channel: socket.socket
@@ -102,10 +105,10 @@ class JobSupervisor:
     _cleaned_by_s: dict[int, float] = field(default_factory=dict)
 
     def serve(self) -> LaunchAttempt | socket.socket | None:
-        """Work until the controller closes the channel, once warm.
+        """Serve the controller until it closes the channel. Call `warm_up` first.
 
         Returns:
-            None then. In a forked child what it must run: a job, or those that come over a channel.
+            None at the end. In a forked child, its task: a job, or a channel over which its jobs come.
         """
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.channel, selectors.EVENT_READ)
@@ -138,27 +141,27 @@ class JobSupervisor:
                 processes.kill_cleaners(leader)
 
     def _receive(self) -> bytes:
-        """More of the controller's messages; nothing where it is gone."""
+        """More bytes from the controller; empty if it is gone."""
         try:
             return self.channel.recv(1 << 16)
         except ConnectionResetError:  # it died with messages of ours unread
             return b""
 
     def warm_up(self) -> None:
-        """Load what every job needs, and tell the controller."""
+        """Load the modules that every job needs, and tell the controller."""
         began_s = time.monotonic()
         import torch
-        import torch._dynamo  # imported by the first optimizer otherwise, a second for every job
+        import torch._dynamo  # otherwise the first optimizer imports it: a second for every job
         import torch.utils.data
 
         from ecoshare.lane import hooks  # noqa: F401  (each job's process would load, and so copy, its pages)
 
         process_exit.keep_operators()
-        # Only now: libraries have read them while they were loaded, and no job of the user's is to see them.
+        # Remove them only now: libraries have read them while they loaded, and no job of the user must see them.
         names = filter(None, os.environ.pop(boot.ADDED_ENVIRONMENT, "").split(","))
         self.added = {name: os.environ.pop(name) for name in names}
         gc.collect()
-        gc.freeze()  # what is loaded now is never garbage: no collection in a child need touch, and so copy, it
+        gc.freeze()  # loaded objects are never garbage: a collection in a child need not touch, and so copy, them
         self._send(Ready(os.getpid(), torch.__version__, torch.get_num_threads(), time.monotonic() - began_s))
 
     def _obey(self, message: Message) -> LaunchAttempt | socket.socket | None:
@@ -183,7 +186,11 @@ class JobSupervisor:
         attempt.go_on(table, message)
 
     def _launch_in_host(self, launch: LaunchAttempt) -> socket.socket | None:
-        """Start a job in the process of its fused lane; returns something only in the child: where it hears of jobs."""
+        """Start a job in the process of its fused lane.
+
+        Returns:
+            In a forked child, the channel over which its jobs come; else None.
+        """
         try:
             places = [PreparedSlot(self._table(path), slot, launch.command) for path, slot in launch.tables]
             place = place_of(launch)
@@ -213,7 +220,7 @@ class JobSupervisor:
         return None
 
     def _hear(self, host: FusedProcessHandle) -> bool:
-        """A process of a fused lane says something; False where it will say nothing more."""
+        """Handle messages of a process of a fused lane. Return False if no more will come."""
         heard = host.hear()
         if heard is None:
             self._selector.unregister(host.channel)
@@ -231,7 +238,7 @@ class JobSupervisor:
         return True
 
     def _bury(self, host: FusedProcessHandle) -> None:
-        """A process of a fused lane is gone, and those who were in it with it."""
+        """Clean up after a process of a fused lane that is gone, and end the attempts that were in it."""
         _, status, _ = os.wait4(host.pid, 0)
         if os.WIFSIGNALED(status) and self._abandoned():
             return
@@ -241,14 +248,18 @@ class JobSupervisor:
         self._selector.unregister(host.pidfd)
         self.hosts.remove(host)
         culprit = host.culprit()
-        if culprit is None and host.attempts:  # before any of them had its turn, or between two
+        if culprit is None and host.attempts:  # it died before the first turn, or between two turns
             self.unfit[host.place[0]] = "its shared process died by itself"
         for attempt in host.attempts:
             self._end(attempt, attempt.died_in(status, culprit))
         host.close()
 
     def _launch(self, launch: LaunchAttempt) -> LaunchAttempt | None:
-        """Start a job; returns only in the child, and what it must run."""
+        """Start a job in a process of its own.
+
+        Returns:
+            In the forked child, the job that it must run; else None.
+        """
         launch = replace(launch, fused=False)
         why = warm_start.why_fresh(launch)
         python = launch.python or sys.executable
@@ -287,20 +298,23 @@ class JobSupervisor:
         return self.tables[path]
 
     def _look_for_hung(self) -> None:
-        """Other jobs of a lane may wait for its lock while this process has nothing to do there."""
+        """End processes that are stopped while they hold a lane's lock.
+
+        Other jobs of the lane may wait for the lock while this process has nothing to do there.
+        """
         hung = {owner for table in self.tables.values() if (owner := table.stopped_owner()) is not None}
-        for pid in hung & self._hung:  # it was so at the last look, too
+        for pid in hung & self._hung:  # stopped with the lock at the last look, too
             self._end_hung(pid)
         self._hung = hung
 
     def _end_hung(self, pid: int) -> None:
-        """End the jobs of a process that was stopped while it held a lane's lock: nobody goes on there before."""
+        """End the jobs of a process that was stopped while it held a lane's lock: no job goes on there before."""
         for attempt in self.attempts:
             if attempt.pid == pid:
                 attempt.end_hung()
 
     def _become_other(self) -> None:
-        """In a child: drop what is the supervisor's, and be a session of its own."""
+        """Drop the supervisor's descriptors in a forked child, and make the child a session of its own."""
         os.setsid()
         handles = [key.fd for key in self._selector.get_map().values()]
         self._selector.close()
@@ -315,7 +329,7 @@ class JobSupervisor:
     def _reap(self, attempt: AttemptProcess) -> None:
         _, status, used = os.wait4(attempt.pid, 0)
         if os.WIFSIGNALED(status) and self._abandoned():
-            return  # killed with the run by the guard: not an end of the job's own
+            return  # the guard has killed it with the run: not an end of the job's own
         if processes.kill_group(attempt.pid, reaped=True):  # DataLoader workers outlive their parent by seconds
             self._cleaned_by_s[attempt.pid] = time.monotonic() + processes.CLEANERS_WITHIN_S
         ended = attempt.ended(status, used)
@@ -324,10 +338,10 @@ class JobSupervisor:
         self._end(attempt, ended)
 
     def _end(self, attempt: AttemptProcess, ended: Ended) -> None:
-        """An attempt is over: free what it had, record its end, and tell it."""
+        """Free the slots of an attempt that is over, record its end, and tell the controller."""
         attempt.free()
         self.attempts.remove(attempt)
-        with contextlib.suppress(OSError):  # where the controller cannot write it into its log either, the run ends
+        with contextlib.suppress(OSError):  # if the controller cannot write it into its log either, the run ends
             exit_records.write(Path(attempt.launch.folder), ended)
         self._send(ended)
 
@@ -338,7 +352,10 @@ class JobSupervisor:
         return bool(poll.poll(0))
 
     def _shut_down(self) -> None:
-        """The controller is gone: so is the run. Ends are not recorded, so that every job here runs again."""
+        """Kill all jobs: the controller is gone, and so is the run.
+
+        Ends are not recorded, so that every job here runs again.
+        """
         for attempt in self.attempts:
             if not attempt.launch.fused:
                 processes.kill_group(attempt.pid, attempt.mps)
@@ -346,12 +363,12 @@ class JobSupervisor:
             processes.kill_group(host.pid)
 
     def _send(self, message: Message) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is gone; the loop will see it
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the controller is gone; the loop will see it
             self.channel.sendall(messages.encode(message))
 
 
 def _replace(launch: LaunchAttempt, python: str, added: dict[str, str]) -> None:
-    """In the child: become a fresh interpreter that runs the job."""
+    """Replace the forked child by a fresh interpreter that runs the job."""
     try:
         source = os.memfd_create("launch", 0)  # values of `env` must not reach a command line or a file
         os.write(source, messages.encode(launch))

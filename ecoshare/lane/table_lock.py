@@ -1,4 +1,4 @@
-"""The lock of a lane's table, among processes and threads; the kernel drops it when the process dies that has it."""
+"""Lock of a lane's table, among processes and threads. The kernel drops it when its owner dies."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from ecoshare.lane import processes
 from ecoshare.lane.own_file import OwnFile
 
 _FLOCK = struct.Struct("hhqqi4x")
-"""struct flock of Linux with 64 bits: type, whence, start, length and process."""
+"""Layout of `struct flock` on 64-bit Linux: type, whence, start, length and process."""
 
 _HUNG_S = 1.0
-"""The lock is held for microseconds: a process that was stopped with it for so long stops the whole lane."""
+"""Time (s) of waiting after which the owner is checked. The lock is held for microseconds: a process that is stopped
+with it for so long stops the whole lane."""
 
 _TRY_AGAIN_S = 0.0005
 
 
 class TableLock:
-    """A POSIX record lock on a table, and one among the threads of this process.
+    """POSIX record lock on a table, and a lock among the threads of this process. A context manager.
 
-    The former belongs to the process, so a child forked while it is held does not keep it, and the kernel drops it when
-    the process dies.
+    The record lock belongs to the process: a child forked meanwhile does not keep it, and the kernel drops it when the
+    process dies.
+
+    Attributes:
+        on_hung: Called with the process id of an owner that is stopped while this process waits; None for a plain wait.
     """
 
     def __init__(self, file: OwnFile) -> None:
-        """The lock of the table in this file."""
+        """Lock of the table in `file`."""
         self._file = file
         self._threads = threading.RLock()
         self.on_hung: Callable[[int], None] | None = None
@@ -42,7 +46,7 @@ class TableLock:
                 fcntl.lockf(self._file.number(), fcntl.LOCK_EX)
             else:
                 self._enter_in_time(self.on_hung)
-        except BaseException:  # a signal handler of the script's, say
+        except BaseException:  # from a signal handler of the script, for example
             self._threads.release()
             raise
 
@@ -65,7 +69,7 @@ class TableLock:
                     on_hung(owner)
 
     def stopped_owner(self) -> int | None:
-        """The process that has the lock, where it was stopped (SIGSTOP, a debugger); None else."""
+        """Process id of the lock's owner, if it was stopped (SIGSTOP, a debugger); else None."""
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(self._file.number(), fcntl.F_GETLK, asked))
         return pid if kind != fcntl.F_UNLCK and pid > 0 and processes.is_stopped(pid) else None

@@ -1,7 +1,7 @@
-"""When each iteration of a job ended, and when it had the turn: `trace.bin` in the job's folder.
+"""Trace of a job: when each iteration ended and when the job had the turn (`trace.bin` in the job's folder).
 
-Nine bytes a mark, written by the job itself, since nobody else sees its boundaries; a few hundred at a time, at the
-latest when it gives up its turn. What a killed job had not written yet is lost, and nothing else.
+A mark has nine bytes. The job itself writes its marks, because no other process sees its boundaries. It writes a few
+hundred at a time, at the latest when it gives up its turn. A killed job loses only the marks that were not yet written.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _MARK = struct.Struct("<Bd")
 MARK_BYTES = _MARK.size
 _FLUSH_BYTES = 512 * _MARK.size
 _MOST_ITERATIONS = 1_000_000
-"""A trace stays below 10 MB or so: later iterations are counted as ever, and not marked."""
+"""Most iterations in a trace, which stays below 10 MB or so. Later iterations are counted, but not marked."""
 
 
 class Kind(IntEnum):
-    """What happened."""
+    """Kind of a mark."""
 
     TURN_BEGINS = 0
     TURN_ENDS = 1
@@ -45,7 +45,7 @@ class Mark(NamedTuple):
 
 
 class Iteration(NamedTuple):
-    """An iteration, with whatever came between it and the one before."""
+    """An iteration, with the time between it and the one before."""
 
     kind: Kind
     from_s: float
@@ -53,10 +53,15 @@ class Iteration(NamedTuple):
 
 
 class Tracer:
-    """Writes a job's trace. What cannot be written is given up: no job fails for its trace."""
+    """Writes a job's trace. Marks that cannot be written are lost: no job fails because of its trace."""
 
     def __init__(self, path: Path, opened_s: float) -> None:
-        """A trace at `path`, whose times count from `opened_s` on the monotonic clock."""
+        """Open a trace at `path`.
+
+        Args:
+            path: Path of the trace.
+            opened_s: Time (s) on the monotonic clock from which the times in the trace count.
+        """
         self._opened_s = opened_s
         self._pid = os.getpid()
         self._iterations = 0
@@ -66,7 +71,7 @@ class Tracer:
             self._file = OwnFile(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def iteration(self, kind: Kind, at_s: float) -> None:
-        """An iteration has ended."""
+        """Mark the end of an iteration."""
         self._iterations += 1
         if self._iterations <= _MOST_ITERATIONS:
             self._marks += _MARK.pack(kind, at_s - self._opened_s)
@@ -74,20 +79,20 @@ class Tracer:
                 self.flush()
 
     def turn(self, kind: Kind, at_s: float) -> None:
-        """The turn has been taken or given up."""
+        """Mark that the turn was taken or given up."""
         self._marks += _MARK.pack(kind, at_s - self._opened_s)
         if kind is Kind.TURN_ENDS:
             self.flush()
 
     def close(self) -> None:
-        """Write what is marked, and mark no more."""
+        """Write the pending marks and close the file."""
         self.flush()
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def flush(self) -> None:
-        """Write what is marked."""
+        """Write the pending marks."""
         if self._file is not None and self._pid == os.getpid():  # not in a child that the script has forked
             try:
                 os.write(self._file.number(), self._marks)
@@ -97,12 +102,12 @@ class Tracer:
 
 
 def trace_path(folder: Path, attempt: int) -> Path:
-    """The trace of an attempt, in its job's folder."""
+    """Path of an attempt's trace, in the folder of its job."""
     return of_attempt(folder, "trace.bin", attempt)
 
 
 def whole_bytes(path: Path) -> int:
-    """Size of the marks that are there, without one that is cut off; 0 where there is no trace."""
+    """Size (bytes) of the whole marks of a trace, without one that is cut off; 0 if there is no trace."""
     try:
         size = path.stat().st_size
     except OSError:
@@ -111,10 +116,11 @@ def whole_bytes(path: Path) -> int:
 
 
 def read(path: Path, skip_bytes: int = 0) -> list[Mark]:
-    """The marks of a trace, in order; none where there is no trace. One that is cut off or damaged ends them.
+    """Marks of a trace, in order; none if there is no trace. A mark that is cut off or damaged ends the list.
 
     Args:
-        skip_bytes: Size of the part that is known already: whole marks.
+        path: Path of the trace.
+        skip_bytes: Size of the part that is already known: whole marks.
     """
     try:
         with documents.open_regular(path) as file:
@@ -134,14 +140,14 @@ def read(path: Path, skip_bytes: int = 0) -> list[Mark]:
 
 
 def iterations(marks: Iterable[Mark]) -> Iterator[Iteration]:
-    """Each from the end of the one before it to its own, waits between them included; the first mark ends none."""
+    """Each iteration, from the end of the one before to its own end, waits included. The first mark ends none."""
     ends = (mark for mark in marks if mark.kind in (Kind.TRAIN, Kind.EVAL))
     for earlier, later in pairwise(ends):
         yield Iteration(later.kind, earlier.at_s, later.at_s)
 
 
 def held(marks: Iterable[Mark]) -> Iterator[tuple[Iteration, float]]:
-    """Each iteration with the part of its time, seconds, during which the job had its turn."""
+    """Each iteration with the time (s) in it during which the job had its turn."""
     last: Mark | None = None
     away_from_s: float | None = None
     away_s = 0.0

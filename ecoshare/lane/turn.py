@@ -3,16 +3,16 @@
 ::
 
     A  ═══════boundary══boundary═╗                         ╔════
-              nobody waits       ║ quantum used up,        ║
+              no job waits       ║ quantum used up,        ║
               or quantum left    ║ drain, grant B          ║
     B                            ╚═══════════boundary══════╝
 
 No message goes to the controller: the holder picks its successor itself, with `core.turns`.
 
-Where the controller has named a slot of another lane, the job goes on there, from a boundary or from its wait:
+If the controller has named a slot of another lane, the job goes on there, from a boundary or from its wait:
 
     lane 0, A  ═══════boundary═╗
-                               ║ drain, copy what it has done, empty the slot, grant B: all under the lock of lane 0
+                               ║ drain; then, under the lock of lane 0: copy the counters, empty the slot, grant B
     lane 0, B                  ╚═══════════
     lane 1, A                   ─ ─ ─ ═════    a newcomer
 """
@@ -41,57 +41,58 @@ from ecoshare.lane.lane_table import (
 from ecoshare.lane.trace import Kind, Tracer
 
 _LOOK_AGAIN_S = 1.0
-"""A waiter that was never woken (its waker was killed in between) looks for itself after this long."""
+"""Time (s) after which a waiter looks for itself: the process that had to wake it may have been killed."""
 
 _LOOK_S = 0.002
 
 _COLD = 8
-"""Iterations at the beginning of a turn that may be slower for the hand-over before them: the first by the most, but
-caches fill and the last holder's threads fall asleep over several (tried: 7 iterations of 18 ms, 2 to 6 % each)."""
+"""Iterations at the beginning of a turn that the hand-over may slow down. The first is slowed most, but caches fill and
+the last holder's threads fall asleep over several (measured: 7 iterations of 18 ms, 2 to 6 % each)."""
 
 _ENOUGH = 5
-"""Warm iterations that a job must have done before its cold ones say what a hand-over costs."""
+"""Warm iterations that a job must have done before its cold ones tell the cost of a hand-over."""
 
 _SMOOTHING = 0.1
 """Weight of a new sample in the running means."""
 
 
 class Leaving(BaseException):
-    """Unwinds a job that is a thread of a shared process: it was asked to end, or must have a process of its own."""
+    """Unwinds a job that is a thread of a shared process. The job was asked to end, or needs a process of its own."""
 
 
 class ThreadState(Protocol):
-    """What a job that is a thread of a shared process puts aside while others there have the turn.
+    """State of a job in a shared process, which is put aside while other jobs of the process have the turn.
 
-    Nothing of such a job runs without the turn, so it is told both right before it goes and right after it has come.
+    No code of such a job runs without the turn. So `out` is called right before the turn goes, and `back` right after
+    it has come.
     """
 
     def out(self) -> None:
-        """The turn is about to be passed on."""
+        """Put the state aside: the turn is about to be passed on."""
         ...
 
     def back(self) -> None:
-        """The turn is here."""
+        """Restore the state: the job has the turn."""
         ...
 
     def before_wake(self, slot: int | None) -> None:
-        """The job of that slot is about to be granted the turn, and woken."""
+        """Prepare for the wake-up of the job in a slot, which is about to be granted the turn."""
         ...
 
     def processor_s(self) -> float:
-        """Processor time of its turns so far."""
+        """Processor time (s) of the job's turns so far."""
         ...
 
     def boundary(self) -> None:
-        """An iteration has ended.
+        """Note that an iteration has ended.
 
         Raises:
-            Leaving: The job may not stay.
+            Leaving: If the job may not stay in the process.
         """
         ...
 
     def stop(self) -> None:
-        """The job was asked to end.
+        """End the job, which was asked to end.
 
         Raises:
             Leaving: Always.
@@ -109,23 +110,26 @@ class LaneTurn:
     def __init__(
         self, table: LaneTable, index: int, trace: Tracer | None = None, swap: ThreadState | None = None
     ) -> None:
-        """A claim in slot `index`, which the controller has prepared; what happens is marked in `trace`.
+        """Claim with slot `index`, which the controller has prepared.
 
         Args:
-            swap: Of a job that shares its process with others.
+            table: Table of the lane.
+            index: Slot of the job.
+            trace: Trace in which turns and iterations are marked.
+            swap: State of a job that shares its process with others; None for a job alone.
         """
         self._trace = trace
         self._swap = swap
         self._table = table
         self._index = index
         self._slot = table.slots[index]
-        self._place = _COLD  # of the iteration under way, counted from the hand-over
-        self._lost_s = 0.0  # by the cold iterations of this turn
+        self._place = _COLD  # position of the present iteration after the hand-over
+        self._lost_s = 0.0  # time that the cold iterations of this turn have lost
         self._left_s = 0.0
-        self._away_s = 0.0  # since the last iteration ended
-        self._wanted = False  # from `take` to `leave`
-        self._waited_before_s = 0.0  # for the same turn, in lanes that it has left since
-        self._handovers_before = 0  # in those lanes
+        self._away_s = 0.0  # time away since the last iteration ended
+        self._wanted = False  # True from `take` to `leave`
+        self._waited_before_s = 0.0  # waits for the same turn in lanes that the job has left since
+        self._handovers_before = 0  # hand-overs in those lanes
         self._slot.fused = swap is not None
         self._slot.pid = os.getpid()
 
@@ -135,21 +139,23 @@ class LaneTurn:
         return bool(self._slot.seat == SlotState.HOLDING)
 
     def take(self) -> None:
-        """Wait for the turn; at once where the job has it."""
+        """Wait for the turn. Return at once if the job has it."""
         if self.holding:
             return
         self._wanted = True
-        if self._slot.seat != SlotState.WAITING:  # else a signal handler of the script broke off the wait
+        if self._slot.seat != SlotState.WAITING:  # else a signal handler of the script interrupted the wait
             self._move()
             if self._enter():
                 return
         self._wait()
 
     def offer(self, drain: Callable[[], None]) -> None:
-        """At a boundary: hand the turn over if its quantum is used up, or someone waits who need not wait for that.
+        """Offer the turn at a boundary: hand it over if the quantum is used up, or an earlier hand-over is due.
+
+        An earlier hand-over goes to a waiting job that is more urgent, or that was away and has had less service.
 
         Args:
-            drain: Waits until the device has done what the job has asked of it.
+            drain: Waits until the device has finished the job's work.
         """
         if self._wanted and not self.holding:
             self.take()
@@ -176,7 +182,7 @@ class LaneTurn:
             mine = Contender(self._index, slot.rank, self._service_s(held_s), now_s)
             chosen = table.succeed(mine, used_up, now_s)
             if chosen == self._index and not used_up:
-                header.early_at_s = math.inf  # not in this turn, unless somebody comes or goes
+                header.early_at_s = math.inf  # not in this turn, unless a job comes or goes
                 return
             self._account(now_s)
             if chosen == self._index:
@@ -185,18 +191,18 @@ class LaneTurn:
                 return
             slot.since_s = now_s
             slot.seat = SlotState.WAITING
-            if used_up:  # a turn that was cut short has not lost all that it would have
+            if used_up:  # a turn that was cut short has not had its full loss
                 self._learn_loss()
-            if self._swap is not None:  # before the word that lets another of its process go on
+            if self._swap is not None:  # before the store that lets another job of its process go on
                 self._swap.out()
                 self._swap.before_wake(chosen)
             table.grant(chosen)
         self._mark(Kind.TURN_ENDS, now_s)
-        table.wake(chosen)  # last: a thread of this process that wakes needs the interpreter that this one then leaves
+        table.wake(chosen)  # last: a woken thread of this process needs the interpreter, which this one then releases
         self._wait()
 
     def leave(self) -> None:
-        """Give the turn up without wanting it back yet."""
+        """Give up the turn, without asking for it back yet."""
         table, slot = self._table, self._slot
         self._wanted = False
         if slot.seat == SlotState.AWAY:
@@ -218,7 +224,7 @@ class LaneTurn:
             self._mark(Kind.TURN_ENDS, now_s)
 
     def count(self, evaluating: bool) -> None:
-        """Count an iteration that has just ended, and learn its time and what the hand-over before it cost."""
+        """Count an iteration that has just ended, and learn its time and the cost of the hand-over before it."""
         slot, now_s = self._slot, time.monotonic()
         if evaluating:
             slot.eval_iterations += 1
@@ -229,7 +235,7 @@ class LaneTurn:
         waited_s = slot.waited_s
         if slot.last_s:
             took_s = now_s - slot.last_s - (waited_s - slot.waited_at_last_s)
-            self._learn(took_s - self._away_s)  # absences keep nobody waiting
+            self._learn(took_s - self._away_s)  # time away makes no other job wait
         else:
             slot.first_s, slot.waited_at_first_s = now_s, waited_s
         slot.last_s, slot.waited_at_last_s = now_s, waited_s
@@ -239,15 +245,15 @@ class LaneTurn:
 
     @property
     def asked(self) -> int:
-        """What the controller asks of the job: an `BoundaryRequest`."""
+        """Request of the controller to the job: a `BoundaryRequest`."""
         return int(self._slot.ask)
 
     def answer(self, answer: BoundaryRequest) -> None:
-        """Tell the controller so."""
+        """Answer the request of the controller."""
         self._slot.ask = answer
 
     def stay(self, longest_s: float) -> None:
-        """Wait until the controller has taken note of the answer, but no longer than that."""
+        """Wait until the controller has taken note of the answer, for at most `longest_s`."""
         end_s = time.monotonic() + longest_s
         while self._slot.ask == BoundaryRequest.OBSERVED:
             if time.monotonic() > end_s:
@@ -256,7 +262,7 @@ class LaneTurn:
             time.sleep(_LOOK_S)
 
     def tell_out_of_memory(self) -> None:
-        """Leave word for the supervisor: this process ends because it got no more memory."""
+        """Tell the supervisor that this process ends because it got no more memory."""
         self._slot.out_of_memory = 1
 
     def _learn(self, took_s: float) -> None:
@@ -265,10 +271,10 @@ class LaneTurn:
             slot.warm_iterations += 1
             slot.iteration_s += max(_SMOOTHING, 1 / slot.warm_iterations) * (took_s - slot.iteration_s)
         else:
-            # The sign is kept until the mean is used, or noise would add up. A checkpoint is no loss by hand-over.
+            # Keep the sign until the mean is used, or noise would add up. Limit the loss: a checkpoint is none.
             self._lost_s += min(took_s - slot.iteration_s, slot.iteration_s + 0.01)
         self._place += 1
-        # Decays, so that one slow iteration (a checkpoint, a compilation) does not bound the quantum for ever.
+        # The figure decays: one slow iteration (a checkpoint, a compilation) must not bound the quantum for ever.
         slot.longest_iteration_s = max(took_s, 0.95 * slot.longest_iteration_s)
 
     def _service_s(self, held_s: float) -> float:
@@ -282,13 +288,13 @@ class LaneTurn:
         header.virtual_s = max(header.virtual_s, slot.service_s)
 
     def _learn_loss(self) -> None:
-        """A turn is over: what its cold iterations lost belongs to the cost of a hand-over."""
+        """Add the loss of the turn's cold iterations to the mean cost of a hand-over. The turn is over."""
         if self._slot.warm_iterations >= _ENOUGH and self._place > 0:
             header = self._table.header
             header.refill_s += _SMOOTHING * (self._lost_s - header.refill_s)
 
     def _enter(self) -> bool:
-        """Ask for the turn, as one that neither has nor wants it; whether the job has it at once."""
+        """Ask for the turn, for a job that neither has nor wants it. Return whether the job has it at once."""
         table, slot = self._table, self._slot
         chosen = None
         with table.locked():
@@ -316,7 +322,7 @@ class LaneTurn:
             seen = slot.grant
             if header.holder == self._index:
                 break
-            if slot.stop == 1 and self._swap is None:  # a thread may not run without the turn, not even to its end
+            if slot.stop == 1 and self._swap is None:  # a fused job may not run without the turn, not even to end
                 self._stop()
             if slot.goal != NO_GOAL and self._move():
                 if self._enter():
@@ -346,17 +352,17 @@ class LaneTurn:
                 self._stop()
 
     def _move(self, drain: Callable[[], None] = lambda: None) -> bool:
-        """Go on in the lane that the controller has named, without the turn there; whether there was one to go to.
+        """Move to the lane that the controller has named, without the turn there. Return whether the job has moved.
 
-        One store empties the slot here. Whoever reads the job's counters finds those here before it, and those there,
-        which are equal by then, after it; where the process is killed before it has passed its turn on, the supervisor
-        does so, as for any that dies with it.
+        One store empties the slot here. A reader finds the job's counters here before that store, and there after it;
+        they are equal by then. If the process is killed before it has passed its turn on, the supervisor does so, as
+        for any job that dies with the turn.
         """
         here, slot, place = self._table, self._slot, self._index
         goal = here.goal(place)
         if goal is None:
             return False
-        if self._swap is not None:  # it would have to take its process along
+        if self._swap is not None:  # the whole process would have to move
             slot.goal = UNREACHABLE
             return False
         lane, index = goal
@@ -379,7 +385,7 @@ class LaneTurn:
             here.copy(place, there)
             there.waited_s += waited_s
             there.longest_wait_s = max(there.longest_wait_s, self._waited_before_s + waited_s)
-            # No call stands between these, so no signal handler of the script comes between them.
+            # No call stands between these stores, so no signal handler of the script runs between them.
             slot.seat = empty
             self._table, self._slot, self._index = table, there, index
             self._waited_before_s += waited_s
@@ -398,7 +404,7 @@ class LaneTurn:
             self._trace.turn(kind, at_s)
 
     def _stop(self) -> None:
-        """End as the user's script would on SIGTERM, here where nothing is half done."""
+        """End as the user's script would on SIGTERM, at a place where nothing is half done."""
         self._slot.stop = 2
         if self._trace is not None:
             self._trace.flush()

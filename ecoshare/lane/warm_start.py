@@ -1,4 +1,4 @@
-"""Whether a job can be forked from the warm server, or needs an interpreter of its own."""
+"""Decides whether a job can be forked from the warm server, or needs an interpreter of its own."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _AT_LOAD = (
     r"(?:OMP|MKL|GOMP|KMP|OPENBLAS|LD|CUBLAS|CUDNN|NUMEXPR|MALLOC|PYTORCH|TORCH[A-Z]*)_[A-Z0-9_]+|PYTHON[A-Z0-9_]+"
 )
 _AT_FIRST_USE = r"TZ|TMPDIR|TEMP|TMP|LANG|LANGUAGE|LC_[A-Z]+|TRITON_[A-Z_]+"
-"""Kept by the library that has read them once, as the warm server's have."""
+"""Variables that a library keeps once it has read them, as the libraries of the warm server have."""
 
 _IN_ENVIRONMENT = re.compile(rf"(?:{_AT_LOAD}|{_AT_FIRST_USE})\Z")
 _IN_SOURCE = re.compile(rf"""["']({_AT_LOAD})["']""".encode())
 _NOT_AT_LOAD = frozenset({"CUBLAS_WORKSPACE_CONFIG"})
-"""Read when a handle is made, not when the library is loaded."""
+"""Variables that a library reads when it makes a handle, not when it is loaded."""
 
 
 def why_fresh(launch: LaunchAttempt) -> str | None:
-    """The reason for which the job must not be forked from this process, or None where it may.
+    """Reason why the job must not be forked from this process; None if it may be.
 
-    A forked job finds torch loaded. That is wrong where it asks for something that is read while torch loads, or
-    where a file of its own has the name of a module that is loaded here already.
+    A forked job finds torch loaded. A fork is wrong if the job sets a variable that is read while torch loads, or if
+    one of its files has the name of a module that is already loaded here.
     """
     if launch.called is not None:
         return None
@@ -50,19 +50,19 @@ def why_fresh(launch: LaunchAttempt) -> str | None:
         try:
             named = _IN_SOURCE.search(source.read_bytes())
         except OSError:
-            continue  # starting the script will say so
+            continue  # the start of the script reports it
         if named and named[1].decode() not in _NOT_AT_LOAD:
             return f"{source.name} names {named[1].decode()}, which is read when libraries load"
     return None
 
 
 def loaded(names: Iterable[str]) -> set[str]:
-    """Those of these top-level modules that this process has, and a bare interpreter would not have."""
+    """Top-level modules among `names` that this process has, and a bare interpreter would not have."""
     return {name for name in names if name in sys.modules and "." not in name} - ecoshare._bare - {"__main__"}
 
 
 def forget(names: set[str]) -> None:
-    """Let the next import of these top-level modules look for them anew."""
+    """Make the next import of these top-level modules search for them again."""
     for loaded in list(sys.modules):
         if loaded.partition(".")[0] in names:
             del sys.modules[loaded]

@@ -20,6 +20,7 @@ FOLDERS = (
     "ecoshare/common",
     "ecoshare/core/policies",
     "ecoshare/devices",
+    "ecoshare/lane",
     "ecoshare/profiling",
     "ecoshare/reporting",
     "ecoshare/runtime",

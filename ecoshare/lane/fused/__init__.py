@@ -1,1 +1,1 @@
-"""Fused lanes: the jobs of one script and one lane as threads of one process, one of which runs at a time."""
+"""Fused lanes: jobs of one script and one lane run as threads of one process, one at a time."""

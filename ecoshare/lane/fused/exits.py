@@ -1,4 +1,4 @@
-"""What scripts register with `atexit`: in a shared process it runs at the end of the job, not of the process."""
+"""Functions that scripts register with `atexit`: in a shared process they run at the end of the job."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
 class Exits:
-    """The functions of each job, kept apart."""
+    """The `atexit` functions of each job, kept apart."""
 
     def __init__(self, whose: Callable[[], object | None]) -> None:
-        """Take the place of `atexit.register` and `unregister`.
+        """Replace `atexit.register` and `atexit.unregister`.
 
         Args:
-            whose: The job whose thread calls; None where it is no job's.
+            whose: Returns the job of the calling thread; None for a thread of no job.
         """
         self._whose = whose
         self._calls: dict[object, list[_Call]] = {}
@@ -29,7 +29,11 @@ class Exits:
         atexit.unregister = self._drop
 
     def run(self, job: object) -> None:
-        """Call those of a job, the last to be registered first; an exception in one is told, and the others follow."""
+        """Call the functions of a job, the last registered first. Print each exception and go on with the next.
+
+        Raises:
+            Leaving: If the job must leave the process. The remaining functions are not called.
+        """
         calls = self._calls.pop(job, [])
         while calls:
             function, args, arguments = calls.pop()
@@ -42,7 +46,7 @@ class Exits:
             calls += self._calls.pop(job, [])
 
     def forget(self, job: object) -> None:
-        """Those that a job has left are not to be called."""
+        """Drop the functions of a job that were not called."""
         self._calls.pop(job, None)
 
     def _keep(self, function: Callable[..., Any], *args: Any, **arguments: Any) -> Callable[..., Any]:

@@ -1,13 +1,13 @@
-"""The process of a fused lane: a thread for each job, of which the one with the turn runs.
+"""The process of a fused lane: one thread for each job. Only the job with the turn runs.
 
 ::
 
-    supervisor ──Launch──► main thread ──► Trial(job A)   waits for the turn ─ back ─ script ─ out ─ waits ─ ...
-               ◄──Left──────────────────── Trial(job B)   waits .............................. back ─ script ─ ...
+    supervisor ──LaunchAttempt──► main thread ──► FusedThread(job A)   waits ─ back ─ script ─ out ─ waits ─ ...
+               ◄──Left─────────────────────────── FusedThread(job B)   waits .................. back ─ script ─ ...
 
-The main thread sleeps in a read and runs nothing of a script's. A job without the turn sleeps in the lane's table. So
-one thread at a time runs Python, and what scripts expect of a process of their own can change hands with the turn
-(`state.py`); what cannot is refused (`refusals.py`), and the job moved out to a process of its own.
+The main thread sleeps in a read and runs no code of a script. A job without the turn sleeps in the lane's table. So one
+thread at a time runs Python. State that a script expects to own alone changes hands with the turn (`process_state.py`).
+Calls that need a process of their own are refused (`refusals.py`), and the job is moved out to such a process.
 """
 
 from __future__ import annotations
@@ -40,25 +40,29 @@ from ecoshare.lane.process_exit import exit_code
 from ecoshare.lane.turn import Leaving
 
 _LOOK_S = 0.05
-"""Between two looks at what a job has of memory."""
+"""Shortest time (s) between two looks at the memory of a job."""
 
 _getcpu = ctypes.CDLL(None).sched_getcpu
 
 _TERMINATED = 143
-"""Exit code of one that was asked to end: as of a process that SIGTERM ends."""
+"""Exit code of a job that was asked to end: the code of a process that SIGTERM ended."""
 
 
 class FusedProcess:
-    """The process, seen from inside."""
+    """The process of a fused lane, seen from inside."""
 
     def __init__(self, channel: socket.socket) -> None:
-        """A process in which nothing of a script has run, at the supervisor's channel."""
+        """Prepare this process, in which no script has run yet.
+
+        Args:
+            channel: Socket to the supervisor.
+        """
         hooks.install()  # before any job has hooks of its own
         self._channel = channel
         self._sending = threading.Lock()
         self._tables: dict[str, LaneTable] = {}
-        self._trials: dict[int, FusedThread] = {}  # by thread
-        self._places: dict[tuple[str, int], FusedThread] = {}  # by table and slot
+        self._trials: dict[int, FusedThread] = {}  # key: thread identifier
+        self._places: dict[tuple[str, int], FusedThread] = {}  # key: path of the table, slot
         self.process = Process()
         self.growth = Growth()
         self.processors = os.sched_getaffinity(0)
@@ -66,7 +70,7 @@ class FusedProcess:
         refuse(self._move_out)
 
     def serve(self) -> None:
-        """Start what is asked for, until the supervisor closes the channel."""
+        """Start the jobs that the supervisor sends. Exit when it closes the channel."""
         pending = b""
         while received := self._channel.recv(1 << 16):
             *lines, pending = (pending + received).split(b"\n")
@@ -81,9 +85,8 @@ class FusedProcess:
             if launch.device == "cuda" and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
                 self._use_cuda(launch)
             for path, _ in launch.tables:
-                if (
-                    path not in self._tables
-                ):  # one for all threads: a lock on a file is the process's, its own a thread's
+                # One table for all threads: a file lock belongs to the process, the lock inside the table to a thread.
+                if path not in self._tables:
                     self._tables[path] = LaneTable(path)
             handles = open_outputs(Path(launch.folder), launch.attempt)
             trial = FusedThread(self, launch, self._tables, self.process.new(handles))
@@ -92,7 +95,7 @@ class FusedProcess:
             self.say(NotLaunched(launch.command, str(error)))
 
     def _use_cuda(self, launch: LaunchAttempt) -> None:
-        """Before any job: seeds that are set earlier would be kept for the process, whoever's they are."""
+        """Initialise CUDA before the first job. torch would keep a seed set earlier, and apply it to every job."""
         os.environ.update({name: value for name, value in launch.env.items() if name.startswith("CUDA") and value})
         torch.cuda.init()  # type: ignore[no-untyped-call]
         self.process = Process()
@@ -103,19 +106,20 @@ class FusedProcess:
         self._trials[here] = self._places[trial.place] = trial
         try:
             left = trial.run()
-        except BaseException:  # of ours: the supervisor mends what a dead process leaves, and none that stands still
+        except BaseException:
+            # An error of ecoshare. The supervisor can repair what a dead process leaves, but not a process that hangs.
             traceback.print_exc(file=sys.__stderr__)
             _exit(70)
         del self._trials[here], self._places[trial.place]
         self.say(left)
 
     def say(self, message: messages.Message) -> None:
-        """Tell the supervisor."""
+        """Send a message to the supervisor. Do nothing if the supervisor is gone."""
         with self._sending, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._channel.sendall(messages.encode(message))
 
     def at(self, table: str, slot: int | None) -> FusedThread | None:
-        """The trial in a slot of a table, if it is one of this process."""
+        """Thread of the job in a slot of a table; None if that job is not in this process."""
         return None if slot is None else self._places.get((table, slot))
 
     def _here(self) -> FusedThread | None:
@@ -128,11 +132,11 @@ class FusedProcess:
 
 
 class FusedThread:
-    """A job in its thread, which puts its state aside when the turn goes (`turn.Swap`).
+    """A job in its thread. It puts its state aside when the turn goes (`turn.ThreadState`).
 
     Attributes:
-        place: Its lane's table and its slot there.
-        thread: As the kernel numbers it.
+        place: Path of the lane's table, and the job's slot there.
+        thread: Thread id of the kernel; 0 before the thread runs.
     """
 
     def __init__(
@@ -146,11 +150,11 @@ class FusedThread:
         self._spent_s = self._since_s = 0.0
         self._looked_s = 0.0
         self.thread = 0
-        self._is_drawn = False  # to wake up on the processor of another
+        self._is_drawn = False  # whether it must wake up on another thread's processor
         host.growth.enter(self)
 
     def run(self) -> Left:
-        """From the wait for the first turn to the end of the last."""
+        """Run the job, from the wait for its first turn to the end of its last. Return the message of its end."""
         launch, growth = self._launch, self._host.growth
         try:
             self._job.take()
@@ -162,7 +166,7 @@ class FusedThread:
         return Left(launch.command, code, self._moved_out, self._unfit, peak_bytes, retires)
 
     def _script(self) -> int:
-        """Run the script; its exit code."""
+        """Run the script and return its exit code."""
         try:
             self._job.hear()
             runner.dress(self._launch)
@@ -173,17 +177,17 @@ class FusedThread:
         except SystemExit as end:
             try:
                 return exit_code(end.code)
-            except Exception:  # its own stderr, or what it wants printed
+            except Exception:  # the script's own stderr, or the object to print, raises
                 return 1
         except Leaving:
             raise
-        except BaseException:  # of its own `sys.excepthook`, say
+        except BaseException:  # an error in the script's own `sys.excepthook`, for example
             traceback.print_exc(file=sys.__stderr__)
             return 1
         return 0
 
     def _close(self, code: int) -> int:
-        """What an interpreter does at its end, with the turn; the exit code after that."""
+        """Do what an interpreter does at its end, while the job has the turn. Return the final exit code."""
         self._job.finish()
         try:
             if not self._is_leaving:
@@ -195,7 +199,7 @@ class FusedThread:
         for stream in (sys.stdout, sys.stderr, *self._state.streams):
             try:
                 stream.flush()
-            except Exception:  # a full disk; closed, or made something else, by the script
+            except Exception:  # a full disk, or the script has closed or replaced the stream
                 code = code or 120
         self._host.process.end(self._state)
         self._host.growth.settle(self)
@@ -204,28 +208,28 @@ class FusedThread:
         return code
 
     def out(self) -> None:
-        """The turn goes."""
+        """Put the job's state aside: the turn is about to go."""
         self._spent_s += time.process_time() - self._since_s
         self._host.growth.look(self)
         self._host.process.read(self._state)
 
     def before_wake(self, slot: int | None) -> None:
-        """Have the next thread wake up on this processor, which this one is about to leave.
+        """Let the next thread wake up on this processor, which this thread is about to leave.
 
-        It would be woken on another one, which sleeps and knows nothing of the process: that takes 90 us more (tried).
+        Otherwise it would wake up 90 us later (measured), on a processor that sleeps and has not run this process.
         """
         other = self._host.at(self.place[0], slot)
         if other is not None:
             other.wake_here()
 
     def wake_here(self) -> None:
-        """Wake up on the processor that the caller has."""
+        """Let this thread wake up on the processor of the calling thread."""
         self._is_drawn = True
-        with contextlib.suppress(OSError):  # it may not have it
+        with contextlib.suppress(OSError):  # the thread may not be allowed on it
             sched_setaffinity(self.thread, (_getcpu(),))
 
     def back(self) -> None:
-        """The turn is here."""
+        """Restore the job's state: the job has the turn."""
         if self._is_drawn:
             self._is_drawn = False
             with contextlib.suppress(OSError):
@@ -241,12 +245,16 @@ class FusedThread:
             self.move_out(why)
 
     def processor_s(self) -> float:
-        """Processor time of the process during its turns."""
+        """Processor time (s) of the process during the turns of this job."""
         return self._spent_s + time.process_time() - self._since_s
 
     def boundary(self) -> None:
-        """Between two iterations: look whether it may stay."""
-        if self._is_leaving:  # the script has caught the exception
+        """Look between two iterations whether the job may stay in the process.
+
+        Raises:
+            Leaving: If the job may not stay, or is leaving already.
+        """
+        if self._is_leaving:  # the script has caught an earlier `Leaving`
             raise Leaving
         now_s = time.monotonic()
         if now_s - self._looked_s > _LOOK_S:
@@ -256,15 +264,23 @@ class FusedThread:
                 self.move_out(why)
 
     def stop(self) -> None:
-        """It was asked to end."""
+        """End the job, which was asked to end.
+
+        Raises:
+            Leaving: Always.
+        """
         self._is_leaving = True
         raise Leaving
 
     def move_out(self, why: str, unfit: bool = False) -> None:
-        """End here, to begin again in a process of its own.
+        """End the job here. It begins again in a process of its own.
 
         Args:
-            unfit: Any job of its script would have to.
+            why: Reason, as the user reads it.
+            unfit: Whether every job of the script needs a process of its own.
+
+        Raises:
+            Leaving: Always.
         """
         self._is_leaving, self._unfit = True, self._unfit or unfit
         self._moved_out = self._moved_out or why
@@ -272,6 +288,6 @@ class FusedThread:
 
 
 def serve(channel: socket.socket) -> None:
-    """In a forked child: be the process of a fused lane, to its end."""
+    """Turn a forked child into the process of a fused lane, to its end."""
     gc.freeze()
     FusedProcess(channel).serve()

@@ -1,7 +1,7 @@
-"""How much memory each job of a shared process has, by what the process grows during its turns.
+"""Memory of each job in a shared process, measured as the growth of the process during the job's turns.
 
-One job runs at a time, so what the process has more at the end of a turn than at its beginning is that job's. What one
-frees, another may use before the process gives it back, so the figures are no better than some ten megabytes.
+One job runs at a time, so the growth of the process during a turn belongs to that turn's job. Another job may use
+memory that the first has freed before the process gives it back. So the figures are accurate to some ten megabytes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _GIB = 1 << 30
 _WORTH_TRIMMING_BYTES = 32 << 20
 _MOST_LEFT_SHARE, _MOST_LEFT_BYTES = 0.25, 256 << 20
-"""Left behind by jobs that are over, of what the process began with, whichever is more: then it takes no more jobs."""
+"""Limit of the memory that finished jobs leave behind: a share of the memory that all jobs have in common, or bytes,
+whichever is more. Above it the process takes no more jobs."""
 
 
 _MOST_HANDLES, _HANDLES_OF_A_JOB = 64, 16
 
 
 class Growth:
-    """The process's memory: its resident set; from the first use of CUDA on, what tensors there have."""
+    """Memory of the process: its resident set; from the first use of CUDA on, the memory of tensors there."""
 
     def __init__(self) -> None:
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
@@ -34,11 +35,11 @@ class Growth:
         self._handles = _handles()
 
     def enter(self, job: object) -> None:
-        """A job comes, which has nothing yet."""
+        """Add a job, which has no memory yet."""
         self._jobs[job] = _Job()
 
     def look(self, job: object) -> None:
-        """The job that runs has, beside what it had, what the process has grown since the last look."""
+        """Add the growth of the process since the last look to the job that runs."""
         if not self._on_device and _uses_device():
             self._on_device = True
             self._common_bytes = self._left_bytes = self._now_bytes = 0
@@ -50,11 +51,12 @@ class Growth:
         self._now_bytes = now_bytes
 
     def too_large(self, job: object, cap_bytes: int, lane_bytes: int) -> str:
-        """Why the job whose turn it is may not stay in the process; empty where it may.
+        """Reason why the job with the turn may not stay in the process; empty if it may.
 
         Args:
-            cap_bytes: Most that a job like this should have, with what all have in common.
-            lane_bytes: Most that the process should have; where it has more, the largest job must go.
+            job: The job with the turn.
+            cap_bytes: Most memory of the job, with the memory that all jobs have in common.
+            lane_bytes: Most memory of the process. Above it the largest job must go.
         """
         self.look(job)
         here = self._jobs[job]
@@ -67,11 +69,11 @@ class Growth:
         return ""
 
     def peak_bytes(self, job: object) -> int:
-        """Most that a job had, with what all have in common."""
+        """Peak memory (bytes) of a job, with the memory that all jobs have in common."""
         return self._common_bytes + self._jobs[job].peak_bytes
 
     def settle(self, job: object) -> None:
-        """A job is over, and has its turn for the last time: let the process give back what it has freed."""
+        """Let the process give back freed memory. The job is over and has its last turn."""
         self.look(job)
         if self._jobs[job].has_bytes > _WORTH_TRIMMING_BYTES:
             if self._on_device:
@@ -80,9 +82,9 @@ class Growth:
             self.look(job)
 
     def leave(self, job: object) -> bool:
-        """A job has gone; whether so much is left behind, of memory or of open files, that no other should come."""
+        """Remove a finished job. Return whether it left too much memory or too many open files for another to come."""
         left_bytes = self._jobs.pop(job).has_bytes
-        if not self._ended:  # the first one has loaded what all will use
+        if not self._ended:  # the first job has loaded what all jobs use
             self._common_bytes += max(0, left_bytes)
         else:
             self._left_bytes += left_bytes
@@ -106,7 +108,7 @@ def _uses_device() -> bool:
 
 
 class _Job:
-    """Of one job: what it has, and the most that it had."""
+    """Present and peak memory of one job."""
 
     __slots__ = ("has_bytes", "peak_bytes")
 

@@ -1,15 +1,16 @@
-"""What a script finds, and leaves behind, in its process: put aside when its turn ends, brought back when it comes.
+"""State of a script in its process: put aside when its turn ends, restored when its turn begins.
 
 ::
 
-    job A ════ out: read all of it ═╗                        ╔═ back: write what differs ════
+    job A ════ out: read the state ═╗                        ╔═ back: write what differs ════
                                     ║ turn                   ║
     job B                           ╚═ back ════════════ out ╝
 
-Each job begins with what the process had before the first of them, as a job in a process of its own does. Most of it is
-the same for all jobs most of the time, so what is equal is not written again.
+Each job begins with the state that the process had before the first job, as in a process of its own. Most of the state
+is the same for all jobs most of the time, so equal values are not written again.
 
-Not kept apart: what libraries keep in modules of their own (`site-packages`), the umask, the locale, resource limits.
+Jobs share the state that libraries keep in their own modules (`site-packages`), the umask, the locale and the resource
+limits.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _HOOKS: tuple[tuple[Any, tuple[str, ...]], ...] = tuple(
     (owner, tuple(name for name in vars(owner) if name.startswith("_global_")))
     for owner in (torch_modules, torch_optimizer)
 )
-"""Hooks on all modules and optimizers."""
+"""Global hooks on all modules and optimizers: the module that holds them, and their names."""
 
 _OWNERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (sys, ("argv", "path", "stdin", "stdout", "stderr", "__stdout__", "__stderr__")),
@@ -71,7 +72,7 @@ _OWNERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
 _ATTRIBUTES = tuple((owner, name) for owner, names in _OWNERS for name in names)
 
 _GETTERS = tuple((owner, attrgetter(*names, names[0])) for owner, names in _OWNERS)
-"""Each gives one more, since of a single name it would give no tuple."""
+"""Getter of all names of an owner. It repeats the first name: a getter of one name would return no tuple."""
 
 _COPIED = (
     *((sys, "path"), (warnings, "filters"), (warnings, "onceregistry"), (logging.root, "handlers")),
@@ -79,7 +80,7 @@ _COPIED = (
     *((parametrize, "_cache"), (torch._tensor_str, "PRINT_OPTS")),
     *((owner, name) for owner, names in _HOOKS for name in names),
 )
-"""What a job has a copy of, since it is changed in place."""
+"""Attributes of which each job has a copy, because they are changed in place."""
 
 _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
@@ -111,7 +112,7 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
             ("_get_math_sdp_enabled", "_set_sdp_use_math"),
             ("_get_cudnn_sdp_enabled", "_set_sdp_use_cudnn"),
         )
-        if hasattr(torch._C, get) and hasattr(torch._C, set_)  # not all of them in each torch
+        if hasattr(torch._C, get) and hasattr(torch._C, set_)  # not every torch has all of them
     ),
 )
 
@@ -122,16 +123,19 @@ _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platst
 
 @dataclass(slots=True)
 class ProcessState:
-    """One job's.
+    """State of one job.
 
     Attributes:
-        folder: That it works in; None where it could not be kept.
-        settings: None before its first turn, in which it begins with the process's own.
-        modules: By name, those that are this job's alone: its script as `__main__`, and what it has imported from
-            elsewhere than the libraries.
-        handles: What file descriptors 1 and 2 are for it.
-        streams: Its standard output and errors, whatever it has made of those names.
-        figures: That pyplot has open for it, once somebody has loaded that.
+        folder: Working folder; None if it could not be kept open.
+        attributes: Values of `_ATTRIBUTES`, in that order.
+        settings: Values of `_SETTINGS`, in that order; None before the first turn, which begins with
+            those of `Process.first`.
+        environment: Environment variables, encoded.
+        seeds: States of the random generators, from `Seeds.get`.
+        modules: Modules of this job alone, by name: its script as `__main__`, and imports from outside the libraries.
+        handles: Files that descriptors 1 and 2 refer to during the job's turns.
+        streams: First standard output and error streams of the job, even if the script has replaced them.
+        figures: Open figures of pyplot; None until a job has loaded pyplot.
     """
 
     folder: WorkingFolder | None
@@ -147,11 +151,12 @@ class ProcessState:
 
 @dataclass(slots=True)
 class Process:
-    """The process whose state changes hands.
+    """The process, which has the state of one job at a time.
 
     Attributes:
-        first: What it was before any job.
-        here: Whose state it has now.
+        seeds: Access to the random generators.
+        first: State before any job.
+        here: State that the process has now.
     """
 
     seeds: Seeds = field(default_factory=Seeds)
@@ -174,7 +179,7 @@ class Process:
         self.here = self.first
 
     def new(self, handles: tuple[int, int]) -> ProcessState:
-        """The state that a job begins with, which prints to these file descriptors."""
+        """First state of a job that prints to the file descriptors `handles`."""
         attributes = dict(zip(_ATTRIBUTES, self.first.attributes, strict=True))
         streams: list[Any] = []
         for key in _COPIED:
@@ -206,7 +211,7 @@ class Process:
         )
 
     def read(self, state: ProcessState) -> None:
-        """Put aside what the process is now, as this job's."""
+        """Put the present state of the process aside in `state`."""
         state.folder = folder_now(state.folder)
         state.attributes = _attributes()
         state.settings = _settings()
@@ -216,13 +221,13 @@ class Process:
         self._own(state)
         if (pyplot := _pyplot()) is not None:
             state.figures = pyplot.figs
-        _libc.fflush(None)  # what libraries have printed goes where it belongs
+        _libc.fflush(None)  # output of C libraries goes to this job's files
 
     def write(self, state: ProcessState) -> None:
-        """Make the process what this job has put aside.
+        """Restore the state that a job has put aside.
 
         Raises:
-            OSError: Its working folder could not be kept, and all else is as it was.
+            OSError: If the job's working folder could not be kept. Everything else is restored.
         """
         before, self.here = self.here, state
         if before is state:
@@ -232,7 +237,7 @@ class Process:
         for (owner, name), value, old in zip(_ATTRIBUTES, state.attributes, before.attributes, strict=True):
             if value is not old:
                 setattr(owner, name, value)
-        # A thread has its own number of threads at first, whatever was the process's.
+        # A new thread starts with its own number of torch threads, so the first turn reads the present settings.
         present = before.settings if state.settings is not None else _settings()
         wanted = state.settings if state.settings is not None else self.first.settings
         if present != wanted:
@@ -255,11 +260,9 @@ class Process:
             raise OSError("its working folder could not be kept: no handles are left")
 
     def clear(self, state: ProcessState) -> None:
-        """Let go of what the script of the job here has made, which may still print while it goes.
-
-        Not by force: where it has put a function of its own into a library, other jobs call it.
-        """
-        logging.shutdown()  # of its handlers: those of others are not in the lists now
+        """Drop the objects of the present job's script. Their finalisers may still print."""
+        # Modules are dropped, not emptied: other jobs may call a function that the script has put into a library.
+        logging.shutdown()  # this job's handlers only: the lists hold no others now
         self._own(state)
         sys.last_type = sys.last_value = sys.last_traceback = None
         for name in state.modules:
@@ -268,7 +271,7 @@ class Process:
         gc.collect()
 
     def end(self, state: ProcessState) -> None:
-        """The job here is over: the process is again what it was before any."""
+        """End the present job: restore the state from before any job, and close the job's files."""
         self.read(state)
         self.write(self.first)
         for handle in state.handles:
@@ -277,7 +280,7 @@ class Process:
         state.attributes.clear()
 
     def _own(self, state: ProcessState) -> None:
-        """Know which modules are this job's."""
+        """Find the modules that are this job's alone."""
         state.modules = {name: sys.modules[name] for name in state.modules if name in sys.modules}
         if len(sys.modules) == len(self._shared) + len(state.modules):
             return
@@ -288,7 +291,7 @@ class Process:
     def _is_of_library(self, name: str) -> bool:
         """Whether a module is known to be installed, and so is the same for all jobs.
 
-        A package's modules are what it is: some have no file, or put something else in their place.
+        The top-level package decides for its modules: some have no file, or put another object in their place.
         """
         if name == "__main__":
             return False
@@ -313,7 +316,7 @@ _LEVELS = _ATTRIBUTES.index((logging.root, "level")), _ATTRIBUTES.index((logging
 
 
 def _pyplot() -> Any:
-    """What knows of all open figures, if that is loaded."""
+    """Registry of all open figures; None if pyplot is not loaded."""
     module: Any = sys.modules.get("matplotlib._pylab_helpers")
     return getattr(module, "Gcf", None)
 
@@ -330,7 +333,7 @@ def _set(present: list[Any] | None, wanted: list[Any] | None) -> None:
 
 
 def _settings() -> list[Any]:
-    """As `_read` gives each, by the short way where all can be told."""
+    """Same values as `_read`, in one pass if every setting can be read."""
     try:
         return [get() for get in _SETTING_GETTERS]
     except (OSError, RuntimeError):
@@ -338,7 +341,7 @@ def _settings() -> list[Any]:
 
 
 def _read(get: Callable[[], Any]) -> Any:
-    """A setting; None where it cannot be told: an old name of what has a new one now."""
+    """Value of a setting; None if it cannot be read, for example by a name that torch has replaced."""
     try:
         return get()
     except (OSError, RuntimeError):

@@ -1,4 +1,4 @@
-"""What a thread of a shared process cannot do as a process of its own could: who does it is moved out to one."""
+"""Calls that a job cannot make in a shared process: a job that makes one is moved out to a process of its own."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _REFUSED: tuple[tuple[Any, str, str], ...] = (
     (os, "sched_setaffinity", "chooses its processors"),
     (resource, "setrlimit", "sets limits of its process"),
 )
-"""Owner, name, and what a script that calls it does."""
+"""Owner and name of each function, and what a script does that calls it."""
 
 
 def refuse(move_out: Callable[[str], None]) -> None:
-    """Tell `move_out` what a script does before it does one of these.
+    """Replace the refused functions: each one first calls `move_out` with what the script does.
 
     Args:
-        move_out: Raises where a script has called; returns where one of ours has.
+        move_out: Takes a text such as "starts a thread". It raises in the thread of a job, and returns in any other.
     """
     for owner, name, what in _REFUSED:
         if hasattr(owner, name):
@@ -65,7 +65,7 @@ def _refusing(function: Callable[..., Any], what: str, move_out: Callable[[str],
 
 
 def _but_for_streams(function: Callable[..., Any], place: int, move_out: Callable[[str], None]) -> Callable[..., Any]:
-    """The standard streams are to stay what they are; the argument at `place` says which descriptor is meant."""
+    """Refuse calls of `function` in which the argument at `place` is the descriptor of a standard stream."""
 
     @functools.wraps(function)
     def refusing(*args: Any, **arguments: Any) -> Any:

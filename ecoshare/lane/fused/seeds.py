@@ -1,8 +1,8 @@
-"""The states of the random generators that scripts share by their modules: Python's, numpy's and torch's.
+"""States of the random generators that scripts share through modules: Python's, numpy's and torch's.
 
-Python's and numpy's are read and written as memory: through their own functions that takes 9 and 60 us a hand-over.
-Both have a Mersenne twister of 624 words, and keep a normal deviate for the next call, since they make two at a time.
-Where these are is looked for, and tried, once.
+The states of Python and numpy are read and written as memory: their own functions take 9 and 60 us per hand-over. Both
+have a Mersenne twister of 624 words. Both make two normal deviates at a time and keep one for the next call. The
+addresses are searched once, and checked.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy
 import torch
 
 _WORDS = 624
-_TWISTER_BYTES = 4 * _WORDS + 4  # and the place in them
+_TWISTER_BYTES = 4 * _WORDS + 4  # the words, and the position in them
 
 
 class PythonState:
-    """Of the generator behind the functions of `random`."""
+    """State of the generator behind the functions of `random`."""
 
     def __init__(self) -> None:
-        """Find where it is.
+        """Find the state in memory.
 
         Raises:
-            ValueError: It is not where it is looked for.
+            ValueError: If the state is not found.
         """
         self._random: Any = random._inst
         words = self._random.getstate()[1]
@@ -38,23 +38,23 @@ class PythonState:
         self._address = id(self._random) + offset
 
     def get(self) -> tuple[bytes, float | None]:
-        """The state now."""
+        """Present state."""
         return ctypes.string_at(self._address, _TWISTER_BYTES), self._random.gauss_next
 
     def set(self, state: tuple[bytes, float | None]) -> None:
-        """Make that the state."""
+        """Set the state."""
         ctypes.memmove(self._address, state[0], _TWISTER_BYTES)
         self._random.gauss_next = state[1]
 
 
 class NumpyState:
-    """Of the generator behind the functions of `numpy.random`."""
+    """State of the generator behind the functions of `numpy.random`."""
 
     def __init__(self) -> None:
-        """Find where it is.
+        """Find the state in memory.
 
         Raises:
-            ValueError: It is not where it is looked for, or numpy has been given another.
+            ValueError: If the state is not found, or numpy has another global generator.
         """
         self._random = numpy.random.mtrand._rand
         generator = self._random._bit_generator
@@ -64,16 +64,16 @@ class NumpyState:
         self._spare = self._find_spare()
 
     def get(self) -> bytes:
-        """The state now."""
+        """Present state."""
         return ctypes.string_at(self._address, _TWISTER_BYTES) + ctypes.string_at(self._spare, 16)
 
     def set(self, state: bytes) -> None:
-        """Make that the state."""
+        """Set the state."""
         ctypes.memmove(self._address, state, _TWISTER_BYTES)
         ctypes.memmove(self._spare, state[_TWISTER_BYTES:], 16)
 
     def _find_spare(self) -> int:
-        """Address of `int has_gauss; double gauss` inside the object."""
+        """Address of `int has_gauss; double gauss` inside the generator object."""
         before = self._random.get_state(legacy=False)
         try:
             sought = 1.2345678901234567e-67
@@ -88,20 +88,20 @@ class NumpyState:
 
 
 class Seeds:
-    """All of them."""
+    """States of all generators: Python's, numpy's, torch's, and those of CUDA devices once CUDA is initialised."""
 
     def __init__(self) -> None:
         self._python, self._numpy = PythonState(), NumpyState()
 
     def get(self) -> list[Any]:
-        """The states now."""
+        """Present states."""
         states: list[Any] = [self._python.get(), self._numpy.get(), torch.default_generator.get_state()]
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             states += [each.get_state() for each in torch.cuda.default_generators]
         return states
 
     def set(self, states: list[Any]) -> None:
-        """Make those the states; devices that were not there yet stay as they are."""
+        """Set the states. A device that was not initialised at `get` stays as it is."""
         self._python.set(states[0])
         self._numpy.set(states[1])
         torch.default_generator.set_state(states[2])

@@ -6,18 +6,21 @@ import os
 
 
 class WorkingFolder:
-    """A working folder, kept open: it is to be come back to whatever its name is by then, and if it has none.
+    """A working folder, kept open: the job can return to it even if it was renamed or deleted.
 
     Attributes:
-        handle: Open on it.
-        which: Its device and inode.
+        handle: File descriptor of the folder.
+        which: Device and inode of the folder.
     """
 
     def __init__(self, which: tuple[int, int]) -> None:
-        """The present one, which is known to be `which`.
+        """Open the present working folder.
+
+        Args:
+            which: Device and inode of the present folder.
 
         Raises:
-            OSError: The process has no handles left.
+            OSError: If the process has no file descriptors left.
         """
         self.handle, self.which = -1, which
         self.handle = os.open(".", os.O_PATH | os.O_CLOEXEC)
@@ -28,7 +31,11 @@ class WorkingFolder:
 
 
 def folder_now(known: WorkingFolder | None) -> WorkingFolder | None:
-    """The present one, which may be the one that is known; None where it cannot be kept."""
+    """Present working folder; None if it cannot be kept open.
+
+    Args:
+        known: Folder that is returned if it is still the present one.
+    """
     facts = os.stat(".")  # noqa: PTH116
     which = facts.st_dev, facts.st_ino
     if known is not None and known.which == which:

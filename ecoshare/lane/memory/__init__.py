@@ -1,1 +1,1 @@
-"""What a job keeps of memory between its iterations and needs inside one, observed in its own process."""
+"""Memory that a job keeps between its iterations and needs inside one, observed in the job's own process."""

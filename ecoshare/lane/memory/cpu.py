@@ -1,12 +1,12 @@
-"""Records what torch allocates and frees on the CPU during an iteration.
+"""Records the allocations and frees of torch on the CPU during an iteration.
 
-By torch's older profiler (`torch.autograd.profiler_legacy`) rather than `torch.profiler`: the latter prints a line of
-its own to stderr where it starts, loads a tracing library with threads, and cannot be left in a forked child. Both see
-the same events, which the allocator itself reports.
+The recorder uses torch's older profiler (`torch.autograd.profiler_legacy`) instead of `torch.profiler`. The latter
+prints a line to stderr when it starts, loads a tracing library with threads, and cannot be left in a forked child. Both
+see the same events, which the allocator itself reports.
 
-It reports the free of a block only if it has seen its allocation under a recording, of this iteration or an earlier
-one. So the first recorded iteration only makes the blocks known that every iteration replaces; a free of something
-older is lost, and the sum of the changes is too high from then on.
+The profiler reports the free of a block only if it recorded the allocation, in this iteration or an earlier one. So the
+first recorded iteration only makes known the blocks that every iteration replaces. The free of an older block is lost,
+and the sum of the changes is too high from then on.
 
 Blocks of other allocators (oneDNN's scratch memory, numpy) and of threads that the script has started are not seen.
 """
@@ -26,18 +26,19 @@ from typing import Any
 from ecoshare.lane.memory.recording import AttributeSwap, Recording, Standing
 
 _ERROR_LEVEL = 2
-"""Of torch's C++ log. Below it is a warning for each thousandth block that was allocated before the recording."""
+"""Level of errors in torch's C++ log. A lower level has a warning for each thousandth block that was allocated before
+the recording."""
 
 _STARTERS = (
     ("torch.autograd.profiler", "_prepare_profiler"),
     ("torch.autograd.profiler", "_enable_profiler"),
     ("torch.autograd.profiler_legacy", "_enable_profiler_legacy"),
 )
-"""What the script's own profilers start with; it fails while another profiler is on."""
+"""Functions that start the script's own profilers. They fail while another profiler is on."""
 
 
 class CpuMemory:
-    """The memory of this process on the CPU. Recorded in the thread that begins an iteration."""
+    """Memory of this process on the CPU, recorded in the thread that calls `begin`."""
 
     index: int | None = None
 
@@ -50,11 +51,11 @@ class CpuMemory:
         self._thread = 0
 
     def ready(self) -> bool:
-        """Always: the CPU needs no beginning."""
+        """True always: the CPU needs no initialisation."""
         return True
 
     def standing(self) -> Standing:
-        """The proportional set size of the process: pages shared with the warm server count in part."""
+        """Proportional set size of the process: a page shared with the warm server counts in part."""
         try:
             found = re.search(r"^Pss:\s+(\d+) kB", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)
         except OSError:
@@ -62,18 +63,18 @@ class CpuMemory:
         return Standing(process_bytes=int(found[1]) * 1024 if found else None)
 
     def begin(self) -> None:
-        """An iteration begins."""
+        """Begin to record an iteration."""
         self._note = self._refusal() or self._start()
         self._began_s = time.perf_counter()
 
     def end(self) -> Recording:
-        """The iteration that has begun is over."""
+        """Stop recording and return the record of the iteration."""
         took_s = time.perf_counter() - self._began_s
         changes = _changes(self._stop()) if self._recording else None
         return Recording(took_s, changes, note=self._note)
 
     def close(self) -> None:
-        """Stop recording wherever it is."""
+        """Stop recording, if it is on."""
         if self._recording:
             self._stop()
 
@@ -86,7 +87,7 @@ class CpuMemory:
         return "the script uses a profiler itself" if autograd._profiler_enabled() else ""
 
     def _start(self) -> str:
-        """Begin to record. Returns why it did not; empty where it did."""
+        """Begin to record. Return the reason if recording did not begin; else an empty string."""
         import torch
         from torch.autograd import ProfilerConfig, ProfilerState  # type: ignore[attr-defined]
 
@@ -107,7 +108,7 @@ class CpuMemory:
         return ""
 
     def _stop(self) -> list[Any]:
-        """The events of each thread."""
+        """Stop recording and return the events of each thread."""
         import torch
 
         self._recording = False
@@ -116,7 +117,7 @@ class CpuMemory:
             _recorders.remove(self)
         autograd: Any = torch._C._autograd
         events: list[Any] = []
-        # The state belongs to a thread: another one cannot end it.
+        # The profiler's state belongs to a thread: another thread cannot end it.
         if threading.get_ident() == self._thread and autograd._profiler_type().name == "LEGACY":
             events = autograd._disable_profiler_legacy()
         if self._log_level is not None and (log_level := _log_level()) is not None:
@@ -130,11 +131,11 @@ class CpuMemory:
 
 
 _recorders: list[CpuMemory] = []
-"""Recording now: one at most."""
+"""Recorders that are on now: at most one."""
 
 
 def _leave_child() -> None:
-    """A forked child (a `DataLoader` worker) would record for all its life."""
+    """Stop recording in a forked child (a `DataLoader` worker), which would otherwise record until it ends."""
     for recorder in tuple(_recorders):
         with contextlib.suppress(Exception):
             recorder.close()
@@ -144,7 +145,7 @@ os.register_at_fork(after_in_child=_leave_child)
 
 
 def _changes(threads: list[Any]) -> list[tuple[float, int]]:
-    """(seconds since the recording began, bytes), in order, of the events of all threads."""
+    """Events of all threads as (seconds since the recording began, bytes), in order of time."""
     began = next((event for events in threads for event in events if event.name() == "__start_profile"), None)
     if began is None:
         raise RuntimeError("the profiler did not say when it began")
@@ -159,7 +160,7 @@ def _changes(threads: list[Any]) -> list[tuple[float, int]]:
 
 
 def _log_level() -> ctypes.c_int | None:
-    """Torch's threshold for messages of its C++ log, to read and to write; `None` where it is out of reach."""
+    """Threshold of torch's C++ log, which can be read and written; None if it is out of reach."""
     import torch
 
     try:

@@ -1,8 +1,8 @@
-"""Records what torch's caching allocator does on a CUDA device during an iteration.
+"""Records the work of torch's caching allocator on a CUDA device during an iteration.
 
-The figures are the allocator's own statistics, which cost nothing and are exact. The history of allocations, which
-costs a little, serves the timeline only: it has the sizes that were asked for, so it is rounded up to blocks here, and
-may still be lower than the statistics where the allocator left a larger block whole.
+The figures are the allocator's own statistics, which cost nothing and are exact. The history of allocations costs a
+little and serves the timeline only. The history has requested sizes, which are rounded up to blocks here. The timeline
+may still be lower than the statistics if the allocator left a larger block whole.
 
 ::
 
@@ -22,11 +22,11 @@ from ecoshare.lane.memory.recording import AttributeSwap, Recording, Standing
 
 _BLOCK_BYTES = 512
 _MOST_ENTRIES = 200_000
-"""Of the history, which is a ring: a full one has lost its beginning."""
+"""Entries in the allocator's history, a ring buffer: a full one has lost its beginning."""
 
 
 class CudaMemory:
-    """The memory of this process on the CUDA device that is current when it is first asked."""
+    """Memory of this process on one CUDA device: the one that is current at the first request."""
 
     def __init__(self) -> None:
         self._recording = False
@@ -38,7 +38,7 @@ class CudaMemory:
 
     @property
     def index(self) -> int:
-        """The device's number in this process."""
+        """Index of the device in this process."""
         import torch
 
         if self._device is None:
@@ -46,25 +46,25 @@ class CudaMemory:
         return self._device
 
     def ready(self) -> bool:
-        """Whether the script has used CUDA yet: to ask anything before would initialise it."""
+        """Whether the script has used CUDA yet. Any earlier request would initialise CUDA."""
         import torch
 
         return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
     def standing(self) -> Standing:
-        """What must stay reserved: what the allocator cannot give back of it, fragments included."""
+        """Memory that the allocator cannot give back to the device, fragments included."""
         import torch
 
-        # A block that a side stream still uses is not given back before its work is done.
+        # A block that a side stream still uses is not given back before the stream's work is done.
         torch.cuda.synchronize(self.index)
         torch.cuda.empty_cache()
         return Standing(reserved_bytes=int(self._statistics()["reserved_bytes.all.current"]))
 
     def begin(self) -> None:
-        """An iteration begins.
+        """Begin to record an iteration.
 
-        From here on the script's own `max_memory_allocated` and `max_memory_reserved` count anew: there is one peak
-        for everybody, and torch cannot put an earlier one back.
+        This resets the script's own `max_memory_allocated` and `max_memory_reserved`: the process has one peak of each,
+        and torch cannot restore an earlier value.
         """
         import torch
 
@@ -74,7 +74,7 @@ class CudaMemory:
         self._began_us, self._began_s = time.time() * 1e6, time.perf_counter()
 
     def end(self) -> Recording:
-        """The iteration that has begun is over, on the device too."""
+        """Wait for the device, stop recording, and return the record of the iteration."""
         import torch
 
         torch.cuda.synchronize(self.index)
@@ -85,7 +85,7 @@ class CudaMemory:
         return Recording(
             took_s,
             changes,
-            # Where the script has reset the peak itself, this is the part after that.
+            # If the script has reset the peak, the figure covers only the time after the reset.
             ephemeral_bytes=max(0, int(statistics["allocated_bytes.all.peak"]) - self._start_bytes),
             peak_reserved_bytes=int(statistics["reserved_bytes.all.peak"]),
             held_bytes=int(statistics["allocated_bytes.all.current"]),
@@ -93,7 +93,7 @@ class CudaMemory:
         )
 
     def close(self) -> None:
-        """Stop recording; the history is dropped with it."""
+        """Stop recording and drop the history."""
         self._swap.restore()
         if self._recording:
             self._recording = False
@@ -105,7 +105,7 @@ class CudaMemory:
         return torch.cuda.memory_stats(self.index)
 
     def _record(self) -> str:
-        """Begin to record. Returns why it did not; empty where it did."""
+        """Begin to record. Return the reason if recording did not begin; else an empty string."""
         import torch
 
         enabled: Any = torch._C
@@ -113,7 +113,7 @@ class CudaMemory:
             if enabled._cuda_isHistoryEnabled():
                 return "the script records the history of the allocator itself"
             self._remember("all")
-        except (AttributeError, RuntimeError, TypeError) as error:  # an allocator that was plugged in has no history
+        except (AttributeError, RuntimeError, TypeError) as error:  # a plugged-in allocator has no history
             return f"the allocator records no history: {error}"
         self._recording = True
         self._swap.put(torch.cuda.memory, "_record_memory_history", self._stand_aside)
@@ -121,20 +121,20 @@ class CudaMemory:
 
     @staticmethod
     def _remember(what: str | None) -> None:
-        """Record without stack traces, or stop."""
+        """Record the history without stack traces, or stop (None)."""
         import torch
 
         record: Any = torch.cuda.memory._record_memory_history
         record(what, context=None, stacks="python", max_entries=_MOST_ENTRIES)
 
     def _stand_aside(self) -> None:
-        """The script begins to record: with its own settings, and for longer than this iteration."""
+        """Stop, because the script begins to record with its own settings, and for longer than this iteration."""
         if self._recording:
             self._note = "the script records the history of the allocator itself"
             self.close()
 
     def _changes(self) -> list[tuple[float, int]] | None:
-        """(seconds since the iteration began, bytes), in order; `None` where the beginning is lost."""
+        """Changes as (seconds since the iteration began, bytes), in order; None if the beginning is lost."""
         import torch
 
         take: Any = torch.cuda.memory._snapshot

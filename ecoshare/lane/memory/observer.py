@@ -1,6 +1,6 @@
-"""What a training script keeps of memory between its iterations, and what it needs beyond that inside one.
+"""Observes the memory that a training script keeps between its iterations, and the extra memory inside one.
 
-Observed in the script's own process, over four iterations, or a few more:
+The observation takes four iterations or a few more, in the script's own process:
 
 ::
 
@@ -8,16 +8,17 @@ Observed in the script's own process, over four iterations, or a few more:
     recorded        no            yes           yes           yes
     counts     its time      primes the    counts        counts
                              recorder
-    at it      walk, process walk, process walk          walk          walk, done where both add up
+    at it      walk, process walk, process walk          walk          walk, done if both add up
 
-An iteration adds up where its allocations and frees lead from the bytes alive at its beginning to those at its end. Of
-those that do, the one with the highest peak is told; of all where none does.
+An iteration adds up if its allocations and frees lead from the bytes alive at its beginning to those at its end. The
+result reports the iteration with the highest peak among those that add up, or among all if none does.
 
-Three kinds of memory are told apart: the model (tensors that are alive at a boundary, split by what holds them), the
-framework (what the process or the allocator holds beyond them), and the ephemeral (the peak inside an iteration beyond
-what was alive when it began).
+The result distinguishes three kinds of memory. The model is the tensors that are alive at a boundary, split by what
+holds them. The framework is the memory that the process or the allocator holds beyond them. The ephemeral memory is the
+peak inside an iteration beyond the bytes alive when it began.
 
-The script does not notice, except by the time. No failure in here is the job's: it ends the observation with a note.
+The script notices only the time that the observation takes. An error in here does not fail the job: it ends the
+observation with a note.
 """
 
 from __future__ import annotations
@@ -39,39 +40,40 @@ from ecoshare.lane.memory.tensor_walk import PARTS, TensorWalk, walk
 from ecoshare.lane.memory.timeline import Point, levels, reduce
 
 _PLAIN, _PRIMING = 1, 2
-"""The numbers of the iterations that do not count: one as it is, and one that is recorded for its blocks only."""
+"""Numbers of the iterations that do not count: one runs unrecorded, the next is recorded for its blocks only."""
 
 _ENOUGH, _MOST_COUNTED = 2, 8
 """Iterations that add up, and iterations that count, after which the observation is over. A script that replaces
-something every few iterations (a replay buffer, a window of losses) frees blocks that were never recorded."""
+objects every few iterations (a replay buffer, the last few losses) frees blocks that were never recorded."""
 
 _UNCLOSED_SHARE, _UNCLOSED_BYTES = 0.01, 65536
-"""An iteration adds up to this share of what is alive, or these bytes: whichever is more."""
+"""Tolerance of an iteration that adds up: a share of the bytes alive, or bytes, whichever is more."""
 
 _LONGEST_S = 20.0
-"""An iteration that takes longer is not recorded: each operator in it costs some hundred bytes until its end."""
+"""Longest iteration (s) that is recorded: each operator in it costs some hundred bytes until its end."""
 
 _MOST_POINTS = 400
 
 _MOST_IDLE = 64
-"""Boundaries in other threads, or before the script uses the device, after which the observation is given up."""
+"""Boundaries in other threads, or before the script uses the device, after which the observation gives up."""
 
 
 class MemoryObserver:
     """Observes one job's memory over a few consecutive iterations; use once.
 
-    `boundary` belongs last in what is done between two iterations: what follows it counts as the next iteration.
+    Call `boundary` last between two iterations: whatever follows it counts as part of the next iteration.
     """
 
     def __init__(self, device: str, alone: bool = True) -> None:
-        """An observation of `device`, "cpu" or "cuda", that begins with the first boundary.
+        """Observe `device`, "cpu" or "cuda", from the first boundary on.
 
         Args:
-            alone: Whether the job has its process to itself. Else it is not observed: nobody can tell what is whose.
+            alone: Whether the job has its process to itself. Otherwise it is not observed: the memory of the jobs in
+                one process cannot be told apart.
         """
         self._device = device
         self._memory: DeviceMemory = CudaMemory() if device == "cuda" else CpuMemory()
-        self._iteration = 0  # under way; 0 before the first boundary
+        self._iteration = 0  # number of the present iteration; 0 before the first boundary
         self._idle = 0
         self._thread = 0
         self._began_s = self._plain_s = 0.0
@@ -85,7 +87,7 @@ class MemoryObserver:
             self._give_up("not observed: it shares its process with others")
 
     def boundary(self) -> bool:
-        """An iteration has ended and the next has not begun. True when the observation is over."""
+        """Observe the boundary between two iterations. Return whether the observation is over."""
         if not self._done:
             try:
                 self._advance()
@@ -94,16 +96,19 @@ class MemoryObserver:
         return self._done
 
     def result(self) -> dict[str, Any]:
-        """What was observed, as plain JSON; figures that are not known are null, and the note says why.
+        """Result as plain JSON. Unknown figures are null, and `note` says why.
 
-        `live_bytes`, `parts`, `foreign_bytes`, `process_bytes` and `reserved_bytes` are of boundaries (the largest,
-        the parts and what is foreign of the boundary with the most alive); the others of the iteration that counts.
-        `unclosed_bytes` is what was alive at its end by the walk minus what the allocations and frees leave (CUDA: by
-        the allocator, whose libraries' workspaces are no tensors).
+        `live_bytes`, `parts` and `foreign_bytes` describe the boundary with the most bytes alive. `process_bytes` and
+        `reserved_bytes` are the largest of all boundaries. `plain_iteration_s` is the time (s) of the unrecorded
+        iteration. The other figures describe the reported iteration.
+
+        `unclosed_bytes` is the number of bytes alive at the iteration's end by the walk, minus the number that its
+        allocations and frees leave. On CUDA the allocator's figure replaces the latter. It includes workspaces of
+        libraries, which are no tensors.
         """
         if not self._done:
             self._give_up("the script ended while it was observed")
-        # A note may come from several boundaries.
+        # The same note may come from several boundaries.
         notes = dict.fromkeys([*self._notes, *(one.note for one in self._walks)])
         largest = max(self._walks, key=lambda one: one.live_bytes, default=None)
         closed = [figures for figures in self._figures if figures.is_closed]
@@ -127,7 +132,7 @@ class MemoryObserver:
         }
 
     def write(self, path: Path) -> None:
-        """Write the result to `path` as a whole; a job does not fail because of an error here."""
+        """Write the result to `path` atomically. A failure is ignored, so that it does not fail the job."""
         with contextlib.suppress(OSError):
             atomic_write(path, json.dumps(self.result()))
 
@@ -143,7 +148,7 @@ class MemoryObserver:
         ended_s = time.perf_counter()
         recording = self._memory.end() if self._iteration > _PLAIN else None
         if self._iteration <= _PLAIN or self._device == "cuda":
-            # On the CPU before anything is recorded: what the recorder holds is not the job's.
+            # The CPU is measured only before anything is recorded: memory of the recorder is not the job's.
             self._stand()
         self._walks.append(walk(self._device, self._memory.index))
         if self._iteration == _PLAIN:
@@ -168,7 +173,7 @@ class MemoryObserver:
         if recording is not None and recording.note:
             self._notes.append(recording.note)
         if self._device == "cuda":
-            # Its allocator knows the peak of any iteration, recorded or not, and its history is bounded.
+            # The allocator of CUDA knows the peak of any iteration, recorded or not, and has a bounded history.
             return len(self._figures) >= _ENOUGH
         if self._iteration == _PLAIN and self._plain_s > _LONGEST_S:
             self._notes.append(f"not recorded: an iteration takes longer than {_LONGEST_S:.0f} s")
@@ -191,13 +196,13 @@ class MemoryObserver:
 
 
 def memory_path(folder: Path, attempt: int) -> Path:
-    """What was observed of an attempt, in its job's folder."""
+    """Path of an attempt's observation, in the folder of its job."""
     return of_attempt(folder, "memory.json", attempt)
 
 
 @dataclass
 class _Figures:
-    """One recorded iteration; `None` for what is not known of it."""
+    """Figures of one recorded iteration; None for unknown ones."""
 
     peak_bytes: int | None = None
     ephemeral_bytes: int | None = None
@@ -210,7 +215,7 @@ class _Figures:
 
     @classmethod
     def of(cls, recording: Recording, start_bytes: int, end_bytes: int) -> _Figures:
-        """The figures of an iteration that began with `start_bytes` alive and ended with `end_bytes`, by the walks."""
+        """Figures of an iteration that began with `start_bytes` alive and ended with `end_bytes`, by the walks."""
         figures = cls(peak_reserved_bytes=recording.peak_reserved_bytes, iteration_s=recording.took_s)
         if recording.changes is not None:
             points = levels(start_bytes, recording.changes)

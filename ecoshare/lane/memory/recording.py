@@ -1,4 +1,4 @@
-"""What a recorder of one device's memory hands over, and how it stays out of the way of the script's own tools."""
+"""Protocol and records of a recorder of one device's memory, and a swap that yields to the script's own tools."""
 
 from __future__ import annotations
 
@@ -8,41 +8,42 @@ from typing import Any, Protocol
 
 
 class DeviceMemory(Protocol):
-    """The memory of this process on one device, and its changes during an iteration."""
+    """Memory of this process on one device, and its changes during an iteration."""
 
     @property
     def index(self) -> int | None:
-        """Which of several accelerators; `None` on the CPU."""
+        """Index of the accelerator; None on the CPU."""
         ...
 
     def ready(self) -> bool:
-        """Whether the device can be asked."""
+        """Whether the device's memory can be read yet."""
         ...
 
     def standing(self) -> Standing:
-        """What the process keeps at this boundary, before anything is recorded."""
+        """Memory that the process keeps at this boundary. Nothing may be under recording."""
         ...
 
     def begin(self) -> None:
-        """An iteration begins: record it."""
+        """Begin to record an iteration."""
         ...
 
     def end(self) -> Recording:
-        """The iteration that has begun is over: what happened in it."""
+        """Stop recording and return the record of the iteration."""
         ...
 
     def close(self) -> None:
-        """Leave nothing switched on."""
+        """Stop recording, if it is on."""
         ...
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What a process keeps between two iterations, beyond its tensors.
+    """Memory that a process keeps between two iterations, its tensors included.
 
     Attributes:
-        process_bytes: Of the whole process; `None` where it cannot be read here.
-        reserved_bytes: Of the allocator, with its unused cache given back; `None` on the CPU, which has none.
+        process_bytes: Memory of the whole process; None if it cannot be read here.
+        reserved_bytes: Memory that the allocator still reserves after it has given back its unused cache; None on the
+            CPU, where the allocator reserves none.
     """
 
     process_bytes: int | None = None
@@ -51,16 +52,16 @@ class Standing:
 
 @dataclass
 class Recording:
-    """What happened in one iteration.
+    """Record of one iteration.
 
     Attributes:
-        took_s: Its time, which recording makes longer.
-        changes: (seconds since it began, bytes allocated or freed), in order; `None` where nothing was recorded.
-        ephemeral_bytes: By the allocator: its peak beyond what was allocated at the beginning; `None` on the CPU,
-            whose allocator keeps no such figure.
-        peak_reserved_bytes: The most that the allocator had reserved; `None` on the CPU.
-        held_bytes: By the allocator: what was allocated at the end; `None` on the CPU.
-        note: Why there are no changes.
+        took_s: Duration (s) of the iteration, which recording makes longer.
+        changes: (seconds since it began, bytes allocated or freed), in order; None if nothing was recorded.
+        ephemeral_bytes: Peak of the allocated bytes beyond those at the beginning, by the allocator; None on the CPU,
+            where the allocator keeps no such figure.
+        peak_reserved_bytes: Peak of the bytes that the allocator reserved; None on the CPU.
+        held_bytes: Bytes allocated at the end, by the allocator; None on the CPU.
+        note: Reason why there are no changes; else empty.
     """
 
     took_s: float
@@ -73,7 +74,7 @@ class Recording:
 
 @dataclass
 class AttributeSwap:
-    """Attributes of modules that are replaced for a while."""
+    """Temporary replacements of attributes of modules."""
 
     _former: list[tuple[Any, str, Any, Any]] = field(default_factory=list)
 
@@ -89,7 +90,7 @@ class AttributeSwap:
         self._former.append((module, name, former, call_before))
 
     def restore(self) -> None:
-        """Put everything back that nobody else has replaced since."""
+        """Restore each attribute, unless other code has replaced it since."""
         for module, name, former, ours in self._former:
             if getattr(module, name) is ours:
                 setattr(module, name, former)

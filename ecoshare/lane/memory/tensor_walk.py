@@ -1,11 +1,11 @@
-"""What the tensors of this process occupy right now, told apart by what holds them.
+"""Memory of the live tensors of this process, split by what holds them.
 
-The allocator knows how much is allocated and not for what; the interpreter knows every tensor that Python can reach.
-So the walk asks the garbage collector for all tensors, modules and optimizers, follows the autograd graphs that are
-still alive to what they have saved, and counts each storage once, for the first of `PARTS` that claims it.
+The allocator knows how much is allocated, but not for what. The interpreter knows every tensor that Python can reach.
+So the walk asks the garbage collector for all tensors, modules and optimizers. It follows the live autograd graphs to
+the tensors that they have saved. It counts each storage once, for the first of `PARTS` that claims it.
 
-It calls no operator on a plain tensor, draws no random number, and unpacks nothing that a graph has saved: hooks of
-the script (checkpointing, offloading) would run. Objects that were frozen (`gc.freeze`) are not seen.
+The walk calls no operator on a plain tensor and draws no random number. It unpacks nothing that a graph has saved:
+hooks of the script (checkpointing, offloading) would run. Frozen objects (`gc.freeze`) are not seen.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from dataclasses import dataclass
 from typing import Any
 
 PARTS = ("parameters", "buffers", "gradients", "optimizer", "graph", "other")
-"""In the order in which they claim a storage. The graph comes before the script's own variables: a tensor that only the
-graph holds may have a Python object from its time in the forward pass, and then both look the same."""
+"""Holders of storages, in the order in which they claim one. The graph comes before the script's own variables: a
+tensor that only the graph holds may still have a Python object from the forward pass, and then both look the same."""
 
 _MOST_NODES = 100_000
-"""Nodes of autograd graphs that one walk looks at: an endless graph (a leak) must not stop the job for seconds."""
+"""Most autograd nodes that one walk visits: an endless graph (a leak) must not stop the job for seconds."""
 
 _DEEPEST = 6
-"""Levels of dictionaries and lists that an optimizer's state is searched for tensors."""
+"""Most levels of dictionaries and lists that are searched for tensors in an optimizer's state."""
 
 _ALIGNMENT_BYTES = 64
-"""Of every block of torch's own allocator on the CPU; numpy's large arrays begin 16 bytes after a page does."""
+"""Alignment of every block from torch's own CPU allocator. Large numpy arrays begin 16 bytes after a page does."""
 
 _BLOCK_BYTES = 512
-"""CUDA's caching allocator hands out, and counts, whole blocks."""
+"""Block size of the CUDA caching allocator, which hands out and counts whole blocks."""
 
 
 @dataclass(frozen=True)
 class TensorWalk:
-    """What was found.
+    """Result of a walk.
 
     Attributes:
         parts: Bytes for each of `PARTS`.
-        foreign_bytes: Held by tensors of the script but not allocated by torch: numpy's arrays, shared memory (the
-            batches of `DataLoader` workers), mapped files. Not in `parts`.
-        note: What could not be looked at; empty where nothing was left out.
+        foreign_bytes: Bytes of the script's tensors that torch did not allocate: numpy's arrays, shared memory (the
+            batches of `DataLoader` workers), mapped files. They are not in `parts`.
+        note: Reason why the walk is not complete; empty if nothing was left out.
     """
 
     parts: dict[str, int]
@@ -49,21 +49,26 @@ class TensorWalk:
 
     @property
     def live_bytes(self) -> int:
-        """Everything that torch has allocated for a tensor which is alive."""
+        """Bytes that torch has allocated for live tensors."""
         return sum(self.parts.values())
 
 
 def walk(device: str, index: int | None = None) -> TensorWalk:
-    """The live tensors on `device` ("cpu" or "cuda"), of one accelerator only where `index` is given."""
+    """Walk the live tensors on `device`.
+
+    Args:
+        device: "cpu" or "cuda".
+        index: Index of one accelerator; None for all.
+    """
     import torch
 
-    # Tensors that override functions, and modes that the script has entered, would run for each attribute read.
+    # Functions that tensors override, and modes that the script has entered, would run for each attribute read.
     with torch._C.DisableTorchFunction():
         return _Walker(device, index).walk()
 
 
 class _Walker:
-    """One walk. It refers to all objects of the process, so it must not outlive the call."""
+    """One walk. The object refers to all objects of the process, so it must not outlive the call."""
 
     def __init__(self, device: str, index: int | None) -> None:
         self._device, self._index = device, index
@@ -100,13 +105,13 @@ class _Walker:
         return TensorWalk(parts, self._foreign_bytes, self._note)
 
     def _claim(self, part: str, tensor: Any) -> None:
-        """Count a tensor's storage for `part`, unless it is counted already."""
+        """Count a tensor's storage for `part`, unless it is already counted."""
         for dense in _dense(tensor):
             try:
                 storage = dense.untyped_storage()
                 place = storage.device
                 if place.type != self._device or (self._index is not None and place.index != self._index):
-                    continue  # elsewhere, or nowhere: fake and wrapping tensors have a storage on "meta"
+                    continue  # another device, or none: fake and wrapping tensors have a storage on "meta"
                 key, size_bytes = storage._cdata, storage.nbytes()
             except (RuntimeError, NotImplementedError, AttributeError, TypeError):
                 continue  # no memory of its own: opaque, lazy, or wrapped by a function transform
@@ -120,7 +125,7 @@ class _Walker:
             self._claimed[key] = part, size_bytes
 
     def _saved(self, tensors: list[Any]) -> Iterator[Any]:
-        """What the graphs behind `tensors` have saved for their backward passes and not freed yet."""
+        """Tensors that the graphs behind `tensors` have saved for backward passes and not freed yet."""
         import torch
 
         waiting = [node for tensor in tensors if (node := _grad_fn(tensor)) is not None]
@@ -129,7 +134,7 @@ class _Walker:
         if not hasattr(torch._C._autograd.SavedTensor, "data"):
             self._note = "this torch does not show what graphs have saved without unpacking it"
             return
-        seen: dict[int, Any] = {}  # keeps the nodes, or their identities would be used again
+        seen: dict[int, Any] = {}  # keeps the nodes alive, or their ids would be used again
         fields: dict[int, list[str]] = {}
         while waiting:
             node = waiting.pop()
@@ -155,8 +160,8 @@ def _listed() -> tuple[list[Any], list[Any], list[Any]]:
     lists: tuple[list[Any], ...] = ([], [], [])
     kinds: dict[int, int | None] = {}
     for thing in gc.get_objects():
-        # By the real type: `isinstance` asks foreign proxies for `__class__`, and they may do anything. By identity: a
-        # type need not be hashable. (Chained iterators in place of this loop take half as long again.)
+        # Look at the real type: `isinstance` asks foreign proxies for `__class__`, and they may do anything. Use the id
+        # of the type: a type need not be hashable. (Chained iterators in place of this loop take half as long again.)
         kind = type(thing)
         found = kinds.get(id(kind), -1)
         if found == -1:
@@ -192,7 +197,7 @@ def _tensors_in(thing: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _dense(tensor: Any) -> Iterator[Any]:
-    """The tensors with a storage that make up one: itself, the parts of a sparse one, or what a subclass wraps."""
+    """Tensors with a storage that make up one tensor: itself, the parts of a sparse one, or those a subclass wraps."""
     import torch
 
     try:
@@ -207,13 +212,13 @@ def _dense(tensor: Any) -> Iterator[Any]:
             yield from (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
         else:
             yield tensor
-    except Exception:  # of a subclass, written by anybody
+    except Exception:  # code of a subclass may raise anything
         return
 
 
 def _gradient(tensor: Any) -> Any:
     try:
-        # Reading it of any other tensor warns.
+        # Reading `grad` of any other tensor warns.
         return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
     except (RuntimeError, AttributeError):
         return None
@@ -222,12 +227,12 @@ def _gradient(tensor: Any) -> Any:
 def _grad_fn(tensor: Any) -> Any:
     try:
         return tensor.grad_fn
-    except (RuntimeError, AttributeError):  # a view whose base has changed in a way that forbids gradients
+    except (RuntimeError, AttributeError):  # a view: its base has changed in a way that forbids gradients
         return None
 
 
 def _packed(node: Any, name: str) -> Iterator[Any]:
-    """Tensors in one field of a node as they were saved; nothing where a hook has made something else of them."""
+    """Tensors in one field of a node, as they were saved; none if a hook has turned them into something else."""
     import torch
 
     try:
@@ -240,9 +245,10 @@ def _packed(node: Any, name: str) -> Iterator[Any]:
 
 
 def _is_foreign(storage: Any) -> bool:
-    """Whether something other than torch's allocator has allocated the memory of a tensor on the CPU.
+    """Whether something other than torch's allocator has allocated the memory of a CPU tensor.
 
-    Torch does not tell. What it has allocated can be resized, except what `torch.load` has read.
+    Torch does not tell. Memory from its allocator can be resized, except tensors that `torch.load` has read: those are
+    recognised by their alignment.
     """
     if storage.is_shared():
         return True

@@ -1,4 +1,4 @@
-"""The memory of one iteration over time: from allocations and frees to a line of a few hundred points."""
+"""Memory of one iteration over time: turns allocations and frees into a line of a few hundred points."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Point = tuple[float, int]
 
 
 def levels(start_bytes: int, changes: Iterable[tuple[float, int]]) -> list[Point]:
-    """What is alive after each change, where `start_bytes` were alive at the beginning.
+    """Bytes alive at the beginning and after each change.
 
     Args:
-        start_bytes: Alive when the iteration began.
+        start_bytes: Bytes alive when the iteration began.
         changes: (seconds since then, bytes allocated (positive) or freed (negative)), in order.
     """
     points = [(0.0, start_bytes)]
@@ -24,10 +24,10 @@ def levels(start_bytes: int, changes: Iterable[tuple[float, int]]) -> list[Point
 
 
 def reduce(points: Sequence[Point], most: int) -> list[Point]:
-    """At most `most` of `points`: the first, the last, and the turning points, the peak exactly.
+    """At most `most` of `points`: the first, the last, and turning points, with the exact peak.
 
-    Swings below a tolerance are left out; the tolerance grows until the rest fits. So a local maximum that is kept is
-    kept exactly, and one that is left out stands out from its surroundings by less than any that is kept.
+    Swings below a tolerance are left out; the tolerance grows until the rest fits. So each kept local maximum is exact.
+    A maximum that is left out stands out from its surroundings by less than any that is kept.
     """
     if len(points) <= most:
         return list(points)
@@ -39,7 +39,7 @@ def reduce(points: Sequence[Point], most: int) -> list[Point]:
 
 
 def _turning(points: Sequence[Point], tolerance_bytes: float) -> list[Point]:
-    """The first and last point and the extremes between swings of at least `tolerance_bytes`."""
+    """First point, last point, and the extremes between swings of at least `tolerance_bytes`."""
     kept = [points[0]]
     high = low = points[0]  # since the last extreme that was kept
     rising: bool | None = None
