@@ -1,1 +1,1 @@
-"""ecoshare under tools that search hyper-parameters by themselves: one package for each, each an optional extra."""
+"""Integrations with tools for hyper-parameter search: one package and one optional extra for each tool."""

@@ -1,4 +1,4 @@
-"""The job file: what a user writes down about the jobs that share a GPU.
+"""The job file, in which a user describes the jobs that share a GPU.
 
 ::
 
@@ -7,6 +7,6 @@
                             |                  +------ explain <-----+   mistakes, each with line and column
                             +--mask--> the copy in the run folder, without the values of `env:`
 
-`load` goes the whole way. `template` is the file to start from; `quantities` reads and writes `2 min` and
-`1.5 GiB`.
+`load` takes all these steps. `template` writes a file to start from. `quantities` reads and writes `2 min`
+and `1.5 GiB`.
 """

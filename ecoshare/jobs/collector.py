@@ -1,4 +1,4 @@
-"""Python's cycle collector, held off while a large graph is built."""
+"""Pause Python's cycle collector while a large graph is built."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Runs the body without the cycle collector.
+    """Context manager that runs its body without the cycle collector.
 
-    A job file of ten thousand jobs becomes a million objects, all of them in use until the end and none in a
-    cycle. The collector looks through them again and again as they grow in number and finds nothing: that is
-    half the time of loading.
+    A job file of ten thousand jobs becomes a million objects. All stay in use until the end, and none is in a
+    cycle. The collector would scan them again and again and find nothing, which takes half the loading time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

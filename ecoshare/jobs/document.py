@@ -1,10 +1,15 @@
-"""A YAML document as a graph of nodes, read within bounds.
+"""Read a YAML document into a graph of nodes, with bounds on its size.
 
-Why not `yaml.safe_load`: places are lost; `1e-3` would become a float, `007` the number 7 and `yes` a truth
-value, while a script must see what its owner wrote; duplicate keys go unnoticed; an alias may refer to what
-contains it; and nine lines of aliases to aliases unfold into a billion values. `yaml.compose` keeps places,
-but recurses as deep as the file likes and takes over half a kilobyte for a node. So the graph is built from
-parser events, which costs no more, and reading stops at the first event that breaks a bound.
+Reasons against `yaml.safe_load`:
+
+- It loses the places of values.
+- It converts `1e-3` to a float, `007` to the number 7 and `yes` to a truth value. A script must get the text that
+  the user wrote.
+- It accepts duplicate keys, and aliases to a value that contains them.
+- Nine lines of aliases to aliases unfold into a billion values.
+
+`yaml.compose` keeps places, but its recursion depth is not bounded and each node takes over half a kilobyte. This
+module builds the graph from parser events, which costs no more. Reading stops at the first event that breaks a bound.
 """
 
 from __future__ import annotations
@@ -21,24 +26,24 @@ from ecoshare.jobs.nodes import Mapping, Node, Scalar, Sequence, path_text
 from ecoshare.jobs.source import Source
 from ecoshare.jobs.syntax import syntax_mistake
 
-MAX_VALUES: Final = 1_000_000  # with aliases unfolded: a hundred for each of ten thousand jobs
-MAX_ITEMS: Final = 10_000  # of one list or mapping: jobs, arguments, environment
+MAX_VALUES: Final = 1_000_000  # with aliases unfolded; a hundred for each of ten thousand jobs
+MAX_ITEMS: Final = 10_000  # entries of one list or mapping: jobs, arguments, environment
 MAX_DEPTH: Final = 16  # a job file needs four
-MAX_MISTAKES: Final = 1_000  # nobody reads more, and each takes memory
+MAX_MISTAKES: Final = 1_000  # no user reads more, and each takes memory
 
-# Several times slower without libyaml, but the same events.
+# Without libyaml, parsing gives the same events but is several times slower.
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNUSABLE_IN_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What was read.
+    """Result of reading a job file.
 
     Attributes:
-        source: The text it was read from.
-        root: None if reading had to stop; then there is at least one mistake.
-        mistakes: What is wrong in the YAML itself, whatever it is to mean.
+        source: The text of the document.
+        root: Root node; None if reading had to stop, and then there is at least one mistake.
+        mistakes: Mistakes in the YAML itself, apart from its meaning as a job file.
     """
 
     source: Source
@@ -47,9 +52,9 @@ class Document:
 
 
 def read_document(source: Source) -> Document:
-    """The one YAML document in the source.
+    """Read the single YAML document in the source.
 
-    Time and memory stay bounded for any text: see `MAX_VALUES` and `MAX_DEPTH`.
+    Time and memory are bounded for any text, see `MAX_VALUES` and `MAX_DEPTH`.
     """
     composer = _Composer(source)
     try:
@@ -63,7 +68,7 @@ def read_document(source: Source) -> Document:
 
 
 class _Stop(Exception):
-    """Reading cannot go on; never leaves this module."""
+    """Raised to stop reading; it never leaves this module."""
 
     def __init__(self, mistake: Mistake) -> None:
         super().__init__(mistake.what)
@@ -79,7 +84,7 @@ def _events(source: Source) -> Iterator[yaml.Event]:
     except yaml.YAMLError as error:
         raise _Stop(syntax_mistake(error, source)) from None
     except (ValueError, OverflowError):
-        # PyYAML without libyaml calls chr() on whatever number an escape holds.
+        # PyYAML without libyaml calls chr() on any number in an escape.
         raise _Stop(source.mistake(done, "", "an escape after '\\' names no character")) from None
 
 
@@ -91,11 +96,11 @@ class _Frame:
     anchor: str | None
     values_before: int
     height: int = 1
-    key: Scalar | None = None  # of the value that is open or comes next; None if it cannot be used
+    key: Scalar | None = None  # key of the open or next value; None if the key is invalid
     expects_value: bool = False
 
     def step(self, child_is_open: bool) -> str | int:
-        """Index or key of the child that is open or comes next; empty before a key is known."""
+        """Index or key of the open or next child; empty before a key is known."""
         if isinstance(self.node, Sequence):
             return len(self.node.items) - child_is_open
         if self.key is None or not (child_is_open or self.expects_value):
@@ -107,14 +112,14 @@ class _Frame:
 class _Anchored:
     node: Node
     values: int
-    height: int  # 0 for text, one more than its highest child for a list or mapping
+    height: int  # 0 for text, one more than the highest child for a list or mapping
 
 
 class _Composer:
-    """Takes events one by one and builds the graph.
+    """Builds the graph from parser events, one at a time.
 
-    `_values` counts nodes with aliases unfolded: each alias adds the count of what it names. That count is
-    known when an anchored node closes, so a bomb is noticed at the alias that lights it.
+    `_values` counts nodes with aliases unfolded: each alias adds the count of the node that it names. The count is
+    known when an anchored node closes, so an alias that exceeds `MAX_VALUES` is refused before it is unfolded.
     """
 
     def __init__(self, source: Source) -> None:
@@ -127,10 +132,10 @@ class _Composer:
         self._documents = 0
 
     def take(self, event: yaml.Event) -> None:
-        """Adds what one event tells.
+        """Add one event to the graph.
 
         Raises:
-            _Stop: A bound is broken, or what follows would make no sense.
+            _Stop: The event breaks a bound, or makes the rest of the document meaningless.
         """
         if isinstance(event, yaml.ScalarEvent):
             self._take_scalar(event)
@@ -149,7 +154,7 @@ class _Composer:
         index = _start(event)
         node = Scalar(event.value, not event.style, index, _end(event))
         self._refuse_tag(event)
-        # Only double quotes know escapes, so only they can hold what the source does not.
+        # Only double-quoted text has escapes, so only there can a character appear that the source does not hold.
         if event.style == '"' and _UNUSABLE_IN_TEXT.search(event.value):
             self._note(index, "no program can be given a NUL character or half a surrogate pair")
         self._count(1, index)
@@ -195,7 +200,7 @@ class _Composer:
         self._raise_height(anchored.height + 1)
 
     def _place(self, node: Node) -> None:
-        """Puts a node where the open list or mapping wants it."""
+        """Add a node to the open list or mapping as item, key or value."""
         if not self._stack:
             self.root = node
             return

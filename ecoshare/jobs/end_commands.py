@@ -1,4 +1,4 @@
-"""`on_end:`: a command for the end of a job or of the run, and the mistakes in it."""
+"""The key `on_end:`: a command that runs at the end of a job or of the run, and checks of that command."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from ecoshare.jobs.quoted import quoted
 from ecoshare.jobs.sweep import filled, names_in
 
 OF_A_JOB: Final = ("job", "state", "run")
-"""Placeholders in the command of a job: its name, how it ended, and the run folder."""
+"""Placeholders in the command of a job: its name, its final state, and the run folder."""
 
 OF_THE_RUN: Final = ("state", "run")
+"""Placeholders in the command of the run: its final state and the run folder."""
 
 
 def on_end_words(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
-    """The words of a command with the placeholders filled in; other braces stay."""
+    """Words of a command with its placeholders filled in; other braces stay."""
     return [filled(word, dict(values)) for word in command]
 
 
 def on_end_mistakes(
     node: nodes.Node, known: Sequence[str], where: str, document: Document, paths: JobPaths
 ) -> Iterator[Mistake]:
-    """Mistakes under the key `on_end` of a mapping: a program that is not there, and unknown placeholders.
+    """Mistakes under the key `on_end` of a mapping: a missing program, and unknown placeholders.
 
     Args:
-        known: The placeholders that stand for something there.
+        known: The placeholders that are valid in this command.
         where: Path of the mapping; empty for the document as a whole.
     """
     command = node.entries["on_end"][1] if isinstance(node, nodes.Mapping) and "on_end" in node.entries else None
     for place, word in enumerate(command.items if isinstance(command, nodes.Sequence) else ()):
         if not isinstance(word, nodes.Scalar):
-            continue  # the schema has said so
+            continue  # the schema reports this
         path = f"{where}.on_end[{place}]".lstrip(".")
         for unknown in sorted(names_in(word.text) - set(known)):
             yield document.source.mistake(word.start, path, _unknown(unknown, known))

@@ -1,7 +1,7 @@
-"""The kinds of value that a job file holds, each with its reader.
+"""Types of the values in a job file, each with its reader.
 
-A reader takes what the file holds (all scalars are text, see `nodes`) or what Python code writes, and states
-a mistake in a whole sentence, since it reaches the user as it is. No sentence repeats a value of `env:`.
+A reader takes a value of the file (all scalars are text, see `nodes`) or a value from Python code. It reports a
+mistake as a whole sentence, which the user sees unchanged. No sentence repeats a value of `env:`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _VARIABLE = re.compile(r"[^=\s\x00-\x1f\x7f]+")
 _WHOLE = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")
 _DECIMAL = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-# For editors that check YAML against the schema: there a scalar has a type before we see its text.
+# For editors that check YAML against the schema: an editor gives each scalar a type, while this code sees its text.
 _SCALAR_TYPES: Final = ["string", "number", "boolean", "null"]
 
 
@@ -58,7 +58,7 @@ def _read_path(value: object) -> object:
 
 
 def _read_program(value: object) -> object:
-    # Text, since a Path would make a bare name of './python'.
+    # Kept as text, since a Path would turn './python' into a bare name.
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"expected a path or the name of a program, got {quoted(value)}")
     return value
@@ -69,7 +69,7 @@ def _read_folder(value: object) -> object:
 
 
 def _read_text(value: object) -> object:
-    # The value is never repeated: this reads the environment too.
+    # The message never repeats the value: this reader also reads the environment.
     if value is None:
         raise ValueError("expected text; write '' for an empty one")
     if not isinstance(value, str):
@@ -101,7 +101,7 @@ def _read_environment(value: object) -> object:
     if not isinstance(value, dict):
         raise ValueError("expected a mapping such as {KEY: value}")
     if not all(isinstance(key, str) and _VARIABLE.fullmatch(key) for key in value):
-        # The name is not repeated: `KEY=value:` would show a value.
+        # The message does not repeat the name: `KEY=value:` would show a value.
         raise ValueError("the name of a variable must not be empty nor hold '=' or blanks")
     return value
 
@@ -159,7 +159,7 @@ Environment = Annotated[
     BeforeValidator(_read_environment),
     WithJsonSchema({"type": ["object", "null"], "additionalProperties": {"type": _SCALAR_TYPES}}),
 ]
-# Bounds stand before the reader, else the JSON Schema would not show them.
+# Bounds precede the reader, since the JSON Schema would not show them otherwise.
 AnyInteger = Annotated[int, Field(ge=-1_000_000, le=1_000_000), BeforeValidator(_read_whole_number)]
 PositiveInteger = Annotated[int, Field(ge=1), BeforeValidator(_read_whole_number)]
 Attempts = Annotated[int, Field(ge=0, le=100), BeforeValidator(_read_whole_number)]

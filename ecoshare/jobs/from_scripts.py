@@ -1,4 +1,4 @@
-"""A job file made for scripts that were named instead of one."""
+"""Make a job file from scripts that the user names on the command line."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ _LONGEST_STEM: Final = 60
 
 
 def named_jobs(paths: Sequence[Path], args: Sequence[str]) -> LoadedJobs:
-    """The jobs of the one job file that is named, or a job for each of the scripts that are.
+    """Jobs of the one named job file, or one job for each named script.
 
     Args:
         args: Arguments of the scripts.
 
     Raises:
-        UsageError: A job file and a script are named, or several job files, or one is missing.
-        InvalidJobFile: As `load`.
+        UsageError: A job file and a script are named, or several job files, or arguments with a job file, or a
+                file is missing.
+        InvalidJobFile: The job file holds mistakes, see `load`.
     """
     scripts = [path for path in paths if path.suffix == SCRIPT_SUFFIX]
     files = [path for path in paths if path.suffix != SCRIPT_SUFFIX]
@@ -53,14 +54,14 @@ def named_jobs(paths: Sequence[Path], args: Sequence[str]) -> LoadedJobs:
 
 
 def from_scripts(scripts: Sequence[Path], args: Sequence[str], hint: str) -> LoadedJobs:
-    """A job for each script, named after its file; all have these arguments and the present working folder.
+    """One job for each script, named after its file, with these arguments and the current working folder.
 
     Args:
-        scripts: At least one.
-        hint: Remedy where one is missing.
+        scripts: Paths of the scripts, at least one.
+        hint: Remedy to show if a script is missing.
 
     Raises:
-        UsageError: A script is missing.
+        UsageError: A script is missing, is a folder, or is not readable.
     """
     for script in scripts:
         if script.is_dir():

@@ -1,4 +1,4 @@
-"""From a job file to jobs that can run, or to all that is wrong with it."""
+"""Load a job file: return jobs that can run, or report all its mistakes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class LoadedJobs:
     """A job file that holds no mistake.
 
     Attributes:
-        path: As it was named; of a file that was made, a name for the run.
+        path: Path as the user wrote it; for a file made from scripts, a name for the run.
         digest: SHA-256 of the bytes of the file, in hexadecimal.
-        text: What was read, values of `env:` included: keep it only through `mask.masked`.
-        jobs: In the order of the file, complete: defaults filled in, paths absolute.
-        made: The file was made for scripts that were named, and is on the disk as the copy in the run folder only.
-        on_end: Command for the end of the run; its program is a path.
+        text: The text of the file, with the values of `env:`. Pass it through `mask.masked` before it is stored.
+        jobs: The jobs in the order of the file, with defaults filled in and absolute paths.
+        made: True if the file was made from named scripts; its only copy on disk is in the run folder.
+        on_end: Command for the end of the run; its program is an absolute path.
     """
 
     path: Path
@@ -47,15 +47,15 @@ class LoadedJobs:
 
 @collector_paused()
 def load(path: Path) -> LoadedJobs:
-    """The jobs of a file.
+    """Load the jobs of a file.
 
-    Relative paths in the file start at its folder. `env` of a job is added to `env` of the defaults; any
-    other key of a job replaces the default.
+    Relative paths in the file start at its folder. `env` of a job is added to `env` of the defaults. Any other
+    key of a job replaces the default.
 
     Raises:
         UsageError: The file is missing or cannot be read.
-        InvalidJobFile: It can be read, but holds mistakes; these are all of them (the first thousand), or
-            those up to the place where the YAML itself breaks off.
+        InvalidJobFile: The file holds mistakes. The error lists all of them (at most a thousand), or those before
+            the place where the YAML cannot be read further.
     """
     data = read_bytes(path)
     source = decode(data)
@@ -66,7 +66,7 @@ def load(path: Path) -> LoadedJobs:
         raise InvalidJobFile(str(path), list(document.mistakes))
     paths = JobPaths(path.absolute().parent)
     file, jobs, refused = validate(document)
-    # A set, since the schema and we may state the same.
+    # A set, since the schema and the checks below may report the same mistake.
     mistakes = {*document.mistakes, *refused, *_beyond_the_schema(document, paths)}
     if mistakes or file is None:
         raise InvalidJobFile(str(path), sorted(mistakes)[:MAX_MISTAKES])
@@ -76,9 +76,9 @@ def load(path: Path) -> LoadedJobs:
 
 
 def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]:
-    """What the schema cannot see, or does not look at in a job with another mistake.
+    """Mistakes that the schema cannot see, or does not check in a job with another mistake.
 
-    It works on nodes, because a job that the schema refuses is never built.
+    The checks work on nodes, because a job that the schema refuses is never built.
     """
     root = document.root
     if not isinstance(root, Mapping):
@@ -118,7 +118,7 @@ def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]
 
 
 def _sweep_mistakes(job: Mapping, name: Scalar, where: str, document: Document) -> Iterator[Mistake]:
-    """Of a job with a sweep: names that are too long for its trials, and braces that name nothing."""
+    """Mistakes in a job with a sweep: a name too long for its trials, and braces that name no varied value."""
     sweep = job.entries["sweep"][1] if "sweep" in job.entries else None
     if not isinstance(sweep, Mapping):
         return
@@ -138,7 +138,7 @@ def _sweep_mistakes(job: Mapping, name: Scalar, where: str, document: Document) 
 
 
 def _varied(sweep: Mapping) -> set[str]:
-    """The names that a sweep varies, as far as they are written down."""
+    """Names that a sweep varies; empty if the file does not give them."""
     space = next((sweep.entries[key][1] for key in ("grid", "random", "optuna") if key in sweep.entries), None)
     if isinstance(space, Mapping) and "optuna" in sweep.entries:
         space = space.entries["space"][1] if "space" in space.entries else None
@@ -148,15 +148,15 @@ def _varied(sweep: Mapping) -> set[str]:
 def _path_mistakes(
     node: Node, defaults: Node | None, where: str, document: Document, paths: JobPaths
 ) -> Iterator[Mistake]:
-    """Paths of a job, or of the defaults, that lead nowhere.
+    """Mistakes in the paths of a job or of the defaults: files and folders that cannot be used.
 
     Args:
-        defaults: Options that hold where the job does not have its own.
+        defaults: Options that hold for keys that the job does not set; None for the defaults themselves.
     """
     cwd = _text(node, "cwd") or (_text(defaults, "cwd") if defaults is not None else None)
     for key in PATH_KEYS:
         value = _text(node, key)
-        # What is no path at all has been reported by the schema.
+        # The schema reports a value that is no path at all.
         if value is not None and value.text.strip():
             try:
                 paths.find(key, value.text)
@@ -166,7 +166,7 @@ def _path_mistakes(
 
 
 def _text(node: Node, key: str) -> Scalar | None:
-    """The text under this key, if the node is a mapping with such a key and its value is text."""
+    """Text under this key; None unless the node is a mapping and the value is text."""
     value = node.entries[key][1] if isinstance(node, Mapping) and key in node.entries else None
     return value if isinstance(value, Scalar) and plain_values(value) is not None else None
 

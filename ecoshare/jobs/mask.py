@@ -1,7 +1,7 @@
-"""The copy of a job file that may be kept: without the values of `env:`.
+"""Mask the values of `env:`, so that a copy of a job file can be stored.
 
-Working on places in the text, not on data written out again, keeps comments, order and layout: the copy in a
-run folder is the file that its owner knows.
+The module replaces pieces of the text; it does not write the data out again. The copy in a run folder thus keeps
+the comments, order and layout of the user's file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 
 @collector_paused()
 def masked(text: str) -> str:
-    """The text of a job file with all text under any `env:` replaced by `"***"`.
+    """Text of a job file with each value under any `env:` replaced by `"***"`.
 
-    A value that reaches `env:` through an alias or a merge key is masked where it is written. Line numbers
-    stay. So do comments, whatever they say.
+    A value that reaches `env:` through an alias or a merge key is masked where it is written. Line numbers stay.
+    Comments stay too, even if they hold a secret.
 
     Raises:
-        ValueError: The text is not YAML without mistakes; `load` says which.
+        ValueError: The text is not YAML, or holds mistakes; `load` lists them.
     """
     source = Source(text)
     document = read_document(source)
@@ -48,7 +48,7 @@ def masked(text: str) -> str:
 
 
 def _secrets(root: Node) -> Iterator[Scalar]:
-    """All text under a key `env`, at any depth, each at least once."""
+    """Each scalar under a key `env`, at any depth, at least once."""
     seen: set[tuple[int, bool]] = set()  # aliases make the graph far smaller than the tree
     waiting: list[tuple[Node, bool]] = [(root, False)]
     while waiting:
@@ -64,10 +64,10 @@ def _secrets(root: Node) -> Iterator[Scalar]:
         else:
             waiting += [(value, is_secret or _is_environment(key, value)) for key, (_, value) in node.entries.items()]
             if node.merged is not None:
-                # What a key of its own overrides is no entry, but stands in the text.
+                # A merged value that the mapping overrides is not in `entries`, but it stands in the text.
                 waiting.append((node.merged, is_secret))
 
 
 def _is_environment(key: str, value: Node) -> bool:
-    # `env: null` is an empty one; masked, it would no longer load.
+    # `env: null` is an empty environment; masked, it would no longer load.
     return key == "env" and not (isinstance(value, Scalar) and plain_values(value) is None)

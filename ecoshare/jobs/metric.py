@@ -1,4 +1,4 @@
-"""How a trial of a sweep says how well it does: a pattern of what it prints, or a name that it reports under."""
+"""Metric of a sweep: a pattern for the lines that a trial prints, or a name that the trial reports."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ecoshare.jobs.quoted import quoted
 _PLACE = re.compile(r"\{(:[a-z])?\}")
 _BLANK = r"[^\S\r\n]"
 _NUMBER = r"(?a:([-+]?(?<!\d)(?:\d++(?:\.\d*+)?(?:e[-+]?\d++)?|\.\d++(?:e[-+]?\d++)?|inf(?:inity)?|nan)))"
-"""In ASCII, as `float` wants it: without case, `i` is also U+0131. Digits are taken together or not at all, so that the
-time for a line grows as its length, whatever a script prints."""
+"""ASCII only, as `float` needs: without the flag, a match that ignores case takes U+0131 for `i`. A group of digits
+matches as a whole or not at all, so the time for a line is linear in its length for any output."""
 
 _ENDS = r"(?!\.*+\w)(?!,\d{3}(?!\d))"
-"""Where nothing more of a number can follow: `1x`, `1.2.3` and `1,234` are none."""
+"""End of a number, where no further part can follow: `1x`, `1.2.3` and `1,234` do not match."""
 
 _LINE_ENDS = re.compile(r"[\r\n]")
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -23,22 +23,22 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric.
+    """Metric of a sweep, as the job file names it.
 
     Attributes:
-        text: As in the job file: `val_loss={:f}` for what is printed, `val_loss` for `ecoshare.report(val_loss=...)`.
+        text: Text in the job file: `val_loss={:f}` for printed values, `val_loss` for `ecoshare.report(val_loss=...)`.
     """
 
     text: str
 
     @property
     def is_printed(self) -> bool:
-        """Whether it is read from what the script prints."""
+        """True if the metric is read from the output of the script."""
         return _PLACE.search(self.text) is not None
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Finds the number, in any notation, in a line; blanks of the pattern stand for any blanks."""
+        """Regular expression that finds the number in a line; a blank of the pattern matches any run of blanks."""
         before, after = (
             f"{_BLANK}++".join(re.escape(word) for word in re.split(r"\s+", part))
             for part in _PLACE.sub("\0", self.text.strip()).split("\0")
@@ -50,9 +50,9 @@ class Metric:
         return re.compile(begins + before + blanks + _NUMBER + ends, re.I)
 
     def values(self, text: str) -> list[float]:
-        """For each line that has numbers where the pattern says, the last of them."""
+        """Values in `text`: the last match of each line that has one."""
         found: list[float] = []
-        last = -1  # where the last match ended
+        last = -1  # end of the last match
         for match in self.pattern.finditer(text):
             if last >= 0 and not _LINE_ENDS.search(text, last, match.start()):
                 found.pop()
@@ -62,10 +62,10 @@ class Metric:
 
 
 def read(text: str) -> Metric:
-    """The metric of this text.
+    """Read the metric that this text describes.
 
     Raises:
-        ValueError: It is neither a pattern nor a name.
+        ValueError: The text is neither a pattern nor a name.
     """
     places = len(_PLACE.findall(text))
     if places == 1 and (_PLACE.sub("", text).strip()):

@@ -1,4 +1,4 @@
-"""What a YAML document consists of: text, lists and mappings that know their places."""
+"""Nodes of a YAML document: text, lists and mappings, each with its place in the source."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Scalar:
     """One piece of text.
 
     Attributes:
-        text: As written, without quotes and with escapes replaced.
-        plain: True if it stands there without quotes.
-        start: Index of its first character in the source, its anchor included.
-        end: Index after its last character.
+        text: The text as written, without quotes and with escapes replaced.
+        plain: True if the source has the text without quotes.
+        start: Index of the first character in the source, the anchor included.
+        end: Index after the last character.
     """
 
     text: str
@@ -28,7 +28,7 @@ class Scalar:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A list; `start` is the index of its first character."""
+    """A list of nodes; `start` is the index of the first character in the source."""
 
     start: int
     items: list[Node] = field(default_factory=list)
@@ -36,12 +36,12 @@ class Sequence:
 
 @dataclass(slots=True, eq=False)
 class Mapping:
-    """Keys and values, those that a merge key brings in included.
+    """Keys and values, including those that a merge key adds.
 
     Attributes:
-        start: Index of its first character.
-        entries: Key and value by the text of the key.
-        merged: The value of the merge key `<<`, with what `entries` overrides.
+        start: Index of the first character in the source.
+        entries: Key node and value node, by the text of the key.
+        merged: Value of the merge key `<<`, including the keys that `entries` overrides; None without one.
     """
 
     start: int
@@ -53,9 +53,9 @@ Node = Scalar | Sequence | Mapping
 
 
 def path_text(steps: Iterable[str | int]) -> str:
-    """The path to a value as messages show it, such as `jobs[0].timeout`.
+    """Path to a value as messages show it, such as `jobs[0].timeout`.
 
-    It ends before a key that is no plain name: such a key may be a misplaced value.
+    The path ends before a key that is not a plain name, since such a key may be a misplaced value.
     """
     path = ""
     for step in steps:

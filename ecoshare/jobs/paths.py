@@ -1,4 +1,4 @@
-"""Where the paths of a job file lead."""
+"""Resolve the paths of a job file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PATH_KEYS: Final[tuple[PathKey, ...]] = ("script", "cwd", "python")
 
 
 class JobPaths:
-    """Finds what a job file names: scripts, working folders, interpreters.
+    """Finds the scripts, working folders and programs that a job file names.
 
     Paths become absolute but keep their links: the interpreter of a virtual environment is a link that must
-    be called by its own name. Each is looked up once, since ten thousand jobs often share one script.
+    be called by its own name. Each path is looked up once, since ten thousand jobs often share one script.
 
     Attributes:
-        folder: The absolute folder of the job file; relative paths start there.
+        folder: Absolute path of the job file's folder; relative paths start there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -31,10 +31,10 @@ class JobPaths:
         self._found: dict[tuple[PathKey, str], Path | ValueError] = {}
 
     def find(self, key: PathKey, text: str) -> Path:
-        """The absolute path that stands under this key.
+        """Absolute path for the value `text` of this key.
 
         Raises:
-            ValueError: There is nothing of the right kind, or it cannot be used.
+            ValueError: The path does not exist, is of the wrong kind, or is not accessible.
         """
         if (key, text) not in self._found:
             try:
@@ -47,7 +47,7 @@ class JobPaths:
         return found
 
     def under_cwd(self, script: str, cwd: str) -> str:
-        """What to add to the error for a script that is missing beside the job file; empty unless `cwd` has it."""
+        """Hint to append to the error for a missing script; empty unless the script is in `cwd`."""
         with contextlib.suppress(OSError):
             if not Path(script).is_absolute() and (self.folder / cwd / script).is_file():
                 there = quoted(str(Path(cwd, script)))
@@ -57,7 +57,7 @@ class JobPaths:
     def _look_up(self, key: PathKey, text: str) -> Path:
         path = self.folder / text
         if key in ("python", "on_end") and os.sep not in text:
-            # As in a shell: a bare name is looked for on the PATH, a path is not.
+            # A bare name is looked up on the PATH, as in a shell; a path is not.
             program = shutil.which(text)
             if program is None:
                 raise ValueError(f"no program {quoted(text)} on the PATH")

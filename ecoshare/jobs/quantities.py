@@ -1,7 +1,7 @@
-"""Quantities as people write them, `2 min` or `1.5 GiB`, to and from the units of the code.
+"""Convert quantities such as `2 min` and `1.5 GiB` to and from the units of the code.
 
-Parsing happens once, where a job file or an option enters; from there on every number carries its unit in
-its name. Formatting is for tables and messages, never for files that a program reads.
+A job file or an option is parsed once, on entry. After that, every number carries its unit in its name.
+Formatting is for tables and messages, never for files that a program reads.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MAX_DURATION_S: Final = 100 * 365 * 86400.0
 MAX_SIZE_BYTES: Final = 2**63 - 1
 
 # Decimal digits only: float() alone would let through `nan`, `1_0` and digits of other scripts. The length
-# is bounded because Python refuses, with an error of its own, to read thousands of digits.
+# is bounded because Python raises its own error for a number of thousands of digits.
 _QUANTITY = re.compile(r"((?:[0-9]{1,24}\.?[0-9]{0,24}|\.[0-9]{1,24})(?:[eE][+-]?[0-9]{1,3})?)[ \t]*([A-Za-z]*)")
 
 
 def parse_duration_s(text: str) -> float:
-    """The duration in seconds; a bare number is seconds.
+    """Duration in seconds; a bare number is seconds.
 
     Raises:
         ValueError: The text is no duration, is negative, or is longer than a century.
@@ -56,7 +56,7 @@ def parse_duration_s(text: str) -> float:
 
 
 def parse_size_bytes(text: str) -> int:
-    """The size in bytes, rounded to a whole byte.
+    """Size in bytes, rounded to a whole byte.
 
     Raises:
         ValueError: The text is no size, is negative, has no unit, or exceeds a signed 64-bit number.
@@ -68,7 +68,7 @@ def parse_size_bytes(text: str) -> int:
             "expected a size with its unit, such as '500 MB' or '2 GiB' "
             f"(units: {', '.join(BYTES_BY_UNIT)}), got {quoted(text)}"
         )
-    # Decimal is exact where a float is not, but would spell out all the digits of 1e999 before we refuse it.
+    # Decimal is exact, a float is not. The float check comes first, since Decimal would write out all digits of 1e999.
     if float(number) * factor <= 2 * MAX_SIZE_BYTES:
         size_bytes = round(Decimal(number) * factor)
         if size_bytes <= MAX_SIZE_BYTES:
@@ -77,10 +77,10 @@ def parse_size_bytes(text: str) -> int:
 
 
 def format_duration(duration_s: float) -> str:
-    """A duration for people: `250 ms`, `12.5 s`, `2 min 5 s`, `1 h 3 min`, `2 d 4 h`.
+    """Duration as text for people: `250 ms`, `12.5 s`, `2 min 5 s`, `1 h 3 min`, `2 d 4 h`.
 
     Raises:
-        ValueError: The number is not finite; what is not known is shown as such by the caller.
+        ValueError: The number is not finite; the caller shows an unknown duration itself.
     """
     sign, size_s = _sign_and_size(duration_s)
     for unit in ("us", "ms", "s"):
@@ -98,7 +98,7 @@ def format_duration(duration_s: float) -> str:
 
 
 def format_size(size_bytes: float) -> str:
-    """A size for people, in binary units with up to three digits: `512 B`, `1.5 GiB`.
+    """Size as text for people, in binary units with up to three digits: `512 B`, `1.5 GiB`.
 
     Raises:
         ValueError: The number is not finite.
@@ -107,7 +107,7 @@ def format_size(size_bytes: float) -> str:
 
 
 def format_energy(energy_j: float) -> str:
-    """An energy for people: `85 mJ`, `12.3 J`, `450 kJ`, and from one kWh on `1.25 kWh`, `3 MWh`.
+    """Energy as text for people: `85 mJ`, `12.3 J`, `450 kJ`, and from one kWh on `1.25 kWh`, `3 MWh`.
 
     Savings may be negative and keep their sign.
 
@@ -123,13 +123,13 @@ def _split(text: str) -> tuple[str | None, str]:
 
 
 def _scaled(value: float, factors: Mapping[str, float], base: str) -> str:
-    """The value in the largest unit (factors ascend) that shows it as one or more; zero in the base unit."""
+    """The value in the largest unit that shows it as one or more; zero in the base unit. Factors ascend."""
     sign, size = _sign_and_size(value)
     unit = next(iter(factors))
     if _three_digits(size / factors[unit]) == "0":
         return f"0 {base}"
     for larger in factors:
-        # What would be shown decides, not what is: 1023.9 KiB must not become `1024 KiB`.
+        # The rounded text decides, not the exact value: 1023.9 KiB must not become `1024 KiB`.
         if float(_three_digits(size / factors[unit])) * factors[unit] >= factors[larger]:
             unit = larger
     return f"{sign}{_three_digits(size / factors[unit])} {unit}"
@@ -142,12 +142,12 @@ def _sign_and_size(value: float) -> tuple[str, float]:
 
 
 def _three_digits(value: float) -> str:
-    """Three significant digits below a thousand, all digits before the point above it."""
+    """Text with three significant digits below a thousand, and with all integer digits above it."""
     decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
     shown = f"{value:.{decimals}f}"
     return shown.rstrip("0").rstrip(".") if "." in shown else shown
 
 
 def number(value: float) -> str:
-    """A number with three digits, and with all digits before the point."""
+    """Text of a number with three significant digits, and with all integer digits."""
     return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.3g}"

@@ -1,15 +1,15 @@
-"""How a wrong value looks in a message: short, printable, the same everywhere."""
+"""Quote a wrong value in a message: short, printable, and the same everywhere."""
 
 from __future__ import annotations
 
-QUOTE_LIMIT = 60  # characters; a message stays on one line whatever the file holds
+QUOTE_LIMIT = 60  # characters, so that a message stays on one line for any value
 
 
 def quoted(value: object) -> str:
-    """A few words that stand for a value from a job file.
+    """Short text that stands for a value from a job file.
 
     Text is quoted with control characters escaped, so that no message can move the cursor of a terminal.
-    Never call it with a value of `env:`: those must not reach a log.
+    Never call it with a value of `env:`, which must not reach a log.
     """
     if value is None:
         return "nothing"

@@ -1,4 +1,4 @@
-"""What may stand in a job file, and what each key means."""
+"""Schema of the job file: its keys, their values, and their meaning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _read_version(value: object) -> object:
 
 
 class _Model(BaseModel):
-    # Inputs hold values of `env:`, which must not reach a log with an error that nobody caught.
+    # Inputs hold values of `env:`, which must not reach a log through an uncaught error.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
@@ -137,7 +137,7 @@ class JobFile(_Model):
 
 
 def program_problem(has_script: bool, has_module: bool) -> str:
-    """Why it is not clear what a job with these keys runs; empty if it is."""
+    """Problem with the program of a job that has these keys; empty if there is none."""
     if has_script and has_module:
         return "a job has a script or a module, not both"
     if not has_script and not has_module:
@@ -146,7 +146,7 @@ def program_problem(has_script: bool, has_module: bool) -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a job file, for editors."""
+    """JSON Schema of a job file, for editors."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **JobFile.model_json_schema(by_alias=True),

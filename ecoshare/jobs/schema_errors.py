@@ -1,4 +1,4 @@
-"""What the schema refused, in words, and at its place in the file."""
+"""Translate the schema's errors into plain messages with places in the file."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ _MODELS: Final[dict[int | str, type[BaseModel]]] = {
     "optuna": Optuna,
     "stop": StopConfig,
 }
-"""What stands under these keys."""
+"""Model of the value under each of these keys."""
 
 _LONGEST_KEY: Final = max(len(name) for name in JobConfig.model_fields)
 
 
 def mistakes_in(error: ValidationError, document: Document, below: Loc = ()) -> list[Mistake]:
-    """The first `MAX_MISTAKES` that the schema found, each at its place.
+    """The first `MAX_MISTAKES` mistakes that the schema found, each with its place.
 
-    The error is about what stands below the given path.
+    A wrong value is reported at the value, and an unknown key at the key. A missing key is reported at the start of
+    the mapping that lacks it.
 
-    A wrong value is reported where the value stands, an unknown key where the key stands, and what is missing
-    where the mapping begins that lacks it.
+    Args:
+        below: Path of the value that the schema checked; empty for the whole document.
     """
     return [
         _mistake(details["type"], (*below, *details["loc"]), details.get("ctx", {}), document)
@@ -53,7 +54,7 @@ def _mistake(kind: str, loc: Loc, context: dict[str, Any], document: Document) -
 
 
 def _wrong_value(kind: str, loc: Loc, context: dict[str, Any], node: Node) -> str:
-    # The readers of `fields` have stated most of it; what is left are bounds, and the shape of the document.
+    # The readers of `fields` report most mistakes. Bounds and the shape of the document are left.
     if kind == "value_error":
         return str(context["error"])
     if kind == "too_short":
@@ -77,7 +78,7 @@ def _unknown_key(loc: Loc) -> str:
     known = _keys(_MODELS.get(parent[-1], JobConfig) if parent else JobFile)
     if parent == ["defaults"] and key in _keys(JobConfig):
         return f"each job has its own {quoted(key)}; it cannot be a default"
-    # The comparison takes quadratic time in the length of what it is given.
+    # The comparison takes quadratic time in the length of the key.
     guess = str(key)[: 2 * _LONGEST_KEY].lower()
     close = get_close_matches(guess, known, n=1)
     hint = f"did you mean {quoted(close[0])}?" if close else f"known are {', '.join(known)}"
@@ -89,7 +90,7 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 
 def _find(document: Document, loc: Loc) -> tuple[Node, Scalar | None]:
-    """The node that the path leads to, or the last one on the way, and its key if it has one."""
+    """The node at this path, or the last node on the way to it, and the key of that node if it has one."""
     assert document.root is not None
     node, key = document.root, None
     for step in loc:

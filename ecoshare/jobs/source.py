@@ -1,8 +1,7 @@
-"""The text of a job file, and where in it each character stands.
+"""The text of a job file, with the line and column of each character.
 
-What no YAML parser should see (bytes that are not UTF-8, control characters) is refused here, with its place:
-a parser would report it less clearly, and a character such as U+2028 would make YAML count lines differently
-from every editor.
+This module refuses bytes that are not UTF-8 and control characters, and gives their place. A YAML parser would
+report them less clearly. A character such as U+2028 would make YAML count lines differently from every editor.
 """
 
 from __future__ import annotations
@@ -27,36 +26,36 @@ _FOREIGN = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uf
 
 
 class Source:
-    """Text with the lines and columns of its characters.
+    """Text of a job file that knows the line and column of each character.
 
     Attributes:
-        text: Without a byte order mark.
+        text: The text without its byte order mark.
     """
 
     def __init__(self, text: str) -> None:
         self.text = text.removeprefix(_BYTE_ORDER_MARK)
 
     def mistake(self, index: int, where: str, what: str) -> Mistake:
-        """A mistake at the character with this index; an index past the end means the end."""
+        """A mistake at the character with this index; an index past the end stands for the end."""
         index = min(max(index, 0), len(self.text))
         line = bisect_right(self._line_starts, index)
         return Mistake(line, index - self._line_starts[line - 1] + 1, where, what)
 
     def line(self, index: int) -> int:
-        """The line of the character with this index, counted from 1."""
+        """Line of the character with this index, counted from 1."""
         return self.mistake(index, "", "").line
 
     @cached_property
     def _line_starts(self) -> array[int]:
-        # Only a file with a mistake needs them. An array, for a file of empty lines has millions.
+        # Computed only for a file with a mistake. An array saves memory: a file of empty lines has millions of lines.
         return array("L", chain((0,), (match.end() for match in _LINE_BREAK.finditer(self.text))))
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a job file; of a file that is too large, the beginning that shows it.
+    """Bytes of a job file; for a file that is too large, a beginning longer than `MAX_FILE_BYTES`.
 
     Raises:
-        UsageError: The file is missing, is a folder, or cannot be read.
+        UsageError: The file is missing, is a folder, or cannot be read; or its name is not valid.
     """
     try:
         return documents.read_begin(path, MAX_FILE_BYTES)
@@ -72,7 +71,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def decode(data: bytes) -> Source | Mistake:
-    """The text of the bytes, or the one reason why they are no text of a job file."""
+    """Text of the bytes, or the first mistake that makes them invalid as a job file."""
     if len(data) > MAX_FILE_BYTES:
         return Mistake(1, 1, "", f"the file is larger than {MAX_FILE_BYTES // 2**20} MiB")
     try:

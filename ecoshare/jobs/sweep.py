@@ -1,4 +1,4 @@
-"""What may stand under `sweep:` of a job: many trials of one script that differ in some values."""
+"""Schema of the key `sweep:`: many trials of one script that differ in some values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ecoshare.sampling.sweep_space import Choice, Range
 MAX_TRIALS: Final = 100_000
 _NUMBER_DIGITS: Final = 4
 LONGEST_NUMBER: Final = len(f".{MAX_TRIALS - 1}")
-"""Characters of a trial's name after that of its sweep."""
+"""Most characters that a trial's name adds to the name of its sweep."""
 
 _BRACES = re.compile(r"\{([\w.-]+)\}")
 _VALUE_NAME = re.compile(r"[^\W\d][\w.-]*")
@@ -28,7 +28,7 @@ _RANGES: Final = {
     "int": (False, True),
     "log_int": (True, True),
 }
-"""Key of a range: whether it is logarithmic, and of whole numbers."""
+"""For each key of a range: whether it is logarithmic, and whether it holds whole numbers."""
 
 _CHOICE_SCHEMA: Final[dict[str, Any]] = {
     "type": "array",
@@ -129,7 +129,7 @@ def _optuna_has(kind: str) -> Callable[[object], object]:
                 f"expected a name of optuna.{kind}, or one with options such as {{TPESampler: {{multivariate: true}}}},"
                 f" got {quoted(value)}"
             )
-        if find_spec("optuna") is not None:  # else the run says what to install
+        if find_spec("optuna") is not None:  # without Optuna, the run says what to install
             from ecoshare.sampling import with_optuna
 
             with_optuna.check(kind, value)
@@ -139,7 +139,7 @@ def _optuna_has(kind: str) -> Callable[[object], object]:
 
 
 def _plain(word: object) -> object:
-    """An option for Python: all words of a job file are text."""
+    """Python value of an option; the words of a job file are all text."""
     if not isinstance(word, str):
         return word
     for known, value in (("true", True), ("false", False), ("null", None)):
@@ -251,39 +251,39 @@ class Sweep(_Model):
 
     @property
     def space(self) -> dict[str, Any]:
-        """What is varied, by name."""
+        """Choice or range of each varied value, by name."""
         if self.optuna is not None:
             return dict(self.optuna.space)
         return dict(self.grid or self.random or {})
 
     @property
     def count(self) -> int:
-        """How many trials it has."""
+        """Number of trials of the sweep."""
         whole = math.prod(len(choice.words) for choice in self.grid.values()) if self.grid is not None else math.inf
         return int(min(whole, self.trials if self.trials is not None else math.inf))
 
 
 def trial_name(sweep: str, number: int, count: int) -> str:
-    """Name of a trial: that of its sweep and its number, counted from 0."""
+    """Name of a trial: the name of its sweep and the trial's number, counted from 0."""
     return f"{sweep}.{number:0{max(_NUMBER_DIGITS, len(str(count - 1)))}d}"
 
 
 def sweep_of(name: str) -> str:
-    """The name of the sweep of which this would be a trial; empty where it is no such name."""
+    """Name of the sweep that a trial of this name belongs to; empty if it is no trial's name."""
     found = re.fullmatch(rf"(.+)\.\d{{{_NUMBER_DIGITS},}}", name)
     return found[1] if found is not None else ""
 
 
 def trial_number(name: str) -> int:
-    """The number in a trial's name."""
+    """Number in a trial's name."""
     return int(name.rpartition(".")[2])
 
 
 def filled(text: str, values: dict[str, str]) -> str:
-    """A text with `{name}` replaced by the value of that name; other braces stay."""
+    """The text with each `{name}` replaced by the value of that name; other braces stay."""
     return _BRACES.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def names_in(text: str) -> set[str]:
-    """What stands in braces in a text."""
+    """Names that stand in braces in a text."""
     return set(_BRACES.findall(text))

@@ -1,4 +1,4 @@
-"""YAML's complaints, in words for people who do not know its grammar."""
+"""Translate YAML's error messages for users without knowledge of its grammar."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ecoshare.jobs.source import Source
 
 
 class _Complaint(NamedTuple):
-    """One complaint of the parser, known by parts of its wording; libyaml and PyYAML word them differently.
+    """One error of the parser, recognised by parts of its text; libyaml and PyYAML use different texts.
 
-    `at_start` is true where the beginning of the construct is the better place to look: an unclosed quote
-    is only noticed at the end of the file. `{line}` stands for the line where the construct begins.
+    `at_start` is true if the message should point to the beginning of the construct: the parser notices an
+    unclosed quote only at the end of the file. `{line}` stands for the line where the construct begins.
     """
 
     context: str
@@ -28,7 +28,7 @@ _INDICATOR: Final = "{} in YAML; put a value that begins so in quotes"
 _DIRECTIVE: Final = "a line that begins with '%' is a YAML directive; remove it"
 _OPEN_QUOTE: Final = "this quote is never closed"
 
-# The first that fits wins. None quotes the file: a value of `env:` may stand at the place of the mistake.
+# The first match wins. No message quotes the file: a value of `env:` may stand at the place of the mistake.
 _COMPLAINTS: Final = (
     _Complaint("", "tab character", "a tab; YAML indents with spaces only"),
     _Complaint("", "cannot start any token", "a value cannot begin with '@', '`' or '%'; put it in quotes"),

@@ -52,7 +52,7 @@ REFERENCE: Final = """\
 
 
 def template(scripts: Sequence[PurePath], file: str = "jobs.yaml") -> str:
-    """The text of a job file with a job for each of these scripts, and all keys explained at its end.
+    """Text of a job file with one job for each script, and an explanation of all keys at its end.
 
     Args:
         scripts: Paths relative to the folder of the job file; at least one.
@@ -68,7 +68,7 @@ def template(scripts: Sequence[PurePath], file: str = "jobs.yaml") -> str:
 
 
 def job_names(scripts: Iterable[PurePath]) -> list[str]:
-    """A unique name for a job of each script: that of its file, with a number where it is taken."""
+    """A unique job name for each script: the name of its file, with a number if that name is taken."""
     names: dict[str, None] = {}
     for script in scripts:
         room = MAX_NAME_LENGTH - len("-99999")
@@ -82,5 +82,5 @@ def job_names(scripts: Iterable[PurePath]) -> list[str]:
 
 
 def _word(text: str) -> str:
-    """Text as YAML: in quotes where it would be read as something else."""
+    """Text as YAML, in quotes if YAML would otherwise read it as another type."""
     return yaml.safe_dump(text, allow_unicode=True, width=10_000).splitlines()[0]

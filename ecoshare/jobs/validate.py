@@ -1,4 +1,4 @@
-"""A document held against the schema: the jobs, or what is wrong with them."""
+"""Check a document against the schema: return its jobs, or their mistakes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ _STAND_IN: Final = JobConfig(name="stand-in", script=Path("stand-in"))
 
 
 def validate(document: Document) -> tuple[JobFile | None, list[JobConfig], list[Mistake]]:
-    """The file without its jobs, the jobs, and the mistakes; file and jobs mean nothing if there are mistakes.
+    """The file without its jobs, the jobs, and the mistakes; ignore the first two if there are mistakes.
 
-    Jobs are validated one by one although `JobFile` could do it at once: a mistake takes over a kilobyte until
-    it is put in words, and a short file with aliases can make a million of them. So it ends after
-    `MAX_MISTAKES`.
+    Validation stops after `MAX_MISTAKES`.
     """
     assert document.root is not None
     values = plain_values(document.root)
@@ -35,6 +33,8 @@ def validate(document: Document) -> tuple[JobFile | None, list[JobConfig], list[
         file = JobFile.model_validate(values)
     except ValidationError as error:
         mistakes += mistakes_in(error, document)
+    # One job at a time, although `JobFile` could validate all at once. A mistake takes over a kilobyte until it is put
+    # in words, and a short file with aliases can make a million of them.
     for index, value in enumerate(job_values):
         try:
             jobs.append(JobConfig.model_validate(value))

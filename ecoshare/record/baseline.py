@@ -1,4 +1,4 @@
-"""What the work of a run would have taken otherwise, and what searching has cost."""
+"""Baselines of a run: time and energy of the same work without sharing or settings; also the cost of the search."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Span = tuple[float, float]
 
 
 def search_cost_j(course: PackingTimeline, account: EnergyAccount, end_s: float) -> float | None:
-    """What was spent at settings that were tried and not kept, beyond what the same work takes at the default.
+    """Joules spent at settings that were tried and not kept, beyond those of the same work at the default setting.
 
-    Zero where none was tried, null where of none it is known.
+    The cost is zero if no such setting was tried, and None if the cost of none of them is known.
     """
     tried = {key: parts for key, parts in _at_settings(course, end_s).items() if course.kept.get(key[0]) != key[1]}
     if not tried:
@@ -49,17 +49,17 @@ def baseline(
     planned: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     load_s: float = 0.0,
 ) -> dict[str, Any]:
-    """What the same work would have taken otherwise: each job alone, and the same packings at the default setting.
+    """Predict two baselines for the same work: each job alone, and the same packings at the default setting.
 
-    Alone is: `python script`, one job after the other, at the default setting. Iterations take what the profiles of
-    their classes say. Each job loads torch and prepares its data in the time that this took in the run; joules of that
-    time are counted as those of an idle device, so the true value is at least this. Where a profile cannot be relied
-    on, nothing is claimed, and `unknown` says why.
+    Alone means `python script`, one job after the other, at the default setting. Time and joules of iterations come
+    from the profiles of their classes. Each job loads torch and prepares its data in the time that this took in the
+    run. This time counts at idle power, so the predicted joules are a lower bound. If a profile is not reliable, the
+    values for jobs alone are None, and `unknown` gives the reasons.
 
     Args:
-        jobs: Of the summary.
+        jobs: Jobs of the summary.
         planned: Jobs of the plan, by name.
-        load_s: Time to load torch.
+        load_s: Time (s) to load torch.
     """
     worked = [job for job in jobs if job["attempts"]]
     unknown = _unknown(worked, profiles, planned)
@@ -84,7 +84,7 @@ def baseline(
 def _unknown(
     jobs: Sequence[Mapping[str, Any]], profiles: Mapping[str, Profile], planned: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
-    """Why no saving is claimed, once for each class."""
+    """Reasons why no saving is claimed, one for each class."""
     reasons: dict[str, str] = {}
     for job in jobs:
         if job["class"] not in reasons and (why := uncertain(job, profiles.get(job["class"]))):
@@ -93,7 +93,7 @@ def _unknown(
 
 
 def _remedy(planned: Mapping[str, Any]) -> str:
-    """How to measure a class again; empty where `ecoshare profile` cannot run the job."""
+    """Advice on how to measure a class again; empty if `ecoshare profile` cannot run the job."""
     if not planned.get("script"):
         return ""
     args = " -- ..." if planned.get("args") else ""
@@ -102,7 +102,7 @@ def _remedy(planned: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Alone:
-    """All iterations of a job alone, with standard errors; None where they are not known."""
+    """Time and joules of all iterations of a job alone, with standard errors; None if not known."""
 
     time_s: float | None
     time_error_s: float | None
@@ -111,7 +111,7 @@ class _Alone:
 
 
 def _start_s(job: Mapping[str, Any], planned: Mapping[str, Any], load_s: float) -> float:
-    """Time until the first iteration of a job alone; an interpreter of its own has loaded torch in its preparation."""
+    """Time (s) until the first iteration of a job alone; preparation in a fresh interpreter includes loading torch."""
     own = planned.get("isolation") == "fresh"
     return (0.0 if own else load_s) + (job.get("preparation_s") or 0.0)
 
@@ -129,7 +129,7 @@ def _alone(job: Mapping[str, Any], profile: Profile | None, account: EnergyAccou
     energy_j = _alone_j(job, profile, account)
     energy_error_j = None
     if energy_j is not None and profile.energy is not None and time_s and time_error_s is not None:
-        # A modelled power has no known error of its own: the error is that of the time it was applied to.
+        # The error of a modelled power is not known, so only the error of the time counts.
         energy_error_j = energy_j * math.hypot(time_error_s / time_s, profile.energy.relative_error or 0.0)
     if time_s is not None:
         time_s += start_s
@@ -139,7 +139,7 @@ def _alone(job: Mapping[str, Any], profile: Profile | None, account: EnergyAccou
 
 
 def _alone_j(job: Mapping[str, Any], profile: Profile, account: EnergyAccount) -> float | None:
-    """Joules of a job's iterations alone; None where the run's joules are of another kind."""
+    """Joules of a job's iterations alone; None if the run's joules have another source or scope."""
     if profile.energy is None or account.session is None:
         return None
     own, of_run = profile.energy, account.session
@@ -149,14 +149,14 @@ def _alone_j(job: Mapping[str, Any], profile: Profile, account: EnergyAccount) -
 
 
 def _of_both(job: Mapping[str, Any], of_training: float | None, of_eval: float | None) -> float | None:
-    """Sum over all iterations; None where the value of a kind that was done is not known, or none was seen."""
+    """Sum over training and inference iterations; None if a needed value is not known or no iteration was done."""
     kinds = [(job["iterations"], of_training), (job["eval_iterations"], of_eval)]
     done = [(count, value) for count, value in kinds if count]
     return _sum([None if value is None else count * value for count, value in done])
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    """Sum of the values; None where there is none, or one is not known."""
+    """Sum of the values; None if there are no values or one is not known."""
     known = [value for value in values if value is not None]
     return math.fsum(known) if values and len(known) == len(values) else None
 
@@ -172,7 +172,7 @@ def _error(classes: Sequence[str], errors: Sequence[float | None]) -> float | No
 
 
 def _one_after_the_other_s(jobs: Sequence[Mapping[str, Any]], works_s: Sequence[float | None]) -> float | None:
-    """From the first arrival to the last finish, in the order of arrival."""
+    """Time (s) from the first arrival to the last finish if jobs run one at a time in order of arrival."""
     now_s = first_s = None
     for job, work_s in sorted(zip(jobs, works_s, strict=True), key=lambda each: each[0]["arrival_s"] or 0.0):
         arrival_s = job["arrival_s"]
@@ -184,10 +184,11 @@ def _one_after_the_other_s(jobs: Sequence[Mapping[str, Any]], works_s: Sequence[
 
 
 def _at_default_j(course: PackingTimeline, account: EnergyAccount, end_s: float) -> float | None:
-    """What was spent, with the time at other settings counted back: by E where it was measured, else by what the same
-    iterations take at the default, as it was measured or foreseen.
+    """Joules of the run if every packing had run at the default setting; None if they are not known.
 
-    A little time of which neither is known (a packing that was just leaving its setting) counts as it was.
+    Joules at another setting are divided by its measured ratio of E. Without a ratio, they are replaced by the joules
+    of the same iterations at the default setting, as measured or predicted. If neither is known, they count unchanged,
+    provided that they are a small part (a packing that was just leaving its setting).
     """
     if account.energy is None or course.differs_s is not None:
         return None
@@ -209,7 +210,7 @@ def _at_default_j(course: PackingTimeline, account: EnergyAccount, end_s: float)
 
 
 def _done(account: EnergyAccount, from_s: float, to_s: float) -> dict[str, float]:
-    """By job, iterations of both kinds in a time; intervals at its ends count in part."""
+    """Iterations of each job in a time span, training and inference together; intervals at its ends count in part."""
     done: dict[str, float] = {}
     for each, part in within(account, from_s, to_s):
         for job, count in each.iterations.items():
@@ -220,7 +221,7 @@ def _done(account: EnergyAccount, from_s: float, to_s: float) -> dict[str, float
 def _at_settings(
     course: PackingTimeline, end_s: float
 ) -> dict[tuple[Packing, Setting], list[tuple[PackingPeriod, Span]]]:
-    """The times that each packing ran at each setting other than the default."""
+    """Time spans of each packing at each setting other than the default."""
     found: dict[tuple[Packing, Setting], list[tuple[PackingPeriod, Span]]] = {}
     for stretch in course.stretches:
         for setting, from_s, to_s in stretch.parts(end_s):

@@ -1,7 +1,7 @@
 """Merges the intervals of an account until each is long enough for a mean of its watts.
 
-The processor time of a job that ended is told milliseconds after a sample at times, and with it up to a second's
-joules. Divided by those milliseconds they would be hundreds of watts that the device never drew::
+Sometimes the processor time of an ended job is reported milliseconds after a sample, and with it up to a second's
+joules. Divided by those milliseconds, they would be hundreds of watts that the device never drew::
 
     samples     ├──────── 1 s ────────┼── 1 s ──┤├ 3 ms          as the account has them
     means       ├──────── 1 s ────────┼──── 1.003 s ──┤          joules are kept, a short interval joins its neighbour
@@ -17,10 +17,10 @@ from ecoshare.record.energy_account import EnergyInterval
 
 
 def coarser(intervals: Iterable[EnergyInterval], shortest_s: float) -> list[EnergyInterval]:
-    """The same time and joules in intervals of at least `shortest_s`.
+    """Merge intervals into ones of at least `shortest_s` (s) with the same total time and joules.
 
-    Only intervals that touch and whose joules are known are merged. A known stretch between two gaps that is shorter
-    than `shortest_s` stays as one interval. Intervals without joules stay as they are.
+    Only intervals that touch and have known joules are merged. A known stretch between two gaps stays one interval
+    even if it is shorter than `shortest_s`. Intervals without joules stay as they are.
     """
     groups: list[list[EnergyInterval]] = []
     for each in intervals:
@@ -29,7 +29,7 @@ def coarser(intervals: Iterable[EnergyInterval], shortest_s: float) -> list[Ener
         else:
             groups.append([each])
     merged: list[list[EnergyInterval]] = []
-    for group in groups:  # the last of a stretch may have stayed short
+    for group in groups:  # the last group of a stretch may be too short
         if merged and _touch(merged[-1][-1], group[0]) and _length_s(group) < shortest_s:
             merged[-1] += group
         else:
@@ -38,7 +38,7 @@ def coarser(intervals: Iterable[EnergyInterval], shortest_s: float) -> list[Ener
 
 
 def _is_full(group: Sequence[EnergyInterval], more: EnergyInterval, shortest_s: float) -> bool:
-    """Whether a group is long enough and takes no more: late joules of a short interval belong to the time before."""
+    """Whether a group is long enough to refuse `more`; a short `more` still joins, with its late joules."""
     if _length_s(group) < shortest_s:
         return False
     first_s = group[0].from_s

@@ -1,8 +1,9 @@
-"""Accounts for a run's joules: from its samples to what the device, idleness and each job spent.
+"""Accounts for a run's joules: splits its samples into joules of the device, of idleness and of each job.
 
-For every interval between two samples: device = idle + sum over jobs, exactly. An interval whose joules are not known
-(the meter failed, or went back) adds to nobody; how much of the time is covered is told beside the total. A counter
-that stands still while a job is busy shows no zero: the interval goes on until it moves again, and then has all of it.
+Every interval between two samples satisfies device = idle + sum over jobs, exactly. An interval without known joules
+(the meter failed, or went back) is left out of all sums; the account states the covered part of the time. A counter
+that stands still while a job is busy does not mean zero joules: the interval lasts until the counter moves again, and
+then gets all of its joules.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ _NOTHING_S = 1e-9
 _STALE = "the energy counter stood still while a job was busy"
 
 _BUSY_S = 0.05
-"""Time with the turn in an interval from which on a job counts as busy: a counter that stands still then is stale."""
+"""Time (s) with the turn above which a job counts as busy in an interval; a counter that stands still then is stale."""
 
 _BRIEF_S = 0.1
 _BRIEF_SHARE = 0.1
-"""An interval shorter than both, the share being of the one before it, is made one with that one.
+"""An interval is merged into the previous one if it is shorter than both limits: `_BRIEF_S` (s), and `_BRIEF_SHARE`
+times the length of the previous interval.
 
-The end of a job is told milliseconds late at times, and with it processor time of the interval before. Split by itself,
-the short interval would leave that time without the joules of its job.
+Sometimes the end of a job is reported milliseconds late, with processor time of the previous interval. If the short
+interval were split alone, that time would be left without the joules of its job.
 """
 
 
@@ -36,9 +38,9 @@ class EnergyRate:
     """Active joules of a job class.
 
     Attributes:
-        per_iteration_j: Of training.
-        per_eval_iteration_j: Of inference.
-        relative_error: Standard error of both, over their value.
+        per_iteration_j: Active joules of one training iteration.
+        per_eval_iteration_j: Active joules of one inference iteration.
+        relative_error: Standard error of both values, relative to them.
     """
 
     per_iteration_j: float
@@ -48,13 +50,14 @@ class EnergyRate:
 
 @dataclass(frozen=True, slots=True)
 class EnergyInterval:
-    """What happened between two samples.
+    """Joules and iterations between two samples.
 
     Attributes:
-        energy_j: None where it is not known; `fault` says why.
-        jobs_j: By job, joules of their own.
-        iterations: By job, of both kinds.
-        stale: The counter stood still while a job was busy.
+        energy_j: Joules of the device; None if they are not known, and `fault` says why.
+        idle_j: Part of `energy_j` that no work caused.
+        jobs_j: Active joules of each job.
+        iterations: Iterations of each job, training and inference together.
+        stale: Whether the counter stood still while a job was busy.
     """
 
     from_s: float
@@ -72,16 +75,16 @@ class EnergyAccount:
     """Joules of a run.
 
     Attributes:
-        session: The meter; of a run that was resumed, the last. Its idle power is the one watched, where it was.
-        energy: Of the device over all intervals that are known; None where there is none.
-        idle_j: Part of it that no work caused; where the session's idle power is not known, only what was spent while
-            nobody worked, and the rest is with the jobs.
-        jobs: By job: attributed (or modelled) joules beyond idle.
-        iterations: By job: of both kinds, in the time whose joules are known.
-        peak_bytes: By job: the largest memory that any sample has of it.
-        covered: Part of the time between first and last sample whose joules are known, 0 to 1.
-        intervals: In order of time.
-        faults: Why the rest is not known, each reason once.
+        session: Meter session, the last one of a resumed run. Idle power watched in the session replaces its own.
+        energy: Energy of the device over all intervals with known joules; None if there is none.
+        idle_j: Part of `energy` that no work caused. Without a known idle power, it is only the energy of intervals
+            without work, and the jobs get the rest.
+        jobs: Attributed (or modelled) energy beyond idle, for each job.
+        iterations: Iterations of each job, training and inference together, in intervals with known joules.
+        peak_bytes: Largest memory (bytes) of each job in any sample.
+        covered: Part of the time between first and last sample with known joules, 0 to 1.
+        intervals: Intervals in order of time.
+        faults: Reasons why joules are not known, each reason once.
     """
 
     session: Session | None = None
@@ -96,19 +99,22 @@ class EnergyAccount:
 
 
 def account(lines: Iterable[Line], rates: Callable[[str], EnergyRate | None]) -> EnergyAccount:
-    """The account of a run.
+    """Compute the energy account of a run.
 
     Args:
-        lines: Its sessions and samples, in order.
-        rates: For a job's name, what its class takes alone; None where that is not known: its time with the turn then
-            counts like the average of the others'.
+        lines: Sessions and samples of the run, in order.
+        rates: Returns the rate of a job's class, measured alone, for the name of the job. None if it is not known; the
+            job's time with the turn then counts at the average power of the other jobs.
+
+    Raises:
+        ValueError: A sample has no session before it.
     """
     result = EnergyAccount()
     before: Sample | None = None
-    first: Sample | None = None  # of the last interval; `told` is what its last sample has of the jobs
+    first: Sample | None = None  # first sample of the last interval; `told` is the job progress at its end
     told: dict[str, AttemptProgress] = {}
     stale: EnergyInterval | None = None
-    passed: dict[str, AttemptProgress] = {}  # what ended in a line that was passed over is in no later one
+    passed: dict[str, AttemptProgress] = {}  # keeps jobs that ended in a skipped line: no later line has them
     for line in _with_idle(list(lines)):
         if isinstance(line, Session):
             result.intervals += [stale] if stale is not None else []
@@ -122,7 +128,7 @@ def account(lines: Iterable[Line], rates: Callable[[str], EnergyRate | None]) ->
             continue
         passed |= line.jobs
         if line.at_s - before.at_s <= result.session.period_s:
-            continue  # there is no new number; the next line has it all
+            continue  # the meter has no new number yet; the next line covers this time, too
         if first is not None and _is_brief(line.at_s - before.at_s, result.intervals[-1]):
             both = _interval(first, replace(line, jobs=told | passed), result.session, rates)
             if both.energy_j is not None:
@@ -154,7 +160,7 @@ def _note_peaks(line: Sample, peaks: dict[str, int]) -> None:
 
 
 def _with_idle(lines: list[Line]) -> Iterator[Session | Sample]:
-    """The lines, each session with the idle power that was watched in it, if it was; the last, if several times."""
+    """Sessions and samples; each session has the last idle power that was watched in it, if there is one."""
     watched_w: dict[int, float] = {}
     begun = 0
     for place, line in enumerate(lines):
@@ -184,7 +190,7 @@ def _interval(
     works = _works(done, value_j - idle_j, session, rates)
     shares = split(value_j - idle_j, works)
     if not any(work.alone_j > 0.0 for work in works):
-        idle_j = value_j  # nobody did anything: whatever it was, it was not a job
+        idle_j = value_j  # no job did any work, so no job caused these joules
     jobs_j: dict[str, float] = {}
     for work, share_j in zip(works, shares, strict=True):
         jobs_j[work.job] = jobs_j.get(work.job, 0.0) + share_j
@@ -195,10 +201,10 @@ def _interval(
 
 
 def spent(first: Sample, last: Sample, period_s: float) -> Energy:
-    """What a device spent between two samples of one session.
+    """Energy of a device between two samples of one session.
 
     Raises:
-        MeterFault: One of them has no number, or `between` finds fault with them.
+        MeterFault: A sample has no number, or `between` rejects the two readings.
     """
     if last.energy_j is None or first.energy_j is None:
         raise MeterFault(last.fault or first.fault or "the meter gave no number")
@@ -220,10 +226,10 @@ def _difference(first: AttemptProgress | None, last: AttemptProgress) -> Attempt
 def _works(
     done: dict[str, AttemptProgress], active_j: float, session: Session, rates: Callable[[str], EnergyRate | None]
 ) -> list[Work]:
-    """Each attempt's work in the active joules that it would take alone.
+    """Work of each attempt, in the active joules that it would take alone.
 
-    Where no class is known, the active joules are laid out by time with the turn; on processors always by processor
-    time, in which their power is nearly linear.
+    If no class is known, the active joules are divided in proportion to time with the turn. On processors they are
+    always divided in proportion to processor time, because power is nearly linear in it.
     """
     spent_s = {key: each.cpu_s if session.scope == "cpu" else each.held_s for key, each in done.items()}
     known = {key: rate for key in done if session.scope != "cpu" and (rate := rates(job_of(key))) is not None}
@@ -247,7 +253,7 @@ def _add_up(result: EnergyAccount, rates: Callable[[str], EnergyRate | None]) ->
     total_s = sum(interval.to_s - interval.from_s for interval in result.intervals)
     known_s = sum(interval.to_s - interval.from_s for interval in known)
     value_j = math.fsum(interval.energy_j or 0.0 for interval in known)
-    # The ends of intervals that touch cancel out, so the coarseness counts once for each stretch without a gap.
+    # Errors at shared ends of adjacent intervals cancel, so the coarseness counts once for each stretch without a gap.
     stretches = 1 + sum(later.from_s != earlier.to_s for earlier, later in itertools.pairwise(known))
     error_j = value_j / known_s * result.session.period_s / math.sqrt(6) * math.sqrt(stretches) if known_s else 0.0
     result.energy = Energy(value_j, error_j)

@@ -1,9 +1,9 @@
-"""The event log of a run: every event that the core was told and every command that it gave.
+"""The event log of a run: every event that the core received and every command that it issued.
 
-One JSON object a line: `{"event": "JobArrived", "at_s": ..., ...}` or `{"command": "StartJob", "id": ..., ...}`.
-It is the one truth of a run; summary, tables and charts are derived from it, and fed to a fresh core it gives the
-same commands. A run that is resumed goes on in the same file with another `RunOpened`. A last line that a kill has
-cut is ignored.
+Each line is one JSON object: `{"event": "JobArrived", "at_s": ..., ...}` or `{"command": "StartJob", "id": ..., ...}`.
+The log is the single source of truth of a run. Summary, tables and charts are derived from it, and a fresh core that
+receives its events gives the same commands. A resumed run continues the same file with another `RunOpened`. Readers
+ignore a last line that a kill has cut.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EVENTS: dict[str, Any] = {each.__name__: each for each in get_args(Event)}
 _COMMANDS: dict[str, Any] = {each.__name__: each for each in get_args(Command)}
 
 _TOLD_BY_JOBS = (b'{"event": "Reported"', b'{"event": "SweepOpened"')
-"""Beginnings of lines with numbers that trials have reported: a loss may be anything, NaN too."""
+"""First bytes of lines with numbers that trials reported: a loss may be any number, NaN included."""
 
 _FORMER_NAMES = {
     "Advised": "SettingAdvised",
@@ -41,7 +41,7 @@ _FORMER_NAMES = {
     "AskOutlook": "AskInterference",
     "MeasureTrial": "MeasureSetting",
 }
-"""Names that events and commands had in logs of schema 2, and their present ones."""
+"""Names of events and commands in logs of schema 2, mapped to the present names."""
 
 _FORMER_FIELDS: dict[str, dict[str, str]] = {
     "RunOpened": {"tuned": "known_settings", "seen": "colocations"},
@@ -51,7 +51,9 @@ _FORMER_FIELDS: dict[str, dict[str, str]] = {
     "AskSetting": {"trial": "measurement"},
     "AskInterference": {"seen": "colocations"},
 }
-"""The same for fields, by the present name of their entry. Those of a job or a sweep lie one level deeper."""
+"""Former field names mapped to present ones, for each present entry name. Fields of a job or sweep lie one level
+deeper.
+"""
 
 Entry = TypeVar("Entry")
 
@@ -63,20 +65,22 @@ class EventLog:
         """Open the log at `path`, which may exist.
 
         Raises:
-            BlockingIOError: Another controller writes it.
-            OSError: It cannot be written.
+            BlockingIOError: Another controller has locked the log.
+            OSError: The log cannot be written.
         """
         self._file = KeptFile(path, lambda file: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
 
     def when_gone(self, call: Callable[[], None]) -> None:
-        """Have `call` called whenever the log was written again, since its folder was removed or renamed."""
+        """Register `call`, which runs whenever the log is written again because its folder was removed or renamed."""
         self._file.on_gone = call
 
     def write(self, event: Event, commands: list[Command]) -> None:
-        """Append an event and what followed from it; on the disk when this returns, if anything did, or a job ended.
+        """Append an event and the commands that followed from it.
+
+        If there are commands, or a job exited, the log is synchronized to disk before this returns.
 
         Raises:
-            OSError: No room.
+            OSError: The disk is full, or the log cannot be written again.
         """
         lines = [_line("event", event), *(_line("command", command) for command in commands)]
         self._file.append(b"".join(lines))
@@ -84,15 +88,16 @@ class EventLog:
             self._file.sync()
 
     def close(self) -> None:
-        """No more is to come."""
+        """Close the log."""
         self._file.close()
 
 
 def read(path: Path) -> Iterator[Event | Command]:
-    """The entries of a log, in order.
+    """Yield the entries of a log, in order; a cut last line is ignored.
 
     Raises:
-        UsageError: A line other than a cut last one is not an entry, or cannot follow those before it; it is named.
+        UsageError: A line is not an entry, or cannot follow the lines before it, or the file cannot be read. The
+            message names the line.
     """
     order = Order()
     try:
@@ -139,11 +144,14 @@ def _rename_fields(fields: dict[str, Any], names: dict[str, str]) -> None:
 
 
 def replay(entries: Iterator[Event | Command]) -> Iterator[tuple[Event, list[Command], list[Command]]]:
-    """Feed the events of a log to a fresh core: each event, the commands logged, and those that the core gives now.
+    """Feed the events of a log to a fresh core.
 
     Every `RunOpened` begins with a fresh core, as a resumed run does.
+
+    Yields:
+        Each event, the commands logged after it, and the commands that the core gives now.
     """
-    from ecoshare.core.scheduler import Scheduler  # who only writes does not wait for it
+    from ecoshare.core.scheduler import Scheduler  # imported late: a writer does not need it
 
     core = Scheduler()
     for event, logged in steps(entries):
@@ -153,7 +161,7 @@ def replay(entries: Iterator[Event | Command]) -> Iterator[tuple[Event, list[Com
 
 
 def steps(entries: Iterable[Event | Command]) -> Iterator[tuple[Event, list[Command]]]:
-    """Each event of a log with the commands that were logged after it."""
+    """Yield each event of a log with the commands that were logged after it."""
     event: Event | None = None
     logged: list[Command] = []
     for entry in entries:

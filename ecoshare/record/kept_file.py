@@ -1,4 +1,4 @@
-"""A file of the run folder that grows while the run goes on, and that outlives the folder."""
+"""Append-only file of the run folder, which survives the removal of the folder."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ecoshare.lane.files import make_folder, open_to_append
 
 
 class KeptFile:
-    """An open file to append to. Where its path leads to it no more, it is written there again, with all that it held.
+    """File open for appending. If its path no longer leads to it, its whole content is written to the path again.
 
-    A script that cleans up may remove or rename the folder of the run that it is part of.
+    A job's script that cleans up may remove or rename the folder of its own run.
 
     Attributes:
-        on_gone: Is called when the file has been written again.
+        on_gone: Callback that runs after the file has been written again.
     """
 
     def __init__(self, path: Path, on_open: Callable[[BinaryIO], object] = lambda _file: None) -> None:
-        """Open the file at `path`, which may exist; a last line that a kill has cut is dropped.
+        """Open the file at `path`, which may exist, and drop a last line that a kill has cut.
 
         Args:
-            on_open: Is called with the open file, now and whenever it has been written again.
+            on_open: Callback that gets the open file, now and whenever the file is written again.
 
         Raises:
-            OSError: It cannot be written, or `on_open` has raised it.
+            OSError: The file cannot be written, or `on_open` raised the error.
         """
         self._path = path.absolute()
         self._on_open = on_open
@@ -43,7 +43,7 @@ class KeptFile:
         """Write `data` at the end.
 
         Raises:
-            OSError: No room, or the folder cannot be made again.
+            OSError: The disk is full, or the folder cannot be created again.
         """
         if not self._is_there():
             self._write_again()
@@ -52,11 +52,11 @@ class KeptFile:
         self._file.flush()
 
     def sync(self) -> None:
-        """Return when all of it is on the disk."""
+        """Synchronize the file to disk."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """No more is to come."""
+        """Close the file."""
         self._file.close()
 
     def _content(self) -> bytes:

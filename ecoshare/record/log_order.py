@@ -1,4 +1,4 @@
-"""What the lines of an event log take for granted of those before them, which a damaged log may not hold to."""
+"""Checks that each entry of an event log can follow the entries before it; a damaged log may break these rules."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _Answer = Done | Refused | Profiled | SettingAdvised | Planned | InterferencePre
 
 
 class Order:
-    """Looks at the entries of one log, one after the other."""
+    """Checker for the entries of one log, in order."""
 
     def __init__(self) -> None:
-        """Before the first entry."""
+        """Begin before the first entry."""
         self._at_s = 0.0
         self._devices: set[str] | None = None
         self._lanes: set[int] = set()
@@ -53,10 +53,10 @@ class Order:
         self._attempts: dict[str, int] = {}
 
     def check(self, entry: Event | Command) -> None:
-        """Take the next entry.
+        """Check the next entry and remember it.
 
         Raises:
-            ValueError: It cannot follow those before it.
+            ValueError: The entry cannot follow those before it.
         """
         if isinstance(entry, RunOpened):
             self._open(entry)
@@ -68,7 +68,7 @@ class Order:
             self._event(entry)
 
     def _open(self, entry: RunOpened) -> None:
-        """A session begins, which counts its lanes and commands anew."""
+        """Begin a session, which numbers its lanes and commands anew."""
         self._devices = {each.name for each in entry.devices}
         self._lanes.clear()
         self._commands.clear()

@@ -1,6 +1,6 @@
-"""A run's log, fed to a fresh core once more: what was known and decided at each moment.
+"""Replays a run's log through a fresh core, which shows the known facts and the decisions at each moment.
 
-Whoever asks for reasons asks this core, so that what is said of a decision is what it was made from.
+Explanations of a decision come from this core, so they state the facts that the decision was made from.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _Step = tuple[Event, list[Command]]
 
 @dataclass(frozen=True, slots=True)
 class ReplayMoment:
-    """An event, and what followed from it.
+    """An event and the commands that followed from it.
 
     Attributes:
-        core: As it is after that; the same object at every moment of a session.
-        next_s: When the next event of the session came; None after the last.
+        core: Core after the event; the same object at every moment of a session.
+        next_s: Time (s) of the next event of the session; None after the last one.
     """
 
     event: Event
@@ -35,19 +35,19 @@ class ReplayMoment:
 class LogReplay:
     """The moments of a log, session by session: every `RunOpened` begins with a fresh core.
 
-    Where this core decides otherwise than the one that ran, or cannot follow, the rest of that session is left out: a
-    log of another version of ecoshare, or one with events that were not written in their order.
+    If this core decides differently from the core of the run, or fails on an event, the rest of that session is left
+    out. This happens with a log of another version of ecoshare, or with events that are not in order.
 
     Attributes:
-        differs_s: When that was first so; None where it never was.
-        is_lost: Whether it is so at the end of the log.
+        differs_s: Time (s) of the first event on which the cores differ; None if there is none.
+        is_lost: Whether the last session of the log is cut short for this reason.
     """
 
     def __init__(self, entries: Iterable[Event | Command]) -> None:
-        """Nothing is replayed yet.
+        """Prepare the replay; iteration performs it.
 
         Args:
-            entries: Content of events.jsonl.
+            entries: Entries of events.jsonl, in order.
         """
         self._entries = entries
         self.differs_s: float | None = None
@@ -63,7 +63,7 @@ class LogReplay:
             if self.is_lost:
                 continue
             now = _handled(core, event)
-            # Of the last one before a kill not all commands need to have been written.
+            # A kill may have cut off commands of the last event, so only the logged ones are compared.
             is_last = after is None or isinstance(after[0], RunOpened)
             known = now if now is None or not is_last else now[: len(logged)]
             if known != logged:
@@ -74,8 +74,8 @@ class LogReplay:
 
 
 def _handled(core: Scheduler, event: Event) -> list[Command] | None:
-    """What the core makes of an event; None where it cannot follow."""
+    """Commands of the core after an event; None if the core fails on it."""
     try:
         return core.handle(event)
-    except Exception:  # whatever a log that this core did not make leads to: there is no more to be had of it
+    except Exception:  # a log that another core made may lead to any error
         return None

@@ -1,4 +1,4 @@
-"""Reads how well a trial does, while it runs, from what it prints or reports."""
+"""Reads the metric of a running trial from its printed output or its reports."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ from ecoshare.jobs.metric import Metric
 from ecoshare.lane.reports import reports_path
 
 _MOST_LINE_BYTES = 1 << 12
-"""Of a longer line that has not ended the last part is kept: a progress bar may never end its line."""
+"""Bytes kept of the end of an unfinished line: a progress bar may never end its line."""
 
 _MOST_BYTES = 1 << 20
-"""Read in a look: what a script prints faster than that is read later, and not all in memory at once."""
+"""Bytes read in one call: faster output is read by later calls, so that memory stays bounded."""
 
 
 def values_of(metric: Metric, folder: Path, attempt: int) -> list[float]:
-    """All values of an attempt that is over; it is the last of its job."""
+    """All values of a finished attempt, which must be the last attempt of its job."""
     return MetricReader(metric, folder, attempt).read(over=True)
 
 
 class MetricReader:
-    """The values of one attempt, in the order in which it gave them."""
+    """Reader of the metric values of one attempt, in the order of the output."""
 
     def __init__(self, metric: Metric, folder: Path, attempt: int) -> None:
-        """Nothing is read yet.
+        """Prepare to read; nothing is read yet.
 
         Args:
-            folder: The job's, whose logs are those of this attempt.
+            metric: Metric to look for.
+            folder: Folder of the job; its logs must be those of this attempt.
+            attempt: Number of the attempt.
         """
         self._metric = metric
         printed = [folder / "stdout.log", folder / "stderr.log"]  # `logging` writes to the latter
         self._files = [_Growing(path) for path in (printed if metric.is_printed else [reports_path(folder, attempt)])]
 
     def read(self, over: bool = False) -> list[float]:
-        """The values that are new since the last call, of as much as is read in a look.
+        """New values since the last call, from at most `_MOST_BYTES` of each file.
 
         Args:
-            over: Nothing more will be written, so all is read, and a last line needs no end.
+            over: Whether the attempt is over. If so, everything is read, and the last line needs no end.
         """
         return [value for file in self._files for text in file.texts(over) for value in self._values(text)]
 
@@ -52,7 +54,7 @@ class MetricReader:
 
 
 def _reported(line: str, name: str) -> float | None:
-    """The value under a name in a line of reports; None where it has none, was cut off, or is damaged."""
+    """Value under a name in a line of reports; None if the line has none, was cut off, or is damaged."""
     try:
         return float(json.loads(line)[name])
     except (ValueError, KeyError, TypeError, OverflowError):
@@ -61,14 +63,14 @@ def _reported(line: str, name: str) -> float | None:
 
 @dataclass(slots=True)
 class _Growing:
-    """A file that somebody else appends to."""
+    """File to which another process appends."""
 
     path: Path
     _offset: int = 0
     _rest: bytes = field(default=b"")
 
     def texts(self, over: bool) -> Iterator[str]:
-        """Whole lines that have been added since the last call, some at a time; a carriage return ends one, too."""
+        """Yield whole lines added since the last call, in blocks; a carriage return ends a line, too."""
         try:
             with documents.open_regular(self.path) as file:
                 file.seek(self._offset)
@@ -83,7 +85,7 @@ class _Growing:
             yield self._whole(b"\n")
 
     def _whole(self, added: bytes) -> str:
-        """The lines that end by what was added; the rest is kept for the next time."""
+        """Lines that `added` completes; the unfinished rest is kept for the next call."""
         known = self._rest + added
         end = max(known.rfind(b"\n"), known.rfind(b"\r")) + 1
         self._rest = known[end:][-_MOST_LINE_BYTES:]

@@ -1,4 +1,4 @@
-"""What the scheduler's decisions came to: which packings ran, as expected and as measured, and what became of them."""
+"""Summary of the packings that ran: predicted, measured and observed speeds and watts, and how each packing ended."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from ecoshare.record.window_costs import all_spent_j
 
 
 def packings(course: PackingTimeline, account: EnergyAccount, end_s: float) -> list[dict[str, Any]]:
-    """Each packing that ran on a device, in the order in which they first did, as plain data: see docs/summary.md.
+    """Packings that ran on a device, in order of their first start, as plain data; see docs/summary.md.
 
     Args:
-        end_s: Of the run: the last moment that is known.
+        course: Packing periods of the run.
+        account: Energy account of the run.
+        end_s: Last known time (s) of the run.
     """
     own: dict[tuple[str, Packing], list[PackingPeriod]] = {}
     for stretch in course.stretches:
@@ -63,7 +65,7 @@ def _predicted(stretch: PackingPeriod) -> dict[str, Any] | None:
 
 
 def _measured(own: Sequence[PackingPeriod], solos: dict[str, Solo]) -> dict[str, Any] | None:
-    """Means of what the trials at the default setting have shown."""
+    """Mean speeds and power in measurements at the default setting; None if there are none."""
     speeds: dict[str, list[float]] = {}
     powers_w = []
     for stretch in own:
@@ -80,9 +82,10 @@ def _measured(own: Sequence[PackingPeriod], solos: dict[str, Solo]) -> dict[str,
 def _observed(
     own: Sequence[PackingPeriod], solos: dict[str, Solo], account: EnergyAccount, spans: Sequence[tuple[float, float]]
 ) -> dict[str, Any]:
-    """Means of the whole time: speeds by the jobs' progress at the default setting, watts by the meter of the run.
+    """Mean speeds and power over the whole time of a packing.
 
-    Under `missing`, by class, stands why a speed is not known.
+    Speeds come from the jobs' progress at the default setting, watts from the meter of the run. `missing` gives, for
+    each class without a speed, the reason.
     """
     speeds: dict[str, list[float]] = {}
     missing: dict[str, str] = {}
@@ -101,7 +104,7 @@ def _observed(
 
 
 def _verdict(own: Sequence[PackingPeriod], solos: dict[str, Solo]) -> str | None:
-    """What became of it; None for a job alone that nobody measured, of which there was nothing to decide."""
+    """Verdict on a packing: `undone`, `kept` or `ended`; None for a lone job without measurements."""
     measured = False
     for stretch in own:
         measured = measured or bool(stretch.findings(solos))

@@ -1,12 +1,12 @@
-"""Which jobs ran beside each other on each device, from when to when, and what was expected and measured of them.
+"""Timeline of packings: the jobs that ran at once on each device, with their expected and measured speeds.
 
 ::
 
     0 s      a alone            12 s     (window of b)      19 s     a beside b      41 s     a alone
     ├──────── stretch ──────────┤                           ├─── stretch, trials ────┤──── stretch ───
-                                                            expected as it begins      parted: both ran still
+                                                            expected at the start      parted: both still ran
 
-Under a policy that packs these are the members of the group: those behind it use what it leaves.
+Under a policy that packs, only members of the group count: other jobs on the device use what the group leaves.
 """
 
 from __future__ import annotations
@@ -42,36 +42,38 @@ from ecoshare.record.log_replay import LogReplay, ReplayMoment
 
 OBSERVED_S = 1.0
 OBSERVED_ITERATIONS = 3
-"""A job's speed is told from its progress alone where it had its turn so long and ended so many iterations."""
+"""Least time (s) with the turn and fewest finished iterations that give a job's speed from its progress."""
 
 PASSING_S = 1.0
-"""The jobs of a group start one after the other: what ran for less than this until others came was no packing."""
+"""Shortest time (s) of a packing: the jobs of a group start one after the other, so a shorter stretch is passing."""
 
 
 class PackingEnding(Enum):
-    """Why a stretch is over."""
+    """Reason why a stretch ended."""
 
     PARTED = "parted"
-    """The scheduler chose another group, though all could have gone on."""
+    """The scheduler chose another group although all jobs could have continued."""
     JOINED = "joined"
-    """Somebody came beside them."""
+    """Another job joined them."""
     LEFT = "left"
-    """One of them ended or was stopped."""
+    """At least one of the jobs ended or was stopped."""
     WINDOW = "window"
     """A job was measured alone."""
     CUT_OFF = "cut off"
-    """Nobody told how it went on: the session ended, or the core could not follow its log any more."""
+    """The rest is not known: the session ended, or the core could no longer follow its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackingFinding:
-    """What a trial at the default setting has shown of jobs beside each other.
+    """Result of a measurement of a packing at the default setting.
 
     Attributes:
-        at_s: When it was over.
-        speeds: By job, over that alone; only those that are known.
-        expected: The same, as it was foreseen.
-        kept: Whether they went on beside each other.
+        at_s: Time (s) at which the measurement ended.
+        speeds: Relative speed of each job: rate in the packing / rate alone; only known speeds.
+        expected: Predicted relative speed of each job.
+        power_w: Mean power (W) of the device; None if not known.
+        expected_w: Predicted power (W) of the device; None if not known.
+        kept: Whether the scheduler did not part the jobs afterwards.
     """
 
     at_s: float
@@ -84,19 +86,19 @@ class PackingFinding:
 
 @dataclass(slots=True)
 class PackingPeriod:
-    """A time during which the same jobs ran on a device.
+    """Stretch of time during which the same jobs ran on a device.
 
     Attributes:
-        classes: By job.
-        packing: Of these classes, as they were at its end.
-        expected: By job, speed over that alone and its standard deviation, as they were foreseen last before they were
-            measured; empty where nothing was.
-        expected_w: Of the device; None where watts are not known.
-        to_s: None while it goes on.
-        settings: In force, and from when on; the first from its beginning.
-        trials: That were measured in it, and when each was over.
-        searched: When the search of its setting was over, the best setting, and why it was over.
-        progress: First and last progress at the default setting that each job told in it.
+        classes: Class of each job, by name.
+        packing: Packing of these classes, as last seen.
+        expected: Relative speed of each job and its standard deviation, from the last forecast before a measurement;
+            empty without a forecast.
+        expected_w: Predicted power (W) of the device; None if watts are not known.
+        to_s: End (s) of the stretch; None while it lasts.
+        settings: Times (s) with the setting in force from then on; the first is the start of the stretch.
+        trials: Measurements in the stretch, each with the time (s) at which it ended.
+        searched: Time (s) at which the search for a setting ended, the best setting, and the reason for the end.
+        progress: First and last progress of each job, reported while only the default setting had been in force.
     """
 
     device: str
@@ -114,20 +116,20 @@ class PackingPeriod:
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        """Names of those that ran."""
+        """Names of the jobs."""
         return tuple(self.classes)
 
     def parts(self, end_s: float) -> list[tuple[Setting, float, float]]:
-        """Each setting that was in force, from when to when.
+        """Settings in force, each with its start and end (s).
 
         Args:
-            end_s: Of the run, where the stretch has no end.
+            end_s: End (s) of the run, which ends a stretch that still lasts.
         """
         ends = [at_s for at_s, _ in self.settings[1:]] + [end_s if self.to_s is None else self.to_s]
         return [(setting, from_s, to_s) for (from_s, setting), to_s in zip(self.settings, ends, strict=True)]
 
     def speeds(self, trial: Measurement, solos: dict[str, Solo]) -> dict[str, float]:
-        """By job: its speed in a trial over that of its class alone; only those of which both are known."""
+        """Relative speed of each job in a measurement: rate there / rate of its class alone; only known speeds."""
         found = {}
         for job, time_s in trial.times_s.items():
             solo = solos.get(self.classes.get(job, ""))
@@ -136,7 +138,7 @@ class PackingPeriod:
         return found
 
     def findings(self, solos: dict[str, Solo]) -> list[PackingFinding]:
-        """What the trials at the default setting have shown."""
+        """Results of the finished measurements at the default setting."""
         expected = {job: speed for job, (speed, _) in self.expected.items()}
         kept = self.ending is not PackingEnding.PARTED
         return [
@@ -146,9 +148,9 @@ class PackingPeriod:
         ]
 
     def observed(self, solos: dict[str, Solo]) -> tuple[dict[str, float], dict[str, str]]:
-        """Speed over that alone of each job by its progress at the default setting, and why others have none.
+        """Relative speed of each job from its progress at the default setting, and the reason for each job without one.
 
-        Jobs that evaluated have none: an iteration of evaluation takes another time than one of training.
+        Jobs that evaluated have none, because an evaluation iteration takes another time than a training iteration.
         """
         speeds, missing = {}, {}
         for job, name in self.classes.items():
@@ -166,7 +168,7 @@ class PackingPeriod:
         return speeds, missing
 
     def is_passing(self) -> bool:
-        """Whether they only ran until the next one of their group had started, too."""
+        """Whether the stretch is too short to count as a packing: its group was still starting."""
         over = self.to_s is not None and self.to_s - self.from_s < PASSING_S
         return (
             over
@@ -177,12 +179,13 @@ class PackingPeriod:
 
 @dataclass(slots=True)
 class PackingTimeline:
-    """All stretches of a run, in the order in which they began.
+    """All stretches of a run.
 
     Attributes:
-        solos: What is known of each class alone, in the end.
-        kept: By packing, the setting that a search has found best, here or in an earlier run.
-        differs_s: From when on this version of the core would have decided otherwise, so that nothing more is known.
+        stretches: Stretches in order of their start.
+        solos: Values of each class alone, as known at the end.
+        kept: Best setting that a search found for each packing, in this or an earlier run.
+        differs_s: Time (s) from which this core decides differently from the core of the run; None if it never does.
     """
 
     stretches: list[PackingPeriod] = field(default_factory=list)
@@ -192,7 +195,7 @@ class PackingTimeline:
 
 
 def course(entries: Iterable[Event | Command]) -> PackingTimeline:
-    """The stretches of a log."""
+    """Replay a log and return its stretches."""
     replay, watch = LogReplay(entries), PackingWatch()
     for moment in replay:
         watch.see(moment)
@@ -200,15 +203,15 @@ def course(entries: Iterable[Event | Command]) -> PackingTimeline:
 
 
 class PackingWatch:
-    """Keeps up the stretches of a run, moment by moment.
+    """Builds the stretches of a run, moment by moment.
 
     Attributes:
-        course: As far as it was seen.
-        open: By device, the stretch that goes on.
+        course: Stretches seen so far.
+        open: Stretch that still lasts on each device.
     """
 
     def __init__(self) -> None:
-        """Nothing was seen."""
+        """Begin without stretches."""
         self.course = PackingTimeline()
         self.open: dict[str, PackingPeriod] = {}
         self._settings: dict[str, Setting] = {}
@@ -219,7 +222,7 @@ class PackingWatch:
         self._now_s = 0.0
 
     def see(self, moment: ReplayMoment) -> None:
-        """One more moment."""
+        """Process the next moment of the replay."""
         event = moment.event
         if isinstance(event, RunOpened):
             self._begin_session(event)
@@ -233,7 +236,7 @@ class PackingWatch:
             self._look(device, lanes, moment.core)
 
     def finished(self, replay: LogReplay) -> PackingTimeline:
-        """The course of a log that was replayed; what went on when the core could not follow any more ends there."""
+        """Stretches of a replayed log; if the core could not follow its end, open stretches are cut off."""
         self.course.differs_s = replay.differs_s
         if replay.is_lost:
             self._cut_off()
@@ -244,7 +247,7 @@ class PackingWatch:
             self._close(device, PackingEnding.CUT_OFF)
 
     def _begin_session(self, event: RunOpened) -> None:
-        """Commands are counted anew, and the guard has put everything back."""
+        """Begin a session: commands are numbered anew, and the guard has restored all settings."""
         self._cut_off()
         for kept in (self._settings, self._applying, self._trials, self._windows, self._asked):
             kept.clear()
@@ -300,14 +303,14 @@ class PackingWatch:
                 self._asked[command.id] = command
 
     def _look(self, device: str, lanes: list[Lane], core: Scheduler) -> None:
-        """Whether others run there now."""
+        """End and begin stretches on a device if other jobs run there now."""
         inside = core.inside
         is_window = inside.profiling.occupies(lanes[0])
         present = running if inside.packer is None else inside.packer.present
         jobs = [] if is_window else present(lanes)
         stretch = self.open.get(device)
         if stretch is not None and {job.spec.name for job in jobs} == set(stretch.jobs):
-            stretch.packing = packing_of(jobs)  # a job that goes on in another lane gets there a little later
+            stretch.packing = packing_of(jobs)  # a job that changes lanes arrives there a little later
             return
         if stretch is not None:
             self._close(device, PackingEnding.WINDOW if is_window else _ending(stretch, jobs, core))
@@ -323,7 +326,7 @@ class PackingWatch:
         self._foresee(core)
 
     def _foresee(self, core: Scheduler) -> None:
-        """What is expected of those that were not measured beside each other yet."""
+        """Update the forecast of each open stretch without measurements."""
         if (packer := core.inside.packer) is None:
             return
         knows_watts = any(solo.power_w is not None for solo in packer.outlook.solos.values())
@@ -340,7 +343,7 @@ class PackingWatch:
 
 
 def _ending(stretch: PackingPeriod, now: list[Job], core: Scheduler) -> PackingEnding:
-    """Why it is over, where nobody is measured."""
+    """Reason for the end of a stretch that no window ended."""
     if any(core.jobs[name].state is not JobState.RUNNING for name in stretch.jobs):
         return PackingEnding.LEFT
     return PackingEnding.JOINED if set(stretch.jobs) < {job.spec.name for job in now} else PackingEnding.PARTED

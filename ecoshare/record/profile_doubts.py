@@ -1,4 +1,4 @@
-"""Whether what a profile says of its class alone can be compared with what a run has seen."""
+"""Checks whether a profile is reliable enough to compare a run with its jobs alone."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from typing import Any
 from ecoshare.profiling.profile import Profile
 
 MOST_ERROR = 0.1
-"""Relative standard error of a mean iteration time up to which savings are claimed from it."""
+"""Largest relative standard error of a mean iteration time from which savings are claimed."""
 
 _DEVIATIONS, _NOISE = 2.0, 0.1
-"""A job may be faster than its profile says by so many standard errors, and by this part of the time besides: other
-seeds, and clocks that rise when the machine cools."""
+"""Tolerance for a job that is faster than its profile: standard errors, plus a part of the profiled time. The second
+covers other seeds, and clocks that rise when the machine cools."""
 
 FEWEST_ITERATIONS = 20
-"""Iterations below which a job says nothing of its profile."""
+"""Fewest iterations of a job that can show its profile to be stale."""
 
 
 def too_fast(working_s: float, alone_s: float | None, iterations: int, profile: Profile | None) -> str:
-    """Why a profile is stale; empty where the job was not faster than the profile allows.
+    """Reason why a profile is stale; empty if the job was not faster than the profile allows.
 
     Args:
-        working_s: Time of the iterations of a job beside others, waits for the turn left out.
-        alone_s: Time of the same iterations alone, by the profile; None where it does not say.
-        iterations: Number of them.
+        working_s: Time (s) of a job's iterations beside other jobs, without waits for the turn.
+        alone_s: Time (s) of the same iterations alone, from the profile; None if it is not known.
+        iterations: Number of these iterations.
+        profile: Profile of the job's class; None if there is none.
     """
     if profile is None or not alone_s or working_s <= 0.0 or iterations < FEWEST_ITERATIONS:
         return ""
@@ -35,10 +36,11 @@ def too_fast(working_s: float, alone_s: float | None, iterations: int, profile: 
 
 
 def uncertain(job: Mapping[str, Any], profile: Profile | None) -> str:
-    """Why no saving is claimed from the profile of a job, in words; empty where one may be.
+    """Reason why no saving is claimed from the profile of a job; empty if savings may be claimed.
 
     Args:
-        job: Of the summary.
+        job: Job of the summary.
+        profile: Profile of the job's class; None if there is none.
     """
     name = job["name"]
     if job["profile_doubt"]:

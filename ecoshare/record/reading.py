@@ -1,4 +1,4 @@
-"""Reads a run back from its folder: one that is over, was cut off or still goes on."""
+"""Reads a run from its folder, whether it is over, was cut off or still goes on."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ from ecoshare.record.sweep_summary import reported, with_trials
 
 @collector_paused()
 def read(folder: RunFolder, replays: bool = True) -> RunData:
-    """All that is known of a run, but for its traces, which may be large.
+    """Read all data of a run except its traces, which may be large.
 
     Args:
-        replays: Whether the log is replayed, which takes the time of all decisions. If not, the summary has no packings
-            and no baseline.
+        folder: Folder of the run.
+        replays: Whether the log is replayed, which takes as long as all decisions of the run took. If not, the summary
+            has no packings, and its `packed_default_energy_j` and `search_energy_j` ignore settings.
 
     Raises:
         UsageError: The folder is damaged.
@@ -74,28 +75,28 @@ def _check_names(folder: RunFolder, plan: dict[str, Any], entries: list[Event | 
 
 
 def with_traces(data: RunData, folder: RunFolder) -> RunData:
-    """The same with the traces of all attempts."""
+    """Return the same data with the traces of all attempts."""
     attempts = [(attempt.job, attempt.number) for attempt in data.attempts()]
     traces = {(job, number): trace.read(trace.trace_path(folder.job(job), number)) for job, number in attempts}
     return replace(data, traces=traces)
 
 
 def _profiles(plan: dict[str, Any], folder: RunFolder) -> dict[str, Profile]:
-    """Profiles that the run has used or made, by class."""
+    """Profiles that the run used or made, by class."""
     store = ProfileStore(folder.profiles)
     names = {job["class"] for job in plan["jobs"]}
     return {name: profile for name in names if (profile := store.find(name)) is not None}
 
 
 def _rates(plan: dict[str, Any], profiles: dict[str, Profile]) -> Callable[[str], EnergyRate | None]:
-    """What the jobs' classes take alone."""
+    """Lookup of the energy rate of a job's class alone, by job name."""
     rates = {name: _rate(profile) for name, profile in profiles.items()}
     classes = {job["name"]: job["class"] for job in plan["jobs"]}
     return lambda job: rates.get(classes.get(job, ""))
 
 
 def _rate(profile: Profile) -> EnergyRate | None:
-    """None where the class was not measured, or only modelled: a model would be split by itself."""
+    """Energy rate of a class alone; None if its energy was not measured, because a model must not split itself."""
     energy = profile.energy
     if energy is None or energy.source != MEASURED:
         return None
@@ -103,7 +104,7 @@ def _rate(profile: Profile) -> EnergyRate | None:
     known = [value for value in (train_j, eval_j) if value is not None]
     if not known:
         return None
-    # A kind that was not seen counts like the other: nearer than nothing.
+    # A kind of iteration that was not seen gets the rate of the other: that is closer than none.
     return EnergyRate(
         train_j if train_j is not None else known[0],
         eval_j if eval_j is not None else known[0],
@@ -112,7 +113,7 @@ def _rate(profile: Profile) -> EnergyRate | None:
 
 
 def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Event | Command]) -> list[Event]:
-    """Ends that are on the disk and not in the log, and what trials said last: the controller was killed in between."""
+    """Exits on disk, and trial values, that the log lacks because the controller was killed before it wrote them."""
     logged = {(entry.job, entry.attempt) for entry in entries if isinstance(entry, JobExited)}
     begun = {entry.job: entry.attempt for entry in entries if isinstance(entry, StartJob)}
     told = {job: len(values) for job, values in reported(entries).items()}
@@ -136,19 +137,19 @@ def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Event
 
 
 def is_live(folder: RunFolder) -> bool:
-    """Whether a controller writes the run's log; asked in a way that also a folder that may only be read allows."""
+    """Whether a controller writes the run's log. The check also works on a read-only folder."""
     try:
         with documents.open_regular(folder.events) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # there is none, or whoever reads it will tell what is wrong with it
+    except OSError:  # the log does not exist, or its reader will report the error
         return False
     return False
 
 
 def _shown(folder: RunFolder) -> str:
-    """The folder as the user would name it: from here where it lies below."""
+    """Path of the folder for the user: relative to the working directory if it lies below it."""
     try:
         return str(folder.path.resolve().relative_to(Path.cwd()))
     except ValueError:

@@ -1,10 +1,10 @@
-"""All that is known of one run, as the value that its exports are made from, and what both of them read out of it.
+"""All data of one run, as the value that its exports are made from, with the queries that they share.
 
 ::
 
     StartJob ──► Done            ──►  JobExited          an attempt, from the log
              ▲           ▲ begins ▲ ends  ▲ begins       its turns, from its trace
-             asked_s     ├ train ─┤       ├ eval ─┤ …    iterations: each lasts from the mark before it to its own
+             asked_s     ├ train ─┤       ├ eval ─┤ …    iterations: each lasts from the previous mark to its own
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ecoshare.record.samples import Line
 
 @dataclass(frozen=True, slots=True)
 class OpenedLane:
-    """A lane as it was opened."""
+    """Lane as it was opened."""
 
     number: int
     device: str
@@ -31,14 +31,14 @@ class OpenedLane:
 
 @dataclass(frozen=True, slots=True)
 class AttemptHistory:
-    """An attempt of a job.
+    """Attempt of a job.
 
     Attributes:
-        asked_s: When the scheduler decided to start it.
-        began_s: When its first process existed; None where it never did, or does not yet.
-        ended_s: None while it goes on.
-        outcome: None while it goes on.
-        peak_bytes: Largest memory seen so far; None where none was seen.
+        asked_s: Time (s) at which the scheduler decided to start the attempt.
+        began_s: Time (s) at which its first process existed; None if there was none yet.
+        ended_s: Time (s) of its end; None while it runs.
+        outcome: Outcome of the attempt; None while it runs.
+        peak_bytes: Largest memory (bytes) seen so far; None if none was seen.
     """
 
     job: str
@@ -54,15 +54,15 @@ class AttemptHistory:
 
     @property
     def completed(self) -> bool:
-        """Whether it did what it was started for."""
+        """Whether the attempt completed its work."""
         return self.outcome is Outcome.COMPLETED
 
 
 class TurnSpan(NamedTuple):
-    """A time during which an attempt held the turn.
+    """Time span during which an attempt held the turn.
 
     Attributes:
-        marks: The ends of its iterations.
+        marks: Marks at the ends of the iterations.
     """
 
     from_s: float
@@ -70,7 +70,7 @@ class TurnSpan(NamedTuple):
     marks: list[Mark]
 
     def iterations(self) -> Iterator[Iteration]:
-        """Its iterations in order, none reaching beyond the turn."""
+        """Yield the iterations in order; none reaches beyond the turn."""
         from_s = self.from_s
         for kind, at_s in self.marks:
             to_s = min(max(at_s, from_s), self.to_s)
@@ -80,16 +80,16 @@ class TurnSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """One run, finished or not.
+    """Data of one run, finished or not.
 
     Attributes:
-        summary: As in docs/summary.md.
-        entries: Events and commands of its log.
-        samples: What its meters said.
-        account: Its joules over time.
+        summary: Summary as described in docs/summary.md.
+        entries: Events and commands of the log, then the `unlogged` entries.
+        samples: Sessions and samples of the meters.
+        account: Joules of the run over time.
         traces: Marks by job and attempt; an attempt without a trace is left out, or has no marks.
-        environment: Content of environment.json; only named fields of it are ever shown.
-        unlogged: Number of the last entries that are not in its log: ends that were found in the jobs' folders.
+        environment: Content of environment.json; exports show only named fields of it.
+        unlogged: Number of entries at the end that are not in the log: exits and values from the jobs' folders.
     """
 
     summary: dict[str, Any]
@@ -101,25 +101,25 @@ class RunData:
     unlogged: int = 0
 
     def logged(self) -> list[Event | Command]:
-        """The entries as they were logged: those that were decided on."""
+        """Entries of the log, which the core's decisions were made from."""
         return self.entries[: len(self.entries) - self.unlogged]
 
     def lanes(self) -> dict[int, OpenedLane]:
-        """The lanes by number; of a run that was resumed, as its last session opened them."""
+        """Lanes by number; in a resumed run, a lane is as it was last opened."""
         opened = (entry for entry in self.entries if isinstance(entry, OpenLane))
         return {entry.lane: OpenedLane(entry.lane, entry.device, entry.budget_bytes) for entry in opened}
 
     def attempts(self) -> list[AttemptHistory]:
-        """All attempts, in the order in which they were asked for."""
+        """All attempts, in the order of their start commands."""
         return _attempts(self.entries)
 
     def turns(self, attempt: AttemptHistory) -> list[TurnSpan]:
-        """The turns of an attempt; none where its trace is not known."""
+        """Turns of an attempt; empty if its trace is not known."""
         end_s = self.end_s() if attempt.ended_s is None else attempt.ended_s
         return list(_turns(self.traces.get((attempt.job, attempt.number), []), end_s))
 
     def end_s(self) -> float:
-        """The last moment that anything is known of."""
+        """Time (s) of the last event, sample or mark."""
         logged = (entry.at_s for entry in self.entries if not isinstance(entry, Command))
         traced = (marks[-1].at_s for marks in self.traces.values() if marks)
         return max([0.0, *logged, *(line.at_s for line in self.samples), *traced])
@@ -133,7 +133,7 @@ def _attempts(entries: Iterable[Event | Command]) -> list[AttemptHistory]:
     for entry in entries:
         match entry:
             case RunOpened():
-                for key in going.values():  # a session that was cut off has no ends; the next one is not part of it
+                for key in going.values():  # attempts of a cut-off session have no exits
                     found[key] = replace(found[key], ended_s=now_s, outcome=Outcome.LOST, reason="cut off with the run")
                 going.clear()
                 starting.clear()
@@ -169,7 +169,7 @@ def _attempts(entries: Iterable[Event | Command]) -> list[AttemptHistory]:
 
 
 def _turns(marks: list[Mark], end_s: float) -> Iterator[TurnSpan]:
-    """The turns in a trace. One without an end lasts to `end_s`: its job was killed with the turn, or still has it."""
+    """Yield the turns in a trace; a last turn without an end lasts until `end_s` (job killed, or still in its turn)."""
     from_s: float | None = None
     last_s: float | None = None
     inside: list[Mark] = []
@@ -183,7 +183,7 @@ def _turns(marks: list[Mark], end_s: float) -> Iterator[TurnSpan]:
                 yield TurnSpan(from_s, mark.at_s, inside)
             from_s, inside = None, []
         else:
-            if from_s is None:  # the beginning was lost: what is known of this turn is its iterations
+            if from_s is None:  # the beginning was lost: only iterations of this turn are known
                 from_s = mark.at_s if last_s is None else last_s
             inside.append(mark)
         last_s = mark.at_s

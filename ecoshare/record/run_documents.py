@@ -1,6 +1,6 @@
-"""The forms of `plan.json`, `environment.json` and the exit records, which are checked when they are read back.
+"""Schemas of `plan.json`, `environment.json` and the exit records, which are checked when they are read.
 
-A field that a newer version has added is no error, and neither is one that an older version did not write.
+A field that a newer version added is no error. A field that an older version did not write has a default.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Written(BaseModel):
 
 
 class _Device(_Written):
-    """See `hardware.devices.DeviceInfo`."""
+    """See `devices.discovery.DeviceInfo`."""
 
     name: str
     kind: str
@@ -42,7 +42,7 @@ class _Device(_Written):
 
 
 class _Job(_Written):
-    """See `runtime.planned.PlannedJob`."""
+    """See `runtime.planned_job.PlannedJob`."""
 
     name: Name
     job_class: str = Field(alias="class")
@@ -58,7 +58,7 @@ class _Job(_Written):
 
 
 class _Sweep(_Job):
-    """See `runtime.sweeps.PlannedSweep`."""
+    """See `runtime.planned_sweeps.PlannedSweep`."""
 
     by: str
     space: dict[str, Any]
@@ -91,7 +91,7 @@ class _Plan(_Written):
 
 
 class _Power(_Written):
-    """See `measure.model.PowerModel`."""
+    """See `devices.power_model.PowerModel`."""
 
     idle_w: Amount
     busy_w: Amount
@@ -100,7 +100,7 @@ class _Power(_Written):
 
 
 class _Environment(_Written):
-    """What of the machine matters to the run."""
+    """Machine and versions of a run, as far as its readers need them."""
 
     token: str = Field(pattern=r"^[0-9a-f]{8,64}$")
     opened_unix_s: Amount
@@ -119,10 +119,10 @@ Fields = TypeVar("Fields")
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """What was decided before a run began.
+    """Read the plan of a run: the decisions from before it began.
 
     Raises:
-        UsageError: It cannot be read, or has another form.
+        UsageError: The file cannot be read, does not match the schema, or gives two jobs one name.
     """
     plan = read_json(path)
     _checked(path, _PLAN, plan)
@@ -134,15 +134,15 @@ def read_plan(path: Path) -> dict[str, Any]:
 
 
 def goal_of(plan: dict[str, Any]) -> Goal | None:
-    """What the search of a plan that was read is for; None where nothing is searched."""
+    """Goal of the setting search in a plan; None if the run searches no settings."""
     return _GOAL.validate_python(plan.get("goal"))
 
 
 def read_environment(path: Path) -> dict[str, Any]:
-    """Machine and versions of a run.
+    """Read the machine and versions of a run.
 
     Raises:
-        UsageError: It cannot be read, or has another form.
+        UsageError: The file cannot be read, or does not match the schema.
     """
     environment = read_json(path)
     _checked(path, _ENVIRONMENT, environment)
@@ -150,10 +150,12 @@ def read_environment(path: Path) -> dict[str, Any]:
 
 
 def read_records(folder: Path) -> list[Ended]:
-    """The exit records of a job's attempts, in the order of the attempts; without what a power cut has left of one.
+    """Read the exit records of a job's attempts, in the order of the attempts.
+
+    A record that is not valid JSON is left out: a power cut may have damaged it.
 
     Raises:
-        UsageError: One of them cannot be read, or has another form.
+        UsageError: A record cannot be read, does not match the schema, or belongs to another attempt.
     """
     records = []
     for path in folder.glob("exit-*.json"):
@@ -172,10 +174,10 @@ def read_records(folder: Path) -> list[Ended]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
+    """Read the object in a JSON file.
 
     Raises:
-        UsageError: It cannot be read, or holds something else.
+        UsageError: The file cannot be read, or does not hold a JSON object.
     """
     try:
         fields = documents.parse(_content(path))

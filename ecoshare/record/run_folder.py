@@ -1,17 +1,17 @@
-"""The folder of a run: the one place that knows where things lie in it.
+"""The folder of a run; only this module knows the paths in it.
 
 ::
 
     ecoshare-runs/20261121-053012-jobs/     mode 0700
-        jobs.yaml                  as given, values of env: masked
-        plan.json                  what was decided before it began
+        jobs.yaml                  as given, with values of env: masked
+        plan.json                  the decisions from before it began
         environment.json           machine and versions
-        events.jsonl               the one truth: every event and command, in order
-        samples.jsonl              joules, power and clocks over time, and what each job had done by then
+        events.jsonl               the single source of truth: every event and command, in order
+        samples.jsonl              joules, power and clocks over time, and the progress of each job
         summary.json               the result, for other programs
         report.html, trace.pftrace the result, to look at
         jobs/<name>/               stdout.log, stderr.log, exit-<attempt>.json, trace.bin
-    ecoshare-runs/latest                    -> the newest
+    ecoshare-runs/latest                    -> the newest run
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class RunFolder:
         """Make a new run folder in `runs`, named after the present time and `name`.
 
         Raises:
-            UnfitEnvironment: It cannot be written there.
+            UnfitEnvironment: `runs` cannot be written, is another user's link, or is full of runs of this second.
         """
-        name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)  # to be typed without quotes
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)  # can be typed without quotes
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         try:
             runs.mkdir(parents=True, exist_ok=True)
@@ -69,12 +69,12 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """The run folder at `path`.
+        """Open the run folder at `path`.
 
         Raises:
-            UsageError: It is not one.
+            UsageError: `path` is not a run folder.
         """
-        folder = cls(Path(os.path.realpath(path)))  # `resolve` fails at a link to itself
+        folder = cls(Path(os.path.realpath(path)))  # `Path.resolve` fails at a link to itself
         if not folder.plan.is_file():
             raise UsageError(
                 f"{path} is not a run folder", f"a run folder has a plan.json; `{RUNS}/latest` is the newest"
@@ -82,10 +82,10 @@ class RunFolder:
         return folder
 
     def check_own(self) -> None:
-        """Whether a run may go on here: it executes what the folder names, and writes there.
+        """Check that a run may be resumed here: it executes scripts that the folder names, and writes there.
 
         Raises:
-            UsageError: Another user owns the folder or something in it, or may write there; or a link is in it.
+            UsageError: Another user owns the folder or an entry, or may write to it; or an entry is a symbolic link.
         """
         documents = (self.job_file, self.plan, self.environment, self.events, self.samples, self.supervisor_log)
         folders = (self.path, self.jobs, self.profiles, *self.jobs.glob("*"))
@@ -107,7 +107,7 @@ class RunFolder:
 
     @property
     def jobs(self) -> Path:
-        """Folder of the jobs' folders."""
+        """Folder that holds one folder for each job."""
         return self.path / "jobs"
 
     def job(self, name: str) -> Path:
@@ -115,64 +115,64 @@ class RunFolder:
         return self.jobs / name
 
     def values(self, name: str) -> Path:
-        """The values of a trial that chose them while it ran."""
+        """File with the values of a trial that chose them while it ran."""
         return self.job(name) / "values.json"
 
     @property
     def job_file(self) -> Path:
-        """The masked copy of the job file."""
+        """Masked copy of the job file."""
         return self.path / "jobs.yaml"
 
     @property
     def plan(self) -> Path:
-        """What was decided before the run began."""
+        """File with the decisions from before the run began."""
         return self.path / "plan.json"
 
     @property
     def environment(self) -> Path:
-        """Machine and versions."""
+        """File with the machine and the versions."""
         return self.path / "environment.json"
 
     @property
     def events(self) -> Path:
-        """The log of events and commands."""
+        """Log of events and commands."""
         return self.path / "events.jsonl"
 
     @property
     def samples(self) -> Path:
-        """What the device's meter said over time."""
+        """File with the samples of the device's meter over time."""
         return self.path / "samples.jsonl"
 
     @property
     def profiles(self) -> Path:
-        """Profiles of the classes of its jobs, as they were used or made."""
+        """Folder with the profiles of the jobs' classes, as the run used or made them."""
         return self.path / "profiles"
 
     @property
     def summary(self) -> Path:
-        """The result."""
+        """File with the result, for other programs."""
         return self.path / "summary.json"
 
     @property
     def report(self) -> Path:
-        """The result with charts, for a browser."""
+        """File with the result and charts, for a browser."""
         return self.path / "report.html"
 
     @property
     def trace(self) -> Path:
-        """Turns and iterations over time, for ui.perfetto.dev."""
+        """File with turns and iterations over time, for ui.perfetto.dev."""
         return self.path / "trace.pftrace"
 
     def documents(self) -> dict[Path, bytes]:
-        """What was written before the run began, by its place: with the log, all that the run can be known by."""
+        """Read the files from before the run began, by path; with the log, they define the run."""
         places = (self.job_file, self.plan, self.environment, *self.profiles.rglob("*"))
         return {place: place.read_bytes() for place in places if place.is_file()}
 
     def make_again(self, documents: dict[Path, bytes]) -> None:
-        """Write those that are not there any more.
+        """Write the documents that no longer exist, and the link `latest` if it is missing.
 
         Raises:
-            UnfitEnvironment: No room, or no permission.
+            UnfitEnvironment: The disk is full, or permission is missing.
         """
         for place, content in documents.items():
             if not place.exists():
@@ -182,22 +182,22 @@ class RunFolder:
             _point(latest, self.path.name)
 
     def keeps(self, path: Path) -> bool:
-        """Whether a path is a file that the run is known by, and that cannot be made again."""
+        """Whether `path` belongs to the record of the run, which cannot be made again."""
         own = (self.job_file, self.plan, self.environment, self.events, self.samples, self.supervisor_log)
         whole = Path(os.path.realpath(path))
         return any(whole.is_relative_to(os.path.realpath(each)) for each in (*own, self.jobs, self.profiles))
 
     @property
     def supervisor_log(self) -> Path:
-        """What the warm server said on stderr; empty unless something is wrong."""
+        """File with stderr of the warm server; empty unless there was an error."""
         return self.path / "supervisor.log"
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write `data` with `write_bytes`: readers see all of it or nothing.
+    """Write `data` as JSON with `write_bytes`: readers see all of it or nothing.
 
     Raises:
-        UnfitEnvironment: No room, or no permission.
+        UnfitEnvironment: The disk is full, or permission is missing.
     """
     write_text(path, json.dumps(data, indent=2) + "\n")
 
@@ -208,10 +208,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` as a whole, synced to the disk.
+    """Write `content` atomically, and synchronize it to disk.
 
     Raises:
-        UnfitEnvironment: No room, or no permission.
+        UnfitEnvironment: The disk is full, or permission is missing.
     """
     try:
         atomic_write(path, content, sync=True)
@@ -220,15 +220,15 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> UnfitEnvironment:
-    """The error for a run folder that cannot be written."""
+    """Create the error for a path that cannot be written."""
     return UnfitEnvironment(f"cannot write {path}: {error.strerror or error}", _ELSEWHERE)
 
 
 def _point(link: Path, target: str) -> None:
-    """Have `latest` name a run, unless something else of the user's has that name."""
+    """Point the link `latest` to a run, unless a file or folder of the user has that name."""
     if link.exists() and not link.is_symlink():
         return
-    # `atomic_write` replaces content. A symbolic link has none, so it is made under another name and renamed here.
+    # `atomic_write` replaces content. A symbolic link has none, so it is created under another name and renamed.
     beside = link.with_name(f".latest-{os.getpid()}")
     beside.unlink(missing_ok=True)
     beside.symlink_to(target)

@@ -1,4 +1,4 @@
-"""What a run looks like at one moment, as a value."""
+"""Snapshot of a run at one moment."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class JobView:
 
     Attributes:
         state: Value of a `core.states.JobState`, or `arriving`.
-        holding: Whether it has its lane's turn.
-        total: Iterations in all, where the owner said.
-        rate: Iterations a second of wall time, waits included; None before two are done.
-        reason: Why it ended, where that needs saying.
+        holding: Whether the job has the turn of its lane.
+        total: Number of all iterations; None if the user did not state it.
+        rate: Iterations per second of wall time, waits included; None before two are done.
+        reason: Reason why the job ended; empty if it needs no explanation.
     """
 
     name: str
@@ -38,9 +38,9 @@ class SweepView:
     """A sweep at one moment.
 
     Attributes:
-        trials: In all.
-        ended: How many trials have ended, by state.
-        best: The trial that does best of those that are through, and its value; None before there is one.
+        trials: Number of all trials.
+        ended: Number of ended trials, by state.
+        best: Name and value of the best completed trial; None before there is one.
     """
 
     name: str
@@ -54,8 +54,8 @@ class RunView:
     """A run at one moment.
 
     Attributes:
-        jobs: Of the trials of sweeps those that have arrived and not ended.
-        warm: torch is loaded.
+        jobs: Jobs of the run. Trials of sweeps are included only from their arrival to their end.
+        warm: Whether torch is loaded.
     """
 
     at_s: float
@@ -66,16 +66,16 @@ class RunView:
 
 
 class ProgressDisplay(Protocol):
-    """Is told what happens, and shows it."""
+    """Display that receives the events of a run and shows its state."""
 
     def event(self, event: Event, commands: list[Command]) -> None:
-        """Something was decided."""
+        """Receive an event and the commands that followed from it."""
         ...
 
     def show(self, view: RunView) -> None:
-        """The run as it is now; called a few times a second."""
+        """Show the present state of the run; called a few times a second."""
         ...
 
     def close(self) -> None:
-        """No more is to come."""
+        """Close the display."""
         ...

@@ -1,14 +1,14 @@
-"""The record of a run's meters: `samples.jsonl`, a line a second at first, ever fewer a day later.
+"""The record of a run's meters: `samples.jsonl`, one line a second at first, ever fewer a day later.
 
 ::
 
     {"session": {...}}                   a meter was opened: its joules start at 0 here (again, after `--resume`)
-    {"at_s": 4.0, "energy_j": 61.2, ...  joules since then, the device's state, and what each attempt has done so far
-    {"idle": {"at_s": 4.5, ...           what the device drew while every job waited
+    {"at_s": 4.0, "energy_j": 61.2, ...  joules since then, the device's state, and the progress of each attempt
+    {"idle": {"at_s": 4.5, ...           power of the device while every job waited
     {"at_s": 5.0, ...
 
-All numbers of jobs are totals since their attempt began, so a line that is lost costs resolution and no joules. An
-attempt that has ended is in one line more, with all that it did.
+All numbers of jobs are totals since their attempt began, so a lost line costs resolution but no joules. An attempt that
+has ended appears in one more line, with its final totals.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _LEAST_PERIODS = 5
 
 
 class AttemptProgress(NamedTuple):
-    """What an attempt of a job has done so far.
+    """Progress of an attempt of a job so far.
 
     Attributes:
-        lane: Where it runs.
-        held_s: Time during which it held its turn.
-        iterations: Training iterations.
-        eval_iterations: Inference iterations.
-        cpu_s: Processor time of its processes.
-        memory_bytes: On the device now; None where nobody knows.
+        lane: Lane in which the attempt runs.
+        held_s: Time (s) during which the attempt held the turn.
+        iterations: Number of training iterations.
+        eval_iterations: Number of inference iterations.
+        cpu_s: Processor time (s) of the attempt's processes.
+        memory_bytes: Memory (bytes) in use on the device now; None if not known.
     """
 
     lane: int
@@ -52,16 +52,16 @@ class AttemptProgress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A meter was opened.
+    """Session of a meter, from its opening at `at_s`.
 
     Attributes:
         device: Name of the device in this run.
-        meter: Its name.
+        meter: Name of the meter.
         source: `measured` or `modelled`.
         scope: `gpu` or `cpu`.
         about: One line for the user.
-        period_s: Between updates of its counter.
-        idle_w: Watts of the device at rest; None where they are not known yet.
+        period_s: Time (s) between updates of the meter's counter.
+        idle_w: Power (W) of the device at rest; None if not known yet.
     """
 
     at_s: float
@@ -80,16 +80,16 @@ class Sample:
     """The device and its jobs at one moment.
 
     Attributes:
-        energy_j: Since the session began; None where the meter gave none.
-        fault: Why it gave none.
-        power_w: Drawn now; None, as all that follows, where the device does not say.
-        gpu_clock_mhz: Of the multiprocessors.
-        memory_clock_mhz: Of the memory.
-        temperature_c: Of the chip.
+        energy_j: Joules since the session began; None if the meter gave no number.
+        fault: Reason why the meter gave no number.
+        power_w: Present power (W). Each field from here to `memory_bytes` is None if the device does not report it.
+        gpu_clock_mhz: Clock (MHz) of the multiprocessors.
+        memory_clock_mhz: Clock (MHz) of the memory.
+        temperature_c: Temperature (°C) of the chip.
         busy: Part of the last moments during which anything ran on the device, 0 to 1.
-        memory_busy: Part during which its memory was read or written, 0 to 1.
-        memory_bytes: In use on the device, by everybody.
-        jobs: By name and attempt, `name#1`.
+        memory_busy: Part of them during which the device's memory was read or written, 0 to 1.
+        memory_bytes: Memory (bytes) in use on the device, by all processes.
+        jobs: Progress of each attempt, by name and attempt: `name#1`.
     """
 
     at_s: float
@@ -107,11 +107,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """The device was watched while no job ran on it, with their contexts there.
+    """Idle power of the device, watched while no job ran but the jobs' contexts were on it.
 
     Attributes:
-        power_w: Mean of the time that ended at `at_s`.
-        standard_error_w: Of the counter's coarseness in time.
+        power_w: Mean power (W) over the time that ended at `at_s`.
+        standard_error_w: Standard error (W) from the counter's coarseness in time.
     """
 
     at_s: float
@@ -132,17 +132,17 @@ def shortest_s(period_s: float) -> float:
 
 
 def attempt_key(job: str, attempt: int) -> str:
-    """The name of an attempt in a sample."""
+    """Name of an attempt in a sample, such as `name#1`."""
     return f"{job}#{attempt}"
 
 
 def job_of(key: str) -> str:
-    """The job of an attempt."""
+    """Name of the job in an attempt key."""
     return key.rpartition("#")[0]
 
 
 def encode(line: Line) -> str:
-    """One line, with its newline; of a sample only what is known."""
+    """Encode one line, with its newline; a sample leaves out values that are not known."""
     if isinstance(line, Session):
         return json.dumps({"session": asdict(line)}) + "\n"
     if isinstance(line, Idle):
@@ -154,12 +154,12 @@ def encode(line: Line) -> str:
 
 
 def read(path: Path) -> Iterator[Line]:
-    """The lines of a file; nothing where there is none. A last line that was cut off is left out.
+    """Yield the lines of a file; none if it does not exist. Damaged lines are left out, as is a cut last line.
 
-    The joules around another line that is not one of ours are not known: the sample after it has none.
+    Joules around a damaged line are not known, so the next sample has none.
 
     Raises:
-        UsageError: It cannot be read.
+        UsageError: The file cannot be read.
     """
     try:
         with documents.open_regular(path) as file:
@@ -171,7 +171,7 @@ def read(path: Path) -> Iterator[Line]:
 
 
 def decode(lines: Iterable[str | bytes]) -> Iterator[Line]:
-    """Sessions and samples of text lines; see `read`."""
+    """Decode text lines; see `read`."""
     broken = ""
     began = False
     at_s = 0.0

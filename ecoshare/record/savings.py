@@ -1,6 +1,7 @@
-"""What settings save: E, joules spent per joule that the same work costs alone, over that at the default setting.
+"""Savings of settings: the ratio of E at a setting to E at the default setting.
 
-It is that of `tuner/objective.py`: watts, over iterations weighted by what one takes alone.
+E is joules spent per joule that the same work costs alone. It equals E of `tuner/objective.py`: watts divided by the
+rate of iterations, each weighted by its joules alone.
 """
 
 from __future__ import annotations
@@ -15,32 +16,33 @@ from ecoshare.core.setting_selection import DEFAULT
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline
 
 _TELLING = frozenset({MeasurementStatus.MEASURED, MeasurementStatus.CENSORED})
-"""Trials whose watts and counted iterations are those of their setting."""
+"""Status of measurements in which watts and counted iterations are those of the setting."""
 
 Ratios = dict[tuple[Packing, Setting], float]
-"""E of a packing at a setting, over its E at the default one."""
+"""Ratio of a packing's E at a setting to its E at the default setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What the work of a packing is worth.
+    """Unit of work for a packing.
 
     Attributes:
-        worths: By class, of an iteration: its joules alone; where not all are known, equal parts of the packing.
-        default: Joules that a unit of it takes at the default setting.
+        worths: Work of one iteration of each class: its joules alone. If not all are known, 1 / rate of the class at
+            the default setting, so that each job does equal work a second.
+        default: Joules that a unit of work takes at the default setting.
     """
 
     worths: dict[str, float]
     default: float
 
     def work(self, classes: Mapping[str, str], iterations: Mapping[str, float]) -> float:
-        """What iterations of jobs of these classes are worth."""
+        """Work of the given iterations of each job; `classes` maps jobs to classes."""
         worths = {job: self.worths.get(name, 0.0) for job, name in classes.items()}
         return math.fsum(worths[job] * count for job, count in iterations.items() if job in worths)
 
 
 def measured_scales(course: PackingTimeline) -> dict[Packing, Scale]:
-    """By packing, what its trials at the default setting tell."""
+    """Scale of each packing from its measurements at the default setting."""
     found: dict[Packing, Scale] = {}
     for packing, own in _trials(course).items():
         at_default = [(stretch, trial) for stretch, trial in own if trial.setting == DEFAULT]
@@ -52,7 +54,7 @@ def measured_scales(course: PackingTimeline) -> dict[Packing, Scale]:
 
 
 def expected_scales(course: PackingTimeline) -> dict[Packing, Scale]:
-    """By packing, what was foreseen of it; of a job alone what its class was measured to take."""
+    """Scale of each packing from its forecast; for a lone job, from its class measured alone."""
     found: dict[Packing, Scale] = {}
     for stretch in course.stretches:
         alone_j = {name: _iteration_j(course.solos.get(name)) for name in stretch.classes.values()}
@@ -69,7 +71,7 @@ def expected_scales(course: PackingTimeline) -> dict[Packing, Scale]:
 
 
 def _trials(course: PackingTimeline) -> dict[Packing, list[tuple[PackingPeriod, Measurement]]]:
-    """By packing, those that tell what they spent and did."""
+    """Measurements with known watts and valid iteration counts, for each packing."""
     found: dict[Packing, list[tuple[PackingPeriod, Measurement]]] = {}
     for stretch in course.stretches:
         for _, trial in stretch.trials:
@@ -79,7 +81,7 @@ def _trials(course: PackingTimeline) -> dict[Packing, list[tuple[PackingPeriod, 
 
 
 def _energy(stretch: PackingPeriod, trial: Measurement, scale: Scale) -> float | None:
-    """Joules that a unit of the work takes; None where a job did nothing in it."""
+    """Joules that a unit of work took in a measurement; None if a job made no progress or watts are not known."""
     if trial.power_w is None or not trial.rates or min(trial.rates.values()) <= 0.0:
         return None
     work = scale.work(stretch.classes, trial.rates)
@@ -87,7 +89,7 @@ def _energy(stretch: PackingPeriod, trial: Measurement, scale: Scale) -> float |
 
 
 def ratios(course: PackingTimeline) -> Ratios:
-    """E of each packing at each setting that was tried, over that at the default, by what its trials have measured."""
+    """Measured ratio of E to E at the default setting, for each packing and each tried setting."""
     scales = measured_scales(course)
     energies: dict[tuple[Packing, Setting], list[float]] = {}
     for packing, own in _trials(course).items():
@@ -99,7 +101,7 @@ def ratios(course: PackingTimeline) -> Ratios:
 
 
 def _worths(at_default: Sequence[tuple[PackingPeriod, Measurement]], solos: Mapping[str, Solo]) -> dict[str, float]:
-    """By class, what an iteration is worth."""
+    """Work of one iteration of each class; see `Scale.worths`."""
     rates: dict[str, list[float]] = {}
     for stretch, trial in at_default:
         for job, rate in trial.rates.items():

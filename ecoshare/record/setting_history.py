@@ -1,4 +1,4 @@
-"""Which settings a run has put its devices to, and when."""
+"""History of the settings that a run applied to its devices."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ecoshare.jobs.quantities import format_duration
 
 
 def settings(entries: Iterable[Event | Command]) -> list[dict[str, Any]]:
-    """Each setting other than the default, in order, as plain data; one that was refused too, with the reason.
+    """Settings other than the default, in order, as plain data, including refused ones with the reason.
 
-    `to_s` is null for one that was in force to the end of the run. `setting` has the knobs that were named; the others
-    were as they were found.
+    `to_s` is None for a setting that was in force until the end of the run. `setting` holds the knobs that were named;
+    the other knobs kept the values that the run found.
     """
     found: list[dict[str, Any]] = []
     asked: dict[int, ApplySetting] = {}
@@ -44,7 +44,7 @@ def settings(entries: Iterable[Event | Command]) -> list[dict[str, Any]]:
 
 
 def setting_words(each: Mapping[str, Any]) -> str:
-    """One of these for people: `cuda:0: gpu_clock 1830, power_limit 567; from 16.7 s to 52.1 s, 1 trial`."""
+    """Text for one entry of `settings`: `cuda:0: gpu_clock 1830, power_limit 567; from 16.7 s to 52.1 s, 1 trial`."""
     values = values_words(each["setting"])
     if each["error"] is not None:
         return f"{each['device']}: {values}; refused at {format_duration(each['from_s'])}: {each['error']}"
@@ -54,7 +54,7 @@ def setting_words(each: Mapping[str, Any]) -> str:
 
 
 def values_words(setting: Mapping[str, float | str]) -> str:
-    """The knobs of a setting, such as `gpu_clock 1830, power_limit 567`; empty for the default."""
+    """Text for the knobs of a setting, such as `gpu_clock 1830, power_limit 567`; empty for the default."""
     words = ((name, f"{value:g}" if isinstance(value, int | float) else value) for name, value in setting.items())
     return ", ".join(f"{name} {value}" for name, value in words)
 

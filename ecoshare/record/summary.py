@@ -1,6 +1,6 @@
-"""The result of a run, derived from its event log alone.
+"""The result of a run, derived from its plan, event log, energy account and profiles.
 
-`summary.json` is the contract for other programs. What is not known is null, never zero.
+`summary.json` is the contract for other programs. A value that is not known is null, never zero.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(slots=True)
 class _JobStory:
-    """What the log tells of one job."""
+    """Facts of the log about one job."""
 
     arrival_s: float | None = None
     start_s: float | None = None
@@ -63,17 +63,17 @@ def summarise(
     load_s: float = 0.0,
     went: PackingTimeline | None = None,
 ) -> dict[str, Any]:
-    """The summary of a run.
+    """Summarise a run.
 
     Args:
         plan: Content of plan.json, with the trials of its sweeps among the jobs.
         entries: Content of events.jsonl.
-        energy: Whose joules they were.
-        run: Name of the run folder, as users would type it.
+        energy: Energy account of the run.
+        run: Path of the run folder, as users would type it.
         live: Whether the run still goes on.
-        profiles: Of the jobs' classes, as far as there are any.
-        load_s: Time to load torch, as the run's server took it.
-        went: Course of the run, if the caller has it; else the entries are replayed.
+        profiles: Profiles of the jobs' classes, as far as they exist.
+        load_s: Time (s) that the run's server took to load torch.
+        went: Packing timeline of the run. If None, the entries are replayed.
 
     Returns:
         The object described in docs/summary.md.
@@ -123,7 +123,7 @@ def summarise(
 
 
 def _read(entries: Iterable[Event | Command], stories: dict[str, _JobStory]) -> bool:
-    """Fill the stories; whether the run was stopped by the user."""
+    """Fill the stories, and return whether the user stopped the run."""
     stopped = False
     starting: dict[int, str] = {}
     for entry in entries:
@@ -131,7 +131,7 @@ def _read(entries: Iterable[Event | Command], stories: dict[str, _JobStory]) -> 
             case JobArrived():
                 story = stories[entry.job.name]
                 story.arrival_s = entry.at_s if story.arrival_s is None else story.arrival_s
-                stopped = False  # a resumed run has another chance
+                stopped = False  # jobs of a resumed run arrive again, so an earlier stop no longer counts
             case StartJob():
                 story = stories[entry.job]
                 starting[entry.id] = entry.job
@@ -173,7 +173,7 @@ def _job(
     doubt = "" if at_settings else too_fast(usage.span_s - usage.waited_s, alone_s, usage.done, profile)
     if doubt:
         alone_s = None
-    if slower is None or (at_settings and alone_s):  # the waits are not all: clocks were set, too
+    if slower is None or (at_settings and alone_s):  # with settings, waits do not explain all: clocks changed, too
         slower = _over(usage.span_s, alone_s)
     return {
         "name": job["name"],
@@ -210,7 +210,7 @@ def _job(
 
 
 def _trial(job: dict[str, Any], told: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """What makes a job a trial: its sweep, its values, and the last value that it has reported."""
+    """Fields of a trial: its sweep, its values, the last value that it reported, and the number of reports."""
     return {
         "sweep": job.get("sweep"),
         "values": job.get("values") or {},
@@ -220,10 +220,10 @@ def _trial(job: dict[str, Any], told: Sequence[tuple[float, float]]) -> dict[str
 
 
 def slowdown(usage: Usage, lanes: int) -> float | None:
-    """Wall time per iteration, waits for the turn included, over the same without the waits.
+    """Slowdown: wall time per iteration with waits for the turn / the same without them; None if not known.
 
-    The second is the time alone only where nothing else runs beside: in a single lane. With more lanes it takes a
-    profile to know it.
+    Time without waits equals time alone only in a single lane, where no job runs beside another. With more lanes, only
+    a profile gives the time alone, so the result is None.
     """
     working_s = usage.span_s - usage.waited_s
     if lanes > 1 or usage.done < 2 or working_s <= 0:
@@ -232,7 +232,7 @@ def slowdown(usage: Usage, lanes: int) -> float | None:
 
 
 def _alone_s(usage: Usage, profile: Profile | None) -> float | None:
-    """What the iterations from the first boundary to the last would take alone, by the profile of the job's class."""
+    """Time (s) that the iterations from first to last boundary take alone, from the profile of the job's class."""
     done = usage.done
     if profile is None or done < 2:
         return None
@@ -257,7 +257,7 @@ def _limit_met(limit: float | None, measured: float | None) -> bool | None:
 
 
 def _state(story: _JobStory, stopped: bool, live: bool) -> str:
-    """State of a job; one that has no end in a run that is over was cut off with it."""
+    """State of a job; a job without an exit in a finished run was cut off with the run."""
     last = story.last
     if last is None:
         if not live:
@@ -271,10 +271,10 @@ def _state(story: _JobStory, stopped: bool, live: bool) -> str:
 
 
 def outcomes(summary: Mapping[str, Any]) -> dict[str, str]:
-    """The state of each job of the file by the summary's `jobs` and `sweeps`.
+    """State of each job and sweep of the job file, from the summary's `jobs` and `sweeps`.
 
-    A sweep is completed where any of its trials is through: what it is for is its best trial, and that others fail is
-    part of it. Where trials were cut off, or not all were drawn, more was to come.
+    A sweep is completed if any trial completed: its purpose is the best trial, and some trials may fail. A sweep with
+    cancelled trials, or with trials still to draw, is cancelled.
     """
     found = {job["name"]: job["state"] for job in summary["jobs"] if job["sweep"] is None}
     for sweep in summary["sweeps"]:
@@ -308,7 +308,7 @@ def _device_energy(account: EnergyAccount) -> dict[str, Any] | None:
 
 
 def _job_energy(job: str, account: EnergyAccount) -> dict[str, Any] | None:
-    """A job's own joules, over all its attempts. What is split from a measurement is no measurement."""
+    """Joules of a job over all its attempts. A share of a measurement is `attributed`, not `measured`."""
     own = account.jobs.get(job)
     if own is None or account.session is None:
         return None

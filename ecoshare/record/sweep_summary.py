@@ -1,4 +1,4 @@
-"""What the sweeps of a run came to: the trials in the order of how well they did, and what the search cost."""
+"""Summary of a run's sweeps: the best trials in order, and the cost of each sweep."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ecoshare.record.energy_account import EnergyAccount
 from ecoshare.record.window_costs import all_spent_j
 
 MOST_BEST = 10
-"""Trials that are named as the best."""
+"""Most trials in the list of the best."""
 
 
 def with_trials(plan: dict[str, Any], entries: Iterable[Event | Command]) -> dict[str, Any]:
-    """A plan with the trials that were drawn among its jobs, in the order in which they were."""
+    """Plan with the drawn trials added to its jobs, in the order in which they were drawn."""
     templates = {sweep["name"]: sweep for sweep in plan.get("sweeps", ())}
     if not templates:
         return plan
@@ -31,7 +31,7 @@ def with_trials(plan: dict[str, Any], entries: Iterable[Event | Command]) -> dic
 
 
 def reported(entries: Iterable[Event | Command]) -> dict[str, list[tuple[float, float]]]:
-    """By trial: when it reported what, in its last attempt."""
+    """Reports of each trial in its last attempt: time (s) and value."""
     values: dict[str, list[tuple[float, float]]] = {}
     for entry in entries:
         if isinstance(entry, StartJob):
@@ -48,11 +48,14 @@ def sweeps(
     entries: Iterable[Event | Command],
     account: EnergyAccount,
 ) -> list[dict[str, Any]]:
-    """Of each sweep its counts, its best trials and its costs, as in docs/summary.md.
+    """Counts, best trials and costs of each sweep, as in docs/summary.md.
 
     Args:
-        jobs: Of the summary, trials included.
-        told: What they have reported, and when.
+        plan: Content of plan.json.
+        jobs: Jobs of the summary, trials included.
+        told: Reports of each trial: time (s) and value.
+        entries: Entries of the event log, in order.
+        account: Energy account of the run.
     """
     if not plan.get("sweeps"):
         return []
@@ -96,7 +99,7 @@ def _sweep(
 
 
 def _exhausted(entries: Iterable[Event | Command]) -> dict[str, str]:
-    """The sweeps whose sampler has no more, and why where it has failed."""
+    """Sweeps with an exhausted sampler, each with the sampler's error, or an empty text without one."""
     asked: dict[int, str] = {}
     over: dict[str, str] = {}
     for entry in entries:
@@ -111,7 +114,7 @@ def _exhausted(entries: Iterable[Event | Command]) -> dict[str, str]:
 
 
 def ranked(trials: Iterable[dict[str, Any]], goal: str) -> list[dict[str, Any]]:
-    """Trials that are through and have a value, the best first."""
+    """Completed trials with a value, the best first."""
     known = [trial for trial in trials if trial["state"] == "completed" and trial["value"] is not None]
     return sorted(known, key=lambda trial: trial["value"], reverse=goal == "maximize")
 
@@ -123,7 +126,7 @@ def _best(trial: dict[str, Any]) -> dict[str, Any]:
 def _first(
     sweep: dict[str, Any], told: Iterable[tuple[str, Sequence[tuple[float, float]]]]
 ) -> tuple[float | None, str | None]:
-    """When a trial reached the target first, and which; None where none did."""
+    """Time (s) at which a trial first reached the target, and its name; None for both if none did."""
     target = sweep["target"]
     if target is None:
         return None, None

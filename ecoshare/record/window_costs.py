@@ -1,4 +1,4 @@
-"""What the windows of a run cost, in which job classes were measured."""
+"""Cost of a run's windows, in which job classes were measured alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ecoshare.profiling.profile import Profile
 from ecoshare.record.energy_account import EnergyAccount, EnergyInterval
 
 KNOWN = 0.99
-"""Part of a time whose joules must be known: a meter begins a little after the first job, and ends a little early."""
+"""Part of a time that needs known joules: a meter begins a little after the first job, and ends a little early."""
 
 
 def windows(
@@ -23,14 +23,17 @@ def windows(
     profiles: Mapping[str, Profile],
     account: EnergyAccount,
 ) -> list[dict[str, Any]]:
-    """The windows, in order, as plain data; those that were cut off with the run, or with the job at its end, too.
+    """Windows in order, as plain data, including windows that were cut off by the end of the run or of the job.
 
-    `lost_s` and `cost_j` are what a window took beyond the work that its job did in it: idle watching, recorded
-    iterations, waiting for the others to wait. Null where the window came to nothing or there is no meter.
+    `lost_s` and `cost_j` are time and joules of a window beyond the work that its job did in it: idle watching,
+    recorded iterations, the wait until the other jobs wait. Both are None if the window made no profile; `cost_j` is
+    also None if the joules are not known.
 
     Args:
-        classes: Of every job, by its name.
-        profiles: Made in this run or known before, by class.
+        entries: Entries of the event log, in order.
+        classes: Class of each job, by name.
+        profiles: Profiles made in this run or known before, by class.
+        account: Energy account of the run.
     """
     found = []
     asked: dict[int, tuple[str, float]] = {}
@@ -49,7 +52,7 @@ def windows(
 
 
 def _cut_off(asked: dict[int, tuple[str, float]], classes: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Windows that nobody told the end of; they are forgotten."""
+    """Windows without a logged end; `asked` is cleared."""
     why = "the run ended, or still goes on, in this window"
     rest = [_plain(job, classes[job], from_s, error=why) for job, from_s in asked.values()]
     asked.clear()
@@ -80,7 +83,7 @@ def _plain(
     cost_j: float | None = None,
     error: str | None = None,
 ) -> dict[str, Any]:
-    """A window as the summary has it."""
+    """Window in the form of the summary."""
     return {
         "job": job,
         "class": job_class,
@@ -94,10 +97,11 @@ def _plain(
 
 
 def search_energy_j(found: list[dict[str, Any]], trials_j: float | None = 0.0) -> float | None:
-    """Joules that all windows and trials cost; null where not one window's are known, or not those of the trials.
+    """Joules that all windows and measurements cost; None if no window's cost or not that of the measurements is known.
 
     Args:
-        trials_j: Of settings that were tried and not kept; None where that is not known.
+        found: Windows of the summary.
+        trials_j: Joules of settings that were tried and not kept; None if not known.
     """
     known = [window["cost_j"] for window in found if window["cost_j"] is not None]
     if trials_j is None or (found and not known and not trials_j):
@@ -106,7 +110,7 @@ def search_energy_j(found: list[dict[str, Any]], trials_j: float | None = 0.0) -
 
 
 def within(account: EnergyAccount, from_s: float, to_s: float) -> Iterator[tuple[EnergyInterval, float]]:
-    """The intervals that lie in a time, each with the part of it that does."""
+    """Yield the intervals that overlap a time span, each with the overlapping part of it, in (0, 1]."""
     first = bisect_right(account.intervals, from_s, key=attrgetter("to_s"))
     for each in account.intervals[first:]:
         if each.from_s >= to_s:
@@ -117,7 +121,7 @@ def within(account: EnergyAccount, from_s: float, to_s: float) -> Iterator[tuple
 
 
 def all_spent_j(account: EnergyAccount, spans: Iterable[tuple[float, float]]) -> float | None:
-    """Joules of the device in some times together. None where the meter failed meanwhile, or there is none."""
+    """Joules of the device in all `spans` together; None if the meter failed in them or there is no meter."""
     total_j = covered_s = whole_s = 0.0
     for from_s, to_s in spans:
         whole_s += to_s - from_s

@@ -1,1 +1,1 @@
-"""What the next trial of a sweep is: grids, random draws, and Optuna's samplers."""
+"""Samplers choose the next trial of a sweep: grids, random draws, and Optuna's samplers."""

@@ -1,4 +1,4 @@
-"""Samplers: grids and random draws, which know a trial by its number alone, and so need no memory."""
+"""Samplers for grids and random draws. A trial follows from its number alone, so they keep no state."""
 
 from __future__ import annotations
 
@@ -12,35 +12,39 @@ from ecoshare.sampling.sweep_space import Choice, Space, Values
 
 
 class TrialSampler(Protocol):
-    """Says what the trials of a sweep are. Not for use by two threads at once."""
+    """Chooses the values of each trial of a sweep. Not thread-safe."""
 
     def draw(self, number: int) -> Values | None:
-        """The values of the trial with this number, counted from 0; None where there is none."""
+        """Values of the trial with this number, counted from 0; None if there is no such trial."""
         ...
 
     def reported(self, number: int, step: int, value: float) -> str:
-        """A trial has reported a value: why its own rule ends it here; empty where it goes on or there is no rule."""
+        """Take the value that a trial reported; return why the sampler ends the trial, or an empty text."""
         ...
 
     def ended(self, number: int, value: float | None, pruned: bool) -> None:
-        """A trial is over, with the last value that it reported; None where it reported none, or failed."""
+        """Take the last value that a finished trial reported; None if it reported none, or failed."""
         ...
 
 
 class _Deaf:
-    """Learns nothing from its trials."""
+    """Ignores the results of its trials."""
 
     def reported(self, number: int, step: int, value: float) -> str:
-        """It goes on."""
+        """Empty: the trial always goes on."""
         return ""
 
     def ended(self, number: int, value: float | None, pruned: bool) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid(_Deaf):
-    """Every combination of some words, the last name's words changing fastest."""
+    """Every combination of the words under each name; the last name varies fastest.
+
+    Attributes:
+        most: Most trials; None for all combinations.
+    """
 
     space: Mapping[str, Choice]
     most: int | None = None
@@ -62,7 +66,7 @@ class Grid(_Deaf):
 
 @dataclass(frozen=True, slots=True)
 class Random(_Deaf):
-    """Independent draws; trial n is the same for the same seed, whatever was drawn before."""
+    """Independent random draws; trial n depends on `seed` and n only, not on earlier draws."""
 
     space: Space
     trials: int

@@ -1,4 +1,4 @@
-"""Optuna's samplers and pruners as they are (https://optuna.org; Akiba et al., KDD 2019), the study on the disk."""
+"""Optuna's own samplers and pruners (https://optuna.org; Akiba et al., KDD 2019), with the study on disk."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Options = Mapping[str, Any]
 
 
 def check(kind: str, name: str) -> None:
-    """See that Optuna has such a sampler or pruner.
+    """Check that Optuna has a sampler or pruner of this name.
 
     Args:
         kind: `samplers` or `pruners`.
 
     Raises:
-        ValueError: It has none of this name.
+        ValueError: Optuna has none of this name.
     """
     known = _known(kind)
     if name not in known:
@@ -40,10 +40,10 @@ def check(kind: str, name: str) -> None:
 
 @dataclass(slots=True)
 class OptunaSampler:
-    """A study that is asked for trials, and told what became of them.
+    """Sampler that asks an Optuna study for trials and tells it their results.
 
     Attributes:
-        study: The study; number n of it is trial n of the sweep.
+        study: The study; its trial n is trial n of the sweep.
     """
 
     space: Space
@@ -64,17 +64,18 @@ class OptunaSampler:
         pruner: tuple[str, Options] | None,
         seed: int,
     ) -> OptunaSampler:
-        """A sampler whose study is in the journal at `path`, where it may be already.
+        """Open a sampler with its study in the journal at `path`; an existing study is continued.
 
         Args:
-            sampler: Name in `optuna.samplers`, and its options; `pruner` likewise, or None for none.
+            sampler: Name in `optuna.samplers`, and its options.
+            pruner: Name in `optuna.pruners`, and its options; None for no pruner.
 
         Raises:
-            ValueError: The options are not as these want them.
+            ValueError: The sampler or the pruner refuses its options.
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        path = path.resolve()  # the journal's lock is a link to it
-        # A killed session may have left the lock, and nobody else writes: the run's log is locked by this session.
+        path = path.resolve()  # the journal's lock is a link to this path
+        # A killed session may have left the lock. No other process writes: this session has locked the run's log.
         path.with_name(path.name + ".lock").unlink(missing_ok=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -89,7 +90,7 @@ class OptunaSampler:
         return cls(space, trials, study)
 
     def draw(self, number: int) -> Values | None:
-        """See `Sampler`."""
+        """See `TrialSampler`."""
         trial = self._known(number)
         if number >= self.trials or (self._over and trial is None):
             return None
@@ -97,20 +98,20 @@ class OptunaSampler:
             trial = self.study.ask()
             assert trial.number == number, f"the study is at trial {trial.number}, the sweep at {number}"
             self._trials[number] = trial
-        # What it has been given already, here or in a killed session, stays.
+        # Optuna returns the same value again for a name that the trial already has, also from a killed session.
         return tuple((name, _suggested(trial, name, dimension)) for name, dimension in self.space.items())
 
     def reported(self, number: int, step: int, value: float) -> str:
-        """See `Sampler`."""
+        """See `TrialSampler`."""
         trial = self._known(number)
         assert trial is not None, "only trials that were drawn report"
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a trial that was started again reports a step twice: the first counts
+            warnings.simplefilter("ignore")  # a restarted trial reports a step twice; Optuna keeps the first value
             trial.report(value, step)
         return f"step {step}: {type(self.study.pruner).__name__} of optuna" if trial.should_prune() else ""
 
     def ended(self, number: int, value: float | None, pruned: bool) -> None:
-        """See `Sampler`."""
+        """See `TrialSampler`."""
         trial = self._known(number)
         if trial is None or self._is_finished(number):
             return
@@ -122,7 +123,7 @@ class OptunaSampler:
             else:
                 self.study.tell(trial, value)
         except RuntimeError:
-            # A sampler that has tried everything stops the study, which Optuna allows inside `optimize` only.
+            # An exhausted sampler stops the study, which Optuna allows only inside `optimize`.
             if not self._is_finished(number):
                 raise
             self._over = True
@@ -132,7 +133,7 @@ class OptunaSampler:
         return self.study.get_trials(deepcopy=False)[number].state.is_finished()
 
     def _known(self, number: int) -> Trial | None:
-        """A trial that the study has, from this session or an earlier one."""
+        """The trial of this number in the study, from this or an earlier session; None if there is none."""
         if number not in self._trials:
             frozen = self.study.get_trials(deepcopy=False)
             if number >= len(frozen):
@@ -151,7 +152,7 @@ def _suggested(trial: Trial, name: str, dimension: Dimension) -> str:
 
 
 def _seed(seed: int, drawn: int) -> int:
-    """Of a session that goes on with so many trials: the same again would draw the same trials again."""
+    """Seed for a session that continues after `drawn` trials; an equal seed would repeat the same draws."""
     if not drawn:
         return seed
     return int.from_bytes(hashlib.sha256(f"{seed}/{drawn}".encode()).digest()[:4])
@@ -171,7 +172,7 @@ def _is_kind(module: ModuleType, name: str, base: type) -> bool:
 def _make(kind: str, name: str, options: Options, **also: Any) -> Any:
     made = getattr(getattr(optuna, kind), name)
     known = inspect.signature(made).parameters
-    # What it does not take cannot be given: not every sampler draws by chance.
+    # Pass only the arguments that the class takes: not every sampler has a seed.
     arguments = {**{each: value for each, value in also.items() if each in known}, **options}
     try:
         return made(**arguments)

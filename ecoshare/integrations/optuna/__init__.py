@@ -1,8 +1,8 @@
-"""Studies of Optuna (https://optuna.org; Akiba et al., KDD 2019) with their trials in lanes: `optimize`.
+"""Run the trials of an Optuna study in lanes with `optimize` (https://optuna.org; Akiba et al., KDD 2019).
 
-Optuna runs its own loop, so what a pruner says, who is called back and when, and what an exception does is as in
-`Study.optimize`. What that loop calls is not the objective, but a stand-in: it has the objective run in a process of a
-lane, and answers what that process asks of its trial.
+Optuna runs its own loop, so pruners, callbacks and exceptions work as in `Study.optimize`. The loop calls a
+stand-in for the objective. The stand-in runs the objective in a process of a lane and answers the calls that this
+process makes on its trial.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ JOB = "ecoshare:job"
 """User attribute of a trial: the folder of its job, with its logs."""
 
 ERROR = "ecoshare:error"
-"""User attribute of a trial that has failed: the reason."""
+"""User attribute of a failed trial: the reason."""
 
 _LONGEST_NAME = 100 - LONGEST_NUMBER
 
@@ -103,26 +103,26 @@ def optimize(
     """Run `study.optimize(objective, ...)` with each trial in a process of its own, in ecoshare's lanes.
 
     The processes are forked from this one, so the objective may be any callable, and nothing is pickled.
-    Changes that the objective makes to its process are not seen here. Parameters up to `show_progress_bar` are
-    Optuna's; the others are those of `ecoshare run`.
+    This process does not see changes that the objective makes to the state of its own process. Parameters up to
+    `show_progress_bar` are Optuna's; the rest are options of `ecoshare run`.
 
     Args:
-        n_jobs: Must be None. The number of trials in progress is the number of places in the lanes.
+        n_jobs: Must be None. The places in the lanes set the number of trials in progress.
         goal: The objective of `ecoshare run`: energy, jct, makespan or edp.
-        lanes: With 1, trials follow each other and equal those of `study.optimize` with the same seeds.
+        lanes: Number of lanes. With 1, trials run in sequence and equal those of `study.optimize` with equal seeds.
         control: Whether clocks and power may be set: off, known or auto.
-        profiles: Folder of profiles of job classes, of which the objective is one; without it, and with control "off",
-            none are used and none measured.
-        hang_timeout: A trial that holds its turn for so many seconds without an iteration has failed.
+        profiles: Folder of the profiles of job classes; the objective is such a class. Without a folder, and with
+            control "off", the run neither uses nor measures profiles.
+        hang_timeout: Time (s) after which a trial fails that holds its turn without an iteration.
         runs: Folder that holds run folders.
         wait: Wait for the end of a run that uses the device.
         share_device: Run beside a run that uses the device, with the memory that is free.
 
     Raises:
         UsageError: The arguments contradict each other or name what does not exist.
-        UnfitEnvironment: This process or machine cannot run it, or ceased to.
+        UnfitEnvironment: This process or machine cannot run the study, or can no longer run it.
         Exception: The objective raised it, and `catch` does not name it. Other trials in progress are ended.
-        KeyboardInterrupt: The user pressed Ctrl-C, once to end the trials in progress at their next boundary.
+        KeyboardInterrupt: The user pressed Ctrl-C. The first one ends the trials in progress at their next boundary.
     """
     if n_jobs is not None:
         raise UsageError(f"n_jobs={n_jobs}: how many trials are in progress follows from lanes and jobs_per_lane")
@@ -180,7 +180,7 @@ def optimize(
     interrupts.pass_on()
     if run.error is not None:
         raise run.error
-    if standing_in.failure is not None:  # of the last trials in progress, whose exceptions Optuna does not look at
+    if standing_in.failure is not None:  # Optuna ignores exceptions of the last trials in progress
         raise standing_in.failure
     assert run.result is not None, "a run ends with a result or an error"
     for note in run.result.notes:
@@ -189,10 +189,10 @@ def optimize(
 
 
 class _StandIn:
-    """What Optuna calls for each trial.
+    """Stand-in for the objective, which Optuna calls for each trial.
 
     Attributes:
-        failure: What ended the whole: the first exception that nobody catches.
+        failure: First exception that `catch` does not name, which ends the study; None before.
     """
 
     def __init__(
@@ -205,11 +205,13 @@ class _StandIn:
         self.failure: BaseException | None = None
 
     def __call__(self, trial: Trial) -> Any:
-        """Have the objective run; its value.
+        """Run the objective in its lane and return its value.
 
         Raises:
-            TrialPruned, Exception, KeyboardInterrupt: As the objective has, or would have here.
-            JobFailed: Its process has died.
+            TrialPruned: The objective pruned its trial.
+            Exception: The objective raised it.
+            KeyboardInterrupt: The study was stopped before the trial ended.
+            JobFailed: The trial's process died, or another trial's failure ended the run.
         """
         assert self._run.folder is not None, "the run has begun"
         name = trial_name(self._name, trial.number, MAX_TRIALS)
@@ -233,14 +235,14 @@ class _StandIn:
         return outcome["value"]
 
     def _failed(self, trial: Trial, outcome: dict[str, Any], folder: Path) -> BaseException:
-        """What the objective has raised."""
+        """The exception to raise here for the one that the objective raised."""
         failed = outcome["failed"]
         words = f"{failed['name']}: {failed['said']}"
         trial.set_user_attr(ERROR, words)
         error = rebuilt(failed)
         if outcome["caught"] is not None:
             kind = self._catch[outcome["caught"]]
-            if not isinstance(error, kind):  # its class is not to be found here, and Optuna goes by the class
+            if not isinstance(error, kind):  # this process lacks the class, by which Optuna decides
                 error = kind.__new__(kind)
                 error.args = (words,)
         else:
@@ -252,7 +254,7 @@ class _StandIn:
         return error
 
     def _cut_off(self, trial: Trial, end: JobExited | None, folder: Path) -> BaseException:
-        """Its process has ended without a word."""
+        """The exception to raise for a trial that ended without an outcome."""
         if self._run.is_ending and (end is None or end.outcome in (Outcome.STOPPED, Outcome.LOST)):
             return self._ended_with_the_run(trial)
         reason = end.reason if end is not None else "its process could not be started"
@@ -268,7 +270,7 @@ class _StandIn:
         return KeyboardInterrupt(why) if self.failure is None and self._run.error is None else JobFailed(why)
 
     def _end_all(self, trial: Trial, error: BaseException) -> None:
-        """The study ends with this error; once only."""
+        """End the study with this error; later errors are ignored."""
         if self.failure is None:
             self.failure = error
             trial.study.stop()
@@ -276,7 +278,7 @@ class _StandIn:
 
 
 def _loaded(study: optuna.Study, objective: ObjectiveFunction, hang_timeout: float | None) -> LoadedJobs:
-    """A job file with the objective, as it were: its class follows from its source file and its name there."""
+    """A job file with the objective as its job; source file and qualified name determine the job class."""
     function: Any = inspect.unwrap(objective)
     while isinstance(function, partial):
         function = function.func
@@ -295,7 +297,7 @@ def _loaded(study: optuna.Study, objective: ObjectiveFunction, hang_timeout: flo
 
 
 def _planned(plan: Plan, study: optuna.Study, n_trials: int | None, run: StudyRun) -> Plan:
-    """The plan with a sweep whose trials are those of the study."""
+    """The plan with a sweep that holds the trials of the study."""
     (job,) = plan.jobs
     several = len(study.directions) > 1
     maximise = not several and study.direction == optuna.study.StudyDirection.MAXIMIZE
@@ -319,12 +321,12 @@ def _memory_bytes(memory: str | None) -> int | None:
 
 
 def _fail_left(study: optuna.Study) -> None:
-    """Trials that a killed process of ours has left in progress have failed; those of a run that goes on have not."""
+    """Fail the trials that a killed session left in progress, but not those of a live run."""
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         if (job := trial.user_attrs.get(JOB)) is None:
             continue
         folder = RunFolder(Path(job).parents[1])
-        if folder.events.exists() and not is_live(folder):  # on another machine there may be no such folder
+        if folder.events.exists() and not is_live(folder):  # the folder may be on another machine
             study._storage.set_trial_user_attr(trial._trial_id, ERROR, "cut off with the process of the study")
             study.tell(trial.number, state=TrialState.FAIL)
 

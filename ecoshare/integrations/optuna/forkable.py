@@ -1,4 +1,4 @@
-"""Whether this process can be forked for trials that compute: what CUDA has begun, no child can go on with."""
+"""Check that trials can be forked from this process: a child cannot use CUDA that its parent initialised."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ecoshare.errors import UnfitEnvironment
 
 
 def check_forkable(kind: str) -> None:
-    """Nothing, where a child of this process could use a device of this kind.
+    """Check that a forked child of this process can use a device of this kind.
 
     Raises:
-        UnfitEnvironment: It could not.
+        UnfitEnvironment: A child cannot use it.
     """
     torch = sys.modules.get("torch")
     if kind != "cpu" and ((torch is not None and torch.cuda.is_initialized()) or _driver_refuses()):
@@ -32,11 +32,11 @@ def check_forkable(kind: str) -> None:
 
 
 def _driver_refuses() -> bool:
-    """Whether a child cannot initialise the driver, where that is loaded here: asked in one that does nothing else."""
+    """True if the driver is loaded here and a forked child fails to initialise it; forks a child to test this."""
     if "libcuda.so" not in Path("/proc/self/maps").read_text():
         return False
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of a fork beside threads
         child = os.fork()
     if child == 0:
         try:
@@ -47,9 +47,9 @@ def _driver_refuses() -> bool:
 
 
 def _has_backward_threads() -> bool:
-    """Whether torch's autograd has made its threads for devices, once and for all."""
+    """True if torch's autograd has started its device threads, which never end."""
     for task in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the thread has ended
             if (task / "comm").read_text().startswith("pt_autograd"):
                 return True
     return False

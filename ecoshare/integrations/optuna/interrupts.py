@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal while a run goes on in somebody else's process."""
+"""Handle Ctrl-C, SIGTERM and a closed terminal during a run inside the user's process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _OUT_OF_PATIENCE = 3
 
 
 class Interrupts:
-    """In the main thread, hears these signals in place of whoever did before; elsewhere none of them.
+    """Context manager that replaces the handlers of these signals; without effect outside the main thread.
 
     Attributes:
-        number: The first that came; None before.
+        number: Number of the first signal received; None before.
     """
 
     def __init__(self, stop: Callable[[], None]) -> None:
-        """Call `stop` at each of them; from the third on raise KeyboardInterrupt, too."""
+        """Call `stop` at each signal; from the third on, also raise KeyboardInterrupt."""
         self.number: int | None = None
         self._stop = stop
         self._count = 0
@@ -37,10 +37,10 @@ class Interrupts:
             signal.signal(number, handler)
 
     def pass_on(self) -> None:
-        """Where one came, raise it again for whoever heard it before.
+        """Raise a received signal again, for the handler that was set before.
 
         Raises:
-            KeyboardInterrupt: It was Ctrl-C, and nobody else is there to hear it.
+            KeyboardInterrupt: The signal was Ctrl-C, and Python's default handler is set.
         """
         if self.number is not None:
             signal.raise_signal(self.number)

@@ -1,4 +1,4 @@
-"""A trial's side: the objective in a process of its own, with a trial whose methods are called in the study's process.
+"""The trial's process: it runs the objective and forwards calls on its trial to the study's process.
 
 ::
 
@@ -28,23 +28,23 @@ _CHOICES = (type(None), bool, int, float, str)
 
 
 class RemoteTrial(BaseTrial):
-    """What an objective is given: an `optuna.trial.Trial` that is in another process.
+    """Proxy that the objective gets for an `optuna.trial.Trial` in another process.
 
     Attributes:
-        study: The study as far as it can be had here; see `RemoteStudy`.
+        study: The part of the study that is available here; see `RemoteStudy`.
     """
 
     def __init__(self, channel: Channel, number: int, study: optuna.Study) -> None:
-        """A trial whose study is at the other end of `channel`."""
+        """Proxy for the trial with this number, with its study at the other end of `channel`."""
         self._channel = channel
         self._number = number
         self.study = study
 
     def ask(self, name: str, *args: Any, **options: Any) -> Any:
-        """What a method or property of the trial gives there.
+        """Call a method or read a property of the trial in the study's process.
 
         Raises:
-            Exception: What it raises there.
+            Exception: The call raised it in the study's process.
         """
         self._channel.tell(ask=name, args=args, options=options)
         answer = self._channel.hear()
@@ -58,22 +58,27 @@ class RemoteTrial(BaseTrial):
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
     ) -> float:
-        """See `optuna.trial.Trial`; likewise all that follows."""
+        """See `optuna.trial.Trial`."""
         return float(self.ask("suggest_float", name, low, high, step=step, log=log))
 
     def suggest_uniform(self, name: str, low: float, high: float) -> float:
+        """See `optuna.trial.Trial`."""
         return float(self.ask("suggest_uniform", name, low, high))
 
     def suggest_loguniform(self, name: str, low: float, high: float) -> float:
+        """See `optuna.trial.Trial`."""
         return float(self.ask("suggest_loguniform", name, low, high))
 
     def suggest_discrete_uniform(self, name: str, low: float, high: float, q: float) -> float:
+        """See `optuna.trial.Trial`."""
         return float(self.ask("suggest_discrete_uniform", name, low, high, q))
 
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        """See `optuna.trial.Trial`."""
         return int(self.ask("suggest_int", name, low, high, step=step, log=log))
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        """See `optuna.trial.Trial`."""
         for choice in choices:
             if not isinstance(choice, _CHOICES):
                 raise ValueError(
@@ -83,6 +88,7 @@ class RemoteTrial(BaseTrial):
         return self.ask("suggest_categorical", name, list(choices))
 
     def report(self, value: float, step: int) -> None:
+        """See `optuna.trial.Trial`."""
         try:
             value = float(value)
         except (TypeError, ValueError):
@@ -91,85 +97,100 @@ class RemoteTrial(BaseTrial):
         ecoshare.report(value=value)
 
     def should_prune(self) -> bool:
+        """See `optuna.trial.Trial`."""
         return bool(self.ask("should_prune"))
 
     def set_user_attr(self, key: str, value: Any) -> None:
+        """See `optuna.trial.Trial`."""
         self.ask("set_user_attr", key, value)
 
     def set_system_attr(self, key: str, value: Any) -> None:
+        """See `optuna.trial.Trial`."""
         self.ask("set_system_attr", key, value)
 
     def set_constraint(self, key: str, value: float) -> None:
+        """See `optuna.trial.Trial`."""
         self.ask("set_constraint", key, value)
 
     @property
     def number(self) -> int:
+        """See `optuna.trial.Trial`."""
         return self._number
 
     @property
     def params(self) -> dict[str, Any]:
+        """See `optuna.trial.Trial`."""
         return dict(self.ask("params"))
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
+        """See `optuna.trial.Trial`."""
         return {name: json_to_distribution(text) for name, text in self.ask("distributions").items()}
 
     @property
     def user_attrs(self) -> dict[str, Any]:
+        """See `optuna.trial.Trial`."""
         return dict(self.ask("user_attrs"))
 
     @property
     def system_attrs(self) -> dict[str, Any]:
+        """See `optuna.trial.Trial`."""
         return dict(self.ask("system_attrs"))
 
     @property
     def constraints(self) -> dict[str, float]:
+        """See `optuna.trial.Trial`."""
         return dict(self.ask("constraints"))
 
     @property
     def datetime_start(self) -> datetime.datetime | None:
+        """See `optuna.trial.Trial`."""
         text = self.ask("datetime_start")
         return datetime.datetime.fromisoformat(text) if text is not None else None
 
 
 class RemoteStudy(optuna.Study):
-    """The study in a trial's process: what it is, how to stop it, and its best trial so far.
+    """The study in a trial's process: its attributes, `stop`, and its best trial so far.
 
-    The objective may refer to the study by itself, and must not use what was forked of its storage.
+    The objective may hold its own reference to the study, but must not use the forked storage.
     """
 
     _remote: RemoteTrial
 
     @classmethod
     def become(cls, study: optuna.Study, trial: RemoteTrial) -> None:
-        """Make this very study one, wherever it is referred to."""
+        """Turn this study object into a remote study in place, so that every reference sees it."""
         known = {name: vars(study)[name] for name in ("study_name", "_study_id", "_directions", "sampler", "pruner")}
         vars(study).clear()
         vars(study).update(known, _remote=trial, _storage=_NotHere())
         study.__class__ = cls
 
     def stop(self) -> None:
-        """See `optuna.Study`; likewise all that follows."""
+        """See `optuna.Study`."""
         self._remote.ask("study.stop")
 
     @property
     def user_attrs(self) -> dict[str, Any]:
+        """See `optuna.Study`."""
         return dict(self._remote.ask("study.user_attrs"))
 
     @property
     def best_value(self) -> float:
+        """See `optuna.Study`."""
         return float(self._remote.ask("study.best_value"))
 
     @property
     def best_params(self) -> dict[str, Any]:
+        """See `optuna.Study`."""
         return dict(self._remote.ask("study.best_params"))
 
     def set_user_attr(self, key: str, value: Any) -> None:
+        """See `optuna.Study`."""
         self._remote.ask("study.set_user_attr", key, value)
 
 
 class _NotHere:
-    """The storage of a study, in a process that must not use it."""
+    """Placeholder for the study's storage in a process that must not use it."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(
@@ -179,7 +200,7 @@ class _NotHere:
 
 
 class Objective:
-    """What the lanes' server calls with the name of a trial's job."""
+    """Callable that the lanes' server calls with the name of a trial's job."""
 
     def __init__(
         self,
@@ -188,18 +209,18 @@ class Objective:
         catch: tuple[type[Exception], ...],
         socket_of: Callable[[int], str],
     ) -> None:
-        """An objective whose trials find their sockets under the names for their numbers."""
+        """Wrap the objective; `socket_of` maps the number of a trial to the name of its socket."""
         self._function = function
         self._study = study
         self._catch = catch
         self._socket_of = socket_of
 
     def __call__(self, name: str) -> None:
-        """Run the objective, and tell its end to the study's process.
+        """Run the objective, and send its outcome to the study's process.
 
         Raises:
-            SystemExit: It was pruned.
-            BaseException: What it has raised.
+            SystemExit: The trial was pruned.
+            BaseException: The objective raised it.
         """
         number = trial_number(name)
         channel = Channel(connect(self._socket_of(number)))
@@ -225,7 +246,7 @@ class Objective:
 
 
 def _plain(value: Any) -> float | str | None:
-    """A number; else what Optuna will say that it is not one."""
+    """The value as a number; otherwise a text that makes Optuna refuse it."""
     try:
         return float(value)
     except (TypeError, ValueError):

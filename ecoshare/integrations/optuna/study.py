@@ -1,4 +1,4 @@
-"""A study's side: serves the process of one trial, in the thread in which Optuna would call the objective."""
+"""The study's process: a listener serves one trial's process, in the thread in which Optuna calls the objective."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optuna.distributions import distribution_to_json
 from ecoshare.integrations.optuna.wire import Channel, accept, described, listen
 
 Outcome = dict[str, Any]
-"""The last word of a trial's process: its `value`, that it was `pruned`, or that it has `failed`."""
+"""Last message of a trial's process, with a key `value`, `pruned` or `failed`."""
 
 _METHODS = frozenset(
     {
@@ -42,21 +42,24 @@ _STUDY_PROPERTIES = frozenset({"user_attrs", "best_value", "best_params"})
 
 
 class Listener:
-    """Where the process of a trial finds the trial."""
+    """Socket at which a trial's process reaches the trial."""
 
     def __init__(self, trial: optuna.Trial, name: str) -> None:
-        """Listen under a name, as `wire.listen`."""
+        """Listen under a name, see `wire.listen`."""
         self._trial = trial
         self._socket = listen(name)
 
     def close(self) -> None:
-        """Hear no more."""
+        """Close the socket."""
         self._socket.close()
 
     def serve(self, over: int) -> Outcome | None:
-        """Answer the trial's process until `over`, a file descriptor, can be read: its last word, None without one.
+        """Answer the trial's process until `over` is readable; return its outcome, or None without one.
 
-        Where it is started again, what the process before has said last does not count.
+        If the trial is started again, the outcome of the earlier process does not count.
+
+        Args:
+            over: File descriptor that becomes readable when the trial is over.
         """
         outcome: Outcome | None = None
         channel: Channel | None = None
@@ -96,7 +99,7 @@ class Listener:
             except (TypeError, ValueError) as error:
                 raise TypeError(f"{message['ask']}: {error}") from error
         except OSError:
-            pass  # it is gone; its end will be told
+            pass  # the process is gone; `over` becomes readable
         except Exception as error:
             channel.tell(error=described(error))
 

@@ -1,4 +1,4 @@
-"""A run whose trials are those of a study, driven by a thread of the user's process.
+"""Run the trials of a study; a thread of the user's process drives the run.
 
 ::
 
@@ -7,7 +7,7 @@
       serve its process, at its socket                      │
       its end ◄──────────────────────────────────────── JobExited
 
-Optuna says which trials there are, when no more begin and what becomes of each; the core says where they run.
+Optuna decides which trials there are, when no more begin, and the result of each. The core decides where they run.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudySweep(PlannedSweep):
-    """A sweep whose trials are submitted while it goes on.
+    """A sweep that gets its trials while the run goes on.
 
     Attributes:
-        submitted: They; trial n of the sweep has the number that its study gave it.
-        most: How many there will be, where that is known.
+        submitted: Sampler that holds the trials; each job is named by its number in the study.
+        most: Number of trials in the end; None if unknown.
     """
 
     submitted: Submitted
@@ -71,39 +71,39 @@ class StudySweep(PlannedSweep):
 
 
 class Submitted:
-    """The sampler of the sweep: hands on the trials that are submitted.
+    """Sampler of the sweep that hands out the submitted trials.
 
     Attributes:
-        numbers: In the study, in the order in which the core has asked for them.
-        folder: Of the run, once there is one.
+        numbers: Number of a trial in the study, by its number in the sweep.
+        folder: Run folder; None before the run has one.
     """
 
     def __init__(self, tell_ended: Callable[[int], None]) -> None:
-        """None yet; `tell_ended` is called with the number of each trial that is over."""
+        """Start without trials; `tell_ended` is called with the study number of each trial that is over."""
         self.numbers: dict[int, int] = {}
         self._tell_ended = tell_ended
         self.folder: Path | None = None
         self._waiting: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
     def submit(self, number: int) -> None:
-        """A trial is to be run."""
+        """Add the trial with this number in the study."""
         self._waiting.put(number)
 
     def close(self) -> None:
-        """No more will be submitted; who waits for one in a thread would keep the controller's loop from its end."""
+        """End the submission. A `draw` that still waited in a thread would keep the controller's loop from ending."""
         self._waiting.put(None)
 
     def draw(self, number: int) -> Values | None:
         """See `TrialSampler`; waits until a trial is submitted."""
         submitted = self._waiting.get()
         if submitted is None:
-            self._waiting.put(None)  # for whoever asks next
+            self._waiting.put(None)  # for the next call
             return None
         self.numbers[number] = submitted
         return ()
 
     def reported(self, number: int, step: int, value: float) -> str:
-        """See `TrialSampler`: the objective asks the study's pruner itself."""
+        """See `TrialSampler`. Always empty: the objective asks the study's pruner itself."""
         return ""
 
     def ended(self, number: int, value: float | None, pruned: bool) -> None:
@@ -112,11 +112,11 @@ class Submitted:
 
 
 class Ticket:
-    """A trial that is in the controller's hands.
+    """Handle of a trial that was submitted to the controller.
 
     Attributes:
-        end: How its last attempt ended; None where it never ran, or its end is not known.
-        over: A file descriptor that can be read when it is over.
+        end: End of the last attempt; None if the trial never ran, or its end is unknown.
+        over: File descriptor that becomes readable when the trial is over.
     """
 
     def __init__(self) -> None:
@@ -124,23 +124,23 @@ class Ticket:
         self.over = os.eventfd(0, os.EFD_CLOEXEC)
 
     def finish(self) -> None:
-        """It is over."""
+        """Signal that the trial is over."""
         os.eventfd_write(self.over, 1)
 
     def close(self) -> None:
-        """Nobody waits for it any more."""
+        """Close the file descriptor when no thread waits for it any more."""
         os.close(self.over)
 
 
 @dataclass
 class StudyRun:
-    """The run; see the module.
+    """A run with the trials of a study; see the module.
 
     Attributes:
-        forked: The server of its lanes.
-        shown: Is told what happens.
-        result: Of the session, when it is over.
-        error: What has ended it otherwise.
+        forked: Server of the run's lanes.
+        shown: Display that gets the events of the run.
+        result: Result of the session; None before its end.
+        error: Exception that ended the run; None otherwise.
     """
 
     forked: ForkedServer
@@ -150,7 +150,7 @@ class StudyRun:
     _stopping: bool = False
     _tickets: dict[int, Ticket] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
-    _lock: threading.RLock = field(default_factory=threading.RLock)  # a handler of signals may come while it is held
+    _lock: threading.RLock = field(default_factory=threading.RLock)  # signal handlers may run while it is held
     _begun: threading.Event = field(default_factory=threading.Event)
     _asked_to_stop: Callable[[], object] | None = None
     _thread: threading.Thread | None = None
@@ -160,12 +160,12 @@ class StudyRun:
         self.submitted = Submitted(self._ended)
 
     def start(self, plan: Plan, job_text: str, runs: Path, occupancy: Occupancy) -> None:
-        """Begin it in a thread of its own; returns when it can take trials, or has failed."""
+        """Begin the run in its own thread; return when it can take trials, or has failed."""
 
         def drive() -> None:
             try:
                 self.result = run_opening.start(plan, job_text, runs, self, host=self, occupancy=occupancy)
-            except BaseException as error:  # whatever it is, the user's thread raises it
+            except BaseException as error:  # any class: the user's thread raises it
                 self.error = error
             finally:
                 self.submitted.close()
@@ -180,24 +180,24 @@ class StudyRun:
         self._begun.wait()
 
     def finish(self) -> None:
-        """No more trials come: wait for the end of the run."""
+        """End the submission of trials and wait for the end of the run."""
         self.submitted.close()
         if self._thread is not None:
             self._thread.join()
 
     @property
     def is_ending(self) -> bool:
-        """Whether no trial begins any more: it was asked to stop, or is over."""
+        """True if no trial begins any more: the run was asked to stop, or is over."""
         return self._stopping or self._is_over
 
     @property
     def folder(self) -> Path | None:
-        """Of the run, once there is one."""
+        """Run folder; None before the run has one."""
         return self.submitted.folder
 
     @contextlib.contextmanager
     def submit(self, name: str, number: int) -> Iterator[Ticket]:
-        """Have a trial run, in a job of this name."""
+        """Context manager that runs a trial in a job of this name."""
         ticket = Ticket()
         with self._lock:
             self._tickets[number], self._numbers[name] = ticket, number
@@ -218,7 +218,7 @@ class StudyRun:
                 self._tickets[number].finish()
 
     def stop(self) -> None:
-        """Begin no more trials, and end those that run; when called again, kill them."""
+        """Begin no more trials, and end those that run; a second call kills them."""
         with self._lock:
             self._stopping = True
             asked = self._asked_to_stop
@@ -226,11 +226,11 @@ class StudyRun:
         if asked is not None:
             asked()
 
-    # As the run's host
+    # Methods of the run's host
 
     @contextlib.contextmanager
     def heard(self, asked_to_stop: Callable[[], None]) -> Iterator[None]:
-        """See `runtime.host.Host`: signals are heard by the user's thread."""
+        """See `runtime.host.Host`. The user's thread handles signals."""
         loop = asyncio.get_running_loop()
         with self._lock:
             self._asked_to_stop = partial(loop.call_soon_threadsafe, asked_to_stop)
@@ -245,16 +245,16 @@ class StudyRun:
             self.submitted.close()
 
     async def server(self, token: str, log: Path) -> LaneServer:
-        """See `runtime.host.Host`: there is one, from before the run."""
+        """See `runtime.host.Host`. The run uses the one server that was forked before it."""
         return await self.forked.start(token, log)
 
     def over(self) -> None:
         """See `runtime.host.Host`."""
 
-    # As the run's progress
+    # Methods of the run's progress display
 
     def event(self, event: Event, commands: list[Command]) -> None:
-        """Remember how a trial has ended, and show it."""
+        """Store how a trial ended, and show the event."""
         if isinstance(event, JobExited):
             with self._lock:
                 if (number := self._numbers.get(event.job)) is not None:
@@ -262,7 +262,7 @@ class StudyRun:
         self.shown.event(event, commands)
 
     def show(self, view: RunView) -> None:
-        """See `ProgressDisplay`: Optuna shows how far the study is."""
+        """See `ProgressDisplay`. Shows nothing: Optuna shows the progress of the study."""
 
     def close(self) -> None:
         """See `ProgressDisplay`."""

@@ -1,8 +1,8 @@
-"""What a trial's process and the study's process say to each other: one JSON value a line, over a Unix socket.
+"""Messages between a trial's process and the study's process: one JSON value a line, over a Unix socket.
 
-The sockets are abstract ones of Linux (unix(7)), which are no files: none is left, however a process ends. Every user
-of the machine may connect to them, or take their name when they are closed. So each end looks whose process the other
-is.
+The sockets are abstract sockets of Linux (unix(7)), which are not files, so none is left when a process dies. Every
+user of the machine may connect to them, or take their name when they are closed. Each end therefore checks the user of
+the other process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def listen(name: str) -> socket.socket:
-    """A socket that listens under a name, which is to be of one word and hard to guess."""
+    """A socket that listens under a name; the name must be one word and hard to guess."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"\0{name}")
     listener.listen()
@@ -28,7 +28,7 @@ def listen(name: str) -> socket.socket:
 
 
 def accept(listener: socket.socket) -> socket.socket | None:
-    """The next connection; None where it is another user's."""
+    """The next connection; None if another user's process connected."""
     return _if_own(listener.accept()[0])
 
 
@@ -36,7 +36,7 @@ def connect(name: str) -> socket.socket:
     """A connection to the socket that listens under a name.
 
     Raises:
-        ConnectionError: There is none of this user's.
+        ConnectionError: No process of this user listens there.
     """
     connection = socket.socket(socket.AF_UNIX)
     try:
@@ -61,7 +61,7 @@ class Channel:
     """One end of a connection."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """An end that is connected."""
+        """Wrap a connected socket."""
         self.connection = connection
         self._lines = connection.makefile("rb")
 
@@ -69,13 +69,13 @@ class Channel:
         """Send a message.
 
         Raises:
-            TypeError: A value cannot be told in JSON.
+            TypeError: A value cannot be written as JSON.
             OSError: The other end is gone.
         """
         self.connection.sendall(json.dumps(message, default=_number).encode() + b"\n")
 
     def hear(self) -> dict[str, Any] | None:
-        """The next message; None where the other end is gone, whatever it was about to say."""
+        """The next message; None if the other end is gone. A partial message is dropped."""
         try:
             line = self._lines.readline()
         except ConnectionError:
@@ -84,20 +84,20 @@ class Channel:
         return message
 
     def close(self) -> None:
-        """Say no more."""
+        """Close the connection."""
         self._lines.close()
         self.connection.close()
 
 
 def _number(value: Any) -> Any:
-    """A number of numpy or torch as one of Python, as which a storage would keep it."""
+    """Python number for a number of numpy or torch, as a storage would keep it."""
     if callable(item := getattr(value, "item", None)) and not getattr(value, "shape", ()):
         return item()
     raise TypeError(f"{value!r} cannot be told between processes: only None, bool, int, float and str can")
 
 
 def described(error: BaseException) -> dict[str, str]:
-    """An exception in words."""
+    """An exception as text, for `rebuilt`."""
     return {
         "module": type(error).__module__,
         "name": type(error).__qualname__,
@@ -107,14 +107,14 @@ def described(error: BaseException) -> dict[str, str]:
 
 
 def rebuilt(description: dict[str, str]) -> BaseException | None:
-    """An exception of the same class that says the same; None where this process cannot make one."""
+    """An exception of the same class with the same message; None if this process cannot make one."""
     kind: Any = sys.modules.get(description["module"])
     for name in description["name"].split("."):
         kind = getattr(kind, name, None)
     if not isinstance(kind, type) or not issubclass(kind, BaseException):
         return None
     try:
-        # Not by its own constructor: what that wants, and what it would do, is not known.
+        # Without its own constructor, of which neither arguments nor effects are known.
         error: BaseException = kind.__new__(kind)
         error.args = (description["said"],)
         if str(error) not in (description["said"], repr(description["said"])):  # KeyError shows its argument's repr
@@ -125,7 +125,7 @@ def rebuilt(description: dict[str, str]) -> BaseException | None:
 
 
 class Elsewhere(Exception):
-    """Shows the traceback of another process under the error that it caused."""
+    """Cause of an error; shows the traceback from another process."""
 
     def __init__(self, trace: str) -> None:
         super().__init__(trace)

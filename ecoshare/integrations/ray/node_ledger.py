@@ -1,15 +1,15 @@
-"""Who uses how much of a node's devices: a file in shared memory that trials write, each for itself, under a lock.
+"""Ledger of the memory that each trial uses on a node's devices: a file in shared memory, written under a lock.
 
 ::
 
-    <folder>/book       queue of those that wait; of each device its budget C, and P, T and slot of each trial in it
+    <folder>/book       queue of waiting trials; for each device, its budget C, and P, T and slot of each trial on it
     <folder>/cpu        table of the lane of that device, in which the turn goes round
     <folder>/GPU-...
 
-There is no process that supervises: whoever comes, waits, or looks at the turn finds the dead ones, and frees what they
-had. So nobody's end, not even that of all but one, keeps the others from going on.
+No process supervises. Each trial that enters, waits, or checks the turn finds dead trials and frees their places. The
+remaining trials therefore go on after any other trial ends, even if only one is left.
 
-A trial of a kind that nobody has measured gets an empty lane and all of its budget, until it has been measured.
+A trial of a kind without a known demand gets an empty lane and all of its budget, until its memory has been observed.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ from ecoshare.jobs.quantities import format_size
 from ecoshare.lane.lane_table import NOBODY, SLOTS, LaneTable
 
 _VERSION = 1
-"""Of the book: another version keeps another one, in a folder of its own."""
+"""Version of the book's format; each version keeps its own book in its own folder."""
 
 _MOST_KINDS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a trial wants.
+    """Request of a trial for a place.
 
     Attributes:
-        kind: What trials that need alike are known by.
-        budgets: Devices that it may use, and how many bytes of each are free now, asked for only where nobody is there.
-        demand: As its owner says; None to go by what others of its kind were seen to need.
-        most_bytes: Of a device, that trials together may use, where less than all.
+        kind: Key of trials that need equal memory.
+        budgets: Devices that the trial may use, each with a function that returns its usable memory (bytes);
+            the function is called only for an empty lane.
+        demand: Memory that the user states; None to use the demand observed for the kind.
+        most_bytes: Most memory (bytes) of a device that trials together may use; None for no such limit.
     """
 
     kind: str
@@ -60,9 +61,9 @@ class TrialPlace:
     """A trial's place in the lane of a device.
 
     Attributes:
-        owner: Tells it from all other trials of this node.
-        demand: That it was let in with.
-        measured: Whether the demand is known; else it is all of the budget, to be corrected by `update`.
+        owner: Number of the trial, unique on this node.
+        demand: Memory demand with which the trial was admitted.
+        measured: True if the demand is known; otherwise it is all of the budget until `update` corrects it.
     """
 
     device: str
@@ -75,13 +76,13 @@ class TrialPlace:
 
 
 class NodeLedger:
-    """The book of a node, as one process sees it; for use by several threads."""
+    """A process's access to the book of its node. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
-        """The book in `folder`, which is made where it is missing, for its owner alone.
+        """Open the book in `folder`. A missing folder is made, with access for its user only.
 
         Raises:
-            UnfitEnvironment: Somebody else's folder has that name, or it cannot be made.
+            UnfitEnvironment: The folder cannot be made, is another user's, or is open to other users.
         """
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -91,37 +92,37 @@ class NodeLedger:
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise UnfitEnvironment(f"the ledger of this node cannot be kept in {folder}, which others may write")
         self._folder = folder
-        # A record lock, which the kernel drops with the process, and which a child forked meanwhile does not keep.
+        # A record lock: the kernel drops it when the process ends, and a forked child does not inherit it.
         self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._threads = threading.RLock()
         self._tables: dict[str, tuple[int, LaneTable]] = {}
 
     @classmethod
     def of_this_node(cls) -> NodeLedger:
-        """The one of this user, among the processes that see each other by number.
+        """The ledger of this user for the processes of one PID namespace.
 
         Raises:
-            UnfitEnvironment: As the constructor.
+            UnfitEnvironment: See the constructor.
         """
         base = Path(os.environ.get("ECOSHARE_STATE", memory_folder()))
         namespace = Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
         return cls(base / f"ecoshare-ledger-{_VERSION}-{os.geteuid()}-{namespace}")
 
     def queue(self) -> int:
-        """A number for one that wants to come in: those with lower ones go first."""
+        """Join the queue and return the trial's number; lower numbers are admitted first."""
         with self._open() as book:
             book.last += 1
             book.waiting.append(_this_process(book.last))
             return book.last
 
     def enter(self, number: int, wish: Wish) -> TrialPlace | None:
-        """Let one in whose turn in the queue it is; None where it must wait, and ask again.
+        """Admit the trial if it is first in the queue and fits; None if it must wait and ask again.
 
         Raises:
-            UnfitEnvironment: It needs more than any of its devices has.
+            UnfitEnvironment: The stated demand exceeds the budget of each of its devices.
         """
         with self._open() as book:
-            if all(each.owner != number for each in book.waiting):  # somebody has cleared the folder
+            if all(each.owner != number for each in book.waiting):  # the folder was cleared meanwhile
                 book.last = max(book.last, number)
                 book.waiting.append(_this_process(number))
             if book.waiting[0].owner != number:
@@ -143,12 +144,12 @@ class NodeLedger:
             return None
 
     def withdraw(self, number: int) -> None:
-        """One that waited does not want to come in any more; nothing where it is in."""
+        """Leave the queue; without effect on an admitted trial."""
         with self._open() as book:
             book.waiting = [each for each in book.waiting if each.owner != number]
 
     def update(self, place: TrialPlace, demand: MemoryDemand) -> None:
-        """A trial was seen to need so much: it, and others of its kind, count as needing no less."""
+        """Record the observed demand of a trial; its kind then counts as needing at least as much."""
         with self._open() as book:
             member = book.devices[place.device].members.get(str(place.owner))
             if member is not None:
@@ -158,29 +159,29 @@ class NodeLedger:
                 member.measured = True
 
     def leave(self, place: TrialPlace) -> None:
-        """A trial is over."""
+        """Give back the place of a finished trial."""
         with self._open() as book:
             self._free(book, place.device, str(place.owner))
 
     def look(self, place: TrialPlace) -> None:
-        """Free what dead ones had, if one of them has the turn of this lane: cheap where not."""
+        """Free the places of dead trials if one of them holds the turn of this lane; cheap otherwise."""
         holder = place.table.header.holder
         if holder in (NOBODY, place.slot) or _started(place.table.slots[holder].pid) is not None:
             return
         self.sweep()
 
     def sweep(self) -> None:
-        """Free what dead ones had, in all lanes."""
+        """Free the places of dead trials in all lanes."""
         with self._open():
             pass
 
     def _admit(self, book: _Book, wish: Wish, device: str, budget_bytes: int) -> TrialPlace | None:
-        """Let the first of the queue in, if it fits beside those in the lane."""
+        """Admit the first trial of the queue if it fits beside the trials in the lane."""
         lane = book.devices[device]
         demand = wish.demand or book.kinds.get(wish.kind)
         measured = demand is not None
         if demand is None or (wish.demand is None and demand.peak_bytes > budget_bytes):
-            demand = MemoryDemand(budget_bytes)  # alone
+            demand = MemoryDemand(budget_bytes)  # the whole budget, so the trial runs alone
         members = lane.members.values()
         if len(members) == SLOTS or not all(member.measured for member in members):
             return None
@@ -194,14 +195,14 @@ class NodeLedger:
         return TrialPlace(device, first.owner, slot, table, demand, measured, budget_bytes)
 
     def _table(self, device: str, is_new: bool = False) -> LaneTable:
-        """The table of a device's lane, one mapping a process: to close another would drop this process's locks."""
+        """Table of a device's lane. One mapping a process, since closing another would drop this process's locks."""
         path = self._folder / device
         inode, table = self._tables.get(device, (0, None))
         if table is not None and path.exists() and path.stat().st_ino == inode:
             return table
         try:
             table = LaneTable(path)
-        except (OSError, ValueError):  # none yet, or whoever made it died before it was whole
+        except (OSError, ValueError):  # no table yet, or its maker died before it was complete
             if not is_new:
                 raise
             path.unlink(missing_ok=True)
@@ -212,12 +213,12 @@ class NodeLedger:
     def _free(self, book: _Book, device: str, owner: str) -> None:
         member = book.devices[device].members.pop(owner, None)
         if member is not None:
-            with contextlib.suppress(OSError, ValueError):  # no table, no turn
+            with contextlib.suppress(OSError, ValueError):  # without a table there is no turn to free
                 self._table(device).free(member.slot, int(owner))
 
     @contextmanager
     def _open(self) -> Iterator[_Book]:
-        """The book, without dead ones; it is written back where it has changed."""
+        """Context manager that locks the book, frees dead trials, and writes the book back if it changed."""
         with self._threads:
             fcntl.lockf(self._lock, fcntl.LOCK_EX)
             try:
@@ -302,15 +303,15 @@ def _this_process(number: int) -> _Process:
 
 
 def _is_dead(process: _Process | _Member) -> bool:
-    """Whether it is gone, or its number another's by now."""
+    """True if the process is gone, or another process has its number."""
     return _started(process.pid) != process.started
 
 
 def _started(pid: int) -> int | None:
-    """When a process was started, in ticks since the machine was; None where it is gone, or only not yet reaped."""
+    """Start time of a process, in clock ticks since the machine's start; None if it is gone or a zombie."""
     # `psutil` takes twice as long, and its seconds since 1970 change when the machine's clock is set.
     try:
-        # The name of the program, in brackets, may hold anything.
+        # The program's name stands in brackets and may hold any character.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None

@@ -1,12 +1,12 @@
-"""One trial inside Ray's worker process: let in by the ledger, it takes turns with the others of its lane.
+"""One trial inside Ray's worker process: the ledger admits it, and it takes turns with the other trials of its lane.
 
 ::
 
     admitted ──► turn taken ──► the user's function ──boundaries──► Turn ──► left, place given back
                                      │
-                                     └─ reports: without the turn, since Ray holds them up until they are processed
+                                     └─ reports: without the turn, since Ray blocks them until they are processed
 
-Ray may run one trial after another in the same process; nothing is counted between them.
+Ray may run one trial after another in the same process. Nothing is counted between two trials.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from ecoshare.lane.memory.observer import MemoryObserver
 from ecoshare.lane.turn import LaneTurn
 
 _ASK_AGAIN_S = 0.1
-"""One that waits for a place asks the ledger so often."""
+"""Interval (s) at which a waiting trial asks the ledger for a place."""
 
 _LOOK_S = 0.25
-"""One that has a place looks so often whether the holder of its lane's turn is alive."""
+"""Interval (s) at which an admitted trial checks that the holder of its lane's turn is alive."""
 
 _SWEEP_EVERY = 20
-"""Looks, after which the dead without the turn are looked for, too."""
+"""Every so many checks, the trial also looks for dead processes without the turn."""
 
 _UNSEEN_SHARE = 1.5
-"""What others are taken to need of what a trial took that ended before its memory could be observed."""
+"""Factor on the memory used by a trial that ended before its demand was observed; the product is its demand."""
 
 _CONTEXT_BYTES = 600 << 20
-"""Of a CUDA context with its libraries, where the driver does not tell this process's memory."""
+"""Memory of a CUDA context and its libraries, used if the driver does not report this process's memory."""
 
 _GROWTH_EVERY_S = 1.0
 
 
 class RayTrial:
-    """The trial that this process runs, as the hooks see it.
+    """The trial that this process runs, in the form that the hooks use.
 
     Attributes:
-        on_gpu: Whether its device is other than the processors.
+        on_gpu: True if the trial's device is a GPU, not the processors.
     """
 
     def __init__(self, ledger: NodeLedger, place: TrialPlace, queued_s: float) -> None:
@@ -92,7 +92,7 @@ class RayTrial:
 
     def leave(self) -> None:
         """See `Yielder`."""
-        with contextlib.suppress(RuntimeError):  # a device that has failed has nothing left to drain
+        with contextlib.suppress(RuntimeError):  # a failed device has nothing left to drain
             drain()
         self._turn.leave()
 
@@ -101,7 +101,7 @@ class RayTrial:
         self._turn.take()
 
     def begin(self) -> None:
-        """The user's function is about to run: take the turn, on a GPU once it is used."""
+        """Take the turn before the user's function runs; on a GPU, when the function first uses it."""
         torch = sys.modules.get("torch")
         if not self.on_gpu:
             self.take()
@@ -112,27 +112,27 @@ class RayTrial:
             after_import("torch", lambda: sys.modules["torch"].cuda._lazy_call(self._begin_cuda))
 
     def rest(self) -> None:
-        """It does something else for a while, without the turn, and tells the ledger what it has grown to."""
+        """Give up the turn before work other than iterations, and report memory growth to the ledger."""
         _process.settle()
         self.leave()
         self._grow()
 
     def end(self) -> None:
-        """It is over."""
+        """End the trial: give back its turn and its place."""
         if not self._measured:
             self._tell(MemoryDemand(int(_UNSEEN_SHARE * self._used_bytes())))
         self.leave()
         self._ledger.leave(self._place)
 
     def look(self, sweep: bool) -> None:
-        """Free what dead neighbours had; called by another thread."""
+        """Free the places of dead neighbours; called by another thread."""
         if sweep:
             self._ledger.sweep()
         else:
             self._ledger.look(self._place)
 
     def figures(self) -> dict[str, float]:
-        """How sharing went so far, for the trial's results."""
+        """Figures on sharing so far, for the trial's results."""
         used = usage(self._slot)
         return {
             "ecoshare/iterations": used["iterations"] + used["eval_iterations"],
@@ -143,13 +143,13 @@ class RayTrial:
 
     def _begin_cuda(self) -> None:
         if _process.trial is not self:
-            return  # the trial that asked for this never used the GPU, and is over
+            return  # the trial that registered this ended without use of the GPU
         import torch
 
         self.take()
         total_bytes = torch.cuda.get_device_properties(0).total_memory
         cap = cap_bytes(self._place.demand, self._place.budget_bytes)
-        with contextlib.suppress(RuntimeError):  # an allocator that was plugged in has no such limit
+        with contextlib.suppress(RuntimeError):  # a pluggable allocator has no such limit
             torch.cuda.set_per_process_memory_fraction(min(1.0, cap / total_bytes))
 
     def _tell(self, demand: MemoryDemand) -> None:
@@ -157,14 +157,14 @@ class RayTrial:
         self._ledger.update(self._place, demand)
 
     def _grow(self) -> None:
-        """On the CPU nothing keeps a trial to what it was let in with, so what it has grown to counts."""
+        """Report the memory of a trial on the CPU, where no limit holds it to the demand it was admitted with."""
         if self.on_gpu or not self._measured or time.monotonic() < self._grown_s + _GROWTH_EVERY_S:
             return
         self._grown_s = time.monotonic()
         self._tell(MemoryDemand(processes.proportional_bytes([os.getpid()])))
 
     def _demand(self, seen: dict[str, Any]) -> MemoryDemand:
-        """P and T by an observation; where it failed, by what was used in all."""
+        """P and T from an observation; if it failed, an estimate from the most memory used."""
         if not self.on_gpu:
             if seen["process_bytes"] is None or seen["ephemeral_bytes"] is None:
                 return MemoryDemand(int(_UNSEEN_SHARE * self._used_bytes()))
@@ -172,11 +172,11 @@ class RayTrial:
         reserved, peak = seen["reserved_bytes"], seen["peak_reserved_bytes"]
         if reserved is None or peak is None:
             return MemoryDemand(int(_UNSEEN_SHARE * self._used_bytes()))
-        # The observation has emptied the allocator's cache, so that the process has no more than it keeps.
+        # The observation emptied the allocator's cache, so the process holds only its persistent memory.
         return MemoryDemand(max(reserved, self._on_device_bytes(reserved)), max(0, peak - reserved))
 
     def _used_bytes(self) -> int:
-        """The most that this process has used so far."""
+        """Most memory (bytes) that this process has used so far."""
         torch = sys.modules.get("torch")
         if not self.on_gpu:
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -185,7 +185,7 @@ class RayTrial:
         return self._on_device_bytes(torch.cuda.max_memory_reserved())
 
     def _on_device_bytes(self, reserved_bytes: int) -> int:
-        """Memory of this process on its GPU, its context included."""
+        """Memory (bytes) of this process on its GPU, including its context."""
         with contextlib.suppress(UnfitEnvironment):
             gpu = OpenGpu(self._place.device)
             try:
@@ -198,7 +198,7 @@ class RayTrial:
 
 
 class _Process:
-    """What is done once in a process, however many trials it runs."""
+    """State and set-up of a process, shared by all trials that it runs."""
 
     def __init__(self) -> None:
         self.trial: RayTrial | None = None
@@ -207,7 +207,7 @@ class _Process:
         self._armed = False
 
     def begin(self, trial: RayTrial) -> None:
-        """A trial begins in the thread that calls."""
+        """Begin a trial in the calling thread."""
         if not self._armed:
             self._armed = True
             threading.Thread(target=self._watch, name="ecoshare", daemon=True).start()
@@ -216,7 +216,7 @@ class _Process:
         after_import("torch", self._hook)
 
     def end(self) -> None:
-        """The trial is over: count what is left of it, and be silent."""
+        """End the trial: finish its counts and disconnect the hooks."""
         if self._hooks is not None:
             self._hooks.finish()
         self._hooks = ecoshare._declare = self.trial = None
@@ -231,7 +231,7 @@ class _Process:
             ecoshare._declare = self._hooks.declare
 
     def settle(self) -> None:
-        """Something else than an iteration follows."""
+        """Tell the hooks that work other than an iteration follows."""
         if self._hooks is not None:
             self._hooks.settle()
 
@@ -241,21 +241,21 @@ class _Process:
             time.sleep(_LOOK_S)
             looks += 1
             if (trial := self.trial) is not None:
-                with contextlib.suppress(OSError):  # the next look may do better
+                with contextlib.suppress(OSError):  # the next look may succeed
                     trial.look(sweep=looks % _SWEEP_EVERY == 0)
 
     def _wrap_reports(self) -> None:
-        """Whichever way a result is reported, it goes through this method, and waits there for Ray."""
+        """Wrap the method through which every report of a result passes, and in which it waits for Ray."""
         report = _TrainSession.report
 
         @functools.wraps(report)
         def report_without_turn(session: Any, metrics: dict[str, Any], *args: Any, **options: Any) -> Any:
             trial = self.trial
-            if trial is None or not isinstance(metrics, dict):  # Ray says what is wrong with anything else
+            if trial is None or not isinstance(metrics, dict):  # Ray reports the mistake for other types
                 return report(session, metrics, *args, **options)
             trial.rest()
             result = report(session, {**metrics, **trial.figures()}, *args, **options)
-            trial.take()  # not where the report has raised: Ray ends a trial so
+            trial.take()  # not if the report raised: Ray ends a trial that way
             return result
 
         _TrainSession.report = report_without_turn
@@ -266,10 +266,10 @@ _process = _Process()
 
 @contextmanager
 def entered(wish: Wish) -> Iterator[RayTrial]:
-    """Run a trial in this block: wait for a place and for the turn, and give both back at its end.
+    """Context manager that runs a trial: wait for a place and the turn, and give both back at the end.
 
     Raises:
-        UnfitEnvironment: No place will ever do, or this node cannot keep a ledger.
+        UnfitEnvironment: No place can ever fit the trial, or this node cannot keep a ledger.
     """
     trial = enter(wish)
     try:
@@ -280,11 +280,11 @@ def entered(wish: Wish) -> Iterator[RayTrial]:
 
 
 def enter(wish: Wish) -> RayTrial:
-    """Wait for a place; the trial is this process's from then on.
+    """Wait for a place, and make the trial the current one of this process.
 
     Raises:
-        UnfitEnvironment: As `entered`.
-        UsageError: This process has a trial already, which it would wait for.
+        UnfitEnvironment: See `entered`.
+        UsageError: This process already runs a trial, so the wait would never end.
     """
     if _process.trial is not None:
         raise UsageError("this trial has its place already: share() was applied to it twice")
@@ -305,6 +305,6 @@ def enter(wish: Wish) -> RayTrial:
 
 
 def end(trial: RayTrial) -> None:
-    """A trial of this process is over."""
+    """End the trial of this process."""
     _process.end()
     trial.end()

@@ -1,4 +1,4 @@
-"""`share`: what makes a trainable of Ray Tune take turns with others on its node's devices."""
+"""`share` lets a trainable of Ray Tune take turns with other trials on the devices of its node."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def share(
 ) -> Any:
     """Return the same trainable with trials that take turns on a device, as many at once as fit in its memory.
 
-    Ask Ray for no GPU, so that it starts as many trials as it has processors for: `Tuner(share(train), ...)`. A trial
-    for which there is no room yet is shown as running, and waits. A trial to which Ray has given one GPU shares that
-    one; one with several has them to itself.
+    Ask Ray for no GPU, so that it starts as many trials as it has processors for: `Tuner(share(train), ...)`. Ray shows
+    a trial that still waits for room as running. A trial to which Ray gave one GPU shares that GPU. A trial with
+    several GPUs does not share them.
 
     Args:
         trainable: A function of a trial's `config`, a generator, or a subclass of `ray.tune.Trainable`.
         memory: Memory of the device that a trial needs, such as "2 GiB" or 2147483648; or a pair: memory kept between
-            iterations, and memory needed beyond that inside one. Without it the first trial runs alone, until it has
-            been seen for a few iterations, and the others go by it.
-        budget: Most memory of a device that trials together may use; without it nearly all that is free.
-        device: `cpu`, or None for the node's GPUs, and the processors where it has none.
+            iterations, and memory needed beyond that inside one. Without it, the first trial runs alone until its
+            memory has been observed for a few iterations; the other trials use that observation.
+        budget: Most memory of a device that trials together may use; without it, nearly all free memory.
+        device: `cpu`; or None for the node's GPUs, or its processors if it has no GPU.
 
     Raises:
-        TypeError: The trainable is of another kind, or a size is.
+        TypeError: The trainable or a size is of another type.
         ValueError: A size cannot be read, or the device is not known.
     """
     if device not in (None, "cpu"):
@@ -54,7 +54,7 @@ def share(
     demand, most_bytes = _demand(memory), None if budget is None else _bytes("budget", budget)
     if demand is not None and most_bytes is not None and demand.peak_bytes > most_bytes:
         raise ValueError(f"memory={memory!r} is more than budget={budget!r}: no trial would ever run")
-    # Trials of one call are of one kind on every node; those of another call may be of another program.
+    # Trials of one call are of one kind on every node. Trials of another call may belong to another program.
     options = (uuid.uuid4().hex, demand, most_bytes, device)
     if inspect.isclass(trainable) and issubclass(trainable, Trainable):
         return _shared_class(trainable, options)
@@ -92,7 +92,7 @@ def _shared_function(function: Any, options: _Options) -> Any:
 
 
 def _shared_class(trainable: type[Trainable], options: _Options) -> type[Trainable]:
-    """Has the turn in the methods that may use the device, and leaves it between them."""
+    """Subclass that holds the turn in the methods that may use the device, and gives it up between them."""
 
     class Shared(trainable):  # type: ignore[misc]
         _ecoshare: ray_trial.RayTrial | None = None
@@ -115,7 +115,7 @@ def _shared_class(trainable: type[Trainable], options: _Options) -> type[Trainab
             return self._with_turn(super().load_checkpoint, checkpoint)
 
         def reset_config(self, new_config: dict[str, Any]) -> Any:
-            self._end()  # of the trial before, in this process
+            self._end()  # the earlier trial of this process
             self._enter()
             return self._with_turn(super().reset_config, new_config)
 
@@ -135,7 +135,7 @@ def _shared_class(trainable: type[Trainable], options: _Options) -> type[Trainab
                 self._ecoshare = None
 
         def _with_turn(self, method: Any, *args: Any, **given: Any) -> Any:
-            if self._ecoshare is None or self._ecoshare_inside:  # `reset_config` that calls `setup`, say
+            if self._ecoshare is None or self._ecoshare_inside:  # such as `reset_config` that calls `setup`
                 return method(*args, **given)
             self._ecoshare.begin()
             self._ecoshare_inside = True
@@ -151,7 +151,7 @@ def _shared_class(trainable: type[Trainable], options: _Options) -> type[Trainab
 
 
 def _wish(options: _Options) -> Wish | None:
-    """What this worker's trial wants; None where it has several GPUs, and nobody to share them with.
+    """Request of this worker's trial for a place; None if it has several GPUs, which it does not share.
 
     Raises:
         UnfitEnvironment: The node has GPUs, and they cannot be shared.
@@ -169,10 +169,10 @@ def _wish(options: _Options) -> Wish | None:
 
 
 def _visible(assigned: bool) -> list[DeviceInfo]:
-    """The GPUs that this worker may use, or else the processors.
+    """GPUs that this worker may use, or the processors if there are none.
 
-    Ray hides all GPUs from who has not asked for one. Those that it may use are those of the node, as this process was
-    started with them, but for one that uses a GPU already.
+    Ray hides all GPUs from a worker that asked for none. Such a worker gets the GPUs that were visible when its process
+    started, unless the process already uses a GPU.
     """
     torch = sys.modules.get("torch")
     if not assigned and not (torch is not None and torch.cuda.is_initialized()):
@@ -186,7 +186,7 @@ def _visible(assigned: bool) -> list[DeviceInfo]:
 
 
 def _budget(device: DeviceInfo) -> Callable[[], int]:
-    """How much of a device is free, asked anew: others may have come since."""
+    """Function that returns the memory (bytes) that trials may use on a device at the time of the call."""
     return lambda: discovery.find(device.name).memory_bytes
 
 

@@ -1,4 +1,4 @@
-"""`water_filling`: how many devices each of Tune's trials gets, by Fluid's rule, poured anew at each result."""
+"""`water_filling` divides devices among Tune's trials by Fluid's rule, again at each result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class WaterFilling:
     """A `resources_allocation_function`; `water_filling` makes it.
 
     Attributes:
-        metric, mode: `ResourceChangingScheduler` sets them; they do not matter here.
+        metric, mode: Set by `ResourceChangingScheduler`; not used here.
     """
 
     results: int
@@ -33,7 +33,7 @@ class WaterFilling:
     def __call__(
         self, controller: Any, trial: Trial, result: dict[str, Any], scheduler: ResourceChangingScheduler
     ) -> PlacementGroupFactory | None:
-        """What the trial is to have from now on; None to leave it as it is."""
+        """Resources that the trial gets from now on; None for no change."""
         base = scheduler.base_trial_resources
         devices = self.devices or int(ray.cluster_resources().get(self.resource, 0))
         if base is None or devices < 1:
@@ -55,7 +55,7 @@ class WaterFilling:
         self._spent[trial.trial_id] = spent + width * result["time_this_iter_s"], done + 1
 
     def _left(self, trial: Trial) -> float | None:
-        """Seconds that a trial needs still on one device; None where it has not reported."""
+        """Time (s) that a trial still needs on one device; None before its first report."""
         if trial.trial_id not in self._spent:
             return None
         spent, counted = self._spent[trial.trial_id]
@@ -66,19 +66,19 @@ class WaterFilling:
 def water_filling(
     results: int, *, most: int = 1, per_device: int = 2, resource: str = "GPU", devices: int | None = None
 ) -> WaterFilling:
-    """Return a `resources_allocation_function` that gives devices to trials by the time that each still needs.
+    """Return a `resources_allocation_function` that divides devices by the time that each trial still needs.
 
     The time that a trial still needs is the mean time of its results so far, times the devices that it had, times the
-    results that are left. A trial without results counts as the mean of those with some. Widths change whenever a
-    trial ends, pauses or is stopped, at the next result of each other trial. Tune saves a trial and starts it again to
-    change its width, so a function has to report checkpoints.
+    results that are left. A trial without results counts as the mean of the trials with results. Widths change
+    when a trial ends, pauses or is stopped, at the next result of each other trial. Tune saves a trial and starts it
+    again to change its width, so a function has to report checkpoints.
 
     Args:
-        results: Results that a trial reports in all if nothing stops it before.
-        most: Devices that one trial can use.
-        per_device: Trials that may share a device: the smallest width is one over it.
-        resource: Ray's name of the resource that is a device: `GPU`, `CPU`, or one of your own.
-        devices: Devices for all trials together; by default all of Ray's cluster.
+        results: Number of results that a trial reports if it is not stopped early.
+        most: Most devices that one trial can use.
+        per_device: Most trials that may share a device; the smallest width is 1 / per_device.
+        resource: Ray's name of the resource that counts as a device: `GPU`, `CPU`, or a custom resource.
+        devices: Number of devices for all trials together; by default all devices of Ray's cluster.
 
     Raises:
         TypeError: A number is not whole.
