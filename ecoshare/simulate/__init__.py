@@ -1,1 +1,1 @@
-"""Drives the core in virtual time, on any number of devices."""
+"""Simulator: it drives the core in virtual time, on any number of devices."""

@@ -1,4 +1,4 @@
-"""What was given to whom in a simulation, added up again by other means than the simulator's own."""
+"""Audit of a simulation: allocations, work and energy, added up independently of the simulator."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ecoshare.simulate.world import World
 
 
 class AllocationAudit:
-    """Adds up a run, from its events and commands alone.
+    """Totals of a run, computed from its events and commands alone.
 
     Attributes:
-        faults: What was given twice, or not as a whole.
-        worked_s: By job, seconds for which it had its places and was started.
-        iterations: By job, over all attempts.
-        energy_j: Of all devices since the first arrival.
+        faults: Allocation faults, in words: a resource given twice, or a gang that got only a part.
+        worked_s: Seconds for which each job was started and had its places.
+        iterations: Iterations of each job over all attempts.
+        energy_j: Energy (J) of all devices since the first arrival.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class AllocationAudit:
         """Follow a run from its first arrival to the end of its log.
 
         Args:
-            places: Of each lane.
-            log: Events, each with the commands that it was answered with.
+            places: Places of each lane.
+            log: Events, each with the commands that the core answered.
         """
         self.faults: list[str] = []
         self.worked_s: dict[str, float] = dict.fromkeys((job.name for job in trace.jobs), 0.0)
@@ -102,7 +102,7 @@ class AllocationAudit:
         self._check(command.lane)
 
     def _check(self, lane: int) -> None:
-        """Whether a lane, and its device with all its lanes, have what they need."""
+        """Note a fault if a lane, or its device with all lanes, has too few places or too little memory."""
         inside, names = self._inside[lane], ", ".join(self._inside[lane])
         device = self._opened[lane].device
         lanes = [self._inside[number] for number, each in self._opened.items() if each.device == device]
@@ -138,7 +138,7 @@ class AllocationAudit:
         for lane in command.lanes:
             inside, budget = self._inside[lane], self._opened[lane].budget_bytes
             inside[job.name] = job.memory or MemoryDemand(budget if job.gpus > 1 else budget // self._places)
-            if inside[job.name].peak_bytes > command.cap_bytes:  # it will find that out, and has no more until then
+            if inside[job.name].peak_bytes > command.cap_bytes:  # the job ends out of memory; until then it has the cap
                 inside[job.name] = MemoryDemand(command.cap_bytes)
             self._check(lane)
         self.faults += [words for words, holds in wrong.items() if holds]

@@ -1,10 +1,10 @@
-"""Measured speeds of single devices: GPUs of one model differ, and not by the same for all jobs.
+"""Measured speeds of single devices. GPUs of one model differ, and the difference depends on the job.
 
 ::
 
     device,class,speed
-    n0g0,resnet,0.93      work of such jobs in a second there, over that on a typical device
-    n0g0,,0.98            of all other classes; 1 where there is no such line
+    n0g0,resnet,0.93      rate of jobs of this class on this device / rate on a typical device
+    n0g0,,0.98            the same for all other classes; 1 if this line is missing
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ _FORM = "a calibration has the columns device, class and speed, and a line for e
 
 
 def read(path: Path, cluster: Cluster) -> dict[str, dict[str, float]]:
-    """By device of the cluster, and by class of job: its speed over that of a typical device.
+    """Relative speed for each device of the cluster and each job class: speed there / speed on a typical device.
 
     Raises:
         UsageError: The file cannot be read, or is empty.
-        InvalidJobFile: What is wrong in it, all of it with line and column; of devices that are not there the first.
+        InvalidJobFile: The file has faults. The error lists all of them with line and column, but only the first
+            unknown device.
     """
     lines = lines_of(path, _FORM)
     if not any(map(str.strip, lines)):
@@ -43,7 +44,7 @@ def read(path: Path, cluster: Cluster) -> dict[str, dict[str, float]]:
             sheet.wrong(row, job_class, f"{name} has a speed of class {quoted(of)} in an earlier line")
         else:
             found[name][of] = value
-    missing.pop("", None)  # is told already
+    missing.pop("", None)  # reported already
     if missing:
         name, row = next(iter(missing.items()))
         more = f", nor {len(missing) - 1} more that are named here" if len(missing) > 1 else ""

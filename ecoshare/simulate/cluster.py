@@ -1,4 +1,4 @@
-"""The devices of a simulation."""
+"""Cluster: the nodes and devices of a simulation."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from ecoshare.simulate.gpus import GpuModel
 from ecoshare.simulate.traces.job_trace import TraceJob
 
 SKEWED = 0.3
-"""Share of a model's largest tensor from which it is kept together. Of Tiresias' models those profit whose largest
-tensor is most of them (VGG, AlexNet: 0.6 to 0.75), not those of many small ones (ResNet, Inception: under 0.1)."""
+"""Skew from which a job is kept on few nodes: size of its largest tensor / size of the model. Among the models of
+Tiresias, those with one dominant tensor profit (VGG, AlexNet: 0.6 to 0.75). Models of many small tensors do not
+(ResNet, Inception: under 0.1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Nodes with equally many devices of one model.
+    """Nodes with equal numbers of devices of one model.
 
     Attributes:
-        nodes: How many.
-        gpus: Devices of each.
-        spread: Whether a job may have devices of any nodes, as if the network cost nothing.
-        speeds: What is known of devices that differ: by name and class of job, as in `Device.speeds`.
+        nodes: Number of nodes.
+        gpus: Devices of each node.
+        gpu: Model of every device.
+        spread: Whether a job may span any nodes, as if the network cost nothing.
+        speeds: Relative speeds of devices that differ, keyed by device name and job class, as in `Device.speeds`.
     """
 
     nodes: int
@@ -35,15 +37,17 @@ class Cluster:
 
     @property
     def size(self) -> int:
-        """Devices in all."""
+        """Number of devices of all nodes."""
         return self.nodes * self.gpus
 
     def most_nodes(self, job: TraceJob) -> int | None:
-        """Most nodes that a job may span: as few as can be where its tensors are skewed, any number where not, and
-        those that do not say stay in one where they fit.
+        """Largest number of nodes that a job may span; None for any number.
 
-        A large tensor is sent as one message, which holds up all others where the network is the bottleneck: Gu et
-        al., "Tiresias", NSDI 2019, section 3.4.
+        A job with skewed tensors gets the fewest nodes that hold it, a job without skew any number. A job of unknown
+        skew stays on one node if it fits there.
+
+        A large tensor is sent as one message, which delays all other messages if the network is the bottleneck: Gu
+        et al., "Tiresias", NSDI 2019, section 3.4.
         """
         if self.spread:
             return None
@@ -53,22 +57,22 @@ class Cluster:
         return fewest if job.skew >= SKEWED else None
 
     def devices(self) -> tuple[Device, ...]:
-        """As the core knows them."""
+        """Devices in the form that the core takes."""
         return tuple(
             Device(name, node, self.gpu.memory_bytes, tuple(sorted(self.speeds.get(name, {}).items())))
             for node, name in self._names()
         )
 
     def _names(self) -> Iterator[tuple[str, str]]:
-        """Of each device: its node's, and its own."""
+        """Node name and device name of each device."""
         return ((f"n{node}", f"n{node}g{gpu}") for node in range(self.nodes) for gpu in range(self.gpus))
 
 
 def cluster(gpus: int | None, nodes: str | None, gpu: GpuModel, spread: bool = False) -> Cluster:
-    """The cluster that the options describe: GPUs of one node, or `15x4` for 15 nodes of 4.
+    """Cluster that the options describe: GPUs of one node, or `15x4` for 15 nodes of 4 GPUs.
 
     Raises:
-        UsageError: They describe none, or two.
+        UsageError: The options describe no cluster, or two.
     """
     if nodes is not None and gpus is not None:
         raise UsageError("--gpus and --nodes say the same thing", "--nodes 15x4 is 60 GPUs")

@@ -1,15 +1,15 @@
-"""What every policy must keep, as tests that its author can run.
+"""Contract of every policy, as tests that its author can run.
 
-A class in a test file of one's own is enough, and needs pytest only::
+A class in the author's own test file is enough, and needs pytest only::
 
     from ecoshare.simulate.contract import PolicyContract
 
     class TestMine(PolicyContract):
-        policy = "mine"  # its name where its package is installed, or the class itself
+        policy = "mine"  # the name, if the package is installed, or the class itself
 
-Each test simulates made-up jobs on two nodes of two GPUs, each GPU a job's own (those behind give way) or two lanes of
-four places (jobs take turns). A `PolicyProbe` between the core and the policy checks each answer, so that a mistake is
-found where it is made. An `AllocationAudit` adds up from the log what each job was given.
+Each test simulates generated jobs on two nodes of two GPUs. A GPU either belongs to one job, with preemption, or has
+two lanes of four places in which jobs take turns. A `PolicyProbe` between the core and the policy checks each answer,
+so that a mistake is found where it is made. An `AllocationAudit` computes the allocations of each job from the log.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, in_order
 from ecoshare.simulate.world import World
 
 JOBS = 24
-"""In each trace."""
+"""Number of jobs of each trace."""
 
 SEEDS = range(6)
-"""Of the traces; with 0 all jobs are alike and come at once, so that only the order of arrival tells them apart."""
+"""Seeds of the traces. With seed 0 all jobs are equal and arrive at once, so only the order of arrival differs."""
 
 _MOST_EVENTS = 1000 * JOBS
-"""Of one trace, before a policy is said to wake the core for ever; one that does not needs a tenth."""
+"""Most events of one trace; with more, the policy counts as waking the core for ever. A good policy needs a tenth."""
 
 _GPU, _GIB = GPUS["v100"], 1 << 30
 _CLUSTER, _WORLD, _COSTS = Cluster(2, 2, _GPU), World(_GPU), Costs(0.1, 0.2, 0.3, 0.001)
@@ -73,12 +73,12 @@ _DECLARED: dict[str, tuple[str, Callable[[Any], object]]] = {
     "options": ("a tuple of names", lambda it: isinstance(it, tuple) and all(isinstance(each, str) for each in it)),
     **dict.fromkeys(("order", "drift", "lane", "rank"), ("a method", callable)),
 }
-"""What the class of a policy must have, in words and as a test."""
+"""Attributes that the class of a policy must have, each in words and as a test."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """What came of a trace: of the policy's answers the first against each rule, and why it was cut off, if it was."""
+    """One run of a trace, with the first answer against each rule and the error that ended the run, if any."""
 
     where: str
     way: _Way
@@ -90,7 +90,7 @@ class _Run:
     error: str = ""
 
     def ledger(self) -> AllocationAudit:
-        """What was given to whom."""
+        """Audit of the allocations of this run."""
         return AllocationAudit(self.trace, _CLUSTER, _WORLD, self.places, self.log)
 
 
@@ -98,9 +98,9 @@ class PolicyContract:
     """Tests of one policy; subclass it in a test file, with a name that pytest collects.
 
     Attributes:
-        policy: Its name, or the class.
-        options: Of the policy, names and values: such that something happens within the minute that a trace takes.
-        past_gpu_s: For policies that learn from past jobs.
+        policy: Name of the policy, or its class.
+        options: Names and values of the policy's options. Their times must suit a trace that arrives in one minute.
+        past_gpu_s: GPU-seconds of past jobs, for policies that learn from them.
     """
 
     policy: ClassVar[Any] = None
@@ -108,7 +108,7 @@ class PolicyContract:
     past_gpu_s: ClassVar[Sequence[float]] = (5.0, 10.0, 50.0)
 
     def test_it_says_what_it_is(self) -> None:
-        """Its class has what the core and the command line ask for."""
+        """The class has every attribute that the core and the command line need."""
         found = self._found()
         for name, (what, holds) in _DECLARED.items():
             value = getattr(found, name, None)
@@ -126,7 +126,7 @@ class PolicyContract:
         self._make(self._config(_Way.ALONE))
 
     def test_every_job_ends(self) -> None:
-        """Nobody waits for ever, and nothing that the policy does stops the scheduler."""
+        """No job waits for ever, and no answer of the policy stops the scheduler."""
         for run in self._runs():
             _must(not run.error, f"{run.where}: {run.error}" + "".join(f"\nbefore: {it}" for it in run.faults.values()))
             exits = [event for event, _ in run.log if isinstance(event, JobExited)]
@@ -134,13 +134,13 @@ class PolicyContract:
             _must(ends == Counter(job.name for job in run.trace.jobs), f"{run.where}: jobs ended {dict(ends)}")
 
     def test_nothing_is_given_twice(self) -> None:
-        """No device, place or memory is over-committed, and a job gets all its devices or none."""
+        """No device, place or memory is over-committed, and a job gets all of its devices or none."""
         for run in self._runs():
             faults = run.ledger().faults
             _must(not faults, f"{run.where}: {'; '.join(faults[:3])}")
 
     def test_work_done_is_work_asked(self) -> None:
-        """Each job does all its iterations, and none is faster than alone."""
+        """Each job does all of its iterations, and no job is faster than alone."""
         for run, result, ledger in self._finished():
             jobs = {job.name: job for job in run.trace.jobs}
             for each in result.finished:
@@ -154,7 +154,7 @@ class PolicyContract:
                 _must(exact, f"{words} had its GPUs for {worked_s:g} s")
 
     def test_energy_is_the_integral_of_power(self) -> None:
-        """The joules of a run are what its devices drew, added up over time."""
+        """The energy of a run is the power of its devices, integrated over time."""
         for run, result, ledger in self._finished():
             words = f"{run.where}: {result.energy_j:g} J, and the power of its devices adds up to {ledger.energy_j:g} J"
             _must(math.isclose(result.energy_j, ledger.energy_j, rel_tol=1e-9, abs_tol=1e-3), words)
@@ -164,7 +164,7 @@ class PolicyContract:
         self._must_keep(PolicyRule.WAITING)
 
     def test_drift_is_what_its_order_does_while_a_job_runs(self) -> None:
-        """Who must give way is found by drift(), without asking order() again."""
+        """The core finds jobs to preempt by drift(), without a second call of order()."""
         self._must_keep(PolicyRule.DRIFT)
 
     def test_its_answers_can_be_compared(self) -> None:
@@ -172,16 +172,16 @@ class PolicyContract:
         self._must_keep(PolicyRule.COMPARABLE)
 
     def test_levels_and_rounds_keep_their_word(self) -> None:
-        """What a policy does as time goes by lies ahead, and concerns jobs that are there."""
+        """A policy names times ahead for its changes, and its rounds choose among the jobs that are present."""
         self._must_keep(PolicyRule.BY_ITSELF)
 
     def test_equal_inputs_give_equal_decisions(self) -> None:
-        """Asked twice, a policy says the same; run twice, a trace goes the same way."""
+        """A policy asked twice gives the same answer, and a trace run twice gives the same decisions."""
         self._must_keep(PolicyRule.REPEATABLE)
         self._must_equal(list(self.decisions()), "a second run of the same trace")
 
     def test_a_fresh_process_decides_alike(self) -> None:
-        """Neither the order of sets nor anything else of a process decides."""
+        """Decisions depend neither on the order of sets nor on other state of the process."""
         found = self._found()
         policy = self.policy if isinstance(self.policy, str) else f"{found.__module__}:{found.__qualname__}"
         spec = {"policy": policy, "options": self.options, "past_gpu_s": list(self.past_gpu_s)}
@@ -196,7 +196,7 @@ class PolicyContract:
             self._must_equal(done.stdout.splitlines(), f"a fresh process (PYTHONHASHSEED={seed})")
 
     def decisions(self) -> Iterator[str]:
-        """All decisions of the first two traces, one a line."""
+        """Decisions of the first two traces, one on a line."""
         for run in [self._simulate(way, seed) for way in _Way for seed in SEEDS[:2]]:
             yield from (f"{event!r} {commands!r}" for event, commands in run.log)
             yield json.dumps(run.error)
@@ -214,7 +214,7 @@ class PolicyContract:
             _must(rule not in run.faults, f"{run.where}: {run.faults.get(rule)}")
 
     def _found(self) -> Any:
-        """The class of the policy."""
+        """Class of the policy."""
         words = f"{type(self).__name__}.policy"
         _must(self.policy is not None, f"{words} must name the policy, or be its class")
         if not isinstance(self.policy, str):
@@ -235,7 +235,7 @@ class PolicyContract:
         found = self._found()
         try:
             return found.from_config(config) if hasattr(found, "from_config") else found()
-        except Exception as error:  # whatever somebody else's class does
+        except Exception as error:  # the class is foreign code and can raise anything
             given = ", ".join(f"{name}={value:g}" for name, value in config.options) or "no options"
             words = f"policy {found.name} cannot be made with {given}: {type(error).__name__}: {error}"
             raise AssertionError(words) from error
@@ -245,7 +245,7 @@ class PolicyContract:
         return (_simulated(contract, way, seed) for way in _Way for seed in SEEDS)
 
     def _finished(self) -> Iterator[tuple[_Run, SimulationResult, AllocationAudit]]:
-        """Those that came to their end; of the others `test_every_job_ends` tells."""
+        """Runs that reached their end; `test_every_job_ends` reports the rest."""
         return ((run, run.result, run.ledger()) for run in self._runs() if run.result is not None)
 
     def _simulate(self, way: _Way, seed: int) -> _Run:
@@ -267,19 +267,19 @@ class PolicyContract:
                 run.result = simulator.run(watch)
             except (UsageError, GivenUp) as error:
                 run.error = str(error)
-            except Exception as error:  # what the core does with answers that it cannot use
+            except Exception as error:  # the core can raise anything on an answer that it cannot use
                 run.error = f"the scheduler cannot go on: {type(error).__name__}: {error}"
         return run
 
 
 @lru_cache(2 * len(SEEDS))
 def _simulated(contract: Callable[[], PolicyContract], way: _Way, seed: int) -> _Run:
-    """Once for the tests that look at the same traces."""
+    """Cached run, simulated once for all tests of the same trace."""
     return contract()._simulate(way, seed)
 
 
 def tell_decisions() -> None:
-    """Print the decisions of the policy that the first argument describes: what a fresh process is asked for."""
+    """Print the decisions of the policy that the first command-line argument describes, in a fresh process."""
     spec = json.loads(sys.argv[1])
     if ":" in spec["policy"]:
         spec["policy"] = resolve_name(spec["policy"])
@@ -289,7 +289,7 @@ def tell_decisions() -> None:
 
 
 def _must(holds: object, words: str) -> None:
-    """As `assert`, but also under `python -O`."""
+    """Assert that also works under `python -O`."""
     __tracebackhide__ = True
     if not holds:
         raise AssertionError(words)
@@ -297,7 +297,7 @@ def _must(holds: object, words: str) -> None:
 
 @contextmanager
 def _known(probe: PolicyProbe) -> Iterator[str]:
-    """The core finds the probe by the name that this gives."""
+    """Context manager that registers the probe as a policy and gives its name."""
     name = f"{probe.name} (under contract)"
     POLICIES[name] = type("Made", (), {"from_config": lambda _config: probe})
     try:
@@ -307,7 +307,7 @@ def _known(probe: PolicyProbe) -> Iterator[str]:
 
 
 def _trace(seed: int) -> Trace:
-    """Jobs of all kinds: many at one moment, gangs, with and without known memory."""
+    """Trace of mixed jobs: many at one moment, gangs, with and without known memory."""
     random = Random(seed)
     jobs = [TraceJob(f"j{number}", "twin", 0.0, (Phase(10, 0.5),)) for number in range(JOBS)]
     for place, twin in enumerate(jobs if seed else ()):

@@ -1,4 +1,4 @@
-"""What starting, stopping and switching cost: measured by the live runtime, not zero."""
+"""Costs of starts, stops, hand-overs and measurements, with values measured in the live runtime."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import asdict, dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds that are lost, on the wall clock.
+    """Overheads in seconds of wall-clock time.
 
     The defaults are those of the live runtime on a CPU (`scripts/bench_start.py`, `scripts/bench_turns.py`, figures in
-    docs/measurements). On a GPU a context comes to the start, some seconds, and what a job needs to save and load its
-    state to the stop and the restart: nobody but its owner knows that, so it is a parameter.
+    docs/measurements). On a GPU, the context adds some seconds to the start. Saving and loading the job's state adds
+    to the stop and the restart. Only the user knows these times, so they are parameters.
 
     Attributes:
-        start_s: From a decision to start a job until it may have its turn: a warm fork.
-        stop_s: From the word to give way until the devices are free.
-        restart_s: More than `start_s`, for a job that goes on from where it was stopped.
-        handover_s: From the end of a turn to the beginning of the next.
-        rest_s: For which an idle device is watched before the first job is measured alone there, and `window_s`: for
-            which each is.
-        trial_s: Of a trial of a setting, or of a packing at the default.
-        ask_s: Until an adviser has answered.
-        apply_s: Until a setting is in force.
+        start_s: Time from the decision to start a job until it may have its turn, with a warm fork.
+        stop_s: Time from the command to stop a job until its devices are free.
+        restart_s: Time added to `start_s` when a job resumes after it was stopped.
+        handover_s: Time from the end of a turn to the beginning of the next.
+        rest_s: Time for which an idle device is measured, once, before the first profiling window there.
+        window_s: Length of a profiling window, in which one job is measured alone.
+        trial_s: Length of a measurement of a setting, or of a packing at the default setting.
+        ask_s: Time until an adviser answers.
+        apply_s: Time until a new setting is in force.
     """
 
     start_s: float = 0.035
@@ -36,7 +36,7 @@ class Costs:
     apply_s: float = 0.05
 
     def changed(self, given: dict[str, float]) -> Costs:
-        """With other values, by name."""
+        """Copy with the `given` values, keyed by field name."""
         return replace(self, **given)
 
     def as_dict(self) -> dict[str, float]:
@@ -45,4 +45,4 @@ class Costs:
 
 
 NO_COSTS = Costs(0.0, 0.0, 0.0, 0.0, ask_s=0.0, apply_s=0.0)
-"""As in simulators that leave them out."""
+"""No overhead for starts, stops, hand-overs, advice and settings, as in simulators that leave it out."""

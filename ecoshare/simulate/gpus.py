@@ -1,4 +1,4 @@
-"""What devices draw, for joules that are modelled, and how much memory they have."""
+"""GPU models: their power, from which energy is modelled, and their memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ecoshare.errors import UsageError
 _GIB = 1 << 30
 
 BUSY_SHARE = 0.75
-"""Of its power limit, what a GPU that trains draws. Six workloads on a V100 (250 W) and an RTX 6000 (260 W), at the
-largest limit and the default batch size, draw 0.71 and 0.75 of it on average, 0.15 to 0.96 each (You et al., "Zeus",
-NSDI 2023; the tables are in ml-energy/zeus)."""
+"""Power of a GPU that trains / its power limit. Six workloads on a V100 (250 W) and an RTX 6000 (260 W), at the
+largest limit and the default batch size, draw 0.71 and 0.75 of the limit on average. Single workloads draw 0.15 to
+0.96 (You et al., "Zeus", NSDI 2023; the tables are in ml-energy/zeus)."""
 
 IDLE_SHARE = 0.12
-"""Of its power limit, what an idle GPU draws. An assumption: less than the 0.15 of the lightest of those workloads."""
+"""Power of an idle GPU / its power limit. An assumption: less than the 0.15 of the lightest of those workloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Watts:
     """Power of a device as a run recorded it.
 
     Attributes:
-        idle_w: Drawn at rest.
-        active_w: Drawn beyond that by a job at work, on average.
+        idle_w: Power (W) of the idle device.
+        active_w: Mean power (W) that a job at work adds to `idle_w`.
     """
 
     idle_w: float
@@ -36,8 +36,8 @@ class GpuModel:
     """A model of device: a GPU, or the processors of a recorded run.
 
     Attributes:
-        limit_w: Most that it draws: the vendor's power limit, or what a run recorded.
-        recorded: Power from a recorded run; None for shares of `limit_w`.
+        limit_w: Largest power (W): the vendor's power limit, or the largest value of a recorded run.
+        recorded: Power from a recorded run; None if power is a share of `limit_w`.
     """
 
     name: str
@@ -47,12 +47,12 @@ class GpuModel:
 
     @property
     def idle_w(self) -> float:
-        """Drawn by an idle one."""
+        """Power (W) of an idle device."""
         return IDLE_SHARE * self.limit_w if self.recorded is None else self.recorded.idle_w
 
     @property
     def active_w(self) -> float:
-        """Drawn beyond that by one that trains."""
+        """Power (W) that training adds to `idle_w`."""
         return (BUSY_SHARE - IDLE_SHARE) * self.limit_w if self.recorded is None else self.recorded.active_w
 
 
@@ -68,14 +68,14 @@ GPUS = {
         GpuModel("v100", 300.0, 32 * _GIB),
     )
 }
-"""By the name that `--gpu-model` takes. SXM boards where there are several; a K80 is half of its board."""
+"""GPU models by the name that `--gpu-model` takes. SXM boards if a model has several; a K80 is half its board."""
 
 
 def gpu_named(model: str) -> GpuModel:
-    """The GPU that `--gpu-model` names.
+    """GPU that `--gpu-model` names.
 
     Raises:
-        UsageError: There is none of this name.
+        UsageError: No GPU has this name.
     """
     if model not in GPUS:
         raise UsageError(f"--gpu-model {model}: expected one of {', '.join(sorted(GPUS))}")
@@ -83,8 +83,8 @@ def gpu_named(model: str) -> GpuModel:
 
 
 def gpu_of(maker_name: str) -> GpuModel | None:
-    """The GPU that the driver calls by this name, such as `NVIDIA H200` or `Tesla V100-SXM2-32GB`; None if unknown."""
-    if "Ada" in maker_name:  # the RTX 6000 of a later generation has another limit
+    """GPU with this driver name, such as `NVIDIA H200` or `Tesla V100-SXM2-32GB`; None if unknown."""
+    if "Ada" in maker_name:  # the RTX 6000 Ada is a later generation with another limit
         return None
     words = re.findall(r"[a-z]+\d+[a-z]*", maker_name.lower().replace("rtx ", "rtx"))
     return next((GPUS[word] for word in words if word in GPUS), None)

@@ -1,11 +1,11 @@
-"""How fast jobs run beside each other on one GPU: the pairs in a table of measured speeds of Gavel's.
+"""Speeds of two jobs beside each other on one GPU, from Gavel's table of measured speeds.
 
 ::
 
     {"v100": {"('ResNet-18 (batch size 32)', 1)": {"null": 40.1, "('LM (batch size 5)', 1)": [21.0, 9.3]}}}
-      GPU          type of job, number of GPUs      alone         beside this one: its speed, and the other's
+      GPU          type of job, number of GPUs      alone         beside this job: own speed, speed of the other
 
-The form is that of `traces/measured_speeds.py`, in iterations a second. Source: Narayanan et al.,
+`traces/measured_speeds.py` describes the form; speeds are in iterations a second. Source: Narayanan et al.,
 "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads", OSDI 2020.
 """
 
@@ -22,11 +22,11 @@ from ecoshare.simulate.traces.measured_speeds import read as read_speeds
 from ecoshare.simulate.traces.measured_speeds import speed_of
 
 IN_TURN = 0.5
-"""Speed of each of two that do not fit beside each other (a pair of zeros): one of them waits at any time. That it
-costs nothing to let the other in favours those who pack such pairs."""
+"""Speed of each of two jobs that do not fit beside each other (a pair of zeros): one of them waits at any time. The
+hand-over between them is free here, which favours policies that pack such pairs."""
 
 _Kind = tuple[str, int]
-"""Type of job and number of GPUs."""
+"""Type of a job and its number of GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +34,23 @@ class Pairs:
     """Measured speeds of two jobs beside each other on each of their GPUs.
 
     Attributes:
-        file: Where they are from.
-        known: Of the first beside the second, over that alone; at most 1.
+        file: Path of the table.
+        known: Relative speed of the first job beside the second: rate beside it / rate alone; at most 1.
     """
 
     file: str
     known: Mapping[tuple[_Kind, _Kind], float]
 
     def speed(self, job: TraceJob, other: TraceJob) -> float | None:
-        """Of a job beside another one, over that alone; None where the two were not measured."""
+        """Relative speed of a job beside another: rate beside it / rate alone; None if the pair was not measured."""
         return self.known.get(((job.job_class, job.gpus), (other.job_class, other.gpus)))
 
 
 def read(path: Path, gpu_model: str) -> Pairs:
-    """The pairs on `gpu_model` in the file at `path`.
+    """Pairs on `gpu_model` in the file at `path`.
 
     Raises:
-        UsageError: It cannot be read, is of another form, or has no pairs on this model.
+        UsageError: The file cannot be read, has another form, or has no pairs on this model.
     """
     known = {}
     for name, row in read_speeds(path, gpu_model).table.items():
@@ -63,7 +63,7 @@ def read(path: Path, gpu_model: str) -> Pairs:
             if len(both) != 2 or None in both:
                 hint = "expected two speeds in iterations a second, its own first"
                 raise UsageError(f"{path}: {name} beside {other} is {pair!r}"[:200], hint)
-            # A pair is not faster than alone, but by errors of measuring.
+            # A job beside another is faster than alone only by measurement error.
             known[_kind(name), _kind(other)] = min(1.0, (both[0] or 0.0) / alone) if all(both) else IN_TURN
     if not known:
         raise UsageError(f"{path} has no pairs of jobs on {gpu_model!r}", "Gavel's simulation_throughputs.json has")
@@ -71,9 +71,9 @@ def read(path: Path, gpu_model: str) -> Pairs:
 
 
 def _kind(name: str) -> _Kind:
-    """Of `('A3C', 1)`, or of a bare type, which has one GPU."""
+    """Type and GPUs from `('A3C', 1)`, or from a bare type, which has one GPU."""
     try:
         job_type, gpus = literal_eval(name)
         return str(job_type), int(gpus)
-    except (SyntaxError, ValueError, TypeError, OverflowError, MemoryError, RecursionError):  # of whatever stands there
+    except (SyntaxError, ValueError, TypeError, OverflowError, MemoryError, RecursionError):  # the text can be anything
         return name, 1

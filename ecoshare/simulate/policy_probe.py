@@ -1,4 +1,4 @@
-"""Stands between the core and a policy, and looks at each answer, so that a mistake is found where it is made."""
+"""Probe between the core and a policy: it checks each answer, so that a mistake is found where it is made."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ecoshare.core.states import JobState
 
 
 class PolicyRule(Enum):
-    """What an answer of a policy can break."""
+    """Rules that an answer of a policy can break."""
 
     COMPARABLE = "comparable"
     REPEATABLE = "repeatable"
@@ -34,12 +34,12 @@ class PolicyRule(Enum):
 
 
 class GivenUp(Exception):
-    """A simulation that does not come to its end: the policy raised an error, or wakes the core for ever."""
+    """A simulation that cannot reach its end: the policy raised an error, or wakes the core for ever."""
 
 
 @dataclass(slots=True)
 class _Said:
-    """What order() and drift() have said of a job, and when."""
+    """Last answers of order() and drift() for a job, with the time and state of the job."""
 
     job: Job
     state: JobState
@@ -49,18 +49,19 @@ class _Said:
 
 
 class PolicyProbe:
-    """Asks the policy in the core's place, each question twice, and notes what is wrong with its answers.
+    """Policy that forwards each question to another policy, asks it twice, and notes wrong answers.
 
-    It is a policy itself. It has the methods of `LevelPolicy`, `RoundPolicy`, `PlannedPolicy`, `GangPlacementPolicy`,
-    `ElasticPolicy` and `TrialPackingPolicy` that the policy behind it has.
+    The probe has those methods of `LevelPolicy`, `RoundPolicy`, `PlannedPolicy`, `GangPlacementPolicy`,
+    `ElasticPolicy` and `TrialPackingPolicy` that the other policy has.
     """
 
     def __init__(self, policy: Any, preempt: bool, faults: dict[PolicyRule, str]) -> None:
-        """Stand before `policy`.
+        """Probe of `policy`.
 
         Args:
-            preempt: Whether jobs of the run give way to those ahead of them.
-            faults: Where what is wrong is noted, in words: of each rule the first answer that breaks it.
+            policy: The policy that answers.
+            preempt: Whether the run preempts jobs for jobs ahead of them.
+            faults: Dictionary that the probe fills: for each rule, the first answer that breaks it, in words.
         """
         self.name, self.places, self.options = policy.name, policy.places, policy.options
         self.backfill, self.preempts = policy.backfill, policy.preempts
@@ -84,10 +85,10 @@ class PolicyProbe:
             self.beside, self.pays, self.judge = self._beside, policy.pays, policy.judge
 
     def order(self, job: Job, at_s: float) -> Any:
-        """The policy's answer, which is kept, to be asked for again as time passes.
+        """The policy's answer, which the probe keeps and compares with later answers.
 
         Raises:
-            GivenUp: The policy raised an error; so do all other methods that ask it.
+            GivenUp: The policy raised an error. All other methods that ask the policy raise it, too.
         """
         place = self._ask("order", job, at_s)
         if self._compare("order", place, _of(job)):
@@ -95,7 +96,7 @@ class PolicyProbe:
         return place
 
     def drift(self, job: Job) -> Any:
-        """The policy's answer: what it promises of the order of a job that runs."""
+        """The policy's answer: change per second of the order of a running job."""
         drift, said = self._ask("drift", job), self._said.get(job.spec.name)
         if not (_is_number(drift) and math.isfinite(drift)):
             self._fault(PolicyRule.COMPARABLE, f"drift() of {_of(job)} is {drift!r}: expected a finite number")
@@ -106,20 +107,20 @@ class PolicyProbe:
         return drift
 
     def lane(self, lane: Lane) -> Any:
-        """The policy's answer."""
+        """The policy's answer, checked to be a tuple of numbers."""
         key = self._ask("lane", lane)
         self._compare("lane", key, _of(lane))
         return key
 
     def rank(self, job: Job) -> Any:
-        """The policy's answer."""
+        """The policy's answer, checked to be a number."""
         rank = self._ask("rank", job)
         if not _is_number(rank):
             self._fault(PolicyRule.COMPARABLE, f"rank() of {_of(job)} is {rank!r}: expected a number")
         return rank
 
     def look(self, at_s: float) -> None:
-        """Note what was said of jobs and does not hold now; to be called after each event."""
+        """Note answers on jobs that no longer hold; call it after each event."""
         for name, said in list(self._said.items()):
             if said.job.state.ended:
                 del self._said[name]
@@ -157,7 +158,7 @@ class PolicyProbe:
     def _arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> Sequence[Job]:
         with _telling("arrange", f"{counted(len(jobs), 'job')} at {at_s:g} s"):
             chosen = list(self._policy.arrange(jobs, devices, at_s))
-        self._said.clear()  # all get their places anew
+        self._said.clear()  # all jobs get new places
         if len(set(chosen)) < len(chosen) or not set(chosen) <= set(jobs):
             words = f"chose {[job.spec.name for job in chosen]}: expected some of the jobs that it was given, once"
             self._fault(PolicyRule.BY_ITSELF, f"arrange() {words}")
@@ -221,7 +222,7 @@ class PolicyProbe:
 def _telling(method: str, subject: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # whatever somebody else's policy does
+    except Exception as error:  # the policy is foreign code and can raise anything
         raise GivenUp(f"{method}() of {subject} raised {type(error).__name__}: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""Chooses whose power prices a simulation: the GPU that the user names, the recorded device, or an assumed GPU."""
+"""Choice of the device that sets the power of a simulation: the user's GPU, the recorded device, or an assumed GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ecoshare.simulate.traces import recorded, recorded_power
 from ecoshare.simulate.traces.job_trace import Trace
 
 ASSUMED = "h200"
-"""The GPU of a trace that names none."""
+"""GPU of a trace that names none."""
 
 
 class PowerOrigin(StrEnum):
@@ -27,11 +27,13 @@ class PowerOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """The device whose power prices a simulation.
+    """Device that sets the power, and so the energy, of a simulation.
 
     Attributes:
-        active_w: Watts beyond an idle device, by job class, as far as a run recorded them.
-        about: Source of the watts, in words; empty where the GPU's own constants are used.
+        gpu: Model of the device.
+        origin: Reason for this choice.
+        active_w: Power (W) above idle for each job class that a run recorded.
+        about: Source of the power values, in words; empty if they are the GPU's own constants.
     """
 
     gpu: GpuModel
@@ -41,7 +43,7 @@ class Power:
 
     @property
     def words(self) -> str:
-        """One sentence for the user, with the watts."""
+        """Sentence for the user, with the power in watts."""
         at_work = sorted({self.gpu.idle_w + each for each in self.active_w.values()}) or [
             self.gpu.idle_w + self.gpu.active_w
         ]
@@ -71,14 +73,14 @@ class Power:
 
 
 def choose(gpu_model: str | None, trace: Trace | None) -> Power:
-    """The device that prices a simulation.
+    """Device that sets the power, and so the energy, of a simulation.
 
     Args:
-        gpu_model: The user's own choice, which always wins; None for none.
-        trace: The trace, where its device matters: that of a recorded run; None for a generated one.
+        gpu_model: GPU that the user named, which always wins; None if the user named none.
+        trace: Trace that is simulated; only the trace of a recorded run tells its device. None for a generated trace.
 
     Raises:
-        UsageError: There is no such GPU, or the run folder is damaged.
+        UsageError: The GPU is unknown, or the run folder is damaged.
     """
     if gpu_model is not None:
         return Power(gpu_named(gpu_model), PowerOrigin.GIVEN)

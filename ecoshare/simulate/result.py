@@ -1,4 +1,4 @@
-"""What came of a simulation."""
+"""Result of a simulation, as a whole and for each job."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ecoshare.simulate.traces.job_trace import Trace
 from ecoshare.simulate.usage_integrals import UsageIntegrals
 
 UNFAIR = 1.05
-"""Finish-time ratio beyond which a job was treated unfairly (Zheng et al., "Shockwave", NSDI 2023)."""
+"""Finish-time ratio above which a job counts as treated unfairly (Zheng et al., "Shockwave", NSDI 2023)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a job went.
+    """Result of one job.
 
     Attributes:
-        start_s: When its first attempt was started.
-        service_s: How long it takes alone.
-        placed_s: Time for which it had a place.
-        attempts: One more than it was preempted.
-        contention: Devices wanted while it was there, over those that there are; at least 1.
+        start_s: Time (s) at which its first attempt was started.
+        service_s: Time (s) that the work of the job, as far as it was done, takes alone.
+        placed_s: Time (s) for which the job had a place.
+        attempts: Number of attempts: preemptions plus 1.
+        contention: Mean number of devices wanted while the job was present / number of devices; at least 1.
     """
 
     name: str
@@ -40,31 +40,31 @@ class Finished:
 
     @property
     def jct_s(self) -> float:
-        """From its arrival to its end."""
+        """Job completion time (s): from arrival to end."""
         return self.finish_s - self.arrival_s
 
     @property
     def rho(self) -> float:
-        """Finish-time ratio: its JCT over what it would be with an equal share of the cluster of its own.
+        """Finish-time ratio: JCT / JCT with an equal share of the cluster. Below 1, the job did better than that.
 
-        Mahajan et al., "Themis", NSDI 2020, section 3.1. Below 1 it did better than that.
+        Mahajan et al., "Themis", NSDI 2020, section 3.1.
         """
         return self.jct_s / (self.service_s * self.contention) if self.service_s > 0.0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """Of one trace under one policy.
+    """Result of one trace under one policy.
 
     Attributes:
-        finished: By the time of their end.
-        makespan_s: From the first arrival to the last end.
-        preemptions: How often a job gave up its place.
-        utilisation: Part of the makespan that a device was at work, on average.
-        energy_j: Of all devices over the makespan; modelled.
-        work_s: Device-seconds of work that were asked for.
-        bin_s: Seconds of a bin of `busy`.
-        busy: Devices at work, over time.
+        finished: Jobs in the order of their end.
+        makespan_s: Time (s) from the first arrival to the last end.
+        preemptions: Number of times that a job was stopped and gave up its place.
+        utilisation: Mean share of the makespan for which a device was at work.
+        energy_j: Modelled energy (J) of all devices over the makespan.
+        work_s: Device-seconds that the work of all jobs takes alone.
+        bin_s: Length (s) of a bin of `busy`.
+        busy: Mean number of devices at work in each bin.
     """
 
     policy: str
@@ -81,7 +81,7 @@ class SimulationResult:
     def of(
         cls, trace: Trace, cluster: Cluster, config: Config, finished: Sequence[Finished], account: UsageIntegrals
     ) -> SimulationResult:
-        """Add up a simulation that is over."""
+        """Result of a simulation that has ended."""
         begin_s = min((each.arrival_s for each in finished), default=0.0)
         makespan_s = max((each.finish_s for each in finished), default=0.0) - begin_s
         bin_s, bins = account.utilisation()
@@ -99,11 +99,11 @@ class SimulationResult:
 
     @property
     def jcts_s(self) -> np.ndarray:
-        """(n_jobs,)."""
+        """Job completion times (s), shape (n_jobs,)."""
         return np.array([each.jct_s for each in self.finished])
 
     def as_dict(self) -> dict[str, float | int | str | None]:
-        """The figures of its row, plain for JSON; None where there was no job."""
+        """Figures of the result's row, as plain data for JSON; None if there was no job."""
         jcts_s = self.jcts_s
         rhos = np.array([each.rho for each in self.finished])
         known = len(jcts_s) > 0

@@ -1,6 +1,6 @@
-"""What of a simulation is measured on purpose: windows of single jobs, trials of packings, and advice on them.
+"""Simulated measurements: profiling windows of single jobs, measurements of settings and packings, and advice.
 
-The live runtime (`runtime/live_measurements.py`) does the same; here it takes virtual time, and has the same errors.
+The live runtime (`runtime/live_measurements.py`) does the same. Here it takes virtual time and has the same errors.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ecoshare.simulate.virtual_lane import SimulatedAttempt
 from ecoshare.simulate.world import Truth
 
 Later = Callable[[float, Callable[[float], Event | None]], None]
-"""Calls back at a time, and tells the core what that returns."""
+"""Function that calls back at a time (s) and passes the event that the callback returns to the core."""
 
 
 class SimulatedMeasurements:
-    """Carries out the commands that measure, and those that ask."""
+    """Executor of the commands that measure, and of those that ask an adviser."""
 
     def __init__(
         self,
@@ -31,17 +31,21 @@ class SimulatedMeasurements:
         reserve: Callable[[SimulatedAttempt, str | None, float], VirtualDevice],
         later: Later,
     ) -> None:
-        """Nothing is measured.
+        """Start without any measurement.
 
         Args:
-            reserve: Lets one job alone have its turn on a seat's device, nobody, or all again.
+            world: Truth about devices and jobs.
+            costs: Durations of windows, measurements and advice.
+            tuner: Adviser on settings; None if the run searches none.
+            reserve: Restricts turns on the device of an attempt to one job, to no job (empty), or to all (None).
+            later: Calls back at a time.
         """
         self._world, self._costs, self._tuner = world, costs, tuner
         self._reserve, self._later = reserve, later
         self._watched: set[str] = set()
 
     def profile(self, command: ProfileJob, seat: SimulatedAttempt, now_s: float) -> None:
-        """Measure a job alone: once in a run its device at rest first, then at work for it."""
+        """Measure a job alone. The first window on a device measures the idle device before the job."""
         device = self._reserve(seat, "", now_s).name
         rest_s = 0.0 if device in self._watched else self._costs.rest_s
         self._watched.add(device)
@@ -60,7 +64,7 @@ class SimulatedMeasurements:
     def trial(
         self, command: MeasureSetting, device: VirtualDevice, seats: Sequence[SimulatedAttempt], now_s: float
     ) -> None:
-        """Measure jobs beside each other."""
+        """Measure the jobs of a device beside each other, at one setting."""
         self._later(now_s + self._costs.trial_s, partial(self._measured, command, device, seats))
 
     def _measured(
@@ -91,13 +95,13 @@ class SimulatedMeasurements:
         return SettingMeasured(now_s, command.id, trial)
 
     def ask(self, command: AskSetting | AskInterference, now_s: float) -> None:
-        """Ask an adviser; it answers by what is known now."""
+        """Ask an adviser, which answers from the present data after `Costs.ask_s`."""
         event: Callable[[float], Event]
         if isinstance(command, AskSetting):
             assert self._tuner is not None, "settings are searched only where there is a tuner"
             event = self._tuner(command).told(command.id)
         else:
-            from ecoshare.advisers.interference_adviser import foresee  # scipy, for those who need it
+            from ecoshare.advisers.interference_adviser import foresee  # imports scipy, so only on demand
 
             pairs, prices = foresee(command)
             event = partial(InterferencePredicted, command=command.id, pairs=pairs, prices=prices)

@@ -1,15 +1,15 @@
-"""The virtual driver of the core: hands it events, carries out its commands, in virtual time.
+"""Driver of the core in virtual time: it passes events to the core and carries out the commands.
 
 ::
 
-    trace ──arrivals──►  heap of what comes next ──► core.handle ──► commands
+    trace ──arrivals──►  heap of coming events  ──► core.handle ──► commands
                             ▲                                            │
-                            ├── acknowledged (after what it costs) ──────┤
+                            ├── acknowledged (after its cost in time) ───┤
                             ├── ends and turns of the lanes ◄────────────┤
                             └── times to wake at ◄───────────────────────┘
 
-The core is the one that runs live; no decision is made here. At one moment acknowledgements come first, then ends, then
-times to wake at, then arrivals, each in the order in which they were caused: equal inputs give equal traces.
+Live runs use the same core; the simulator makes no decision. Events at one moment come in the order of `_What`, with
+arrivals last. Events of one kind come in the order in which they were caused. So equal inputs give equal traces.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ from ecoshare.simulate.virtual_lane import TOLD_SHARE, SimulatedAttempt, Virtual
 from ecoshare.simulate.world import Truth
 
 _MOST_IDLE_WAKES = 10_000
-"""In a row, with all jobs there and no device at work, before a policy is said to let them wait for ever."""
+"""Most wakes in a row with all jobs arrived and no device at work. With more, the policy lets jobs wait for ever."""
 
 Watch = Callable[[Event, list[Command]], None]
-"""Is told each event and what followed from it."""
+"""Function that gets each event and the commands that followed from it."""
 
 
 class _What(IntEnum):
-    """What comes next, in the order in which it comes at one moment."""
+    """Kinds of coming events, in their order at one moment."""
 
     DONE = 0
     STOPPED = 1
@@ -93,15 +93,20 @@ class _What(IntEnum):
 
 @dataclass(slots=True)
 class _Running:
-    """A job that has come and not ended.
+    """A job that has arrived and not ended.
 
     Attributes:
-        left_s: Work that its next attempt begins with; `work_s`: of the whole job.
-        placed_s: Time for which it has had a place.
-        since_s: When its present attempt got one.
-        arrival_s: When it came; of a trial, when its sampler was asked for it.
-        demand_s: Of the account, when it came.
-        sweep: That it is a trial of; empty for none. `curve`: what it reports; `reported`: how many of it.
+        left_s: Work (s) left for the next attempt.
+        work_s: Work (s) of the whole job.
+        arrival_s: Time (s) of arrival; for a trial, the time at which its sampler was asked for it.
+        demand_s: `UsageIntegrals.demand_s` at the arrival.
+        sweep: Sweep that the trial belongs to; empty if the job is no trial.
+        curve: Values that the trial reports.
+        reported: Number of values reported so far.
+        start_s: Time (s) at which the first attempt was started; infinite before.
+        placed_s: Time (s) for which earlier attempts had a place.
+        since_s: Time (s) at which the present attempt got a place.
+        seat: The present attempt; None if there is none.
     """
 
     job: TraceJob
@@ -120,7 +125,7 @@ class _Running:
 
 
 class Simulator:
-    """Runs a trace under one policy."""
+    """Simulation of one trace under one policy."""
 
     def __init__(
         self,
@@ -131,13 +136,13 @@ class Simulator:
         costs: Costs,
         tuner: Callable[[AskSetting], Advice] | None = None,
     ) -> None:
-        """Nothing has happened yet.
+        """Prepare a simulation; `run` starts it.
 
         Args:
-            tuner: Answers what is asked about settings, where `config.search` is on.
+            tuner: Adviser on settings; needed if `config.search` is on.
 
         Raises:
-            UsageError: A job asks for more than there is.
+            UsageError: A job asks for more GPUs or memory than the cluster has.
         """
         self._trace, self._cluster, self._config = trace, cluster, config
         self._world, self._costs = world, costs
@@ -176,10 +181,11 @@ class Simulator:
             )
 
     def run(self, watch: Watch | None = None, progress: Callable[[int], None] | None = None) -> SimulationResult:
-        """Until every job has ended.
+        """Run until every job has ended.
 
         Args:
-            progress: Is told how many have.
+            watch: Gets each event and the commands that followed from it.
+            progress: Gets the number of jobs that have ended.
         """
         self._watch = watch
         self._tell(RunOpened(0.0, SCHEMA, self._config, self._cluster.devices()))
@@ -202,10 +208,10 @@ class Simulator:
         return SimulationResult.of(self._trace, self._cluster, self._config, self._finished, self._account)
 
     def _next(self, all_came: bool) -> None:
-        """What comes next happens.
+        """Process the next event of the heap.
 
         Raises:
-            UsageError: Nothing will: the policy lets jobs wait for ever.
+            UsageError: No event will come, because the policy lets jobs wait for ever.
         """
         if not self._heap or (all_came and self._idle_wakes > _MOST_IDLE_WAKES):
             names = ", ".join(list(self._jobs)[:3])
@@ -243,7 +249,7 @@ class Simulator:
         self._tell(JobArrived(job.arrival_s, self._come(job, job.arrival_s)))
 
     def _come(self, job: TraceJob, now_s: float, sweep: str = "", curve: tuple[float, ...] = ()) -> JobSpec:
-        """A job is there from now on."""
+        """Add an arriving job, and return its specification for the core."""
         self._account.want(job.gpus, now_s)
         work_s = job.service_s
         self._jobs[job.name] = _Running(job, work_s, work_s, now_s, self._account.demand_s, sweep, curve)
@@ -253,7 +259,7 @@ class Simulator:
         return SweepOpened(now_s, SweepSpec(sweep.name, sweep.parallel, early_stopping=sweep.halting))
 
     def _sample(self, command: AskSampler, now_s: float) -> JobArrived | Exhausted:
-        """The next trial of a sweep."""
+        """Arrival of the next trial of a sweep, or `Exhausted`."""
         trials = self._sweeps[command.sweep].trials
         if command.number >= len(trials):
             return Exhausted(now_s, command.id)
@@ -295,7 +301,7 @@ class Simulator:
                 self._start(command, now_s)
             case SetShares():
                 lane = self._lanes[command.lane]
-                lane.claim(command.shares, now_s)  # who has the turn keeps it until its iteration is over
+                lane.claim(command.shares, now_s)  # the holder keeps the turn until its iteration ends
                 self._plan(lane)
             case KillJob():
                 self._stop(command, now_s)
@@ -308,7 +314,7 @@ class Simulator:
             case WakeAt():
                 self._push(command.at_s, _What.WAKE, command.id)
             case AskPlanner():
-                from ecoshare.advisers.planners import shares  # scipy, for those who need it
+                from ecoshare.advisers.planners import shares  # imports scipy, so only on demand
 
                 self._push(now_s, _What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
             case OpenLane():
@@ -348,7 +354,7 @@ class Simulator:
         self._push(now_s + cost_s, _What.DONE, (command.id, seat))
 
     def _begin(self, seat: SimulatedAttempt, now_s: float) -> None:
-        """A job has started, and wants its turn."""
+        """Let a job that has started join its lane."""
         self._tell_of_neighbours(seat, now_s)
         lane = self._lanes[seat.lanes[0]]
         before, seat.speed = lane.holder, self._speed(seat, now_s)
@@ -364,7 +370,7 @@ class Simulator:
         return seat
 
     def _move(self, command: MoveJob, now_s: float) -> None:
-        """A job goes on in another lane; in virtual time it need not reach a boundary before."""
+        """Move a job to another lane at once; in virtual time it need not reach a boundary first."""
         seat = self._seat_of(command.job)
         self._leave(seat, now_s)
         seat.lanes = (command.lane,)
@@ -381,13 +387,13 @@ class Simulator:
         return Done(now_s, command.id)
 
     def _change(self, now_s: float) -> None:
-        """The world is another one from now on."""
+        """Apply a change of the world to all devices, and schedule the next change."""
         for device in self._devices.values():
             self._feel(device, now_s)
         self._push(now_s + self._world.changes_s, _What.MEASURED, None)
 
     def _alone_on(self, seat: SimulatedAttempt, only: str | None, now_s: float) -> VirtualDevice:
-        """Let one job of a seat's device have its turn, nobody (empty), or all again (None)."""
+        """Restrict turns on the device of an attempt to one job, to no job (empty), or to all jobs (None)."""
         device = self._device_of[seat.lanes[0]]
         for number in device.lanes:
             lane = self._lanes[number]
@@ -423,7 +429,7 @@ class Simulator:
                 self._tell_of(seat, now_s)
 
     def _report(self, seat: SimulatedAttempt, lane: VirtualLane, now_s: float) -> None:
-        """A trial reports its next value, after what it has done."""
+        """Report the next value of a trial, after its progress."""
         running = self._jobs[seat.job.name]
         running.reported = seat.reported = seat.reported + 1
         lane.heard(now_s)
@@ -436,7 +442,7 @@ class Simulator:
         self._tell(IterationsDone(now_s, seat.job.name, seat.usage()))
 
     def _tell_of_neighbours(self, seat: SimulatedAttempt, now_s: float) -> None:
-        """Those in other lanes have another neighbour from now on: what they did until now was without."""
+        """Report progress of jobs in other lanes up to now, because their neighbours change from now on."""
         if not self._watches:
             return
         for number in seat.lanes:
@@ -452,7 +458,7 @@ class Simulator:
         self._after(lane, now_s, before)
 
     def _exit(self, seat: SimulatedAttempt, outcome: Outcome, now_s: float) -> None:
-        """The attempt is over, and its places are free."""
+        """End an attempt and free its places."""
         running = self._jobs[seat.job.name]
         running.left_s, running.seat = seat.left_s, None
         running.placed_s += now_s - running.since_s
@@ -467,13 +473,13 @@ class Simulator:
             self._forget(running, now_s)
 
     def _finish(self, running: _Running, now_s: float) -> None:
-        """A job is over: all that it wanted, or a trial by its sweep's rule."""
+        """Record the result of a job that has completed, or of a trial that its sweep stopped early."""
         self._account.want(-running.job.gpus, now_s)
         del self._jobs[running.job.name]
         self._finished.append(self._result_of(running, now_s))
 
     def _forget(self, running: _Running, now_s: float) -> None:
-        """The core knows that it is over: of millions of jobs, only those that live are kept."""
+        """Drop a job that the core knows to be over, so that memory holds only live jobs of a trace of millions."""
         del self._core.jobs[running.job.name]
         if not running.sweep:
             return
@@ -484,10 +490,10 @@ class Simulator:
                     self._later(now_s, partial(self._open, sweep))
 
     def _after(self, lane: VirtualLane, now_s: float, before: SimulatedAttempt | None) -> None:
-        """A lane has changed: let its devices feel a new holder, and plan what comes next.
+        """Update the devices of a lane after a change of its holder, and plan the next event of the lane.
 
         Args:
-            before: Who had the turn.
+            before: Attempt that held the turn before the change; None for none.
         """
         if lane.holder is not before:
             touched: dict[str, VirtualDevice] = {}
@@ -501,7 +507,7 @@ class Simulator:
         self._plan(lane)
 
     def _feel(self, device: VirtualDevice, now_s: float) -> None:
-        """Others are at work on a device now: its power has changed, and the speed of those beside each other."""
+        """Update the power of a device and the speeds of the jobs at work on it."""
         busy, watts = device.busy, device.watts
         jobs = [seat.job for seat in device.seats]
         device.watts = self._world.device_watts(jobs, device.name, device.setting, now_s)
@@ -543,7 +549,7 @@ class Simulator:
 
 
 def _epochs(job: TraceJob) -> tuple[tuple[float, float], ...]:
-    """Epochs and their seconds, phase by phase; nothing where it does not count any."""
+    """Number of epochs and seconds of one epoch for each phase; empty if a phase counts no epochs."""
     if not job.announced or any(phase.epoch_iterations is None for phase in job.phases):
         return ()
     return tuple(

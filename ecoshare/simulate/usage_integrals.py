@@ -1,4 +1,4 @@
-"""What a simulation adds up: joules, busy devices and the demand for them, over time."""
+"""Integrals of a simulation over time: energy, busy devices and demand for devices."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ class UsageIntegrals:
     """Integrals over time, kept up to date at every change.
 
     Attributes:
-        busy: Devices at work now.
-        demand: Devices that the jobs want that have come and not ended.
-        watts: Drawn by all devices now.
+        busy: Number of devices at work now.
+        demand: Number of devices that all jobs want that have arrived and not ended.
+        watts: Power (W) of all devices now.
         busy_s: Device-seconds at work.
         demand_s: Device-seconds wanted.
-        energy_j: Joules of all devices.
+        energy_j: Energy (J) of all devices.
     """
 
     def __init__(self, devices: int, idle_w: float) -> None:
@@ -24,7 +24,7 @@ class UsageIntegrals:
         self._bin_s, self._bins = 1.0, [0.0]
 
     def advance(self, now_s: float) -> None:
-        """Nothing has changed until now."""
+        """Integrate the present values up to `now_s`."""
         passed_s = now_s - self._at_s
         if passed_s <= 0.0:
             return
@@ -35,18 +35,18 @@ class UsageIntegrals:
         self._at_s = now_s
 
     def work(self, devices: int, watts: float, now_s: float) -> None:
-        """So many devices more are at work from now on, and draw so much more; less where negative."""
+        """Add devices at work and their power (W) from now on; negative values subtract."""
         self.advance(now_s)
         self.busy += devices
         self.watts += watts
 
     def want(self, devices: int, now_s: float) -> None:
-        """So many devices more are wanted from now on; less where negative."""
+        """Add devices to the demand from now on; a negative number subtracts."""
         self.advance(now_s)
         self.demand += devices
 
     def utilisation(self) -> tuple[float, list[float]]:
-        """Seconds of a bin, and busy device-seconds in each, from the beginning."""
+        """Length (s) of a bin, and busy device-seconds in each bin from the beginning."""
         return self._bin_s, list(self._bins)
 
     def _fill(self, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""A device in virtual time: who is at work there."""
+"""A device in virtual time, with the jobs at work on it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from ecoshare.simulate.virtual_lane import SimulatedAttempt
 
 @dataclass(slots=True, eq=False)
 class VirtualDevice:
-    """One device.
+    """One device in virtual time.
 
     Attributes:
-        at_work: By lane, who has the turn there.
-        watts: Drawn beyond idle.
-        busy: Whether anybody is at work.
-        lanes: Their numbers.
-        setting: In force.
+        name: Name of the device.
+        at_work: Attempt that holds the turn, keyed by lane number; idle lanes are absent.
+        watts: Power (W) above idle.
+        busy: Whether any job is at work.
+        lanes: Numbers of the device's lanes.
+        setting: Setting in force.
     """
 
     name: str
@@ -30,15 +31,15 @@ class VirtualDevice:
 
     @property
     def seats(self) -> list[SimulatedAttempt]:
-        """Those at work."""
+        """Attempts at work on the device."""
         return list(self.at_work.values())
 
     def others(self, lanes: Sequence[int]) -> list[SimulatedAttempt]:
-        """Those at work in other lanes."""
+        """Attempts at work on the device in lanes other than `lanes`."""
         return [seat for lane, seat in self.at_work.items() if lane not in lanes]
 
     def work(self, lane: int, seat: SimulatedAttempt | None) -> None:
-        """A job has the turn of one of its lanes, or nobody has."""
+        """Set the attempt that holds the turn of a lane; None for none."""
         if seat is None:
             del self.at_work[lane]
         else:

@@ -1,7 +1,7 @@
-"""A lane in virtual time: who has the turn, how far its jobs are, and when something happens by itself.
+"""A lane in virtual time: the holder of its turn, the progress of its jobs, and the time of its next event.
 
-Turns go from job to job by the same function as in real lanes (`core/turns.py`). Between two events nothing changes,
-so a lane costs one event a turn, and a job that has no rival in its lane needs no turns at all.
+Real lanes choose the next holder by the same function (`core/turns.py`). Nothing changes between two events, so a lane
+costs one event a turn. A job without a rival in its lane needs no turns at all.
 """
 
 from __future__ import annotations
@@ -16,30 +16,33 @@ from ecoshare.core.turns import Contender, next_holder, quantum_s, service_on_re
 from ecoshare.simulate.traces.job_trace import TraceJob
 
 COARSE = 1 / 200
-"""A simulated turn stands for several real ones where these are a smaller part than this of what its job has left."""
+"""Least simulated turn / turn time that its job has left. One simulated turn stands for several shorter real ones."""
 
 
 TOLD_S, TOLD_SHARE = 1.0, 0.01
-"""Progress in a shared lane is looked at once a second, and told where a hundredth more was done, as in live runs;
-looked at less often where nobody can have done so much."""
+"""Interval (s) at which progress in a shared lane is checked, and relative progress from which it is reported. Live
+runs use the same. The lane checks less often while no job can have made that much progress."""
 
 _NEARLY = 1e-9
-"""Of an iteration: it is over, but for rounding."""
+"""Tolerance for rounding, relative to an iteration: an iteration this close to its end is over."""
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedAttempt:
-    """An attempt of a job in its lane.
+    """An attempt of a job in its lane. Work is in seconds alone on the device of the trace.
 
     Attributes:
-        left_s: Work that is left, in seconds alone on the device that the trace was made on; `work_s`: of all of it.
-        cap_bytes: Most memory that it may rise to.
-        held_s: Time that this attempt has held the turn.
-        service_s: The same by its weight, on the lane's clock of service.
-        since_s: When it began to wait.
-        told_s: Of `held_s`, what the core knows.
+        left_s: Work (s) that is left.
+        began_left_s: Work (s) that was left when the attempt began.
+        work_s: Work (s) of the whole job.
+        cap_bytes: Most memory that the attempt may use.
+        held_s: Time (s) for which this attempt has held the turn.
+        service_s: Service on the lane's clock: `held_s` / weight, from the value at which the attempt joined.
+        since_s: Time (s) at which the attempt began to wait.
+        told_s: Part of `held_s` that the core knows.
         speed: Work done in a second of the turn.
-        steps: Values that it reports in all, and `reported`: those that are told.
+        steps: Number of values that the job reports in all.
+        reported: Number of values reported so far.
     """
 
     job: TraceJob
@@ -62,7 +65,7 @@ class SimulatedAttempt:
 
     @property
     def report_left_s(self) -> float:
-        """Work until it reports its next value; infinite where it has no more."""
+        """Work (s) until the next reported value; infinite if no value is left."""
         if self.reported >= self.steps:
             return math.inf
         whole_s = self.work_s - self.job.startup_s
@@ -70,23 +73,23 @@ class SimulatedAttempt:
 
     @property
     def has_report(self) -> bool:
-        """Whether its next value is there."""
+        """Whether the next value is ready to report."""
         return self.report_left_s <= _NEARLY * self.work_s
 
     @property
     def iteration_s(self) -> float:
-        """Length of an iteration now, alone."""
+        """Length (s) of an iteration of the present phase, alone."""
         return self._phase()[2]
 
     def boundary_s(self) -> float:
-        """Work until its next boundary; none where it is at one. What comes before the first iteration has none."""
+        """Work (s) until the next boundary; 0 at a boundary. The time before the first iteration has no boundaries."""
         done_s, _, iteration_s = self._phase()
         if iteration_s <= 0.0:
             return 0.0
         return max(0.0, max(1 if done_s < 0.0 else 0, math.ceil(done_s / iteration_s - _NEARLY)) * iteration_s - done_s)
 
     def turn_s(self, work_s: float) -> float:
-        """Work until its first boundary at which so much has been done: at least an iteration."""
+        """Work (s) until the first boundary at which `work_s` has been done: at least one iteration."""
         done_s, iterations, iteration_s = self._phase()
         if iteration_s <= 0.0:
             return work_s
@@ -95,10 +98,10 @@ class SimulatedAttempt:
         return max(min(max(ahead, wanted), iterations) * iteration_s - done_s, min(iteration_s, self.left_s))
 
     def usage(self) -> Usage:
-        """What this attempt has done so far."""
+        """Usage of this attempt so far."""
         first, last = self._iterations(self.began_left_s), self._iterations(self.left_s)
         count = last - first
-        # As real jobs count: from the first boundary to the last.
+        # Real jobs count the same way: from the first boundary to the last.
         span_s = max(0.0, self.held_s - (0.0 if first else self.job.startup_s)) * (1.0 - 1.0 / count) if count else 0.0
         return Usage(
             iterations=count,
@@ -111,7 +114,7 @@ class SimulatedAttempt:
 
     @property
     def phase_left_s(self) -> float:
-        """Work until its iterations become others, which shows; infinite where they stay as they are."""
+        """Work (s) until the next phase, at which iterations change; infinite if they stay the same."""
         if len(self.job.phases) == 1:
             return math.inf
         done_s, iterations, iteration_s = self._phase()
@@ -119,14 +122,14 @@ class SimulatedAttempt:
         return left_s if left_s < self.left_s - _NEARLY else math.inf
 
     def _expected_s(self) -> float | None:
-        """Turn time that it needs still by its present speed: what its epochs will be like, nobody knows.
+        """Turn time (s) still needed if all epochs take as long as the present ones; None for a job of one phase.
 
-        None where that is what its iterations tell.
+        Later epochs may differ, but a real job cannot know that. The iterations of a single phase tell it already.
         """
         return None if len(self.job.phases) == 1 else expected_s(self.job, self.left_s)
 
     def _phase(self) -> tuple[float, int, float]:
-        """Of the phase that it is in: work done there, negative before the first; iterations, and how long one is."""
+        """Work (s) done in the present phase, negative before the first; its iterations; seconds of one."""
         done_s = self.work_s - self.left_s - self.job.startup_s
         for phase in self.job.phases:
             whole_s = phase.iterations * phase.iteration_s
@@ -138,7 +141,7 @@ class SimulatedAttempt:
         return done_s, phase.iterations, phase.iteration_s
 
     def _iterations(self, left_s: float) -> int:
-        """Iterations that are done when so much is left."""
+        """Number of iterations done when `left_s` of work is left."""
         if left_s <= 0.0:
             return self.job.iterations
         done_s, count = self.work_s - left_s - self.job.startup_s, 0
@@ -152,7 +155,7 @@ class SimulatedAttempt:
 
 
 def expected_s(job: TraceJob, left_s: float) -> float:
-    """Turn time that a job with so much work left needs still, by its present speed, if it counts its epochs."""
+    """Turn time (s) that a job still needs if all its epochs take as long as the present; `left_s` without epochs."""
     done_s = job.service_s - left_s - job.startup_s
     epochs, epoch_s = 0.0, 0.0
     for phase in job.phases:
@@ -168,21 +171,26 @@ def expected_s(job: TraceJob, left_s: float) -> float:
 
 @dataclass(slots=True, eq=False)
 class VirtualLane:
-    """One lane.
+    """One lane in virtual time.
 
     Attributes:
-        handover_s: What it costs to hand the turn over.
-        at_s: Up to when its jobs' progress is counted.
-        next_s: When its holder ends, its turn does, or it is to be told of; infinite where nobody has the turn.
-        ends: Whether that is the holder's end.
-        tells: Whether the core must be told then how far its jobs are; `looked_s`: when it was told last.
-        version: Changes with `next_s`, so that an older one is known to be void.
-        planned: The version that the driver has noted.
-        claims: Ranks and weights of its jobs, and of those that are being started.
-        closely: Whether progress is told as in live runs even where one job is alone in it.
-        watched_s: Since when it is told even where one job is alone in it, beside those of other lanes; infinite
-            where it is not.
-        only: Who alone may have the turn; empty for nobody, None for all.
+        handover_s: Time (s) of a hand-over.
+        closely: Whether progress of a lone job is reported, too, as in live runs.
+        seats: Attempts in the lane, keyed by job name.
+        holder: Attempt that holds the turn; None for none.
+        at_s: Time (s) up to which progress is counted.
+        turn_ends_s: Time (s) at which the turn ends; infinite for a holder without rivals.
+        next_s: Time (s) of the next event: the holder ends, its turn ends, or progress is due. Infinite if no job has
+            the turn.
+        ends: Whether the holder ends at `next_s`.
+        tells: Whether progress is due at `next_s`.
+        looked_s: Time (s) at which progress was checked last.
+        version: Counter that changes with `next_s`, so that the driver can drop events that are out of date.
+        planned: Version that the driver has scheduled.
+        claims: Rank and weight of each job in the lane, and of jobs that are being started.
+        watched_s: Time (s) from which progress of a lone job is reported, because of neighbours in other lanes;
+            infinite if it is not.
+        only: The one job that may hold the turn; empty for no job, None for all.
     """
 
     handover_s: float
@@ -203,18 +211,18 @@ class VirtualLane:
 
     @property
     def is_watched(self) -> bool:
-        """Whether each look at its one job is told."""
+        """Whether each check of the lone job is reported."""
         return self.watched_s < math.inf and len(self.seats) == 1
 
     def watch(self, wanted: bool, now_s: float) -> None:
-        """Whether the core wants to know how far its job is although it has the lane to itself."""
+        """Turn reports on the progress of a lone job on or off."""
         if wanted != (self.watched_s < math.inf):
             self.advance(now_s)
             self.watched_s = now_s if wanted else math.inf
             self._plan()
 
     def reserve(self, only: str | None, now_s: float) -> None:
-        """Let one job alone have the turn, nobody (empty), or all again (None); a holder goes on to its boundary."""
+        """Restrict turns to one job, to no job (empty), or to all (None); the holder goes on to its boundary."""
         self.advance(now_s)
         self.only = only
         holder = self.holder
@@ -231,11 +239,11 @@ class VirtualLane:
         return self.only is None or self.only == seat.job.name
 
     def _rivals(self, holder: SimulatedAttempt) -> list[SimulatedAttempt]:
-        """Those that may have the turn beside its holder."""
+        """Attempts other than the holder that may have the turn."""
         return [each for each in self.seats.values() if each is not holder and self._may(each)]
 
     def join(self, seat: SimulatedAttempt, now_s: float) -> None:
-        """A job wants turns from now on."""
+        """Add a job that wants turns from now on."""
         self.advance(now_s)
         seat.rank, seat.weight = self.claims.get(seat.job.name, (0, 1.0))
         seat.since_s = now_s
@@ -244,7 +252,7 @@ class VirtualLane:
         self._look(now_s)
 
     def leave(self, name: str, now_s: float) -> None:
-        """A job has ended or was stopped."""
+        """Remove a job that has ended, moved or was stopped."""
         self.advance(now_s)
         seat = self.seats.pop(name)
         if not self.seats:
@@ -255,7 +263,7 @@ class VirtualLane:
             self._look(now_s)
 
     def claim(self, shares: Iterable[Share], now_s: float) -> None:
-        """Ranks and weights have changed."""
+        """Set the ranks and weights of the jobs."""
         self.claims = {share.job: (share.rank, share.weight) for share in shares}
         for name, seat in self.seats.items():
             seat.rank, seat.weight = self.claims.get(name, (seat.rank, seat.weight))
@@ -264,7 +272,7 @@ class VirtualLane:
             self._look(now_s)
 
     def go_on(self, now_s: float) -> None:
-        """The holder's turn is over, or it is told of."""
+        """Continue after the end of a turn, or after a progress check."""
         self.advance(now_s)
         if self.tells:
             self.looked_s = now_s
@@ -274,12 +282,12 @@ class VirtualLane:
             self._plan()
 
     def heard(self, now_s: float) -> None:
-        """What its holder had to report is told."""
+        """Continue after the holder has reported a value."""
         self.advance(now_s)
         self._plan()
 
     def advance(self, now_s: float) -> None:
-        """Count what was done until now."""
+        """Count the holder's progress up to `now_s`."""
         seat = self.holder
         if seat is not None and now_s > self.at_s:
             passed_s = now_s - self.at_s
@@ -289,14 +297,14 @@ class VirtualLane:
             self.at_s = now_s
 
     def set_speed(self, speed: float, now_s: float) -> None:
-        """Its holder does so much work in a second from now on."""
+        """Set the speed of the holder: work done in a second of its turn from now on."""
         if self.holder is not None and self.holder.speed != speed:
             self.advance(now_s)
             self.holder.speed = speed
             self._plan()
 
     def _look(self, now_s: float) -> None:
-        """Somebody came, went or has another claim: the turn may end earlier or later."""
+        """Adapt the end of the turn after a job came, went or got another claim."""
         holder = self.holder
         if holder is None:
             self._grant(now_s)
@@ -330,7 +338,7 @@ class VirtualLane:
         self._plan()
 
     def _turn_s(self, holder: SimulatedAttempt) -> float:
-        """Length of a turn: whole iterations, and several real turns in one where nobody could tell."""
+        """Length (s) of a turn: whole iterations, and several real turns in one if that makes no difference."""
         rivals = [holder, *(each for each in self._rivals(holder) if each.rank <= holder.rank)]
         longest_s = max(each.iteration_s / each.speed for each in rivals)
         turn_s = quantum_s(len(rivals), self.handover_s, longest_s)
@@ -346,7 +354,7 @@ class VirtualLane:
         end_s = self.at_s + max(0.0, holder.left_s) / holder.speed
         shows_s = min(holder.phase_left_s, max(0.0, holder.report_left_s))
         shown_s = self.at_s + shows_s / holder.speed
-        if shows_s and shown_s == self.at_s:  # too soon to be told apart from now: or the time would stand still
+        if shows_s and shown_s == self.at_s:  # sooner than the clock resolves: without this, time would stand still
             shown_s = math.nextafter(self.at_s, math.inf)
         tell_s = min(shown_s, self._look_s())
         self.ends = end_s <= min(self.turn_ends_s, tell_s)
@@ -354,10 +362,10 @@ class VirtualLane:
         self.next_s = min(end_s, self.turn_ends_s, tell_s)
 
     def _look_s(self) -> float:
-        """When progress is looked at next; never where one is alone, and what it has done follows from the time."""
+        """Time (s) of the next progress check; infinite for a lone job, for which progress follows from the time."""
         if self.holder is None or (len(self.seats) == 1 and self.watched_s == math.inf and not self.closely):
             return math.inf
         if len(self.seats) == 1 and not self.closely:
-            # Soon, and ever more rarely: what its neighbour does to it shows at once.
+            # Early at first, then ever more rarely: the effect of a neighbour shows at once.
             return max(self.at_s, self.watched_s + max(TOLD_S, 2.0 * (self.looked_s - self.watched_s)))
         return max(self.at_s, self.looked_s + max(TOLD_S, TOLD_SHARE * self.holder.held_s))

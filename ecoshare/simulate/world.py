@@ -1,4 +1,4 @@
-"""How fast jobs run and what they draw, where they run: what a simulation takes for the truth."""
+"""True speed and power of jobs and devices in a simulation."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from ecoshare.simulate.traces.job_trace import TraceJob
 
 
 class Truth(Protocol):
-    """What a simulation takes for the truth about devices and jobs.
+    """Protocol for the true behaviour of devices and jobs in a simulation.
 
     Attributes:
-        changes_s: How often it changes by itself; infinite for never.
+        changes_s: Interval (s) at which the behaviour changes by itself; infinite for never.
     """
 
     @property
-    def changes_s(self) -> float: ...
+    def changes_s(self) -> float:
+        """Interval (s) between changes of the world; infinite for never."""
+        ...
 
     @property
     def idle_w(self) -> float:
-        """Of an idle device."""
+        """Power (W) of an idle device."""
         ...
 
     def speed(
@@ -40,32 +42,33 @@ class Truth(Protocol):
         ...
 
     def watts(self, job: TraceJob) -> float:
-        """That a job draws alone on each of its devices, beyond an idle one."""
+        """Power (W) above idle that a job draws alone on each of its devices."""
         ...
 
     def device_watts(self, jobs: Sequence[TraceJob], device: str, setting: Setting, at_s: float) -> float:
-        """Drawn beyond idle by a device where these are at work."""
+        """Power (W) above idle of a device on which `jobs` are at work."""
         ...
 
     def solo(self, job: TraceJob, device: str, at_s: float) -> Solo:
-        """What a window measures of a job alone, errors of measuring included."""
+        """Result of a profiling window of a job alone, with measurement errors."""
         ...
 
     def measured(self, value: float, what: str, at_s: float) -> float:
-        """A value with the error that measuring it has."""
+        """Measured value of a true `value`, with its measurement error."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Devices and jobs that stay as they are, and can be measured without an error; no setting changes them.
+    """Devices and jobs that never change, that no setting affects, and that are measured without error.
 
     Attributes:
-        speeds: By device, and there by class: work done in a second, over that on the trace's own device; under "" that
-            of all classes that are not named, 1 where that is missing too.
-        beside: Speed of a job while another lane of its device is at work, over that alone.
-        pairs: The same by what the two jobs are, of those that were measured.
-        active_w: By class: watts beyond an idle device.
+        gpu: Model of all devices.
+        speeds: Relative speed, keyed by device and job class: rate on this device / rate on the trace's device. Key ""
+            holds the speed of classes without an entry; 1 if that is missing, too.
+        beside: Relative speed of a job beside a busy lane of its device: rate beside it / rate alone.
+        active_w: Power (W) above idle, keyed by job class.
+        pairs: Measured relative speeds of pairs, used instead of `beside` for the pairs they hold; None for none.
     """
 
     gpu: GpuModel
@@ -76,12 +79,12 @@ class World:
 
     @property
     def changes_s(self) -> float:
-        """Never."""
+        """Infinite: the world never changes."""
         return math.inf
 
     @property
     def idle_w(self) -> float:
-        """Of an idle device."""
+        """Power (W) of an idle device."""
         return self.gpu.idle_w
 
     def speed(
@@ -92,8 +95,9 @@ class World:
         setting: Setting = (),
         at_s: float = 0.0,
     ) -> float:
-        """Work that a job does in a second of its turn: a gang goes as fast as the slowest of its devices, and one that
-        has more devices than it asks for by its own speedup.
+        """Work that a job does in a second of its turn.
+
+        A gang runs at the speed of its slowest device. A job with more devices than it asks for has its own speedup.
 
         Args:
             beside: Jobs at work in other lanes of its devices.
@@ -103,7 +107,7 @@ class World:
         return slowest * self._shared(job, beside) if beside else slowest
 
     def _shared(self, job: TraceJob, beside: Sequence[TraceJob]) -> float:
-        """Speed that it has left beside others: the worst of them decides, as does the slowest device of a gang."""
+        """Relative speed beside other jobs: the neighbour that slows the job most decides."""
         if self.pairs is None:
             return self.beside
         known = (self.pairs.speed(job, other) for other in beside)
@@ -114,23 +118,25 @@ class World:
         return known.get(job.job_class, known.get("", 1.0))
 
     def watts(self, job: TraceJob) -> float:
-        """That a job draws alone on each of its devices, beyond an idle one."""
+        """Power (W) above idle that a job draws alone on each of its devices."""
         return self.active_w.get(job.job_class, self.gpu.active_w)
 
     def solo(self, job: TraceJob, device: str, at_s: float) -> Solo:
-        """What is true of it."""
+        """True iteration time (s) and power (W) of a job alone."""
         iteration_s = job.phases[0].iteration_s / self.speed(job, [device], [])
         return Solo(job.job_class, iteration_s, self.gpu.idle_w + self.watts(job), self.gpu.idle_w)
 
     def measured(self, value: float, what: str, at_s: float) -> float:
-        """The value."""
+        """Return `value` without an error."""
         return value
 
     def device_watts(
         self, jobs: Sequence[TraceJob], device: str = "", setting: Setting = (), at_s: float = 0.0
     ) -> float:
-        """Drawn beyond idle by a device where these are at work: jobs beside each other draw by the speed that they
-        have, and all together at most what the board may."""
+        """Power (W) above idle of a device on which `jobs` are at work.
+
+        Power of jobs beside each other is proportional to their relative speeds. The board's limit caps the sum.
+        """
         if len(jobs) == 1:
             return self.watts(jobs[0])
         drawn_w = [

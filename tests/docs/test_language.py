@@ -27,6 +27,7 @@ FOLDERS = (
     "ecoshare/reporting",
     "ecoshare/runtime",
     "ecoshare/sampling",
+    "ecoshare/simulate",
 )
 """Folders that hold the rule. The others follow; none that stands here may lose it."""
 

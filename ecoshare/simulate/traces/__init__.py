@@ -1,1 +1,1 @@
-"""Traces of jobs: read as other systems wrote them, of a run that has been, or generated."""
+"""Traces of jobs: read in the forms of other systems, recorded by a run, or generated."""

@@ -1,4 +1,4 @@
-"""Finds out whose form a trace has, by what its first line holds and never by its name, and reads it."""
+"""Reader of traces in any form. The first line of a file decides the form, never the name of the file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from ecoshare.simulate.traces.sheet import lines_of
 DEFAULT_GPU_MODEL = "v100"
 
 LONGEST_S = 1e8
-"""Some policies look at every job once a quantum or round: a job without end would take a simulation without end."""
+"""Longest duration or arrival (s). Some policies look at every job in each quantum or round, so an endless job would
+make an endless simulation."""
 
 _HEADED = {own.COLUMNS: own.read, tiresias_trace.COLUMNS: tiresias_trace.read, philly_trace.COLUMNS: philly_trace.read}
-"""Readers of forms with a line of names, by the columns that they need."""
+"""Readers of the forms with a line of names, keyed by the columns that they need."""
 
 _EXPECTED = (
     "expected a line of names (Tiresias: job_id,num_gpu,submit_time,...; Philly: timestamp,duration,num_gpus,...;"
@@ -32,16 +33,16 @@ def read(
     schedules: Path | None = None,
     gpu_model: str = DEFAULT_GPU_MODEL,
 ) -> Trace:
-    """The trace at `path`: a file, or the folder of a run.
+    """Trace at `path`: a file, or the folder of a run.
 
     Args:
         speeds: Measured speeds of the jobs of a Gavel or Shockwave trace (`measured_speeds.py`).
-        schedules: How the batch sizes of a Shockwave trace change (`batch_schedules.py`).
-        gpu_model: Whose of these speeds.
+        schedules: Batch sizes over time of the jobs of a Shockwave trace (`batch_schedules.py`).
+        gpu_model: GPU model for which `speeds` are read.
 
     Raises:
-        UsageError: A file cannot be read, is empty, or is of no use for this trace.
-        InvalidJobFile: What is wrong in the trace, all of it with line and column.
+        UsageError: A file cannot be read, is empty, or does not fit this trace.
+        InvalidJobFile: The trace has faults; the error lists them with line and column.
     """
     if path.is_dir():
         if not (path / "events.jsonl").is_file():
@@ -80,7 +81,7 @@ def _read_file(path: Path, speeds: Path | None, schedules: Path | None, gpu_mode
 
 
 def _nearest(header: set[str]) -> tuple[tuple[str, ...], int]:
-    """The columns that most of the names in `header` are of, and how many: it is their reader that names what lacks."""
+    """Columns of the form nearest to `header`, and how many names match. The reader reports the rest."""
     common = {columns: len(header.intersection(columns)) for columns in _HEADED}
     nearest = max(common, key=lambda columns: common[columns])
     return nearest, common[nearest]

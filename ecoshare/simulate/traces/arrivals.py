@@ -1,4 +1,4 @@
-"""When generated jobs arrive."""
+"""Arrival times of generated jobs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 
 
 def poisson_s(rng: np.random.Generator, jobs: int, gpu_s: float, gpus: int, load: float) -> list[float]:
-    """Times of arrival, in seconds, of a Poisson process that begins with its first job.
+    """Arrival times (s) of a Poisson process; the first job arrives at 0.
 
     Args:
         gpu_s: Expected GPU-seconds of a job.
-        gpus: There are.
-        load: Share of them that the jobs keep busy in the long run; above 1 the queue grows for as long as jobs come.
+        gpus: Number of GPUs.
+        load: Share of the GPUs that the jobs keep busy in the long run. Above 1, the queue grows while jobs arrive.
     """
     gaps_s = rng.exponential(gpu_s / (gpus * load), jobs)
     gaps_s[0] = 0.0

@@ -1,4 +1,4 @@
-"""How the batch sizes of Shockwave's jobs change from epoch to epoch: a JSON file beside its trace.
+"""Schedules of batch sizes for Shockwave's jobs, epoch by epoch: a JSON file beside the trace.
 
 ::
 
@@ -6,10 +6,10 @@
                "samples_per_epoch": 59675, "batch_size_runs": [[10, 11], [20, 10], [40, 1], [10, 1]]}, ...]}
                                           11 epochs with 10 samples an iteration, then 10 with 20, ...
 
-The trace counts a job's steps at the batch size that its type names. Shockwave makes epochs of them, `steps /
-ceil(samples / batch size)` rounded up, and keeps that number when the batch size changes. The last epoch is cut where
-the steps end: a job that never changes does exactly the steps of its trace, one that changes the same part of its last
-epoch.
+The trace counts a job's steps at the batch size that its type names. Shockwave converts them to epochs, `steps /
+ceil(samples / batch size)` rounded up, and keeps that number when the batch size changes. The last epoch ends where the
+steps end. So a job that never changes does exactly the steps of its trace. A job that changes does the same part of its
+last epoch.
 
 Source: Zheng et al., "Shockwave", NSDI 2023; `_get_num_epochs` and `_scale_bs_and_iters` of its published scheduler.
 """
@@ -31,7 +31,7 @@ _BATCH_SIZE = re.compile(r"\(batch size (\d+)\)$")
 
 
 class Schedule(BaseModel):
-    """The batch sizes of one job."""
+    """Batch sizes of one job, epoch by epoch."""
 
     job: int
     job_type: str
@@ -48,7 +48,7 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class BatchSizePeriod:
-    """Iterations of one batch size."""
+    """Iterations of a job at one batch size."""
 
     job_type: str
     iterations: int
@@ -56,10 +56,10 @@ class BatchSizePeriod:
 
 
 def read(path: Path) -> dict[int, Schedule]:
-    """Schedules by the place of their job in the trace, from 0.
+    """Schedules, keyed by the place of their job in the trace, from 0.
 
     Raises:
-        UsageError: The file cannot be read, or is of another form.
+        UsageError: The file cannot be read, or has another form.
     """
     try:
         jobs = _File.model_validate(read_json(path)).jobs
@@ -74,14 +74,15 @@ def read(path: Path) -> dict[int, Schedule]:
 
 
 def parts(schedule: Schedule, job_type: str, total_steps: int) -> tuple[BatchSizePeriod, ...]:
-    """A job's iterations, batch size by batch size.
+    """Iterations of a job, one period for each batch size of its schedule.
 
     Args:
-        job_type: As the trace has it; its batch size is the first.
-        total_steps: Of the trace, at that batch size.
+        schedule: Schedule of the job.
+        job_type: Type of the job in the trace, which names the first batch size.
+        total_steps: Steps of the job in the trace, at the first batch size.
 
     Raises:
-        ValueError: The schedule is of another length than the trace; in words.
+        ValueError: The type names no batch size, or schedule and trace differ in length.
     """
     match = _BATCH_SIZE.search(job_type)
     if match is None or int(match[1]) == 0:

@@ -1,8 +1,8 @@
-"""Traces of Gavel's simulator, and Shockwave's, which was made from it: cells with tabs between, no line of names.
+"""Traces of Gavel's simulator, and of Shockwave's, which derives from it: cells between tabs, no line of names.
 
 Gavel has 10 cells: type of job, command, folder, argument for the steps, whether it needs data, total steps, GPUs,
-priority, SLO, arrival (s). Shockwave has 12: after the GPUs the mode in which the batch size changes (static,
-accordion, gns), and before the arrival the duration (s), which is the total steps over the speed at the first size.
+priority, SLO, arrival (s). Shockwave has 12. The mode in which the batch size changes (static, accordion, gns) follows
+the GPUs. The duration (s), total steps / speed at the first batch size, precedes the arrival.
 
 Sources: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads", OSDI 2020;
 Zheng et al., "Shockwave: Fair and Efficient Cluster Scheduling for Dynamic Adaptation in Machine Learning", NSDI 2023.
@@ -43,15 +43,16 @@ _TABLES = {"Gavel": "Gavel's simulation_throughputs.json", "Shockwave": "Shockwa
 def read(
     file: str, lines: Sequence[str], names: Sequence[str], speeds: Speeds | None, schedules: Path | None = None
 ) -> Trace:
-    """The jobs of a trace of Gavel's or Shockwave's.
+    """Jobs of a trace of Gavel or Shockwave.
 
     Args:
-        names: `GAVEL` or `SHOCKWAVE`.
-        schedules: File of the batch sizes of Shockwave's jobs; without it they stay as they begin.
+        names: Columns of the form: `GAVEL` or `SHOCKWAVE`.
+        speeds: Measured speeds of the jobs; required.
+        schedules: File of the batch sizes of Shockwave's jobs; None if jobs keep their first batch size.
 
     Raises:
-        UsageError: There are no speeds; the schedules are of another trace.
-        InvalidJobFile: What is wrong in it.
+        UsageError: Speeds are missing, or the schedules belong to another trace.
+        InvalidJobFile: The file has faults; the error lists them.
     """
     whose = "Shockwave" if "mode" in names else "Gavel"
     if speeds is None:
@@ -101,10 +102,10 @@ def _mode(sheet: Sheet, row: Row, cell: int) -> str:
 def _scheduled(
     sheet: Sheet, row: Row, schedule: Schedule | None, job: tuple[str, int, str], steps: int
 ) -> tuple[BatchSizePeriod, ...]:
-    """Parts of a job by its schedule.
+    """Parts of a job from its schedule; empty after a mistake.
 
     Args:
-        job: Its type, GPUs and mode, which the schedule has, too.
+        job: Type, GPUs and mode of the job, which must equal those of the schedule.
     """
     if schedule is None:
         sheet.wrong(row, 0, "the schedules have no such job")
@@ -121,7 +122,7 @@ def _scheduled(
 
 
 def _phases(sheet: Sheet, row: Row, parts: Sequence[BatchSizePeriod], gpus: int, speeds: Speeds) -> tuple[Phase, ...]:
-    """Parts with their times, on as many GPUs as the job has."""
+    """Phases of the parts of a job, with iteration times on the job's number of GPUs."""
     phases = []
     for part in parts:
         try:

@@ -1,4 +1,4 @@
-"""Generates traces: `ecoshare simulate --generate salus|philly|sweep|halving|asha|bohb`; equal for equal seeds."""
+"""Generator of traces: `ecoshare simulate --generate salus|philly|sweep|halving|asha|bohb`; equal for equal seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ecoshare.simulate.traces import philly_mix, salus, searches, sweep_trace
 from ecoshare.simulate.traces.job_trace import Trace
 
 KINDS = ("salus", "philly", "sweep")
-"""Of traces of jobs; `searches.KINDS` are of sweeps."""
+"""Kinds of generated traces of jobs; `searches.KINDS` are the kinds of sweeps."""
 
 ALL_KINDS = (*KINDS, *searches.KINDS)
 
@@ -18,10 +18,10 @@ _MOST_JOBS = 10_000_000
 
 SALUS_GPUS, SALUS_LOAD = 1, 2.34
 """One GPU, as in the paper, and the load at which 100 jobs of the catalogue have the paper's mean JCT under FIFO, 170.6
-min (mean of 200 seeds): the jobs come in less than half of the time that they take."""
+min (mean of 200 seeds). The jobs arrive in less than half of the time that they take."""
 
 PHILLY_GPUS, PHILLY_LOAD = 400, 0.94
-"""The trace's own: its GPU-seconds over those of 400 GPUs from its first arrival to its last."""
+"""GPUs and load of the Philly trace: its GPU-seconds / those of 400 GPUs from its first arrival to its last."""
 
 
 def generate(
@@ -33,18 +33,18 @@ def generate(
     gpus: int | None = None,
     load: float | None = None,
 ) -> Trace:
-    """A trace of `jobs` jobs.
+    """Generated trace of `jobs` jobs.
 
     Args:
         kind: One of `KINDS` or of `searches.KINDS`.
-        data: Folder with `salus/workloads.csv` and `philly/philly_jobs.csv`; without it published figures are used.
-        gpus: For which the load is meant; no job asks for more. A default of the kind's where none is given.
-        load: Work that comes over work that the GPUs can do. The trials of a sweep come at once or when they are asked
-            for, and have none.
+        data: Folder with `salus/workloads.csv` and `philly/philly_jobs.csv`; None for published figures.
+        gpus: Number of GPUs that the load refers to; no job asks for more. None for the default of the kind.
+        load: Work that arrives / work that the GPUs can do. Sweeps ignore it: their trials arrive at once or when the
+            scheduler asks for them.
 
     Raises:
-        UsageError: An argument is out of its range, or a file of `data` cannot be read.
-        InvalidJobFile: What is wrong in such a file.
+        UsageError: An argument is out of range, or a file of `data` cannot be read.
+        InvalidJobFile: A file of `data` has faults; the error lists them.
     """
     if kind not in ALL_KINDS:
         raise UsageError(f"--generate {kind}: expected one of {', '.join(ALL_KINDS)}", did_you_mean(kind, ALL_KINDS))

@@ -1,4 +1,4 @@
-"""What past jobs have needed, as some policies learn from it: a text file of GPU-seconds, one number a line."""
+"""History for policies that learn from past jobs: a text file of GPU-seconds, one number on a line."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ecoshare.simulate.traces.sheet import number
 
 
 def read(path: Path) -> tuple[float, ...]:
-    """GPU-seconds of each past job; a first line of words is passed over.
+    """GPU-seconds of each past job; a first line of words is skipped.
 
     Raises:
-        UsageError: The file cannot be read, or is no text.
-        InvalidJobFile: Lines that are no numbers of seconds.
+        UsageError: The file cannot be read, or is not text.
+        InvalidJobFile: Some lines are not numbers of seconds.
     """
     found, mistakes = [], []
     for place, line in enumerate(lines_of(path, "a history has a number of GPU-seconds a line"), 1):

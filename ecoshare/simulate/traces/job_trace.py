@@ -1,4 +1,4 @@
-"""What a simulation is fed with: jobs, when they came, and how long their parts take alone."""
+"""Input of a simulation: jobs, their arrival times, and the durations of their phases alone."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ecoshare.core.memory import MemoryDemand
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A part of a job whose iterations are alike.
+    """Part of a job in which all iterations are alike.
 
     Attributes:
-        iterations: At least one.
-        iteration_s: Seconds that each takes alone, at the default setting of the device that the trace was made on.
-        epoch_iterations: How many of them are a pass over the job's data; None where that is not known.
+        iterations: Number of iterations; at least one.
+        iteration_s: Time (s) of an iteration alone, at the default setting of the device that the trace was made on.
+        epoch_iterations: Number of iterations in a pass over the job's data; None if unknown.
     """
 
     iterations: int
@@ -29,20 +29,20 @@ class TraceJob:
     """One job of a trace.
 
     Attributes:
-        name: Unique in its trace: the trace's own, or the job's place in the file, counted from 0.
-        job_class: Jobs of one class behave alike.
-        arrival_s: Since the trace began.
-        phases: In order; at least one.
-        gpus: That it needs at once, all or nothing.
-        priority: Higher first.
-        memory: On each GPU; None where the trace does not say.
-        startup_s: Time with its turn in which it does no iteration: until the first begins, and after the last.
-        launch_s: Until it wants its turn, from the decision to start it; None where the trace does not say.
-        announced: Whether its length is known before it runs, as by a profile of its class.
-        skew: Share of the largest tensor in the model's parameters, 0 to 1; None where the model is not known.
-        speedups: Speed on 2, 3, ... GPUs over that on one, where it can use more than the one that it asks for.
-        slowdown: Most that it may be slower than alone, while it has a place; None for any.
-        line: In its file, from 1; 0 where there is none. A job is the same wherever it stands.
+        name: Name, unique in its trace: given by the trace, or the job's place in the file, counted from 0.
+        job_class: Class of the job; jobs of one class behave alike.
+        arrival_s: Arrival (s) since the trace began.
+        phases: Phases in order; at least one.
+        gpus: Number of GPUs that the job needs at once, all or nothing.
+        priority: Priority; higher comes first.
+        memory: Memory on each GPU; None if the trace does not say.
+        startup_s: Turn time (s) without iterations: before the first and after the last.
+        launch_s: Time (s) from the decision to start the job until it wants its turn; None if the trace does not say.
+        skew: Share of the largest tensor in the model's parameters, 0 to 1; None if the model is unknown.
+        announced: Whether the length is known before the job runs, for example from a profile of its class.
+        speedups: Speed on 2, 3, ... GPUs / speed on one, for a job that asks for one GPU and can use more.
+        slowdown: Largest slowdown against running alone that the job accepts while it has a place; None for any.
+        line: Line in its file, from 1; 0 if it has none. Comparisons of jobs ignore it.
     """
 
     name: str
@@ -62,26 +62,26 @@ class TraceJob:
 
     @property
     def iterations(self) -> int:
-        """Of all phases."""
+        """Number of iterations of all phases."""
         return sum(phase.iterations for phase in self.phases)
 
     @property
     def service_s(self) -> float:
-        """How long it takes alone, once it is launched."""
+        """Duration (s) of the job alone, after its launch."""
         return self.startup_s + sum(phase.iterations * phase.iteration_s for phase in self.phases)
 
     def speedup(self, gpus: int) -> float:
-        """Its speed on so many GPUs, over that on those that it asks for."""
+        """Speed on `gpus` GPUs / speed on the number that the job asks for."""
         return self.speedups[gpus - 2] if self.speedups and gpus > 1 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class TraceTrial:
-    """A trial of a sweep.
+    """One trial of a sweep of a trace.
 
     Attributes:
-        job: Which runs; it arrives when the sweep's sampler is asked for it, whatever it says.
-        curve: What it reports, the first value first: as many as there are, evenly over its iterations.
+        job: Job of the trial. It arrives when the sweep's sampler is asked for it; its `arrival_s` has no effect.
+        curve: Values that the trial reports, in order, evenly spaced over its iterations.
     """
 
     job: TraceJob
@@ -90,14 +90,15 @@ class TraceTrial:
 
 @dataclass(frozen=True, slots=True)
 class TraceSweep:
-    """A sweep.
+    """One sweep of a trace.
 
     Attributes:
-        name: Unique in its trace.
-        trials: In the order in which its sampler gives them.
-        parallel: Most of them at once, those that pause left out.
-        halting: By which they end early or pause; None for never.
-        opens_s: Since the trace began; `after`: the sweep that must be over before, in place of that.
+        name: Name, unique in its trace.
+        trials: Trials in the order in which the sampler gives them.
+        parallel: Most trials at once, without paused ones.
+        halting: Early-stopping rule by which trials end early or pause; None for never.
+        opens_s: Time (s) since the trace began at which the sweep opens.
+        after: Name of the sweep that must end before this one opens, in place of `opens_s`; empty for none.
     """
 
     name: str
@@ -113,10 +114,11 @@ class Trace:
     """Jobs, in the order in which they arrive.
 
     Attributes:
-        file: As the user named it, or how it was generated.
-        kind: Whose form it has.
-        note: What had to be assumed, in one sentence.
-        sweeps: Whose trials come when the scheduler asks for them; the smaller a value, the better.
+        file: Path that the user gave, or a description of how the trace was generated.
+        kind: Name of the form, such as "Philly".
+        jobs: Jobs in the order of arrival.
+        note: Assumptions that the reader made, in one sentence.
+        sweeps: Sweeps; their trials arrive when the scheduler asks for them. Smaller reported values are better.
     """
 
     file: str
@@ -127,10 +129,10 @@ class Trace:
 
     @property
     def all_jobs(self) -> tuple[TraceJob, ...]:
-        """Its jobs, and all trials that its sweeps could have."""
+        """Jobs of the trace, and the jobs of all possible trials of its sweeps."""
         return (*self.jobs, *(trial.job for sweep in self.sweeps for trial in sweep.trials))
 
 
 def in_order(jobs: Iterable[TraceJob]) -> tuple[TraceJob, ...]:
-    """The jobs by arrival; those of one moment stay as they were."""
+    """Jobs in the order of arrival; jobs that arrive together keep their order."""
     return tuple(sorted(jobs, key=lambda job: job.arrival_s))

@@ -1,12 +1,12 @@
-"""How fast jobs of a Gavel or Shockwave trace run: a JSON file of measured speeds.
+"""Measured speeds of the jobs of a Gavel or Shockwave trace, from a JSON file.
 
 ::
 
     {"v100": {"('ResNet-18 (batch size 32)', 2)": {"null": 40.1, "('LM (batch size 5)', 2)": [21.0, 9.3]}}}
-      GPU          type of job, number of GPUs      alone         beside another: not used here
+      GPU          type of job, number of GPUs      alone         beside another job: unused here
 
-All in iterations a second of the whole job; 0 where it does not fit. Gavel's oracle has only single GPUs, and its keys
-are the bare types.
+Speeds are in iterations a second of the whole job; 0 if the job does not fit. Gavel's oracle has only single GPUs, and
+its keys are the bare types.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Speeds:
     """Measured speeds on one model of GPU.
 
     Attributes:
-        file: Where they are from.
+        file: Path of the table.
+        gpu_model: GPU model of the speeds.
+        table: Rows of the table, keyed by job type and GPUs.
     """
 
     file: str
@@ -36,10 +38,10 @@ class Speeds:
     table: Mapping[str, Any]
 
     def alone(self, job_type: str, gpus: int) -> float:
-        """Iterations a second of a job that has its GPUs to itself.
+        """Speed (iterations/s) of a job alone on its GPUs.
 
         Raises:
-            LookupError: It was not measured, or did not fit; in words.
+            LookupError: The job was not measured, or did not fit. The message says which.
         """
         row = self.table.get(str((job_type, gpus)))
         if row is None and gpus == 1:
@@ -54,17 +56,17 @@ class Speeds:
 
 
 def speed_of(value: Any) -> float | None:
-    """A cell of such a table, iterations a second; None where it holds no speed."""
+    """Speed (iterations/s) in a cell of the table; None if the cell holds no speed."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= sys.float_info.max:
         return None
     return float(value)
 
 
 def read(path: Path, gpu_model: str) -> Speeds:
-    """The speeds on `gpu_model` in the file at `path`.
+    """Speeds on `gpu_model` in the file at `path`.
 
     Raises:
-        UsageError: It cannot be read, is of another form, or has no such model.
+        UsageError: The file cannot be read, has another form, or has no such model.
     """
     tables = read_json(path)
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
@@ -77,10 +79,10 @@ def read(path: Path, gpu_model: str) -> Speeds:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds.
+    """Content of a JSON file.
 
     Raises:
-        UsageError: It cannot be read, or is no JSON.
+        UsageError: The file cannot be read, or is not JSON.
     """
     try:
         return json.loads(bytes_of(path))

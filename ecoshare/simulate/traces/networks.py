@@ -1,8 +1,8 @@
-"""How large published networks are: what they keep in memory, and how unevenly it lies in tensors.
+"""Sizes of published networks: parameters and largest tensors.
 
-Tiresias (Gu et al., NSDI 2019) asks for GPUs of few machines only where one tensor makes up much of a model, since
-such a tensor keeps one network card busy. The largest tensors follow from the layers that the papers print, and the
-totals are those that the authors or torchvision and timm state for ImageNet's 1,000 classes:
+Tiresias (Gu et al., NSDI 2019) asks for GPUs of few machines only if one tensor makes up much of a model, since such a
+tensor keeps one network card busy. The largest tensors follow from the layers that the papers print. The totals are
+those of the authors, or of torchvision and timm, for ImageNet's 1,000 classes:
 
 * VGG: Simonyan and Zisserman, ICLR 2015, table 1 (A, D, E): fc6 takes 512 x 7 x 7 inputs to 4,096.
 * AlexNet: Krizhevsky, arXiv:1404.5997 (one column): fc6 takes 256 x 6 x 6 inputs to 4,096.
@@ -26,7 +26,7 @@ class Network:
 
     @property
     def skew(self) -> float:
-        """Share of the largest tensor, 0 to 1."""
+        """Share of the largest tensor in all parameters, 0 to 1."""
         return self.largest_tensor / self.parameters
 
 
@@ -48,12 +48,12 @@ _NETWORKS = {
 
 
 def network(name: str) -> Network | None:
-    """The network of that name, however it is spelled (`VGG-16`, `inception_v3`); None where it is not known."""
+    """Network of this name in any common spelling (`VGG-16`, `inception_v3`); None if unknown."""
     bare = name.lower().replace("-", "").replace("_", "")
     return _NETWORKS.get(bare.replace("inceptionv", "inception"))
 
 
 def skew(name: str) -> float | None:
-    """Share of the largest tensor in a network's parameters; None where it is not known."""
+    """Share of the largest tensor in a network's parameters; None if the network is unknown."""
     known = network(name)
     return None if known is None else known.skew

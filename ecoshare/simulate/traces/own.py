@@ -1,12 +1,12 @@
-"""ecoshare's own form of a trace: CSV with a line of names, then a job a line, that people and programs can read.
+"""ecoshare's own form of a trace: CSV with a line of names, then one job on each line.
 
 ::
 
     name,class,arrival_s,launch_s,startup_s,gpus,priority,persistent_bytes,ephemeral_bytes,skew,announced,phases
     0,vgg16,12.5,,0.0,2,0,,,0.7427229,1,1000 x 0.25; 500 x 0.4
 
-The last cell has the parts of the job: iterations and the seconds that each takes; `500 x 0.4 / 50` where 50 of them
-are an epoch. Empty cells are not known. Numbers are written so that they are read back bit for bit.
+The last cell has the phases of the job: iterations x seconds of one. `500 x 0.4 / 50` says that 50 iterations are an
+epoch. Empty cells are unknown values. Numbers are read back bit for bit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def write(trace: Trace, path: Path) -> None:
     """Write a trace to `path`.
 
     Raises:
-        UsageError: It cannot be written there.
+        UsageError: The file cannot be written.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -55,10 +55,10 @@ def write(trace: Trace, path: Path) -> None:
 
 
 def read(file: str, lines: Sequence[str]) -> Trace:
-    """The jobs of a trace in ecoshare's own form.
+    """Jobs of a trace in ecoshare's own form.
 
     Raises:
-        InvalidJobFile: What is wrong in it.
+        InvalidJobFile: The file has faults; the error lists them.
     """
     sheet = Sheet(file, lines, ",")
     places = sheet.columns(COLUMNS, "a trace of ecoshare's own form")
@@ -122,7 +122,7 @@ def _phases(sheet: Sheet, row: Row, cell: int) -> tuple[Phase, ...]:
 
 
 def _memory(sheet: Sheet, row: Row, persistent: int, ephemeral: int) -> MemoryDemand | None:
-    """Both cells, or neither."""
+    """Memory from its two cells; None if both are empty."""
     if not row[1][persistent].strip() and not row[1][ephemeral].strip():
         return None
     return MemoryDemand(sheet.whole(row, persistent, least=0), sheet.whole(row, ephemeral, least=0))

@@ -1,11 +1,12 @@
-"""Traces with the sizes and durations of Microsoft's Philly cluster.
+"""Generated traces with the job sizes and durations of Microsoft's Philly cluster.
 
 Source: Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads", ATC 2019.
 
-With the trace (`philly/philly_jobs.csv`), rows are drawn from it with replacement. Without it, the number of GPUs is
-drawn by its shares there, and the duration by quantiles of the jobs of that many GPUs, between which its logarithm is
-straight. A log-normal distribution does not fit: by mean and deviation of the logarithm it has 5 times the mean of the
-jobs of 4 and 8 GPUs and 22 times that of those of 16, since many of them fail within minutes.
+With the trace (`philly/philly_jobs.csv`), the generator draws rows from it with replacement. Without it, the generator
+draws the number of GPUs by its share in the trace, and the duration by quantiles of the jobs with that many GPUs. The
+logarithm of the duration is linear between quantiles. A log-normal distribution does not fit. With the mean and
+standard deviation of the logarithm, its mean is 5 times that of the jobs of 4 and 8 GPUs, and 22 times that of the jobs
+of 16, since many of them fail within minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ecoshare.simulate.traces.job_trace import Trace, TraceJob
 from ecoshare.simulate.traces.sheet import lines_of
 
 FILE = Path("philly", "philly_jobs.csv")
-"""In the folder of data."""
+"""Path of the trace in the data folder."""
 
 LEVELS = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
 
@@ -33,8 +34,8 @@ class JobSizeClass(NamedTuple):
     """Jobs of one number of GPUs.
 
     Attributes:
-        jobs: Of the 82,247 of the trace.
-        durations_s: Their quantiles at `LEVELS`.
+        jobs: Number of jobs, of the 82,247 in the trace.
+        durations_s: Quantiles of the durations (s) at `LEVELS`.
     """
 
     jobs: int
@@ -49,11 +50,12 @@ GROUPS = {
     16: JobSizeClass(199, (2, 40, 55, 387, 52548, 163599, 340881, 505681, 1152387, 1710643, 1710643)),
     32: JobSizeClass(67, (2, 345, 819, 1182, 14262, 53301, 59941, 78004, 121661, 128924, 128924)),
 }
-"""Of the trace that Microsoft publishes (msr-fiddle/philly-traces, CC-BY 4.0), as Pollux (Qiao et al., OSDI 2021) has
-prepared it: September to December 2017. Numbers of GPUs with fewer than 50 jobs (12, 24, 64, 128) are left out."""
+"""Classes by number of GPUs, from the trace that Microsoft publishes (msr-fiddle/philly-traces, CC-BY 4.0), as Pollux
+(Qiao et al., OSDI 2021) prepared it: September to December 2017. The table leaves out numbers of GPUs with fewer than
+50 jobs (12, 24, 64, 128)."""
 
 _POPULATION = 1 << 16
-"""Draws from which the mean is told; the mean of a distribution so wide converges slowly."""
+"""Number of draws that estimate the mean, which converges slowly for so wide a distribution."""
 
 _DRAWN = "rows of the Philly trace, each as likely"
 _QUANTILES = "numbers of GPUs and durations by the quantiles of the Philly trace"
@@ -61,15 +63,15 @@ _NOTE = "iterations are not known and taken to be of about a second; jobs arrive
 
 
 def generate(jobs: int, seed: int, data: Path | None, gpus: int, load: float) -> Trace:
-    """Jobs that ask for no more than `gpus` GPUs.
+    """Trace of jobs that each ask for at most `gpus` GPUs.
 
     Raises:
-        UsageError: The trace cannot be read, or has no such jobs.
-        InvalidJobFile: What is wrong in it.
+        UsageError: The trace cannot be read, or has no jobs that fit.
+        InvalidJobFile: The file has faults; the error lists them.
     """
     draws, times = np.random.default_rng(seed).spawn(2)
     if data is None:
-        # The same for every seed, so that seeds do not differ in their load by it.
+        # The same generator for every seed, so that the estimated mean does not change the load from seed to seed.
         sizes, durations_s = _by_quantiles(np.random.default_rng(0), _POPULATION, gpus)
         mean_gpu_s = float(np.mean(sizes * durations_s))
         sizes, durations_s = _by_quantiles(draws, jobs, gpus)
@@ -94,7 +96,7 @@ def generate(jobs: int, seed: int, data: Path | None, gpus: int, load: float) ->
 
 
 def _rows(path: Path, gpus: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """GPUs and durations (s) of the jobs of a trace that fit."""
+    """GPUs and durations (s) of the jobs of a trace that ask for at most `gpus` GPUs."""
     rows = [(job.gpus, job.service_s) for job in philly_trace.read(str(path), lines_of(path)).jobs if job.gpus <= gpus]
     if not rows:
         raise UsageError(f"{path} has no jobs of {counted(gpus, 'GPU')} or fewer")
@@ -103,7 +105,7 @@ def _rows(path: Path, gpus: int) -> tuple[NDArray[np.int64], NDArray[np.float64]
 
 
 def _by_quantiles(rng: np.random.Generator, jobs: int, gpus: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """GPUs and durations (s), drawn."""
+    """GPUs and durations (s) of `jobs` jobs, drawn by shares and quantiles."""
     groups = {size: group for size, group in GROUPS.items() if size <= gpus}
     counts = np.array([group.jobs for group in groups.values()], np.float64)
     sizes = rng.choice(np.array(list(groups), np.int64), jobs, p=counts / counts.sum())

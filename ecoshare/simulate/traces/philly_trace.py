@@ -15,18 +15,18 @@ from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, in_order
 from ecoshare.simulate.traces.sheet import Row, Sheet
 
 COLUMNS = ("timestamp", "duration", "num_gpus")
-"""Those that are used: GPU time is the product of two, and clusters are not kept apart."""
+"""Columns in use. GPU time is the product of two of them, and the reader does not separate clusters."""
 
 _NOTE = "iterations are not known and taken to be of about a second, and a job's class is its number of GPUs"
 
 
 def read(file: str, lines: Sequence[str]) -> Trace:
-    """The jobs of a trace in Philly's form, whose time begins with its first job.
+    """Jobs of a trace in Philly's form; time 0 is the arrival of the first job.
 
-    A job of no duration never ran: it is left out.
+    A job of no duration never ran, so the reader leaves it out.
 
     Raises:
-        InvalidJobFile: What is wrong in it.
+        InvalidJobFile: The file has faults; the error lists them.
     """
     sheet = Sheet(file, lines, ",")
     timestamp, duration, num_gpus = sheet.columns(COLUMNS, "a Philly trace")
@@ -40,7 +40,7 @@ def read(file: str, lines: Sequence[str]) -> Trace:
             left_out += 1
     sheet.finish()
     first_s = min((row[1] for row in rows), default=0.0)
-    phases: dict[float, tuple[Phase]] = {}  # many last as long as others: a third of the objects, and of their memory
+    phases: dict[float, tuple[Phase]] = {}  # many durations repeat: sharing leaves a third of the objects and memory
     jobs = []
     for name, at_s, duration_s, gpus, line in rows:
         if duration_s not in phases:
@@ -52,18 +52,18 @@ def read(file: str, lines: Sequence[str]) -> Trace:
 
 @cache
 def job_class(gpus: int) -> str:
-    """The class of a job of which only its number of GPUs is known."""
+    """Class of a job of which only the number of GPUs is known."""
     return f"philly-{gpus}gpu"
 
 
 def a_second_each(duration_s: float) -> Phase:
-    """A phase of a duration that is known, and iterations that are not: about one a second."""
+    """Phase of a known duration and unknown iterations, with about one iteration a second."""
     iterations = max(1, round(duration_s))
     return Phase(iterations, duration_s / iterations)
 
 
 def _timestamp_s(sheet: Sheet, row: Row, cell: int) -> float:
-    """A date and time, in seconds; one that names no zone is in UTC, as good as any where only gaps count."""
+    """Date and time of a cell, in seconds. Without a time zone it is UTC, since only gaps matter."""
     text = row[1][cell].strip()
     try:
         moment = datetime.fromisoformat(text)

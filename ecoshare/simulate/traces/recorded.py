@@ -1,4 +1,4 @@
-"""The jobs of a run that has been, as a trace: what the simulator makes of them can be held against what happened.
+"""Trace of a finished run from its jobs, so that a simulation can be compared with the run.
 
 ::
 
@@ -6,8 +6,8 @@
        launch          (wait)        script                 iterations                 end
     ╰─ launch_s ─╯          ╰─ startup_s ╯╰─ n x iteration_s, waits left out ─╯╰── startup_s ──╯
 
-Where a job left a trace of its boundaries, an iteration takes what it held the turn for between two of them. Where
-there is none, it takes the job's whole time with the turn over its iterations, and nothing is known of its start.
+If a job left a trace of its boundaries, the iteration time is the mean turn time held between two of them. Otherwise it
+is the job's whole turn time / its iterations, and the start time is unknown.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, in_order
 
 KIND = "run"
-"""The form of a trace that was read from a run folder."""
+"""Kind of a trace that was read from a run folder."""
 
 _MOST_NAMED = 5
 _MUCH = 0.05
-"""A share of a job's time away from its turn, loading data, from which on the trace's note tells of it."""
+"""Share of a job's time spent away from its turn, for example to load data, above which the note mentions it."""
 
 
 @dataclass(slots=True)
 class _Story:
-    """What the log tells of a job: of its last attempt, once there was one."""
+    """Facts about a job from the log, for its last attempt."""
 
     spec: JobSpec
     arrival_s: float
@@ -53,22 +53,22 @@ class _Story:
 
     @property
     def ends_s(self) -> list[float]:
-        """When its iterations ended, as far as it has left a trace."""
+        """Times (s) at which iterations ended, as far as the job left a trace."""
         return [mark.at_s for mark in self.marks if mark.kind in (Kind.TRAIN, Kind.EVAL)]
 
     @property
     def is_away(self) -> bool:
-        """Whether it worked for long without its turn: it neither held it nor waited for it."""
+        """Whether the job worked for long without its turn: it neither held the turn nor waited for it."""
         worked_s = self.usage.span_s - self.usage.waited_s
         held_s = sum(each_s for _, each_s in marks_file.held(self.marks))
         return len(self.ends_s) > 1 and worked_s - held_s > _MUCH * worked_s
 
 
 def read(path: Path) -> Trace:
-    """The completed jobs of the run in the folder at `path`, with the times that were measured.
+    """Trace of the completed jobs of the run in the folder at `path`, with measured times.
 
     Raises:
-        UsageError: The folder is damaged.
+        UsageError: The run folder is damaged.
     """
     folder = RunFolder(path)
     stories, memory, on_cpu = _stories(folder)
@@ -101,7 +101,7 @@ def read(path: Path) -> Trace:
 
 
 def _stories(folder: RunFolder) -> tuple[list[_Story], dict[str, MemoryDemand], bool]:
-    """The jobs, the measured demands by class, and whether they ran on processors."""
+    """Jobs, measured memory demand of each class, and whether the jobs ran on processors."""
     stories: dict[str, _Story] = {}
     memory: dict[str, MemoryDemand] = {}
     starts: dict[int, str] = {}
@@ -113,7 +113,7 @@ def _stories(folder: RunFolder) -> tuple[list[_Story], dict[str, MemoryDemand], 
         match entry:
             case RunOpened():
                 on_cpu = all(device.name == "cpu" for device in entry.devices)
-                starts.clear()  # a resumed run counts its commands anew
+                starts.clear()  # a resumed run numbers its commands from the start
                 profiled.clear()
             case JobArrived():
                 stories.setdefault(entry.job.name, _Story(entry.job, entry.at_s))
@@ -137,16 +137,16 @@ def _stories(folder: RunFolder) -> tuple[list[_Story], dict[str, MemoryDemand], 
 
 
 def _marks(path: Path) -> list[Mark]:
-    """The marks of a job's trace; none where one is damaged, since times between the others say too little then."""
+    """Marks of a job's trace; empty if a mark is damaged, since times between the rest say too little then."""
     marks = marks_file.read(path)
     return marks if len(marks) * marks_file.MARK_BYTES == marks_file.whole_bytes(path) else []
 
 
 def _job(story: _Story, others: Sequence[_Story], memory: MemoryDemand | None) -> TraceJob:
-    """A completed job.
+    """Trace job of a completed job.
 
     Args:
-        others: That may have kept it waiting for its first turn.
+        others: Jobs that may have kept this job waiting for its first turn.
     """
     spec, usage, ends_s = story.spec, story.usage, story.ends_s
     startup_s = 0.0
@@ -173,11 +173,11 @@ def _job(story: _Story, others: Sequence[_Story], memory: MemoryDemand | None) -
 
 
 def _waited_s(story: _Story, until_s: float, others: Sequence[_Story]) -> float:
-    """How long a job waited for turns before its first boundary.
+    """Time (s) for which a job waited for turns before its first boundary.
 
-    On processors a script begins with the turn, so that it has waited for as long as `others` had it. Elsewhere it asks
-    for the turn when it first uses the device, which nobody has noted: nobody is given as `others`, and a first wait
-    counts as the script's own start.
+    On processors, a script begins with the turn, so the job waited while `others` held it. On other devices, the script
+    asks for the turn when it first uses the device, and no log holds that time. There `others` is empty, and a first
+    wait counts as part of the script's start.
     """
     turns = [mark for mark in story.marks if mark.kind in (Kind.TURN_BEGINS, Kind.TURN_ENDS) and mark.at_s <= until_s]
     between_s = sum(
@@ -192,7 +192,7 @@ def _waited_s(story: _Story, until_s: float, others: Sequence[_Story]) -> float:
 
 
 def _turns(story: _Story) -> Iterator[tuple[float, float]]:
-    """From when to when a job had its turn; the last one ends with the job at the latest."""
+    """Begin and end (s) of each turn of a job; the last turn ends with the job at the latest."""
     from_s: float | None = None
     for mark in story.marks:
         if mark.kind is Kind.TURN_BEGINS:

@@ -1,7 +1,7 @@
-"""Reads from a run's folder what its device drew at rest and beside each class of jobs.
+"""Power of a recorded device from its run folder: idle, and above idle for each job class.
 
-A class draws the joules that were attributed to its completed jobs over the time that the trace gives them. So a job
-that is simulated spends the joules that the recorded one has spent.
+Power of a class = joules attributed to its completed jobs / time of these jobs in the trace. So a simulated job uses
+the joules of the recorded job.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from ecoshare.simulate.traces.job_trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A device with its recorded power.
+    """Device with its recorded power.
 
     Attributes:
-        active_w: Watts beyond the idle device, by job class.
-        about: Source of the watts, in words.
+        gpu: Model of the device, with its recorded power.
+        active_w: Power (W) above idle, keyed by job class.
+        about: Source of the power values, in words.
     """
 
     gpu: GpuModel
@@ -38,7 +39,7 @@ class Recorded:
 
 @dataclass(slots=True)
 class _Spent:
-    """Joules beyond idle, and the time that the trace gives the same jobs."""
+    """Energy (J) above idle of some jobs, and their time (s) in the trace."""
 
     energy_j: float = 0.0
     time_s: float = 0.0
@@ -46,23 +47,23 @@ class _Spent:
 
 @dataclass(frozen=True, slots=True)
 class NotRecorded:
-    """A run folder that does not tell what its device drew.
+    """Result for a run folder without the power of its device.
 
     Attributes:
-        model: Name that the maker gives the device; empty where that is not known, either.
+        model: Name that the maker gives the device; empty if unknown, too.
     """
 
     model: str = ""
 
 
 def read(path: Path, trace: Trace) -> Recorded | NotRecorded:
-    """The power of the device that the run in the folder at `path` used.
+    """Power of the device that the run in the folder at `path` used.
 
     Args:
-        trace: The jobs of this run.
+        trace: Trace of the jobs of this run.
 
     Raises:
-        UsageError: The folder is damaged.
+        UsageError: The run folder is damaged.
     """
     folder = RunFolder(path)
     if not (folder.environment.is_file() and folder.plan.is_file()):
@@ -95,13 +96,13 @@ def _power(data: RunData, trace: Trace) -> Recorded | NotRecorded:
 
 
 def _spent(data: RunData, trace: Trace) -> dict[str, _Spent]:
-    """Joules and time of the jobs in the trace, by class; classes without joules are left out."""
+    """Energy and time of the jobs in the trace for each class; classes without energy are left out."""
     classes: dict[str, _Spent] = {}
     for job in trace.jobs:
         energy = data.account.jobs.get(job.name)
         if energy is None:
             continue
-        # Where the meter missed a part of a job, an iteration there counts like one that was metered.
+        # If the meter missed a part of a job, its iterations count like the metered ones.
         metered = data.account.iterations.get(job.name, 0)
         missed = job.iterations / metered if 0 < metered < job.iterations else 1.0
         spent = classes.setdefault(job.job_class, _Spent())

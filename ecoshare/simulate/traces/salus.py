@@ -1,14 +1,14 @@
-"""Traces of jobs like those of Salus, whose own trace of 100 jobs is not public.
+"""Generated traces of jobs like those of Salus. The original trace of 100 jobs is not public.
 
 Source: Yu and Chowdhury, "Salus: Fine-Grained GPU Sharing Primitives for Deep Learning Applications", MLSys 2020.
 
 With the catalogue that its repository publishes (`salus/workloads.csv`: name, JCT alone, peak memory, iterations,
-command), jobs are drawn from its rows. The catalogue gives one class of jobs in several lengths, so that the time of an
-iteration is the slope between its shortest and its longest, and the rest of the JCT is its start. The lengths in the
-names are not used: one of them, the second `vgg16_100_1min`, is wrong.
+command), the generator draws jobs from its rows. The catalogue lists a class of jobs in several lengths. The iteration
+time is the slope between the shortest and the longest, and the rest of the JCT is the start. The generator ignores the
+lengths in the names, since one of them, the second `vgg16_100_1min`, is wrong.
 
-Without it only the models, their batch sizes (`benchmarks/driver/workload.py` of that repository) and the lengths of 1,
-5 and 10 minutes are known: all are as likely, and there is no time of an iteration and no memory.
+Without the catalogue, only the models, their batch sizes (`benchmarks/driver/workload.py` of that repository) and the
+lengths of 1, 5 and 10 minutes are known. All are equally likely. Iteration times and memory are unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ecoshare.simulate.traces.networks import network, skew
 from ecoshare.simulate.traces.sheet import Sheet, lines_of
 
 FILE = Path("salus", "workloads.csv")
-"""In the folder of data."""
+"""Path of the catalogue in the data folder."""
 
 _COLUMNS = ("name", "JCT", "peak memory", "iterations", "command")
 
@@ -54,7 +54,7 @@ _PUBLISHED = (
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A job that may be drawn."""
+    """Job that the generator may draw."""
 
     job_class: str
     model: str
@@ -68,11 +68,11 @@ class _Entry:
 
 
 def generate(jobs: int, seed: int, data: Path | None, gpus: int, load: float) -> Trace:
-    """Jobs of one GPU each, that arrive by a Poisson process.
+    """Trace of jobs of one GPU each, which arrive by a Poisson process.
 
     Raises:
         UsageError: The catalogue cannot be read.
-        InvalidJobFile: What is wrong in it.
+        InvalidJobFile: The file has faults; the error lists them.
     """
     entries = _published() if data is None else _catalogue(data / FILE)
     draws, times = np.random.default_rng(seed).spawn(2)
@@ -95,7 +95,7 @@ def generate(jobs: int, seed: int, data: Path | None, gpus: int, load: float) ->
 
 
 def _published() -> list[_Entry]:
-    """What can be told without the catalogue."""
+    """Entries from published figures, without the catalogue."""
     return [
         _Entry(f"{model}_{batch_size}", model, Phase(length_s, 1.0), 0.0, None)
         for models, batch_sizes in _BATCH_SIZES.items()
@@ -106,7 +106,7 @@ def _published() -> list[_Entry]:
 
 
 def _catalogue(path: Path) -> list[_Entry]:
-    """The rows of the catalogue."""
+    """Entries from the rows of the catalogue."""
     sheet = Sheet(str(path), lines_of(path), ",", _COLUMNS)
     rows: dict[tuple[str, str], list[tuple[int, float, float]]] = defaultdict(list)
     for row in sheet.rows():
@@ -120,16 +120,16 @@ def _catalogue(path: Path) -> list[_Entry]:
 
 
 def _entries(model: str, batch_size: str, measured: list[tuple[int, float, float]]) -> list[_Entry]:
-    """One class of jobs in its lengths.
+    """Entries of one class of jobs, one for each length.
 
     Args:
-        measured: Iterations, JCT (s) and peak memory (MiB) of each.
+        measured: Iterations, JCT (s) and peak memory (MiB) of each length.
     """
     (least, shortest_s, _), (most, longest_s, _) = min(measured), max(measured)
     iteration_s = (longest_s - shortest_s) / (most - least) if most > least else longest_s / most
     found = []
     for iterations, jct_s, peak_mib in measured:
-        each_s = min(iteration_s, jct_s / iterations)  # the whole of it is the JCT that was measured
+        each_s = min(iteration_s, jct_s / iterations)  # all iterations together take at most the measured JCT
         startup_s = jct_s - iterations * each_s
         memory = _memory(model, int(peak_mib * 2**20))
         phase = Phase(iterations, each_s)
@@ -138,7 +138,7 @@ def _entries(model: str, batch_size: str, measured: list[tuple[int, float, float
 
 
 def _memory(model: str, peak_bytes: int) -> MemoryDemand:
-    """The peak, split; all of it is kept where the network is not known, so that nothing is promised of it."""
+    """Peak memory, split into persistent and ephemeral; all persistent, to be safe, if the network is unknown."""
     known = network(model)
     persistent_bytes = peak_bytes if known is None else min(peak_bytes, known.parameters * _FLOAT_BYTES)
     return MemoryDemand(persistent_bytes, peak_bytes - persistent_bytes)

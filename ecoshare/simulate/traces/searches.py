@@ -1,16 +1,16 @@
-"""Searches for hyper-parameters whose trials come, report, pause and end early while they are simulated.
+"""Generated hyper-parameter searches: their trials arrive, report, pause and end early during the simulation.
 
 ::
 
-    halving   all trials at once; at 1, 3, 9, 27 of 81 steps they wait for each other, and a third goes on
-    asha      as many at once as there is room for; who is not among the best third at a rung ends there
+    halving   all trials at once; at 1, 3, 9, 27 of 81 steps trials wait for each other, and a third goes on
+    asha      as many trials at once as fit; a trial below the best third of a rung ends there
     bohb      brackets of halving, one after the other: many short trials, ... , few long ones
     bohb-parallel  the same brackets, all at once
 
-What each trial reports is a learning curve: it falls from 1 to a limit of its own, which cannot be told from its
-beginning for sure. Source of the schedules: Jamieson and Talwalkar, AISTATS 2016; Li et al., MLSys 2020; Li et al.,
-"Hyperband", JMLR 2018; Falkner et al., "BOHB", ICML 2018, whose model is replaced here by better draws from bracket to
-bracket. Lengths of iterations differ from trial to trial, since width and batch size are among what is searched.
+Each trial reports a learning curve, which falls from 1 to its own limit. The beginning of a curve does not reveal the
+limit with certainty. Sources of the schedules: Jamieson and Talwalkar, AISTATS 2016; Li et al., MLSys 2020; Li et
+al., "Hyperband", JMLR 2018; Falkner et al., "BOHB", ICML 2018. Better draws from bracket to bracket replace the model
+of BOHB. Iteration times differ from trial to trial, since the search covers width and batch size.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, TraceSwee
 KINDS = ("asha", "bohb", "bohb-parallel", "halving")
 
 REDUCTION, STEPS = 3, 81
-"""One of so many goes on, and steps of a whole trial."""
+"""Reduction factor, one of so many trials goes on, and the steps of a whole trial."""
 
 STEP_ITERATIONS, ITERATION_S = 600, 0.1
 SPREAD = 0.5
-"""Standard deviation of the logarithm of an iteration's length among the trials of a search: a factor of 1.6."""
+"""Standard deviation of the logarithm of the iteration time among the trials of a search: a factor of 1.6."""
 
 DOUBLING = 1.8
-"""Speed on twice as many GPUs, over that on half of them: the median of the 19 models and batch sizes whose speed on
-one and on two V100 Gavel has measured is 1.81 (simulation_throughputs.json; Narayanan et al., OSDI 2020)."""
+"""Speed on twice as many GPUs / speed on half of them. Gavel measured 19 models and batch sizes on one and on two V100;
+their median is 1.81 (simulation_throughputs.json; Narayanan et al., OSDI 2020)."""
 
 MEMORY = MemoryDemand(1 << 30, 2 << 30)
 
@@ -53,14 +53,15 @@ def generate(
     doubling: float = DOUBLING,
     spread: float = SPREAD,
 ) -> Trace:
-    """A search of one of `KINDS`.
+    """Trace of one search.
 
     Args:
-        trials: Of `halving` and `asha`; of the first bracket of `bohb`.
-        gpus: Of the cluster: `asha` has twice as many trials at once.
-        widest: GPUs that a trial can use.
-        doubling: Speed on twice as many GPUs, over that on half of them; 2 is linear.
-        spread: Standard deviation of the logarithm of an iteration's length.
+        kind: One of `KINDS`.
+        trials: Number of trials of `halving` and `asha`; of the first bracket of `bohb` and `bohb-parallel`.
+        gpus: GPUs of the cluster; `asha` runs up to twice as many trials at once.
+        widest: Most GPUs that a trial can use.
+        doubling: Speed on twice as many GPUs / speed on half of them; 2 is linear.
+        spread: Standard deviation of the logarithm of the iteration time.
     """
     random = np.random.default_rng(seed)
     speedups = tuple(float(wide ** np.log2(doubling)) for wide in range(2, widest + 1))
@@ -78,11 +79,11 @@ def generate(
 def _brackets(
     trials: int, random: np.random.Generator, speedups: tuple[float, ...], spread: float, parallel: bool
 ) -> Iterator[TraceSweep]:
-    """Of Hyperband: from many trials that begin with one step to few that do all."""
+    """Brackets of Hyperband: from many trials that begin with one step to few trials that do all steps."""
     rungs = round(np.log(STEPS) / np.log(REDUCTION))
     before = ""
     for place in range(rungs + 1):
-        # As many trials as spend about as many steps as the first bracket: Li et al., JMLR 2018, algorithm 1.
+        # Each bracket spends about as many steps as the first: Li et al., JMLR 2018, algorithm 1.
         count = max(1, int(np.ceil((rungs + 1) / (rungs + 1 - place) * trials / REDUCTION**place)))
         name = f"bracket-{place}"
         halting = StoppingSpec("halving", REDUCTION**place, REDUCTION, STEPS)
@@ -97,7 +98,7 @@ def _trials(
     """Trials with learning curves.
 
     Args:
-        better: How much the sampler has learnt: the best of so many draws more.
+        better: Progress of the sampler: the limit of a curve is the best of 1 + `better` draws.
     """
     made = []
     for number in range(count):

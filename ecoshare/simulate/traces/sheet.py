@@ -1,4 +1,4 @@
-"""The cells of a trace's file as numbers and names, and all that is wrong in them at once, with line and column."""
+"""Cells of a trace's file as numbers and names, with one error for all faults, each with line and column."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ecoshare.common.plural import counted
 from ecoshare.errors import InvalidJobFile, Mistake, UsageError
 
 _MOST = 1e15
-"""Nothing in a trace is larger (30 million years, a petabyte), and up to here a float counts whole numbers exactly."""
+"""Largest number in a trace (30 million years, a petabyte). Up to here a float holds whole numbers exactly."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 Row = tuple[int, list[str]]
-"""Its line, from 1, and its cells."""
+"""Line number of a row, from 1, and the cells of the row."""
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a trace's file, with their ends; at least one that is not blank.
+    """Lines of a trace's file, with their line ends; at least one is not blank.
 
     Raises:
-        UsageError: It cannot be read, is no text, or is empty.
+        UsageError: The file cannot be read, is not text, or is empty.
     """
     lines = delimited.lines_of(path, "a trace is a text file")
     if not any(map(str.strip, lines)):
@@ -36,22 +36,23 @@ def lines_of(path: Path) -> list[str]:
 
 
 class Sheet:
-    """A file with a job in each line. What is wrong is collected; `finish` raises it.
+    """A file with one job on each line. The sheet collects mistakes, and `finish` raises them.
 
     Attributes:
-        mistakes: So far; the numbers of a row that has some are not to be used.
+        file: Name of the file, for messages.
+        mistakes: Mistakes so far. Do not use the numbers of a row with a mistake.
     """
 
     def __init__(self, file: str, lines: Sequence[str], delimiter: str, names: Sequence[str] = ()) -> None:
-        """The cells of `lines`.
+        """Sheet of the cells of `lines`.
 
         Args:
-            names: Of the columns; none where the first line has them.
+            names: Names of the columns; empty if the first line has them.
         """
         self.file = file
         self.mistakes: list[Mistake] = []
         self._lines, self._delimiter, self._names = lines, delimiter, list(names)
-        # Where tabs part the cells, quotation marks are part of a command line and mean nothing.
+        # In files with tabs, quotation marks belong to a command line and have no meaning.
         self._quotes = delimiter != "\t"
         self._rest = 0
         self._seen: dict[str, int] = {}
@@ -62,10 +63,10 @@ class Sheet:
             self._names = [cell.strip() for cell in cells]
 
     def columns(self, needed: Sequence[str], whose: str) -> list[int]:
-        """Where the columns `needed` are.
+        """Indices of the columns `needed`.
 
         Raises:
-            InvalidJobFile: One is missing, or there twice.
+            InvalidJobFile: A column is missing, or is there twice.
         """
         for name in needed:
             count = self._names.count(name)
@@ -76,7 +77,7 @@ class Sheet:
         return [self._names.index(name) for name in needed]
 
     def rows(self) -> Iterator[Row]:
-        """Each line that is not blank and has as many cells as there are columns."""
+        """Rows that are not blank and have one cell for each column; other rows become mistakes."""
         width = len(self._names)
         for line, cells in self._records:
             if len(cells) == width:
@@ -85,21 +86,21 @@ class Sheet:
                 self._add(Mistake(line, 1, "", f"expected {counted(width, 'cell')}, got {len(cells)}"))
 
     def positive(self, row: Row, cell: int) -> float:
-        """A number above 0."""
+        """Number above 0 in a cell; NaN after a mistake."""
         value = number(row[1][cell])
         if value > 0.0:
             return value
         return self._not_a(row, cell, "a positive number")
 
     def number(self, row: Row, cell: int) -> float:
-        """A number from 0 up."""
+        """Number of 0 or more in a cell; NaN after a mistake."""
         value = number(row[1][cell])
         if value >= 0.0:
             return value
         return self._not_a(row, cell, "a number of 0 or more")
 
     def whole(self, row: Row, cell: int, least: int | None = 1) -> int:
-        """A whole number; one written as `4.0` is one, too."""
+        """Whole number in a cell, which may be written as `4.0`; 0 after a mistake."""
         value = number(row[1][cell])
         if value.is_integer() and (value >= least if least is not None else value >= -_MOST):
             return int(value)
@@ -107,14 +108,14 @@ class Sheet:
         return 0
 
     def text(self, row: Row, cell: int) -> str:
-        """What is there, without spaces around it; one string for all rows that say the same."""
+        """Text of a cell, without spaces around it. Equal texts share one string object."""
         text = sys.intern(row[1][cell].strip())
         if not text:
             self._not_a(row, cell, "a name")
         return text
 
     def name(self, row: Row, cell: int) -> str:
-        """A name that no other row has."""
+        """Name in a cell, which no other row may have."""
         name = row[1][cell].strip()
         if not _NAME.fullmatch(name):
             self._not_a(row, cell, "a name of letters, digits, '.', '_' and '-'")
@@ -123,16 +124,16 @@ class Sheet:
         return name
 
     def wrong(self, row: Row, cell: int, what: str) -> None:
-        """Note that a cell is wrong."""
+        """Add a mistake at a cell."""
         line, _ = row
         _, column = begin_of([self._lines[line - 1]], cell, self._delimiter, self._quotes)
         self._add(Mistake(line, column, self._names[cell], what))
 
     def finish(self) -> None:
-        """Whether all is right.
+        """Raise the mistakes, if there are any.
 
         Raises:
-            InvalidJobFile: It is not: the first mistakes, and how many more there are.
+            InvalidJobFile: The file has mistakes. The error lists the first ones and the number of the rest.
         """
         if self.mistakes:
             raise InvalidJobFile(self.file, self.mistakes, f"and {self._rest} more" if self._rest else "")
@@ -148,10 +149,10 @@ class Sheet:
             self._rest += 1
 
     def _read(self) -> Iterator[Row]:
-        """Lines that are not blank.
+        """Rows that are not blank.
 
         Raises:
-            InvalidJobFile: The quotation marks of one do not match.
+            InvalidJobFile: The quotation marks of a row do not match.
         """
         if self._quotes:
             reader = csv.reader(self._lines, delimiter=self._delimiter, strict=True)
@@ -170,7 +171,7 @@ class Sheet:
 
 
 def number(text: str) -> float:
-    """The number that a cell holds; NaN, neither above nor below anything, where it holds none for a trace."""
+    """Number in the text of a cell; NaN, which fails every comparison, if it holds no valid number."""
     try:
         value = float(text)
     except ValueError:

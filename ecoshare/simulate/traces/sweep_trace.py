@@ -1,13 +1,13 @@
-"""A search for hyper-parameters: trials of one class that all start at once, and most of which end early.
+"""Generated hyper-parameter search: trials of one class that arrive at once, most of which end early.
 
 ::
 
     rung 0   ████ ████ ████ ████ ████ ████ ████ ████ ████     9 trials, a minute each
     rung 1   ████████ ████████ ████████                       the best third goes on to 3 minutes
-    rung 2   ████████████████                                 the best third of them, to 9 minutes
+    rung 2   ████████████████                                 the best third of these goes on to 9 minutes
 
 Source: successive halving, Jamieson and Talwalkar, AISTATS 2016, with the factor of 3 of Li et al., "Hyperband", JMLR
-2018. Times and memory are round numbers of ours: the shape is what matters.
+2018. Times and memory are invented round numbers; only the shape matters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTE = (
 
 
 def generate(jobs: int, seed: int) -> Trace:
-    """Trials of one GPU each, all at time 0."""
+    """Trace of `jobs` trials of one GPU each, all of which arrive at time 0."""
     rungs = [0] * jobs
     order = np.random.default_rng(seed).permutation(jobs)
     left = jobs

@@ -12,7 +12,7 @@ from ecoshare.simulate.traces.networks import skew
 from ecoshare.simulate.traces.sheet import Sheet
 
 COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")
-"""Those that are used: the interval is the time since the job before."""
+"""Columns in use. The unused interval is the time since the previous job."""
 
 _NOTE = (
     "a job's iterations are taken to be alike, and its duration, in seconds, to be that of all of them together on the"
@@ -21,10 +21,10 @@ _NOTE = (
 
 
 def read(file: str, lines: Sequence[str]) -> Trace:
-    """The jobs of a trace of Tiresias'.
+    """Jobs of a trace of Tiresias.
 
     Raises:
-        InvalidJobFile: What is wrong in it.
+        InvalidJobFile: The file has faults; the error lists them.
     """
     sheet = Sheet(file, lines, ",")
     job_id, num_gpu, submit_time, iterations, model_name, duration = sheet.columns(COLUMNS, "a trace of Tiresias'")
