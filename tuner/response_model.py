@@ -1,17 +1,17 @@
-"""What is believed of every setting after the trials: joint samples of the log observables.
+"""Response model: joint posterior samples of the log observables at every setting, given the evaluations.
 
 The model is a Gaussian process over (observable, setting), with covariance
 
     K = structure + rho^2 Matern(setting, setting') [same observable] + scale^2 [same observable]
 
-and noise sigma. The structure is that of one part of the prior (`prior.py`), or nothing: then the process is an
-ordinary one, whose residual has to carry it all. Which of them holds, how large rho is and how large the noise are not
-fitted but averaged over, each by its evidence, so that few trials do not decide what only many could, and a prior that
-misleads loses its say by itself.
+and noise sigma. The structure is the covariance of one component of the prior (`tuner.prior`), or zero. With zero
+structure the process is an ordinary one, and its residual explains everything. The model averages over the structure,
+rho and sigma, weighted by evidence, instead of fitting them. Few evaluations then do not settle what only many could,
+and a misleading prior loses its weight.
 
-Notation: S samples, O observables, n settings, N numbers observed, R rank of a part, Q that of the residual.
-Samples are conditioned by Matheron's rule (Wilson et al., "Efficiently Sampling Functions from Gaussian Process
-Posteriors", ICML 2020): a sample of the prior is corrected by what it lacks at the observed numbers.
+Notation: S samples, O observables, n settings, N observed numbers, R rank of a component, Q rank of the residual.
+Matheron's rule conditions the samples (Wilson et al., "Efficiently Sampling Functions from Gaussian Process
+Posteriors", ICML 2020): it corrects a prior sample by its error at the observed numbers.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tuner.space import Space
 
 SAMPLES = 512
 _LENGTHSCALE = 0.5
-"""Of the residual, over a knob's whole range."""
+"""Length scale of the residual, in units of a knob's whole range."""
 
 _EXACT = 600
-"""Settings up to which the residual is sampled exactly; beyond, in so many directions: it is smooth."""
-_DIRECTIONS = 96
+"""Largest number of settings for which the residual is sampled exactly."""
+_DIRECTIONS = 96  # rank of the residual of a larger space: enough, because the residual is smooth
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Hypothesis:
     """One form of the model.
 
     Attributes:
-        structured: Whether the prior holds.
-        residual_sd: rho.
-        noise_sd: sigma.
-        weight: Believed before any trial.
-        part: Of the prior, which holds.
+        structured: Whether the covariance includes the prior's structure.
+        residual_sd: Standard deviation rho of the residual.
+        noise_sd: Standard deviation sigma of the noise.
+        weight: Probability before any evaluation.
+        part: Index of the prior's component that the structure comes from.
     """
 
     structured: bool
@@ -58,7 +58,7 @@ class Hypothesis:
 
 
 def hypotheses(plain: bool = False) -> list[Hypothesis]:
-    """All forms; with `plain` those without the prior's structure alone."""
+    """All forms of the model; with `plain`, only the forms without the prior's structure."""
     structured = 0.0 if plain else 0.9
     forms = [(True, rho, structured) for rho in (0.01, 0.03, 0.1)]
     forms += [(False, rho, 1.0 - structured) for rho in (0.1, 0.25, 0.6)]
@@ -66,7 +66,7 @@ def hypotheses(plain: bool = False) -> list[Hypothesis]:
 
 
 class ResponseModel:
-    """Conditions the prior on trials."""
+    """Conditions the prior on evaluations."""
 
     def __init__(
         self, space: Space, prior: Prior, forms: Sequence[Hypothesis], seed: int, samples: int = SAMPLES
@@ -96,9 +96,10 @@ class ResponseModel:
         self.samples = samples
 
     def condition(self, trials: Sequence[Evaluation]) -> tuple[Tensor, Tensor]:
-        """Samples given the trials: logarithms (S, O, n), and their weights (S,), which add up to 1.
+        """Posterior samples: logarithms (S, O, n) and their weights (S,), which add up to 1.
 
-        Censored times weigh: a sample that puts one below what it took already is left out. Where all are, none is.
+        A censored time is a lower bound: a sample that is below it gets weight 0. If that would exclude all samples,
+        the weights are equal.
         """
         known = [(o, i, value) for trial in trials for o, i, value in self._numbers(trial)]
         observable = torch.tensor([o for o, _, _ in known], dtype=torch.long)
@@ -108,7 +109,7 @@ class ResponseModel:
         return logs, self._weights(logs, trials)
 
     def _numbers(self, trial: Evaluation) -> list[tuple[int, int, float]]:
-        """(observable, setting, log value) of what a trial has measured."""
+        """Tuples (observable, setting, log value) of the numbers that an evaluation measured."""
         if trial.status not in (EvaluationStatus.MEASURED, EvaluationStatus.CENSORED):
             return []
         place = self._space.index(trial.setting)
@@ -130,12 +131,15 @@ class ResponseModel:
         return torch.cat(pieces)
 
     def _shares(self, fits: Sequence[_Fit]) -> Tensor:
-        """Of each form, by what was believed and by its evidence."""
+        """Posterior probability of each form: its weight times its evidence, normalised."""
         logs = [fit.log_evidence + math.log(form.weight) for fit, form in zip(fits, self._forms, strict=True)]
         return torch.softmax(torch.tensor(logs, dtype=torch.double), dim=0)
 
     def _fit(self, form: Hypothesis, observable: Tensor, setting: Tensor, values: Tensor) -> _Fit:
-        """Only among the numbers observed: most forms are found unlikely, and need no more."""
+        """Evidence and Cholesky factor of a form, from the observed numbers only.
+
+        Most forms turn out unlikely and need nothing more.
+        """
         covariance = self._residual[setting] @ self._residual[setting].T * form.residual_sd**2
         covariance += self._prior.scale_sd[observable].square()
         covariance *= observable[:, None] == observable
@@ -151,7 +155,7 @@ class ResponseModel:
     def _corrected(
         self, form: Hypothesis, fit: _Fit, rows: slice, observable: Tensor, setting: Tensor, values: Tensor
     ) -> Tensor:
-        """Matheron's rule for some of the samples."""
+        """Posterior samples (len(rows), O, n) of one form, by Matheron's rule."""
         prior = self._joint(form, rows)
         noise = form.noise_sd * self._noise[rows, : len(values)]
         lacking = values - prior[:, observable, setting] - noise  # (S, N)
@@ -160,7 +164,7 @@ class ResponseModel:
         return prior + (solved @ cross.flatten(start_dim=1)).reshape(prior.shape)
 
     def _mean(self, form: Hypothesis) -> Tensor:  # (O, n)
-        # Without structure nothing but the level is known: that of the prior, where the prior knows it.
+        # Without structure only the level is known: the prior's mean over all settings.
         return self._prior.parts[form.part].mean if form.structured else self._level
 
     def _joint(self, form: Hypothesis, rows: slice) -> Tensor:  # (S, O, n)
@@ -172,7 +176,7 @@ class ResponseModel:
         return whole + torch.einsum("sr,ron->son", self._structure[rows, : len(root)], root)
 
     def _cross(self, form: Hypothesis, observable: Tensor, setting: Tensor) -> Tensor:
-        """Covariance of the observed numbers with everything, (N, O, n)."""
+        """Covariance of the observed numbers with all observables at all settings, (N, O, n)."""
         count, n = len(self.observables), self._settings
         cross = torch.zeros(len(observable), count, n, dtype=torch.double)
         if form.structured:
@@ -201,10 +205,10 @@ class ResponseModel:
 
 @dataclass(frozen=True)
 class _Fit:
-    """One hypothesis conditioned.
+    """One hypothesis, conditioned on the observed numbers.
 
     Attributes:
-        factor: Cholesky factor of the covariance of what was observed, (N, N).
+        factor: Cholesky factor of the covariance of the observed numbers, (N, N).
     """
 
     log_evidence: float
@@ -212,7 +216,7 @@ class _Fit:
 
 
 def _residual_root(space: Space) -> Tensor:  # (n, Q)
-    """A root of the residual's correlation between settings."""
+    """Matrix root of the residual's correlation between settings."""
     kernel = MaternKernel(nu=2.5)
     kernel.lengthscale = _LENGTHSCALE
     kernel = kernel.double()

@@ -1,4 +1,4 @@
-"""The optimizer: asks for a setting to try, is told what came of it, and knows the best so far."""
+"""The optimizer: proposes settings, records their results and reports the best setting so far."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from tuner.space import Setting, Space
 SCHEMA_VERSION = 1
 
 _CAUTION = 0.5
-"""Power of the probability of feasibility beside the expected gain, which has it once already. docs/decisions/0010."""
+"""Exponent of the probability of feasibility in the score. The expected gain already contains that probability once.
+See docs/decisions/0010."""
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best setting of those measured.
+    """The best measured setting.
 
     Attributes:
-        objective: Its objective, as believed after all trials.
-        feasible: Probability that it keeps every limit.
+        objective: Estimated objective of the setting, given all evaluations.
+        feasible: Probability that the setting keeps every limit.
     """
 
     setting: Setting
@@ -39,17 +40,18 @@ class Best:
 
 
 class ConstrainedTuner:
-    """Minimises an objective over a discrete space under limits, in few trials and with few violations.
+    """Minimises an objective over a discrete space under limits, with few evaluations and few violations.
 
-    1. The first trial is the default setting: limits and objective are relative to it.
-    2. `tell` conditions the model (`model.py`) on all trials.
-    3. `ask` gives the setting with the largest expected feasible improvement times the root of its probability of
-       feasibility, over the whole space: both are looked at in joint samples of all settings, so the noise of the best
-       so far and of the default are in it (Letham et al., "Constrained Bayesian Optimization with Noisy Experiments",
-       2019, with samples in place of quadrature). The improvement counts only where the limits are kept; the root is
-       there since a violation also slows down the jobs that run.
+    1. The first evaluation is the default setting: limits and objective are relative to it.
+    2. `tell` conditions the model (`ResponseModel`) on all evaluations.
+    3. `ask` returns the setting of the whole space with the largest score. The score is the expected feasible
+       improvement times the square root of the probability of feasibility. Both come from joint samples of all
+       settings, so they include the noise of the best setting so far and of the default (Letham et al., "Constrained
+       Bayesian Optimization with Noisy Experiments", 2019, with samples in place of quadrature). The improvement
+       counts only where the limits are kept. The root is a further penalty, because a violation also slows down the
+       jobs that run.
 
-    Equal seeds and trials give equal answers. One thread is used, since training jobs run beside it.
+    Equal seeds and evaluations give equal answers. The tuner uses one thread, because training jobs run beside it.
 
     Examples:
         >>> from tuner import ConstrainedTuner, Knob, Limit, Role, Space, energy
@@ -74,14 +76,14 @@ class ConstrainedTuner:
         seed: int = 0,
         plain: bool = False,
     ) -> None:
-        """Make a tuner without trials.
+        """Make a tuner without evaluations.
 
         Args:
-            prior: Prior of the observables. By default that of the physical model, for the times that the limits name.
-            plain: Use no prior, for comparison.
+            prior: Prior of the observables. None for the physical model's prior of the times that the limits name.
+            plain: Use the prior's level but not its structure, for comparison.
 
         Raises:
-            ValueError: The default is not in the space, or a limit is on something that the prior does not know.
+            ValueError: The default is not in the space, or the prior lacks an observable that a limit names.
         """
         with one_thread():
             self.space, self.default, self.limits = space, dict(default), tuple(limits)
@@ -102,13 +104,14 @@ class ConstrainedTuner:
             self._look()
 
     def ask(self, sure: float = 0.0) -> Setting:
-        """The setting to try next: the default first.
+        """The setting to evaluate next: the default until it is measured.
 
         Args:
-            sure: Least probability that the setting keeps the limits. If none reaches it, the likeliest is taken.
+            sure: Least probability that the setting keeps the limits. Above 0, only untried settings count while there
+                are any; if none of them reaches `sure`, the likeliest one is returned.
 
         Raises:
-            RuntimeError: Every setting has failed.
+            RuntimeError: Every setting has failed or was stopped early.
         """
         if not any(
             trial.status is EvaluationStatus.MEASURED and self._place(trial) == self._at for trial in self.trials
@@ -122,10 +125,10 @@ class ConstrainedTuner:
     def tell(
         self, setting: Setting, observed: Mapping[str, float], status: EvaluationStatus = EvaluationStatus.MEASURED
     ) -> None:
-        """Record the result of a trial.
+        """Record the result of an evaluation.
 
         Args:
-            observed: Values by the names of the prior's observables. Other names are kept and not used.
+            observed: Positive values by observable of the prior. Other names are stored but not used.
 
         Raises:
             ValueError: The setting is not in the space, or a number is not positive.
@@ -143,11 +146,11 @@ class ConstrainedTuner:
 
     @property
     def expected_gain(self) -> float:
-        """Improvement expected of the next trial, as a fraction of the best objective so far."""
+        """Largest expected improvement of any setting, as a fraction of the best objective so far."""
         return float(self._gain.max())
 
     def save(self, path: Path) -> None:
-        """Write the trials, beside `path` and renamed."""
+        """Write the evaluations to `path` atomically: write a file beside it, then rename that file."""
         data = {
             "schema_version": SCHEMA_VERSION,
             "default": self.default,
@@ -159,10 +162,10 @@ class ConstrainedTuner:
         beside.replace(path)
 
     def load(self, path: Path) -> None:
-        """Add the trials that another tuner of the same space has saved.
+        """Add the evaluations that another tuner of the same space saved.
 
         Raises:
-            ValueError: The file is not one of `save`, or belongs to another space.
+            ValueError: The file has another schema version or another default, or a setting is not in the space.
         """
         data = json.loads(path.read_text())
         if data.get("schema_version") != SCHEMA_VERSION or data["default"] != self.default:
@@ -170,7 +173,7 @@ class ConstrainedTuner:
         self._tell([Evaluation.from_dict(each) for each in data["trials"]])
 
     def _tell(self, trials: Sequence[Evaluation]) -> None:
-        """Take note of trials, and look at every setting anew once."""
+        """Record evaluations, then update the scores of all settings once."""
         for trial in trials:
             if any(not math.isfinite(value) or value <= 0.0 for value in trial.observed.values()):
                 raise ValueError(f"observables are positive numbers: {dict(trial.observed)}")
@@ -186,7 +189,7 @@ class ConstrainedTuner:
         return self.space.index(trial.setting)
 
     def _look(self) -> None:
-        """Look at every setting anew: after each trial, so that `ask` costs nothing."""
+        """Update the scores of all settings. This runs after each evaluation, so that `ask` is cheap."""
         logs, weights = self._model.condition(self.trials)
         now: Observed = {name: logs[:, o].exp() for o, name in enumerate(self._model.observables)}
         default = {name: values[:, [self._at]] for name, values in now.items()}
@@ -207,11 +210,11 @@ class ConstrainedTuner:
         self._score = self._scores(objective, weights)
 
     def _best_so_far(self, objective: Tensor, kept: Tensor, told: list[int]) -> Tensor:  # (S, 1)
-        """In each sample the best of the settings measured that keep the limits there."""
+        """Best objective, in each sample, of the measured settings that keep the limits in that sample."""
         if not told:
             return objective[:, [self._at]]
         values = torch.where(kept[:, told], objective[:, told], torch.inf).amin(dim=1, keepdim=True)
-        # Where nothing measured keeps the limits, anything that does is an improvement; how large does not matter.
+        # If no measured setting keeps the limits, every setting that does is an improvement of any size.
         return torch.where(values.isfinite(), values, objective.amax(dim=1, keepdim=True))
 
     def _score_of_likely(self, sure: float) -> Tensor:  # (n,)
@@ -223,7 +226,10 @@ class ConstrainedTuner:
         return torch.where(new, self._feasible, -torch.inf) if bool(new.any()) else self._score
 
     def _scores(self, objective: Tensor, weights: Tensor) -> Tensor:  # (n,)
-        """Expected gain, the less the likelier a violation; where no sample shows any, what is likeliest to."""
+        """Score of each setting: expected gain, reduced by the probability of a violation.
+
+        If no sample shows a gain, the score is the probability of feasibility times the objective's standard deviation.
+        """
         gain = torch.where(self._open, self._gain * self._feasible**_CAUTION, -torch.inf)
         if float(gain.max()) > 0.0:
             return gain
@@ -233,7 +239,7 @@ class ConstrainedTuner:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Without gradients and on one thread, since training jobs run beside it."""
+    """Context manager: no gradients and one thread, because training jobs run beside the tuner."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

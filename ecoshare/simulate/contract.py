@@ -99,7 +99,7 @@ class PolicyContract:
 
     Attributes:
         policy: Name of the policy, or its class.
-        options: Names and values of the policy's options. Their times must suit a trace that arrives in one minute.
+        options: Names and values of the policy's options. Choose values that take effect within the minute of arrivals.
         past_gpu_s: GPU-seconds of past jobs, for policies that learn from them.
     """
 

@@ -16,7 +16,8 @@ from ecoshare.core.turns import Contender, next_holder, quantum_s, service_on_re
 from ecoshare.simulate.traces.job_trace import TraceJob
 
 COARSE = 1 / 200
-"""Least simulated turn / turn time that its job has left. One simulated turn stands for several shorter real ones."""
+"""Least length of a simulated turn / turn time left to the rival nearest its end. A longer simulated turn stands for
+several real ones."""
 
 
 TOLD_S, TOLD_SHARE = 1.0, 0.01

@@ -1,1 +1,1 @@
-"""Decides which job runs where: admission, lanes, groups of jobs beside each other, preemption, rounds and gangs."""
+"""Placement of jobs: admission, lanes, groups of co-located jobs, preemption, rounds and gangs."""

@@ -1,4 +1,4 @@
-"""The queue, and who of it gets a place now."""
+"""Admission: the queue of waiting jobs, and which of them get a place now."""
 
 from __future__ import annotations
 
@@ -18,36 +18,44 @@ from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import JobState
 
 MOST_PASSED = 16
-"""How often a waiting job may be passed by others that fit where it does not, before room is kept for it."""
+"""Number of times that jobs behind a waiting job may start before it. From then on, room is kept for the job."""
 
 MOST_LOOKED_AT = 64
-"""Lines of jobs that were given no place in one walk, where each class has a line, before the others are left for the
-next time: in a sweep each job may have a class of its own."""
+"""Most lines without a place in one walk with a finder. The other lines are left for the next walk.
+
+A finder has a line for each class, and in a sweep each job may have a class of its own.
+"""
 
 
 class Finder(Protocol):
-    """Finds places for jobs beside each other."""
+    """Finder of places for co-located jobs."""
 
     @property
     def has_room(self) -> bool:
-        """Whether there is a place at all, for somebody."""
+        """Whether any job could get a place."""
         ...
 
     def line(self, job: Job) -> tuple[object, ...]:
-        """What jobs that wait have in common where one of them has no place if another has none."""
+        """Resource class of a waiting job: if one job of a class has no place, none has."""
         ...
 
     def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
-        """Lanes for a job; none where it has no place now."""
+        """Lanes for a job; empty if it has no place now.
+
+        Args:
+            job: Waiting job.
+            fits: Whether the job may be started in a lane.
+            kept: Numbers of lanes that are kept for other jobs.
+        """
         ...
 
     def keep(self, lanes: tuple[Lane, ...]) -> Iterator[int]:
-        """Numbers of the lanes that nobody else may have, so that a job gets these."""
+        """Numbers of all lanes that no other job may take, so that one job gets `lanes`."""
         ...
 
 
 class Admission:
-    """The queue, and who of those that run could be moved.
+    """Queue of waiting jobs, and the running jobs that may be preempted.
 
     Attributes:
         waiting: Jobs without a place.
@@ -61,12 +69,14 @@ class Admission:
         fits: Callable[[Job, Lane], bool],
         finder: Finder | None = None,
     ) -> None:
-        """Nobody is there.
+        """Admission without jobs.
 
         Args:
-            preempts: Whether places can be given up: every device is one lane of one place.
+            policy: Policy of the run.
+            room: Index of the lanes.
+            preempts: Whether preemption is possible: every device is one lane of one place.
             fits: Whether a job may be started in a lane.
-            finder: Finds places for a policy that puts jobs beside each other.
+            finder: Finder of places, for a policy that co-locates jobs; None to search the index.
         """
         self.waiting = WaitingJobs(demand if finder is None else finder.line)
         self._finder = finder
@@ -78,51 +88,52 @@ class Admission:
 
     @property
     def pours(self) -> bool:
-        """Whether a job has as many devices as all others leave it."""
+        """Whether the policy is elastic: the number of devices of a job depends on the other jobs."""
         return self._poured is not None
 
     def _key(self, job: Job, at_s: float) -> Key:
         return (*self._policy.order(job, at_s), job.arrival_s, job.number)
 
     def wait(self, job: Job, at_s: float) -> None:
-        """A job wants a place."""
+        """Add a job to the queue."""
         job.place = self._key(job, at_s)
         job.waits_since_s = at_s
         self.waiting.add(job)
 
     def wait_again(self, job: Job, at_s: float) -> None:
-        """A job that paused wants a place, although nothing else has changed."""
+        """Add a job that paused to the queue. The next walk looks at the whole queue again."""
         self.wait(job, at_s)
         if self._preemption is not None:
             self._preemption.order_changed()
 
     def runs(self, job: Job, at_s: float) -> None:
-        """A job has started."""
+        """Note that a job runs: from now on it may be preempted, if it can be moved."""
         if self._preemption is not None and job.spec.movable:
             self._preemption.runs(job, self._key(job, at_s), self._policy.drift(job), at_s)
 
     def stops(self, job: Job) -> None:
-        """A running job is about to stop, or has ended: it cannot be asked to give way any more."""
+        """Note that a running job is about to stop or has ended: it can no longer be preempted."""
         if self._preemption is not None and job.spec.movable and job.state is JobState.RUNNING:
             self._preemption.stops(job)
 
     def gone(self, job: Job) -> None:
-        """A job leaves its places."""
+        """Note that a job leaves its places."""
         if self._preemption is not None:
             self._preemption.gone(job)
 
     def change(self, job: Job, at_s: float) -> None:
-        """Its level changes now: it gets another place in the order."""
+        """Change the level of a job, and with it the place of the job in the order."""
         assert isinstance(self._policy, LevelPolicy), "only levels change by themselves"
         self._take_out(job)
         self._policy.change(job, at_s)
         self._put_back(job, at_s)
 
     def question(self, running: Iterable[Job], at_s: float) -> tuple[int, tuple[PlanJob, ...]]:
-        """What the planner is to be asked before a round begins: devices and jobs; no jobs where nothing is.
+        """Question to the planner before a round begins: number of devices, and jobs. Without jobs there is none.
 
         Args:
-            running: Those that have a place.
+            running: Jobs that have a place.
+            at_s: Present time (s).
         """
         if not isinstance(self._policy, PlannedPolicy):
             return 0, ()
@@ -130,10 +141,11 @@ class Admission:
         return devices, self._policy.question(jobs, devices, at_s)
 
     def begin_round(self, running: Iterable[Job], at_s: float) -> None:
-        """A round begins: who runs in it is chosen.
+        """Begin a round: choose its jobs, or under a policy without preemption set their levels.
 
         Args:
-            running: Those that have a place.
+            running: Jobs that have a place.
+            at_s: Present time (s).
         """
         assert isinstance(self._policy, RoundPolicy), "only rounds begin"
         jobs, devices = self._in_round(running)
@@ -148,9 +160,9 @@ class Admission:
             self._put_back(job, at_s)
 
     def _in_round(self, running: Iterable[Job]) -> tuple[list[Job], int]:
-        """Who may be chosen in a round, in the order of arrival, and for how many turns."""
+        """Jobs that a round may choose, in the order of arrival, and the number of devices or turns for them."""
         if self._rounds is None:
-            jobs, turns = [*self.waiting, *running], len(self._room.lanes)  # one of each lane has the turn
+            jobs, turns = [*self.waiting, *running], len(self._room.lanes)  # one job of each lane has the turn
         else:
             stuck = [job for job in running if not job.spec.movable or job.state is not JobState.RUNNING]
             jobs = [*self.waiting, *(job for job in running if job not in stuck)]
@@ -158,7 +170,7 @@ class Admission:
         return sorted(jobs, key=attrgetter("number")), turns
 
     def _take_out(self, job: Job) -> None:
-        """Of the order, while what its place depends on changes."""
+        """Remove a job from the order before its key changes."""
         if job.state is JobState.QUEUED:
             self.waiting.remove(job)
         else:
@@ -174,10 +186,11 @@ class Admission:
             self.runs(job, at_s)
 
     def walk(self, at_s: float, newcomer: Job | None = None) -> Iterator[Start | GiveWay]:
-        """What is to be done now, one after the other; each must be done before the next is asked for.
+        """Actions to take now. The caller carries out each action before it asks for the next.
 
         Args:
-            newcomer: Who has just come, where nothing else has changed.
+            at_s: Present time (s).
+            newcomer: Job that has just arrived, if nothing else has changed; else None.
         """
         if self._poured is not None:
             return self._poured.walk(self.waiting, at_s)
@@ -210,7 +223,7 @@ class Admission:
                     return
 
     def _keep(self, job: Job, kept: set[int]) -> None:
-        """Room is kept for a job that was passed by too many."""
+        """Keep lanes for a job that was passed too often."""
         if job.passed >= MOST_PASSED:
             lanes = self._room.emptiest(job.spec.gpus, job.spec.nodes)
             kept.update((lane.number for lane in lanes) if self._finder is None else self._finder.keep(lanes))

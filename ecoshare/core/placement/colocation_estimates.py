@@ -1,6 +1,6 @@
-"""What is expected of jobs that run beside each other on a device: how fast each is, and what the device draws.
+"""Estimates for co-located jobs: the speed of each job, and the power of the device.
 
-An adviser makes it, of what is known of each class alone and of the packings that were measured; the core only adds up.
+An adviser predicts the speeds of pairs from measurements of single classes and of packings. The core only adds up.
 """
 
 from __future__ import annotations
@@ -11,25 +11,30 @@ from dataclasses import dataclass, field
 from ecoshare.core.events import PairSpeed, Solo
 
 BESIDE = 0.68
-"""Speed of a job beside another of which nothing is known, over that alone: half of the median combined speed of 1.37
-of all pairs that Gavel measured on a V100 (Narayanan et al., OSDI 2020)."""
+"""Relative speed of a job beside a neighbour, if nothing is known about the pair.
+
+The value is half of 1.37, the median combined speed of all pairs that Gavel measured on a V100 (Narayanan et al., OSDI
+2020).
+"""
 
 IDLE_SHARE = 0.16
-"""Of what a device draws with a job alone, what an idle one does, where nothing is known: 0.12 over 0.75 of its limit,
-as in `ecoshare/simulate/gpus.py`."""
+"""Power of an idle device / power with one job, if neither is known.
+
+The value is the ratio of 0.12 to 0.75 of the power limit, as in `ecoshare/simulate/gpus.py`.
+"""
 
 UNKNOWN_W = 1.0
-"""Watts of a class alone where those of no class are known: only their ratios matter then."""
+"""Power (W) of a class alone, if the power of no class is known. Only ratios matter then."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColocationForecast:
-    """A group of jobs on a device, each in a lane of its own.
+    """Forecast for jobs on one device, each in a lane of its own.
 
     Attributes:
-        speeds: Of each, over that alone at the default setting.
-        errors: Their standard deviations.
-        power_w: Of the whole device.
+        speeds: Relative speed of each job: rate beside the others / rate alone, at the default setting.
+        errors: Standard deviation of each speed.
+        power_w: Power (W) of the whole device.
     """
 
     speeds: tuple[float, ...]
@@ -39,13 +44,13 @@ class ColocationForecast:
 
 @dataclass(slots=True)
 class ColocationEstimates:
-    """What is known by now.
+    """Present knowledge of classes and pairs.
 
     Attributes:
-        solos: By class, alone.
-        pairs: By class and neighbour.
-        prices: By class, the joules that a second of its work alone is worth.
-        version: Changes whenever more is known.
+        solos: Measurements of each class alone.
+        pairs: Predicted speed of a class beside a neighbour, by (class, class of the neighbour).
+        prices: Worth (J) of a second of each class's work alone.
+        version: Number that changes whenever more is known.
     """
 
     solos: dict[str, Solo] = field(default_factory=dict)
@@ -56,7 +61,7 @@ class ColocationEstimates:
     _watts: tuple[float, float] = (UNKNOWN_W, IDLE_SHARE * UNKNOWN_W)
 
     def learn(self, job_class: str, solo: Solo) -> None:
-        """A class was measured alone."""
+        """Note the measurements of a class alone."""
         self.version += 1
         self.solos[job_class] = solo
         powers = [each.power_w for each in self.solos.values() if each.power_w is not None]
@@ -65,7 +70,7 @@ class ColocationEstimates:
         self._watts = power_w, min(idles, default=IDLE_SHARE * power_w)
 
     def foreseen(self, pairs: Iterable[PairSpeed], prices: dict[str, float]) -> None:
-        """An adviser has answered."""
+        """Note the answer of the adviser, in place of its last one."""
         self.version += 1
         self.pairs = {(each.one, each.other): each for each in pairs}
         self._delays = {pair: _delay(each.speed, each.error) for pair, each in self.pairs.items()}
@@ -73,23 +78,23 @@ class ColocationEstimates:
 
     @property
     def idle_w(self) -> float:
-        """Of a device where nobody is at work."""
+        """Power (W) of a device on which no job works."""
         return self._watts[1]
 
     def power_w(self, job_class: str) -> float:
-        """Of a device where one job of this class is at work alone."""
+        """Power (W) of a device on which one job of this class works alone."""
         solo = self.solos.get(job_class)
         return self._watts[0] if solo is None or solo.power_w is None else solo.power_w
 
     def price(self, job_class: str) -> float:
-        """Joules that a second of its work alone is worth: at most what it costs alone."""
+        """Worth (J) of a second of the class's work alone. Without a price it is the energy that the second costs."""
         price = self.prices.get(job_class)
         return self.power_w(job_class) if price is None else price
 
     def forecast(self, classes: Sequence[str]) -> ColocationForecast:
-        """What to expect of jobs of these classes beside each other.
+        """Forecast for co-located jobs of these classes.
 
-        The delays that each neighbour alone would cause add up, and watts beyond idle go with the speed.
+        The delays by the single neighbours add up. The power above idle is proportional to the speed.
         """
         speeds, errors = [], []
         for place, one in enumerate(classes):
@@ -104,7 +109,7 @@ class ColocationEstimates:
         return ColocationForecast(tuple(speeds), tuple(errors), self._drawn_w(classes, speeds))
 
     def hoped(self, classes: Sequence[str], expected: ColocationForecast, hope: float) -> ColocationForecast:
-        """The same where each is faster than expected by so many standard deviations, if not faster than alone."""
+        """Forecast in which each job is `hope` standard deviations faster than expected, but not faster than alone."""
         pairs = zip(expected.speeds, expected.errors, strict=True)
         speeds = tuple(max(speed, min(1.0, speed + hope * error)) for speed, error in pairs)
         return ColocationForecast(speeds, expected.errors, self._drawn_w(classes, speeds))
@@ -116,7 +121,7 @@ class ColocationEstimates:
 
 
 def _delay(speed: float, error: float) -> tuple[float, float]:
-    """Time that a neighbour adds to a second of work, and its variance."""
+    """Time (s) that a neighbour adds to a second of work, and the variance of that time."""
     return 1.0 / speed - 1.0, (error / (speed * speed)) ** 2
 
 

@@ -1,4 +1,4 @@
-"""Places for jobs of changing width: several whole devices, one, or a place on one that others have places on, too.
+"""Placement of jobs of changing width: several whole devices, one device, or a place on a shared device.
 
 ::
 
@@ -7,9 +7,10 @@
               ████████████████████ ██ c ████ ██ d ████
               █ a ████████ b █████ ██ e ████ ██ f ████
 
-Whenever somebody comes, ends, pauses or is pruned, all are arranged anew: those of whole devices first, the longest
-before, the others where least is to be done. Who runs stays where it is as long as that does not change its width; who
-must not be moved stays anyway. A job is resized by stopping it and starting it again.
+All jobs are arranged anew whenever one comes, ends, pauses or is pruned. Jobs of whole devices are placed first, the
+longest first. Each other job goes to the device with the least work. A running job stays where it is unless its width
+changes, or unless it gains by moving from a shared device to an idle one. A job that cannot be moved always stays.
+A job is resized by stopping it and starting it again.
 """
 
 from __future__ import annotations
@@ -29,20 +30,22 @@ _HERE = (JobState.STARTING, JobState.RUNNING)
 
 
 class ElasticPlacement:
-    """Seats jobs as wide as the policy says."""
+    """Placement of jobs with the widths that the policy sets."""
 
     def __init__(self, policy: ElasticPolicy, room: LaneIndex, fits: Callable[[Job, Lane], bool]) -> None:
-        """Nobody is there.
+        """Placement without jobs.
 
         Args:
+            policy: Policy that sets the widths.
+            room: Index of the lanes.
             fits: Whether a job may be started in a lane.
         """
         self._policy, self._room, self._fits = policy, room, fits
         self._plan = _Plan({}, {}, 0.0)
-        self._started: list[Job] = []  # that could not be moved when all were arranged
+        self._started: list[Job] = []  # jobs that were starting, and could not be moved, when all were arranged
 
     def walk(self, waiting: Iterable[Job], at_s: float) -> Iterator[Start | GiveWay]:
-        """What is to be done now, one after the other; each must be done before the next is asked for."""
+        """Actions to take now. The caller carries out each action before it asks for the next."""
         placed = list({job: None for lane in self._room.lanes.values() for job in lane.jobs.values()})
         stay = [job for job in placed if job.state in _HERE or job.again]
         jobs = sorted([*waiting, *stay], key=lambda job: job.number)
@@ -58,7 +61,11 @@ class ElasticPlacement:
                 yield Start(job, lanes)
 
     def _arrange(self, jobs: list[Job], at_s: float) -> _Plan:
-        """Who has which devices; those of several keep them where others end as early beside each other."""
+        """Plan for all jobs.
+
+        If jobs of several devices would lose some, they keep them when the other jobs, on shared devices, would wait no
+        longer and end about as early.
+        """
         open_lanes = [lane for lane in self._room.lanes.values() if lane.state is LaneState.OPEN]
         nodes = {lane.device.name: lane.device.node for lane in open_lanes}
         if not nodes:
@@ -88,9 +95,9 @@ class ElasticPlacement:
         return plan if waits_longer or other.ends_s > plan.ends_s + restart_s else other
 
     def _lanes(self, job: Job) -> tuple[Lane, ...]:
-        """Lanes on the devices that a job is to have; none as long as somebody is there who is to leave.
+        """Lanes on the planned devices of a job; empty while a job that must leave is still there.
 
-        Where one has no memory for it, another that is shared.
+        If the planned device has no memory for a job that shares one, another shared device takes its place.
         """
         devices = self._plan.devices.get(job, ())
         found = tuple(lane for name in devices if (lane := self._lane(job, name)) is not None)
@@ -104,7 +111,7 @@ class ElasticPlacement:
         return ()
 
     def _lane(self, job: Job, name: str) -> Lane | None:
-        """The emptiest lane of a device in which it has room."""
+        """Lane of a device with the fewest jobs among those in which the job fits; None if there is none."""
         lanes = self._room.devices[name]
         inside = [each for lane in lanes for each in lane.jobs.values()]
         if any(name not in self._plan.devices.get(each, ()) for each in inside):
@@ -115,14 +122,15 @@ class ElasticPlacement:
 
 @dataclass(slots=True)
 class _Plan:
-    """Who is to have which devices.
+    """Devices that each job is to have.
 
     Attributes:
-        needs: Of each job, seconds on one device.
-        nodes: Of each device.
-        restart_s: What it costs to move a job that runs.
-        devices: Of each job that has a place; `shares`: those of them that have only a part of one.
-        unplaced_s: What the others need.
+        needs: Time (s) that each job needs on one device.
+        nodes: Node of each device.
+        restart_s: Time (s) that a running job loses when it is moved.
+        devices: Devices of each job that has a place in the plan.
+        shares: Jobs of `devices` that have a place on a shared device.
+        unplaced_s: Time (s) on one device that the jobs without a place need.
     """
 
     needs: Mapping[Job, float]
@@ -135,12 +143,12 @@ class _Plan:
 
     @property
     def ends_s(self) -> float:
-        """When all would have ended if their speed were linear in their width, and those without a place came last."""
+        """Time (s) until all jobs end, if speed is linear in width and the jobs without a place come last."""
         loads = (sum(self.needs[job] / len(self.devices[job]) for job in inside) for inside in self._inside.values())
         return max(loads, default=0.0) + self.unplaced_s / len(self.nodes)
 
     def fill(self, widths: Mapping[Job, float], places: Mapping[str, int]) -> _Plan:
-        """Give each its devices."""
+        """Give each job its devices, and return the plan."""
         alone = max(places.values()) == 1
         longest = sorted(widths, key=lambda job: (-self.needs[job], job.number))
         fixed = [job for job in longest if _devices(job) and not _resizable(job)]
@@ -169,9 +177,10 @@ class _Plan:
             self._inside[name].append(job)
 
     def _place_whole(self, job: Job, wide: int, occupied: Mapping[str, int]) -> None:
-        """Devices that nobody was given, of as many nodes as it may span: its own first, then idle ones.
+        """Give a job whole devices that no job has in the plan: its present ones first, then idle ones.
 
-        Of nodes where it could be equally wide, the one where it is, then the one with the fewest devices to spare.
+        The devices lie on at most as many nodes as the job may span. Among nodes on which the job could be equally
+        wide, the node where it runs goes first, then the node with the fewest free devices.
         """
         own = _devices(job)
         free: dict[str, list[str]] = defaultdict(list)
@@ -185,13 +194,13 @@ class _Plan:
             self._put(job, tuple(found), False)
 
     def _place_shared(self, job: Job, places: Mapping[str, int]) -> None:
-        """Where least is to be done."""
+        """Give a job a place on the device with the least work."""
         able = [name for name in self.nodes if self._has_place(name, places)]
         if able:
             self._put(job, (min(able, key=self._load_s),), True)
 
     def _even_out(self) -> None:
-        """Nobody is beside others while a device is idle."""
+        """Move a job from the busiest shared device to each idle device, if a job there is new or gains by moving."""
         for name in self.nodes:
             crowded = [each for each in self.nodes if len(self._inside[each]) > 1]
             if self._inside[name] or not crowded:
@@ -205,7 +214,7 @@ class _Plan:
                 self.devices[job] = (name,)
 
     def _pays(self, job: Job) -> bool:
-        """Whether a job that runs gains by being alone elsewhere."""
+        """Whether a running job gains by moving to a device of its own."""
         return _resizable(job) and self.needs[job] > self.restart_s
 
     def _has_place(self, name: str, places: Mapping[str, int]) -> bool:
@@ -217,7 +226,7 @@ class _Plan:
 
 
 def _devices(job: Job) -> tuple[str, ...]:
-    """Where it is, and stays if nobody says otherwise."""
+    """Present devices of a job that starts or runs; empty for any other job."""
     return tuple(lane.device.name for lane in job.lanes) if job.state in _HERE else ()
 
 

@@ -1,4 +1,4 @@
-"""Searches for room on one node that found none: what must change before they are worth repeating."""
+"""Failed searches for room on one node, and the nodes that must change before a search is worth repeating."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.records import Job, Key, Lane
 
 Yields = Callable[[Lane, Key, float], bool]
-"""Whether a lane is free, will be, or is held by a job that would give way to one at this place in the order now."""
+"""Whether a lane is free, will be free, or is held by a job that would give way now to a job with this key."""
 
 
 @dataclass(slots=True)
 class _Failure:
-    """Of the jobs that need so many devices of one node.
+    """Failed search for one number of devices on one node.
 
     Attributes:
-        place: The first in the order for whom there was no room.
+        place: Key from which on no job has room on the known nodes.
         unknown: Nodes on which that may have changed.
     """
 
@@ -26,10 +26,10 @@ class _Failure:
 
 
 class FailedSearches:
-    """Whom there is no room for, in the order, by devices.
+    """Failed searches for room on one node, by the number of devices.
 
-    For those behind there is none either, and on a node where nobody came, went or moved in the order there is none
-    still, as long as no job falls back in the order just by running. So only a few nodes are looked at again.
+    If a job has no room, no job behind it in the order has any. A node stays without room until a job comes, goes or
+    moves in the order there, as long as no job falls back in the order by running. So few nodes are searched again.
     """
 
     def __init__(self, room: LaneIndex, yields: Yields) -> None:
@@ -37,16 +37,16 @@ class FailedSearches:
         self._failures: dict[int, _Failure] = {}
 
     def note(self, job: Job, claimed: Set[str]) -> None:
-        """There is no room for a job, leaving nodes aside that others have a claim on."""
+        """Note that there is no room for a job. Nodes that other jobs have claimed were not searched."""
         self._failures[job.spec.gpus] = _Failure(job.place, set(claimed))
 
     def touch(self, nodes: Iterable[str]) -> None:
-        """Something has changed on these nodes."""
+        """Note that something has changed on these nodes."""
         for failure in self._failures.values():
             failure.unknown.update(nodes)
 
     def stands(self, job: Job, at_s: float) -> bool:
-        """Whether it is known that there is no room for a job."""
+        """Whether a failed search still holds for a job: it has no room on any node. Changed nodes are searched."""
         failure = self._failures.get(job.spec.gpus)
         if failure is None or job.place < failure.place:
             return False

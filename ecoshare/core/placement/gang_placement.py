@@ -1,4 +1,4 @@
-"""Which devices a gang gets where some are slower than others: it waits for the slowest in every iteration."""
+"""Placement of a gang on devices of unequal speed: in every iteration the gang waits for its slowest device."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from ecoshare.core.records import Lane
 def together(
     lanes: Iterable[Lane], gpus: int, nodes: int | None, slowness: Callable[[Lane], float]
 ) -> tuple[Lane, ...]:
-    """Those so many lanes, of so few nodes, whose slowest is least slow; empty where there are too few.
+    """Choose the lanes of a gang so that the slowest of them is as little slow as possible; empty if too few exist.
 
-    The bound is raised lane by lane, until the nodes with the most lanes below it have enough: no other choice has a
-    lower one. Of equal lanes the earlier are taken, and as few nodes as can be.
+    The bound on slowness rises lane by lane until the nodes with the most lanes below it have enough. No other choice
+    has a lower bound. Earlier lanes win ties, and the fewest nodes are used.
 
     Args:
-        lanes: To choose from, each on a device of its own.
-        nodes: Most nodes of theirs; None for any number.
+        lanes: Lanes to choose from, each on a device of its own.
+        gpus: Number of lanes to choose.
+        nodes: Most nodes that the lanes may span; None for any number.
+        slowness: Time of the gang in a lane / time on a typical device.
     """
     below: dict[str, list[Lane]] = {}
     for count, lane in enumerate(sorted(lanes, key=slowness), 1):

@@ -1,4 +1,4 @@
-"""Jobs that wait for a place, in the order of the policy."""
+"""Queue of the jobs that wait for a place, in the order of the policy."""
 
 from __future__ import annotations
 
@@ -14,30 +14,35 @@ _place = attrgetter("place")
 
 
 def demand(job: Job) -> tuple[object, ...]:
-    """What a job asks for: jobs of one demand fit alike."""
+    """Resource class: devices, nodes, memory, and whether the job needs a whole lane or to run alone.
+
+    If one job of a class does not fit, none does.
+    """
     spec = job.spec
     return (spec.gpus, spec.nodes, spec.memory, job.whole_lane, job.is_suspect)
 
 
 def _ignored(_job: Job) -> None:
-    """No reader is there."""
+    """Do nothing: the queue has no listener."""
 
 
 class WaitingJobs:
-    """A queue with one line for each distinct demand, by the `place` of each job, which must not change meanwhile.
+    """Queue with one line for each distinct demand.
 
-    If the head of a line does not fit, nobody behind it does, so finding the first job that fits looks at one job a
-    line however many wait. Jobs of one class and size share a line: a sweep of a thousand trials is one.
+    A line is sorted by the `place` of its jobs, which must not change while they wait. If the head of a line does not
+    fit, no job behind it does. So the search for the first job that fits looks at one job of each line, however many
+    wait. Jobs of one class and size share a line: a sweep of a thousand trials is one line.
 
     Attributes:
-        heard: Called with each job after it was added or removed, by which a reader keeps up an order of its own.
+        heard: Function that is called with each job after it was added or removed. A reader uses it to keep an order of
+            its own up to date.
     """
 
     def __init__(self, demand_of: Callable[[Job], tuple[object, ...]] = demand) -> None:
-        """Nobody waits.
+        """Empty queue.
 
         Args:
-            demand_of: Of a job, what those have in common none of whom fits where the first does not.
+            demand_of: Key of a job's line: if the first job of a line does not fit, no other job with this key does.
         """
         self._demand = demand_of
         self._lines: dict[tuple[object, ...], SortedKeyList] = {}
@@ -55,10 +60,11 @@ class WaitingJobs:
         self.heard(job)
 
     def remove(self, job: Job) -> None:
-        """Take a job out.
+        """Take a job out of the queue.
 
         Raises:
-            ValueError: It does not wait.
+            ValueError: The job does not wait, but others of its line do.
+            KeyError: No job of its line waits.
         """
         wanted = self._demand(job)
         line = self._lines[wanted]
@@ -69,11 +75,11 @@ class WaitingJobs:
         self.heard(job)
 
     def walk(self) -> QueueWalk:
-        """Go through the queue in order, leaving out what cannot fit either."""
+        """Walk through the queue in order, which skips the rest of a line that does not fit."""
         return QueueWalk(list(self._lines.values()))
 
     def is_first(self, job: Job) -> bool:
-        """Whether a job that waits is the head of its line."""
+        """Whether a waiting job is the head of its line."""
         return self._lines[self._demand(job)][0] is job
 
     def __iter__(self) -> Iterator[Job]:
@@ -84,10 +90,7 @@ class WaitingJobs:
 
 
 class QueueWalk:
-    """Goes through lines of jobs in one order.
-
-    The first of what is left is `job`, None at the end.
-    """
+    """Walk through several lines of jobs in one order."""
 
     def __init__(self, lines: Sequence[Sequence[Job]]) -> None:
         self._heap: list[tuple[Key, int, int]] = [(line[0].place, number, 0) for number, line in enumerate(lines)]
@@ -96,14 +99,14 @@ class QueueWalk:
 
     @property
     def job(self) -> Job | None:
-        """The first of those that were not looked at yet."""
+        """First job that was not looked at yet; None at the end."""
         if not self._heap:
             return None
         _, number, index = self._heap[0]
         return self._lines[number][index]
 
     def go_on(self) -> None:
-        """It has left the queue, or stays there and waits for what will be free."""
+        """Go on to the next job. The present one has left the queue, or stays in it and waits for devices."""
         place, number, index = self._heap[0]
         line = self._lines[number]
         if index < len(line) and line[index].place == place:
@@ -114,5 +117,5 @@ class QueueWalk:
             heappop(self._heap)
 
     def does_not_fit(self) -> None:
-        """Nor does anybody else of its line."""
+        """Leave out the rest of the line: the present job does not fit, so no job behind it does."""
         heappop(self._heap)

@@ -1,4 +1,4 @@
-"""Lanes by what they could still take: where a job could be placed."""
+"""Index of the lanes by their free places, to find the lanes for a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ecoshare.core.placement.gang_placement import together
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import LaneState
 
-if TYPE_CHECKING:  # policies import what rounds share, and that the room
+if TYPE_CHECKING:  # an import cycle: policies import rounds, which imports this module
     from ecoshare.core.policies.base import GangPlacementPolicy
 
 Fits = Callable[[Lane], bool]
@@ -22,19 +22,21 @@ Fits = Callable[[Lane], bool]
 
 
 class LaneIndex:
-    """All lanes, ordered so that finding a place looks at few of them.
+    """All lanes, in an order in which a search for a place looks at few of them.
 
     Attributes:
-        lanes: By number.
-        devices: Lanes by the name of their device; `nodes`: by that of its node.
-        free: Devices with an empty lane.
+        lanes: Lanes by their numbers.
+        devices: Lanes by the names of their devices.
+        nodes: Lanes by the names of their nodes.
+        free: Number of devices with an empty lane.
     """
 
     def __init__(self, preference: Callable[[Lane], Key], placing: GangPlacementPolicy | None = None) -> None:
-        """`preference` gives the smallest key to the lane that a policy would fill first.
+        """Index without lanes.
 
         Args:
-            placing: Knows how slow a job is in a lane, which then counts before the preference.
+            preference: Key of a lane: the policy fills the lane with the smallest key first.
+            placing: Policy that knows how slow a job is in each lane. Slowness then counts before the preference.
         """
         self.lanes: dict[int, Lane] = {}
         self.devices: dict[str, list[Lane]] = {}
@@ -44,11 +46,11 @@ class LaneIndex:
         self._places: SortedList = SortedList()  # (preference, number) of lanes that have a free place
         self._known: dict[int, tuple[Key, int]] = {}
         self._empty: dict[str, dict[str, list[int]]] = {}  # numbers of the empty lanes, by node and device
-        self._by_free: list[dict[str, None]] = [{}]  # names of the nodes with so many free devices
+        self._by_free: list[dict[str, None]] = [{}]  # names of the nodes, at index n those with n free devices
         self._limits: tuple[int, int, int] | None = None
 
     def add(self, lane: Lane) -> None:
-        """A lane that is being opened."""
+        """Add a lane that is being opened."""
         self.lanes[lane.number] = lane
         self.devices.setdefault(lane.device.name, []).append(lane)
         self.nodes.setdefault(lane.device.node, []).append(lane)
@@ -58,11 +60,11 @@ class LaneIndex:
         self._limits = None
 
     def opened(self, lane: Lane) -> None:
-        """It may take jobs from now on."""
+        """Note that a lane is open: it may take jobs from now on."""
         self._enter(lane)
 
     def closed(self, _lane: Lane) -> None:
-        """It was never opened."""
+        """Note that a lane could not be opened."""
         self._limits = None
 
     @property
@@ -71,21 +73,21 @@ class LaneIndex:
         return bool(self._places)
 
     def take(self, job: Job) -> None:
-        """A job has the places in its `lanes`."""
+        """Give a job a place in each of its `lanes`."""
         for lane in job.lanes:
             self._leave(lane)
             lane.jobs[job.spec.name] = job
             self._enter(lane)
 
     def give(self, job: Job) -> None:
-        """A job has left its places."""
+        """Free the places of a job."""
         for lane in job.lanes:
             self._leave(lane)
             del lane.jobs[job.spec.name]
             self._enter(lane)
 
     def move(self, job: Job, to: Lane) -> Lane:
-        """A job of one device has its place in another lane of it now; returns where it was."""
+        """Move a job of one device to another lane of the device. Returns the lane where it was."""
         (before,) = job.lanes
         self.give(job)
         job.lanes = (to,)
@@ -93,14 +95,17 @@ class LaneIndex:
         return before
 
     def find(self, job: Job, fits: Fits, kept: Container[int] = ()) -> tuple[Lane, ...]:
-        """Lanes for a job, one on each of its devices; empty where there is no room.
+        """Lanes for a job, one on each of its devices; empty if there is no room.
 
-        One device: the lane that the policy prefers. A gang has its lanes to itself, and gets them in one node, the
-        one with the fewest devices to spare; where it may span several, in those with the most. Where the policy knows
-        how slow the job is in each: where it is least slow, and of equal ones the same.
+        A job of one device gets the lane that the policy prefers. A gang has its lanes to itself. It gets them on the
+        one node with the fewest free devices that has enough. If no node has enough and the gang may span several, it
+        gets the nodes with the most free devices. If the policy knows how slow the job is in each lane, the job gets
+        the lanes where it is least slow, and the rules above decide ties.
 
         Args:
-            kept: Lanes that are kept for others.
+            job: Job to place.
+            fits: Whether the job may be started in a lane.
+            kept: Numbers of lanes that are kept for other jobs.
         """
         gpus, nodes = job.spec.gpus, job.spec.nodes
         if self._placing is not None:
@@ -120,7 +125,12 @@ class LaneIndex:
         return self._spread(gpus, nodes, fits, kept) if nodes is None or nodes > 1 else ()
 
     def emptiest(self, gpus: int, nodes: int | None) -> tuple[Lane, ...]:
-        """The lanes that will be free for a job first, if nobody else is let in: those with the fewest jobs."""
+        """Lanes that will be free first if no other job is let in: those with the fewest jobs; empty if too few exist.
+
+        Args:
+            gpus: Number of devices that the job needs.
+            nodes: Most nodes that the job may span; None for any number.
+        """
         chosen: dict[str, dict[str, Lane]] = {}
         everywhere: dict[str, Lane] = {}
         lanes = [lane for lane in self.lanes.values() if lane.state is LaneState.OPEN]
@@ -132,15 +142,18 @@ class LaneIndex:
         return ()
 
     def free_by_node(self) -> Counter[str]:
-        """Free devices of each node that has any."""
+        """Number of free devices of each node that has any."""
         return Counter({name: free for free, names in enumerate(self._by_free) if free for name in names})
 
     def free_lanes(self, nodes: Iterable[str]) -> list[int]:
-        """Numbers of the empty lanes of some nodes."""
+        """Numbers of the empty lanes of these nodes."""
         return [number for name in nodes for numbers in self._empty[name].values() for number in numbers]
 
     def limits(self) -> tuple[int, int, int]:
-        """Devices of the largest node, devices in all, and bytes of the largest lane, of what can be had at all."""
+        """Number of devices of the largest node, number of all devices, and bytes of the largest lane.
+
+        Closed lanes do not count.
+        """
         if self._limits is None:
             lanes = [lane for lane in self.lanes.values() if lane.state is not LaneState.CLOSED]
             devices = {lane.device.name: lane.device.node for lane in lanes}
@@ -150,7 +163,7 @@ class LaneIndex:
         return self._limits
 
     def _least_slow(self, job: Job, placing: GangPlacementPolicy, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
-        """Those that the policy finds least slow for a job, in one node or over several."""
+        """Lanes that are least slow for a job, in one node or over several."""
         gpus, nodes = job.spec.gpus, job.spec.nodes
         slowness = partial(placing.slowness, job)
         if gpus == 1:
@@ -168,12 +181,12 @@ class LaneIndex:
         return over
 
     def _in_nodes(self, groups: Iterable[dict[str, None]], fits: Fits, kept: Container[int]) -> list[Lane]:
-        """An empty lane of each device of some nodes that has one."""
+        """One empty lane of each device that has one, on the nodes of these groups."""
         names = chain.from_iterable(groups)
         return [lane for name in names for lane in self._in_node(name, len(self._empty[name]), fits, kept)]
 
     def _in_node(self, node: str, gpus: int, fits: Fits, kept: Container[int]) -> list[Lane]:
-        """Up to so many empty lanes of a node, on as many devices, those that the policy prefers."""
+        """At most `gpus` empty lanes of a node, each on another device; the lanes that the policy prefers."""
         lanes = [self.lanes[number] for numbers in self._empty[node].values() for number in numbers]
         found: dict[str, Lane] = {}
         for lane in sorted(lanes, key=lambda lane: self._known[lane.number]):
@@ -184,8 +197,8 @@ class LaneIndex:
         return list(found.values())
 
     def _spread(self, gpus: int, nodes: int | None, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
-        """Over as few nodes as can be: those with the most free devices first."""
-        if nodes is not None:  # of those some may be kept for others
+        """Lanes on as few nodes as possible: the nodes with the most free devices first."""
+        if nodes is not None:  # some of the free lanes may be kept for other jobs
             lanes = self._in_nodes(reversed(self._by_free[1:]), fits, kept)
             return together(lanes, gpus, nodes, lambda lane: 0.0)
         found: list[Lane] = []
@@ -223,7 +236,7 @@ class LaneIndex:
                 self._count(lane.device.node, len(empty) + 1, len(empty))
 
     def _count(self, node: str, before: int, now: int) -> None:
-        """A node has another number of free devices."""
+        """Note a changed number of free devices of a node."""
         del self._by_free[before][node]
         if now == len(self._by_free):
             self._by_free.append({})

@@ -1,14 +1,14 @@
-"""Groups of jobs that run beside each other, kept up as jobs come and go and more becomes known of them.
+"""Groups of jobs that run beside each other on a device, updated as jobs come, go and become better known.
 
 ::
 
     lane 0   A ═══════════════════════════╗            the group: A, which is first in the order, and B
-             D ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─╚══════════   D has the turn where A is away, and follows A
+             D ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─╚══════════   D has the turn while A is away, and follows A
     lane 1   B ════════════════╗
-             C                 ╚══════════════════════   better beside A than D would be: it came when B had ended
+             C                 ╚══════════════════════   C suits A better than D does: it came when B had ended
 
-What waits is started where it belongs to the best group of a device. Those that run and do not belong to it are neither
-stopped nor restarted: they get a rank behind it, and go on in another lane where a member of the group has theirs.
+A waiting job starts when it belongs to the best group of a device. The packer never stops or restarts a running job
+that is outside the group. Such a job gets the level behind the group and moves to the lane of a member if it has none.
 """
 
 from __future__ import annotations
@@ -37,41 +37,41 @@ from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import JobState
 
 WINDOW = 32
-"""Of those that wait, the first ones are looked at."""
+"""Number of waiting jobs that the packer looks at, from the head of the queue."""
 
 MOST_CLASSES = 48
-"""That the adviser is asked about at once."""
+"""Most job classes in one question to the adviser."""
 
 MOST_SEEN = 60
-"""Measured packings that it is told of, the last ones: what it makes of them takes time as their cube."""
+"""Most measured packings in one question to the adviser, the latest ones: its time grows with their cube."""
 
 WORK_S = 60.0
-"""What a job is taken to have left, where nobody knows: it only weighs classes against each other."""
+"""Assumed work (s) of a job without a known length. It only weighs classes against each other."""
 
 MARGIN = 0.2
-"""By how much of its place in the order somebody must be ahead of who goes first now: both are known with an error, and
-they would change places for ever."""
+"""Relative lead in the order that a job needs to replace the first job of a group. Both keys have an error: without the
+margin the two jobs would change places for ever."""
 
 SHORTEST_S = 0.2
-"""A job that held its turn for less tells of its start alone."""
+"""Shortest turn time (s) that says how busy a job is: a shorter one shows only its start."""
 
 PAUSE_S, EASY = 10.0, 0.95
-"""How long a window takes from everybody else, and a speed that a job can have that must make up for something."""
+"""Pause (s) that a window costs the other jobs, and the largest required speed at which a job can make up for it."""
 
 URGENT = 0.1
-"""By how much of its speed alone somebody must be more urgent than one who runs, to run instead."""
+"""Lead in required speed (relative to its speed alone) that a job needs to replace a member of the group."""
 
 MEMBER, _BEHIND = 0, 1
-"""Levels: of the group of its device, and behind it."""
+"""Levels of a job: in the group of its device, or behind it."""
 
 _HERE = frozenset({JobState.STARTING, JobState.RUNNING})
 
 
 class Packer:
-    """Finds places for a policy that packs, and rearranges what runs.
+    """Finds places for a policy that packs, and rearranges the running jobs.
 
     Attributes:
-        outlook: What is expected of neighbours.
+        outlook: Estimates of how co-located classes slow each other down.
         grouping: Chooses groups.
         largest: Most jobs in a group.
     """
@@ -87,14 +87,17 @@ class Packer:
         ids: Callable[[], int],
         seen: Sequence[ColocationMeasurement] = (),
     ) -> None:
-        """Nobody is there.
+        """Create a packer without jobs.
 
         Args:
-            waiting: The queue.
-            is_held: Whether a device must stay as it is for now: somebody is measured there.
+            policy: The policy; it must be a `PackingPolicy`.
+            room: All lanes.
+            fit: Memory that each job needs, and whether a device has it.
+            waiting: Returns the queue.
+            is_held: Whether a device must stay as it is for now, because a measurement is under way there.
             largest: Most jobs in a group: the lanes of a device.
-            ids: Gives the next command's id.
-            seen: What was measured of neighbours before, the oldest first.
+            ids: Returns the id of the next command.
+            seen: Earlier co-location measurements, the oldest first.
         """
         assert isinstance(policy, PackingPolicy), "others have no groups"
         self.outlook = ColocationEstimates()
@@ -109,13 +112,13 @@ class Packer:
         self._asked: int | None = None
         self._is_stale = False
         self._best: dict[str, frozenset[Job]] = {}
-        self._first: dict[str, Job] = {}  # by device, of its group
+        self._first: dict[str, Job] = {}  # first job of the group, by device
         self._now_s = 0.0
 
-    # Who is there
+    # Jobs that exist
 
     def arrived(self, job: Job) -> None:
-        """A job has come; what is known of its class is known from now on."""
+        """Count a job that arrived, and learn its class from the profile in its specification."""
         name, solo = job.spec.job_class, job.spec.solo
         if solo is not None and name not in self.outlook.solos:
             self.outlook.learn(name, solo)
@@ -124,7 +127,7 @@ class Packer:
         self._work_s[name] = jobs + 1, work_s + self._length_s(job)
 
     def ended(self, job: Job) -> None:
-        """A job is over."""
+        """Forget a job that is over."""
         name = job.spec.job_class
         jobs, work_s = self._work_s[name]
         self._work_s[name] = jobs - 1, work_s - self._length_s(job)
@@ -133,7 +136,7 @@ class Packer:
             self._is_stale = True
 
     def left(self, job: Job) -> None:
-        """A job leaves its places: it is first no more, and a move of it that is under way does not count."""
+        """Note that a job leaves its places: it is no longer first, and its pending move is dropped."""
         for lane in job.lanes:
             if self._first.get(lane.device.name) is job:
                 del self._first[lane.device.name]
@@ -145,15 +148,15 @@ class Packer:
     def _length_s(self, job: Job) -> float:
         return WORK_S if job.spec.service_s is None else job.spec.service_s
 
-    # What is known
+    # Knowledge of classes
 
     def learned(self, job_class: str, solo: Solo) -> None:
-        """A class was measured alone."""
+        """Store the profile of a class that was measured alone."""
         self.outlook.learn(job_class, solo)
         self._is_stale = True
 
     def took(self, job: Job, usage: Usage) -> None:
-        """A job has run to its end: how busy it kept the processors, where its class was too short to be measured."""
+        """Learn how busy a finished job kept the processors, if its class has no measured value."""
         name, threads = job.spec.job_class, job.lanes[0].device.threads
         known = self.outlook.solos.get(name)
         if threads and usage.held_s >= SHORTEST_S and (known is None or known.busy is None):
@@ -161,10 +164,11 @@ class Packer:
             self.learned(name, replace(known or Solo(), busy=busy))
 
     def measured(self, trial: Measurement, lanes: Iterable[Lane]) -> None:
-        """A packing was measured: what it says of its classes beside each other, if that was at the default setting.
+        """Store the relative speeds that a measurement at the default setting shows for co-located classes.
 
         Args:
-            lanes: All of its device.
+            trial: The measurement.
+            lanes: All lanes of the measured device.
         """
         jobs = [job for job in self.present(lanes) if job.spec.name in trial.times_s]
         if trial.status is not MeasurementStatus.MEASURED or trial.setting or len(jobs) < max(2, len(trial.times_s)):
@@ -181,7 +185,7 @@ class Packer:
         self._is_stale = True
 
     def ask(self) -> list[AskInterference]:
-        """The question to the adviser, where there is something new and no answer is awaited."""
+        """Question to the adviser; empty if nothing is new or an answer is still awaited."""
         if not self._is_stale or self._asked is not None or not self._work_s:
             return []
         self._is_stale = False
@@ -193,32 +197,32 @@ class Packer:
 
     @property
     def awaits(self) -> bool:
-        """Whether the adviser has not answered yet."""
+        """Whether a question to the adviser has no answer yet."""
         return self._asked is not None
 
     def foreseen(self, event: InterferencePredicted) -> None:
-        """The adviser has answered."""
+        """Store the answer of the adviser."""
         self._asked = None
         self.outlook.foreseen(event.pairs, event.prices)
 
-    # Who gets a place: as `seating.Admission` asks
+    # Places for waiting jobs: the `Finder` protocol of `admission.Admission`
 
     def look(self, at_s: float) -> None:
-        """Something has changed: what was found out before may be otherwise now."""
+        """Drop the cached groups, because something has changed."""
         self._best.clear()
         self._now_s = at_s
 
     @property
     def has_room(self) -> bool:
-        """Whether there is a place at all, for somebody."""
+        """Whether any lane has a free place."""
         return self._room.has_places
 
     def line(self, job: Job) -> tuple[object, ...]:
-        """What jobs that wait have in common where one of them has no place if another has none."""
+        """Key of the queue line of a waiting job: if one job of a line has no place, none has."""
         return (*demand(job), job.spec.job_class, job.spec.slowdown)
 
     def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
-        """Lanes for a job: where it belongs to the best group of a device; a gang's are of empty ones."""
+        """Lanes for a job where it belongs to the best group of a device; a gang gets lanes of empty devices."""
         if job.spec.gpus > 1:
             return self._room.find(job, lambda lane: self._is_empty(lane.device.name) and fits(lane), kept)
         for device in self._room.devices:
@@ -228,16 +232,16 @@ class Packer:
                 continue
             lane = self._free_lane(device)
             if lane is not None and lane.number not in kept and fits(lane) and not self._has_gang(device):
-                del self._best[device]  # it is another one, with this job there
+                del self._best[device]  # the best group may change once this job has started
                 return (lane,)
         return ()
 
     def keep(self, lanes: tuple[Lane, ...]) -> Iterator[int]:
-        """Numbers of all lanes of the devices of these: whoever they are kept for needs an empty device."""
+        """Numbers of all lanes on the devices of `lanes`: the job that they are kept for needs empty devices."""
         return (each.number for lane in lanes for each in self._room.devices[lane.device.name])
 
     def _best_of(self, device: str, at_s: float) -> frozenset[Job]:
-        """Who should run there, of those that do and those that could."""
+        """Best group of a device, from its running jobs and the waiting jobs that fit; empty if it is held."""
         if self._is_held(device):
             return frozenset()
         here = self.here(device)
@@ -247,22 +251,26 @@ class Packer:
         return frozenset(group[1]) if group is not None else frozenset()
 
     def _free_lane(self, device: str) -> Lane | None:
-        """Where a new member of the group goes: an empty lane, else one that has no member of it."""
+        """Lane for a new member: the one with the fewest members, then with the fewest jobs; None if all are full."""
         lanes = [lane for lane in self._room.devices[device] if self._has_place(lane)]
         return min(lanes, key=lambda lane: (self._members(lane), len(lane.jobs), lane.number), default=None)
 
     def _has_place(self, lane: Lane) -> bool:
-        """Whether one more may come, beside those that are there and those that are under way."""
+        """Whether a lane has a place beyond its jobs and the moves to it that are under way."""
         return len(lane.jobs) + sum(to is lane for to in self._moving.values()) < lane.places
 
     def _members(self, lane: Lane) -> int:
         here = sum(job.level == MEMBER and job not in self._moving for job in lane.jobs.values())
         return here + sum(to is lane for to in self._moving.values())
 
-    # How those that run are arranged
+    # Arrangement of the running jobs
 
     def rearrange(self, device: str, at_s: float) -> tuple[list[MoveJob], bool]:
-        """Let the best group of those that are there run; the moves for it, and whether it is another one."""
+        """Let the best group of a device's running jobs have the turns.
+
+        Returns:
+            Moves that give each member a lane of its own, and whether the group has changed.
+        """
         here = self.here(device)
         if not here or self._is_held(device) or self._has_gang(device):
             return [], False
@@ -281,7 +289,7 @@ class Packer:
         return self._moves_for(device, members, [job for job in here if job not in members]), is_new
 
     def _moves_for(self, device: str, members: Sequence[Job], behind: Sequence[Job]) -> list[MoveJob]:
-        """One member in each lane, and nobody else in a lane without one."""
+        """Moves that put one member in each lane and every other job into a lane of a member."""
         lanes = self._room.devices[device]
         by_lane: dict[int, Job] = {}
         crowded = []
@@ -316,21 +324,21 @@ class Packer:
         return self._moving.get(job, job.lanes[0])
 
     def owns(self, command: int) -> bool:
-        """Whether a command is a move that was not answered."""
+        """Whether a command is a move without an answer yet."""
         return command in self._moves
 
     def moved(self, command: int) -> tuple[Lane, Lane]:
-        """A job goes on in another lane now: where it was, and where it is."""
+        """Complete a move; returns the lane that the job left and the lane that it is in."""
         job, to = self._moves.pop(command)
         del self._moving[job]
         return self._room.move(job, to), to
 
     def stays(self, job: Job) -> None:
-        """A job that starts cannot go on in another lane: others of its own are in its process."""
+        """Note that a starting job can never move to another lane: it shares its process."""
         self._stuck.add(job)
 
     def refused(self, command: int) -> None:
-        """A job cannot go on elsewhere."""
+        """Drop a refused move, and never move its job again."""
         job, _ = self._moves.pop(command)
         del self._moving[job]
         self._stuck.add(job)
@@ -338,35 +346,35 @@ class Packer:
     # Limits
 
     def may_measure(self, job: Job) -> bool:
-        """Whether all others of its device can make up for the pause in which it would be measured."""
+        """Whether all other jobs of the device can make up for the pause of a window for `job`."""
         here = self.here(job.lanes[0].device.name)
         return all(self._least(each, PAUSE_S) <= EASY for each in here if each is not job)
 
     def holds_up(self, job: Job) -> bool:
-        """Whether somebody with a limit is behind those that run where this one does: it will be more urgent soon."""
+        """Whether a job with a slowdown limit is behind the group on a device of `job`: it becomes urgent soon."""
         here = [each for lane in job.lanes for each in self.here(lane.device.name)]
         return any(each.level != MEMBER and each.spec.slowdown is not None for each in here)
 
     def bear(self, jobs: Sequence[Job], slower: float) -> bool:
-        """Whether these, beside each other, keep their limits where all are so many times slower than expected."""
+        """Whether co-located jobs keep their limits if all run `slower` times slower than expected."""
         speeds = self.outlook.forecast([job.spec.job_class for job in jobs]).speeds
         return all(speed / slower >= self._least(job) for job, speed in zip(jobs, speeds, strict=True))
 
-    # What runs where
+    # Jobs of a device
 
     def present(self, lanes: Iterable[Lane]) -> list[Job]:
-        """Those that run in these lanes and belong to the group."""
+        """Running members of the group in these lanes."""
         return [
             job for lane in lanes for job in lane.jobs.values() if job.state is JobState.RUNNING and job.level == MEMBER
         ]
 
     def is_settled(self, device: str) -> bool:
-        """Whether nobody is about to start or to move there."""
+        """Whether all jobs of a device run and none of them is about to move."""
         jobs = [job for lane in self._room.devices[device] for job in lane.jobs.values()]
         return all(job.state is JobState.RUNNING and job not in self._moving for job in jobs)
 
     def choose(self, jobs: Sequence[Job], device: str, at_s: float) -> tuple[JobGroup, list[Job]] | None:
-        """The best group of these on a device, and its members; None where there is nobody."""
+        """Best group of `jobs` on a device, and its members; None if `jobs` is empty."""
         ordered = self.in_order(jobs, device, at_s)
         by_number = {job.number: job for job in ordered}
 
@@ -378,7 +386,7 @@ class Packer:
         return None if group is None else (group, [by_number[each.number] for each in group.members])
 
     def in_order(self, jobs: Sequence[Job], device: str, at_s: float) -> list[Job]:
-        """By the policy; but who was first there stays so unless another one is ahead of it by a margin."""
+        """Jobs in the order of the policy; the present first job stays first unless another leads by `MARGIN`."""
         keys = {job: self._key(job, at_s) for job in jobs}
         ordered = sorted(jobs, key=keys.__getitem__)
         first = self._first.get(device)
@@ -388,7 +396,7 @@ class Packer:
         return ordered
 
     def candidate(self, job: Job, at_s: float) -> Candidate:
-        """A job as groups are chosen by."""
+        """Values of a job that the choice of a group needs."""
         spec = job.spec
         limited = spec.slowdown is not None
         least = self._least(job) if limited else 0.0
@@ -403,7 +411,7 @@ class Packer:
         )
 
     def _least(self, job: Job, lost_s: float = 0.0) -> float:
-        """Speed that it must keep; one that is behind stands still, as far as anybody knows."""
+        """Relative speed that a job must keep to meet its limit; the time that it stood behind the group is lost."""
         if job.spec.slowdown is None:
             return 0.0
         solo = self.outlook.solos.get(job.spec.job_class)
@@ -418,7 +426,7 @@ class Packer:
         return (*self._policy.order(job, at_s), job.arrival_s, job.number)
 
     def here(self, device: str) -> list[Job]:
-        """Those that run on a device, or are about to."""
+        """Jobs of a device that run or start."""
         return [job for lane in self._room.devices[device] for job in lane.jobs.values() if job.state in _HERE]
 
     def _is_empty(self, device: str) -> bool:
@@ -429,7 +437,7 @@ class Packer:
 
 
 def _put(job: Job, is_member: bool, at_s: float) -> None:
-    """Into the group of its device, or behind it; for how long it stood is not forgotten until it is told anew."""
+    """Put a job into the group of its device or behind it, and add up the time that it stood behind."""
     job.level = MEMBER if is_member else _BEHIND
     if is_member and job.behind_since_s is not None:
         job.stood_s += at_s - job.behind_since_s

@@ -246,7 +246,7 @@ class Objective:
 
 
 def _plain(value: Any) -> float | str | None:
-    """The value as a number; otherwise a text that makes Optuna refuse it."""
+    """The value as a number; otherwise None or a text, which Optuna refuses."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Generator of traces: `ecoshare simulate --generate salus|philly|sweep|halving|asha|bohb`; equal for equal seeds."""
+"""Generator of traces: `ecoshare simulate --generate KIND`; equal for equal seeds."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def generate(
     gpus: int | None = None,
     load: float | None = None,
 ) -> Trace:
-    """Generated trace of `jobs` jobs.
+    """Generated trace of one kind.
 
     Args:
         kind: One of `KINDS` or of `searches.KINDS`.
+        jobs: Number of jobs; for `searches.KINDS`, number of trials (of the first bracket for `bohb`).
         data: Folder with `salus/workloads.csv` and `philly/philly_jobs.csv`; None for published figures.
         gpus: Number of GPUs that the load refers to; no job asks for more. None for the default of the kind.
         load: Work that arrives / work that the GPUs can do. Sweeps ignore it: their trials arrive at once or when the

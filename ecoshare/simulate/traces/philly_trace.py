@@ -40,7 +40,7 @@ def read(file: str, lines: Sequence[str]) -> Trace:
             left_out += 1
     sheet.finish()
     first_s = min((row[1] for row in rows), default=0.0)
-    phases: dict[float, tuple[Phase]] = {}  # many durations repeat: sharing leaves a third of the objects and memory
+    phases: dict[float, tuple[Phase]] = {}  # durations repeat; sharing phases saves a third of the memory
     jobs = []
     for name, at_s, duration_s, gpus, line in rows:
         if duration_s not in phases:

@@ -1,4 +1,4 @@
-"""Trace of a finished run from its jobs, so that a simulation can be compared with the run.
+"""Trace of the completed jobs of a recorded run, so that a simulation can be compared with the run.
 
 ::
 
@@ -7,7 +7,7 @@
     ╰─ launch_s ─╯          ╰─ startup_s ╯╰─ n x iteration_s, waits left out ─╯╰── startup_s ──╯
 
 If a job left a trace of its boundaries, the iteration time is the mean turn time held between two of them. Otherwise it
-is the job's whole turn time / its iterations, and the start time is unknown.
+is the job's whole turn time / its iterations, and includes the start, which has no time of its own.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def _spent(data: RunData, trace: Trace) -> dict[str, _Spent]:
         energy = data.account.jobs.get(job.name)
         if energy is None:
             continue
-        # If the meter missed a part of a job, its iterations count like the metered ones.
+        # If the meter missed a part of a job, the missed iterations count like the metered ones.
         metered = data.account.iterations.get(job.name, 0)
         missed = job.iterations / metered if 0 < metered < job.iterations else 1.0
         spent = classes.setdefault(job.job_class, _Spent())

@@ -129,7 +129,8 @@ def _entries(model: str, batch_size: str, measured: list[tuple[int, float, float
     iteration_s = (longest_s - shortest_s) / (most - least) if most > least else longest_s / most
     found = []
     for iterations, jct_s, peak_mib in measured:
-        each_s = min(iteration_s, jct_s / iterations)  # all iterations together take at most the measured JCT
+        # The limit keeps the start at 0 or more, so that start and iterations add up to the measured JCT.
+        each_s = min(iteration_s, jct_s / iterations)
         startup_s = jct_s - iterations * each_s
         memory = _memory(model, int(peak_mib * 2**20))
         phase = Phase(iterations, each_s)

@@ -3,7 +3,7 @@
 ::
 
     halving   all trials at once; at 1, 3, 9, 27 of 81 steps trials wait for each other, and a third goes on
-    asha      as many trials at once as fit; a trial below the best third of a rung ends there
+    asha      twice as many trials at once as GPUs; a trial below the best third of a rung ends there
     bohb      brackets of halving, one after the other: many short trials, ... , few long ones
     bohb-parallel  the same brackets, all at once
 
@@ -26,7 +26,7 @@ from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, TraceSwee
 KINDS = ("asha", "bohb", "bohb-parallel", "halving")
 
 REDUCTION, STEPS = 3, 81
-"""Reduction factor, one of so many trials goes on, and the steps of a whole trial."""
+"""Reduction factor (one trial in three goes on from a rung), and number of steps of a whole trial."""
 
 STEP_ITERATIONS, ITERATION_S = 600, 0.1
 SPREAD = 0.5
