@@ -1,16 +1,16 @@
 """Constrained Bayesian optimization of a device's clocks and power limit over a discrete grid.
 
-It stands alone: it knows nothing of ecoshare, of GPUs, or of how a setting is applied and measured.
+The package stands alone: it does not depend on ecoshare or on how the caller applies and measures a setting.
 
 ::
 
-    space ──► ConstrainedTuner ──ask()──► a setting ──► (somebody applies and measures it)
+    space ──► ConstrainedTuner ──ask()──► a setting ──► (the caller applies and measures it)
                     ▲                                              │
                     └───────────────tell(setting, observed)────────┘
                     └──best()──► the cheapest setting that keeps the limits
 
-What is modelled is what is measured (power, time of each job), never the objective: objective and limits are functions
-of them, so that changing one loses no trial.
+The model predicts the measured observables (power, time of each job), never the objective. Objective and limits are
+functions of the observables, so a change of either loses no evaluation.
 """
 
 from tuner.embedding import EmbeddedSpace, bucketised, embedded

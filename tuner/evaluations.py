@@ -1,4 +1,4 @@
-"""What was tried, and what came of it."""
+"""Evaluations: settings that were tried, and their results."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from tuner.space import Setting
 
 
 class EvaluationStatus(Enum):
-    """How far a trial can be believed."""
+    """Validity of an evaluation's observables."""
 
     MEASURED = "measured"
     CENSORED = "censored"
-    """Stopped early: every time observed is at least what it says. Power is as measured."""
+    """The evaluation was stopped early: each observed time is a lower bound. Power counts as measured."""
     CONTAMINATED = "contaminated"
-    """Spoilt by something other than the setting (throttling, a neighbour): ignored, and the setting may be
-    tried again."""
+    """Something other than the setting (throttling, a neighbour) disturbed the evaluation. The tuner ignores it and may
+    propose the setting again."""
     FAILED = "failed"
-    """The setting cannot be applied, or does not work: never again."""
+    """The setting cannot be applied or does not work. The tuner never proposes it again."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One trial.
+    """One evaluation of a setting.
 
     Attributes:
-        observed: Positive numbers by name; empty if the trial failed.
+        observed: Positive numbers by the name of the observable; empty if the evaluation failed.
     """
 
     setting: Setting
@@ -41,5 +41,5 @@ class Evaluation:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Evaluation:
-        """The trial of `as_dict`."""
+        """Evaluation from the data that `as_dict` returned."""
         return cls(dict(data["setting"]), dict(data["observed"]), EvaluationStatus(data["status"]))

@@ -1,7 +1,7 @@
-"""What is wanted, as functions of what is measured.
+"""Objectives and limits as functions of the observables.
 
-An objective takes what is observed at a setting and at the default, and gives a positive number; smaller is better. Its
-arguments are arrays that broadcast: (n_samples, n_settings) and (n_samples, 1).
+An objective maps the observables at a setting and at the default to a positive number; smaller is better. The
+observables are tensors that broadcast: (n_samples, n_settings) at the settings, (n_samples, 1) at the default.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ POWER = "power_w"
 
 @dataclass(frozen=True)
 class Limit:
-    """An observable must stay within a multiple of its value at the default setting.
+    """Upper bound of an observable, as a multiple of its value at the default setting.
 
     Attributes:
-        most: The multiple, such as 1.1.
+        most: Largest allowed multiple, such as 1.1.
     """
 
     observable: str
     most: float
 
     def excess(self, now: Observed, default: Observed) -> Tensor:
-        """Logarithm of the ratio to the limit: above 0 if the limit is broken."""
+        """Logarithm of the ratio: observable / limit. Above 0 if the limit is broken."""
         return (now[self.observable] / default[self.observable] / self.most).log()
 
 
 def energy(alone_w: Mapping[str, float]) -> Objective:
-    """Joules spent per joule that the same work costs at the default setting.
+    """Relative energy: joules spent / joules that the same work costs at the default setting.
 
-    `power(x) / sum_j p_j t_j(default) / t_j(x)`, with p_j the watts of job j alone. For one job it is its energy per
-    iteration over that at the default.
+    The objective is `power(x) / sum_j (p_j t_j(default) / t_j(x))`, with p_j the watts of job j alone. For one job this
+    is the ratio: energy per iteration / energy per iteration at the default.
 
     Args:
         alone_w: Power (W) of each job alone at the default setting, by the name of the job's time.
@@ -53,7 +53,7 @@ def energy(alone_w: Mapping[str, float]) -> Objective:
 
 
 def time(names: tuple[str, ...]) -> Objective:
-    """Mean time of the jobs, each over its own at the default setting."""
+    """Relative time: mean over the jobs of the ratio: time / time at the default setting."""
 
     def mean(now: Observed, default: Observed) -> Tensor:
         ratios = [now[name] / default[name] for name in names]
@@ -63,6 +63,6 @@ def time(names: tuple[str, ...]) -> Objective:
 
 
 def edp(alone_w: Mapping[str, float]) -> Objective:
-    """Energy times delay: `energy` times the mean time."""
+    """Energy-delay product: `energy` times `time`, both relative to the default setting."""
     spent, slow = energy(alone_w), time(tuple(alone_w))
     return lambda now, default: spent(now, default) * slow(now, default)

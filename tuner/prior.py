@@ -1,13 +1,13 @@
-"""What is believed of the observables before anything is measured: Gaussians over their logarithms on all settings.
+"""Prior of the observables: a mixture of Gaussians over the log observables at all settings.
 
-A belief comes as sample responses: of a physical model with random coefficients (`physics.py`), or of other workloads
-that were measured on the same device. Their mean and covariance are the prior of a Gaussian process. Conditioning it on
-trials is then what refitting the physical model would be, if that model were linear in its coefficients; and what it
-cannot express is left to the process's residual.
+The prior is made from sample responses. The samples come from a physical model with random coefficients
+(`tuner.physics`), or from other workloads that were measured on the same device. Their mean and covariance are the
+prior of a Gaussian process. Conditioning the process on evaluations would equal a refit of the physical model if that
+model were linear in its coefficients. The residual of the process covers what the physical model cannot express.
 
-Where responses bend, as at a power limit that binds for some workloads and not for others, one Gaussian would be sure
-of what holds for neither. So samples are split into parts that are alike, each with a mean and covariance of its own,
-and which of them a workload belongs to is found by evidence.
+One Gaussian fits badly where responses bend, for example at a power limit that binds for some workloads only: it would
+be sure of a response that no workload has. So the samples are split into clusters of similar samples. Each cluster has
+its own mean and covariance, and evidence tells which cluster a workload belongs to.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torch import Tensor
 MOST_RANK = 48
 _SMALL = 200
 _KEPT = 1e-6
-"""Directions with less than this part of the variance are left to the residual."""
+"""Bound that sets the number of directions kept: those with more than this share of the variance."""
 _LEAST = 50
-"""Samples for each part, below which they are not split."""
+"""Least number of samples for each component; with fewer, the samples are not split."""
 _POWER_STEPS = 20
 
 
@@ -32,9 +32,10 @@ class PriorComponent:
     """One Gaussian of a prior.
 
     Attributes:
-        weight: Believed before any trial; those of a prior add up to 1.
-        mean: (n_observables, n_settings).
-        root: (rank, n_observables, n_settings); the covariance is the sum of the outer products of its rows.
+        weight: Probability before any evaluation; the weights of a prior add up to 1.
+        mean: Mean of the log observables, (n_observables, n_settings).
+        root: Root of the covariance, (rank, n_observables, n_settings). The covariance is the sum of the outer products
+            of the rows.
     """
 
     weight: float
@@ -48,8 +49,9 @@ class Prior:
 
     Attributes:
         observables: Names of the observables.
-        scale_sd: Shape (n_observables,). Deviation of an unknown constant added to each; large if
-            samples hold ratios only.
+        parts: Gaussians of the mixture.
+        scale_sd: Standard deviation of an unknown constant that is added to each log observable, (n_observables,);
+            large if the samples hold ratios only.
     """
 
     observables: tuple[str, ...]
@@ -58,18 +60,18 @@ class Prior:
 
     @property
     def mean(self) -> Tensor:  # (n_observables, n_settings)
-        """Over all parts."""
+        """Mean of the mixture."""
         return torch.stack([part.weight * part.mean for part in self.parts]).sum(dim=0)
 
     @classmethod
     def of_samples(
         cls, observables: Sequence[str], samples: Tensor, scale_sd: Sequence[float], parts: int = 1
     ) -> Prior:
-        """The moments of sample responses.
+        """Prior with the moments of sample responses.
 
         Args:
             samples: Logarithms, (n_samples, n_observables, n_settings); at least two samples.
-            parts: Number of parts that the samples are split into, if there are enough.
+            parts: Largest number of components. The samples are split only if each component can have 50 of them.
         """
         found = []
         for rows in _split(samples.flatten(start_dim=1), parts):
@@ -81,13 +83,14 @@ class Prior:
 
     @classmethod
     def mixture(cls, shares: Sequence[tuple[float, Prior]]) -> Prior:
-        """All parts of several priors: trials tell which of them holds.
+        """Mixture of several priors, with all their components. Evaluations then tell which component holds.
 
         Args:
-            shares: Weights, which are made to add up to 1, and priors over the same observables and settings.
+            shares: Pairs (weight, prior). The weights are normalised to add up to 1. All priors have the same
+                observables and settings.
 
         Raises:
-            ValueError: They are not over the same.
+            ValueError: The priors differ in their observables or in the shape of their means.
         """
         first = shares[0][1]
         if any(each.observables != first.observables or each.mean.shape != first.mean.shape for _, each in shares):
@@ -103,8 +106,10 @@ class Prior:
 
 
 def _split(flat: Tensor, parts: int) -> list[Tensor]:
-    """Places of the rows of each part: the part that is spread most is cut across its longest direction, again and
-    again."""
+    """Row indices of each cluster.
+
+    The cluster with the largest spread is cut across its longest direction until there are `parts` clusters.
+    """
     found = [torch.arange(len(flat))]
     while len(found) < parts and len(flat) >= parts * _LEAST:
         centred = [flat[rows] - flat[rows].mean(dim=0) for rows in found]
@@ -121,7 +126,7 @@ def _split(flat: Tensor, parts: int) -> list[Tensor]:
 
 
 def _two_means(score: Tensor) -> float:
-    """The cut between the two groups of numbers that are closest to their means."""
+    """Threshold between the two clusters of a one-dimensional 2-means."""
     cut = float(score.mean())
     for _ in range(_POWER_STEPS):
         cut = float(score[score <= cut].mean() + score[score > cut].mean()) / 2.0
@@ -129,7 +134,7 @@ def _two_means(score: Tensor) -> float:
 
 
 def _range(flat: Tensor) -> Tensor | None:
-    """Orthonormal directions in which nearly all of a large matrix lies; None for a small one.
+    """Orthonormal basis that spans nearly all of a large matrix; None for a small one.
 
     Halko, Martinsson and Tropp, "Finding Structure with Randomness", SIAM Review 2011, algorithm 4.4 with one step.
     """

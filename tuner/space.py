@@ -1,4 +1,4 @@
-"""The settings that can be tried: a discrete grid of knobs, possibly with holes."""
+"""Space of the settings that can be tried: a discrete grid of knobs, possibly with holes."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 Value = float | str
-"""Of a knob: a number, or the name of a special value."""
+"""Value of a knob: a number, or the name of a special value."""
 
 Setting = Mapping[str, Value]
 """One value for each knob."""
 
 
 class Role(Enum):
-    """What a knob does to a device, as far as the physical prior knows."""
+    """Effect of a knob on a device, as the physical prior models it."""
 
     CORE_CLOCK = "core clock"
     MEMORY_CLOCK = "memory clock"
     POWER_LIMIT = "power limit"
-    """In watts."""
+    """Power limit in watts."""
     WORK_SIZE = "work size"
-    """Work done by one iteration, where times are those of a fixed amount of work: a batch size."""
+    """Work of one iteration, such as the batch size. Times are then those of a fixed amount of work."""
     OTHER = "other"
 
 
 @dataclass(frozen=True)
 class Knob:
-    """Something that can be set.
+    """One quantity that can be set.
 
     Attributes:
-        values: Numbers that it takes, in any order; positive.
-        special: Values that are no number (`"unlocked"`), with the number that each is most like.
+        values: Positive numbers that the knob takes, in any order.
+        special: Named values that are not numbers (`"unlocked"`), each with the number that it is most like.
     """
 
     name: str
@@ -45,10 +45,10 @@ class Knob:
     special: Mapping[str, float] = field(default_factory=dict)
 
     def number(self, value: Value) -> float:
-        """The number that stands for a value.
+        """Number of a value: the value itself, or the number that a special value is most like.
 
         Raises:
-            ValueError: The knob does not take it.
+            ValueError: The knob does not take the value.
         """
         if isinstance(value, str):
             if value not in self.special:
@@ -70,10 +70,11 @@ class Space:
     """
 
     def __init__(self, knobs: Sequence[Knob], settings: Iterable[Setting]) -> None:
-        """A space of the settings given, such as those of clock lists that differ by memory clock.
+        """Make a space of the given settings, for example of core clocks that depend on the memory clock.
 
         Raises:
-            ValueError: A setting lacks a knob or has a value that its knob does not take; two are equal; there is none.
+            ValueError: Two knobs have one name; there is no setting; two settings are equal; or a setting has other
+                knobs, or a value that its knob does not take.
         """
         self.knobs = tuple(knobs)
         self.settings: tuple[dict[str, Value], ...] = tuple(dict(setting) for setting in settings)
@@ -87,11 +88,11 @@ class Space:
             raise ValueError("two settings are equal")
         if not self.settings:
             raise ValueError("a space has at least one setting")
-        self.numbers  # noqa: B018, since a value that no knob takes is to be found now
+        self.numbers  # noqa: B018, finds a value that its knob does not take now rather than later
 
     @classmethod
     def product(cls, *knobs: Knob) -> Space:
-        """Every combination of the knobs' values, special ones included."""
+        """Space of all combinations of the knobs' values, special values included."""
         values: list[tuple[Value, ...]] = [(*knob.values, *knob.special) for knob in knobs]
         names = [knob.name for knob in knobs]
         return cls(knobs, (dict(zip(names, each, strict=True)) for each in itertools.product(*values)))
@@ -100,23 +101,26 @@ class Space:
         return len(self.settings)
 
     def index(self, setting: Setting) -> int:
-        """The place of a setting.
+        """Index of a setting in `settings`.
 
         Raises:
-            KeyError: It is not in the space.
+            KeyError: The setting is not in the space.
         """
         return self._places[self._key(setting)]
 
     @cached_property
     def numbers(self) -> NDArray[np.float64]:  # (n_settings, n_knobs)
-        """The settings as numbers, special values as what they are most like."""
+        """Settings as numbers; a special value counts as the number that it is most like."""
         rows = [[knob.number(setting[knob.name]) for knob in self.knobs] for setting in self.settings]
         return np.array(rows, dtype=np.float64).reshape(len(self.settings), len(self.knobs))
 
     @cached_property
     def features(self) -> NDArray[np.float64]:  # (n_settings, n_features)
-        """Coordinates in which distance means difference: logarithms over each knob's range, and a column of 0 or 1
-        for each special value, since what it does is only about what its number would do."""
+        """Coordinates for the distance between settings.
+
+        Each knob gives a column of logarithms, scaled to [0, 1] over the knob's range. Each special value adds a column
+        of 0 or 0.5, because its effect is only roughly that of its number.
+        """
         columns = []
         for place, knob in enumerate(self.knobs):
             logs = np.log(self.numbers[:, place])
@@ -127,7 +131,7 @@ class Space:
         return np.stack(columns, axis=1)
 
     def column(self, role: Role) -> NDArray[np.float64] | None:  # (n_settings,)
-        """The numbers of the first knob with a role; None where there is none."""
+        """Numbers of the first knob with a role; None if no knob has the role."""
         for place, knob in enumerate(self.knobs):
             if knob.role is role:
                 column: NDArray[np.float64] = self.numbers[:, place]

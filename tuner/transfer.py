@@ -1,30 +1,38 @@
-"""What earlier tuning on a device says of a new packing there: their trials become a prior.
+"""Warm start: the evaluations of earlier jobs on a device become the prior of a new packing there.
 
-Of an earlier job only some settings were tried, so what transfers is the belief in all its settings given its trials:
-samples of its own model. Pooled over the earlier jobs their moments are a prior like the physical model's, and are
-mixed with it, so that a job that is like none of them is not held back.
+An earlier job was evaluated at some settings only. So the transfer uses posterior samples of its own model, which cover
+all settings. The moments of these samples, pooled over the earlier jobs, form a prior. A mixture of this prior and the
+physical model's prior serves a job that is unlike all earlier jobs.
 
 ::
 
-    trials of A alone ──► samples of A ─┐
-    trials of B alone ──► samples of B ─┼──► samples of the new packing ──► its moments ─┐
-    trials of C alone ──► samples of C ─┘                                                ├──► prior
-                                              physical model with random coefficients ───┘
+    evaluations of A alone ──► samples of A ─┐
+    evaluations of B alone ──► samples of B ─┼──► samples of the new packing ──► its moments ─┐
+    evaluations of C alone ──► samples of C ─┘                                                ├──► prior
+                                                   physical model with random coefficients ───┘
 
-Of job j alone a sample tells the watts P_j and the time r_j, over its own at the default, at each setting. Together::
+A sample of job j alone holds its watts P_j and its relative time r_j (time / time at the default) at each setting. The
+model of the packing is::
 
-    time_j  = r_j level_j e^(c_j excess)                    over its own at the default
-    level_j = 1 + (slowdown_j - 1) mean_others r_other^g    what neighbours cost, at the default and elsewhere
+    time_j  = r_j level_j e^(c_j excess)                    relative to its own time at the default
+    level_j = 1 + (slowdown_j - 1) mean_others r_other^g    slowdown from neighbours, at each setting
     power   = idle + o sum_j share_j (P_j - idle) / level_j
-    excess  = log((power - idle) / (limit - idle))          where the power limit holds back all of them together
+    excess  = log((power - idle) / (limit - idle))          above 0 if the power limit throttles the packing
 
-`share_j` is the part of the time in which it is at work: turns in one lane add up to 1, jobs beside each other to more.
-The slowdown at the default is measured with the first trial. What no trial of a job alone tells is drawn: idle watts;
-g, whether neighbours cost more or less where they are slower themselves; o, how watts overlap; and, about its own trade
-of time for watts between the default and the setting that draws least, c_j. In turns all of that falls away. Each job
-is taken for a neighbour of each other one, also where some of them share a lane and others run beside it.
+`share_j` is the share of time in which job j works. The shares of jobs that take turns in one lane add up to 1; the
+shares of co-located jobs add up to more. The first evaluation measures the slowdown at the default. The evaluations of
+jobs alone do not tell the other coefficients, so they are drawn at random:
 
-A job whose class was tried at one setting alone has told nothing of its response. Trials of other devices or spaces are
+- idle: Idle watts.
+- g: Exponent of a neighbour's relative time: whether a neighbour that is slower itself costs more or less.
+- o: Factor for the overlap of watts.
+- c_j: Exponent of the excess, drawn around the job's own trade of time for watts between the default and the setting
+  that draws least.
+
+Jobs that take turns use none of g, o and c, and their idle watts cancel if the shares add up to 1. The model treats
+each job as a neighbour of every other job, even if some of them share a lane and others run in another lane.
+
+Evaluations at a single setting tell nothing about the response of a class. Evaluations on other devices or spaces are
 of no use here.
 """
 
@@ -46,25 +54,25 @@ from tuner.space import Role, Setting, Space
 from tuner.tuner import one_thread
 
 _PHYSICAL_WEIGHT = 0.2
-"""Of the physical prior beside what was seen."""
+"""Weight of the physical prior in the mixture."""
 
 _DRAWN = 512
-"""Samples of a new packing, at least."""
+"""Least number of samples of a new packing."""
 
 _TIME = "time"
 
 _IN_TURNS = 1.05
-"""Shares that add up to no more, measured as they are, are of jobs that take turns."""
+"""Largest sum of measured shares that still means that the jobs take turns."""
 _SLOWDOWN = math.log(2.0), 0.4
-"""Beside others, where it was not measured: mean and sd of the logarithm."""
+"""Mean and standard deviation of the logarithm of a slowdown that was not measured."""
 _SWELL_SD, _OVERLAP_SD, _TRADE_SD = 0.3, 0.08, 0.4
-"""Of g, and of the logarithms of o and of c over the job's own trade."""
+"""Standard deviations of g, of log o, and of log(c / the job's own trade)."""
 _IDLE = 0.2, 0.95
-"""Idle watts over the least that any job draws."""
+"""Range of the ratio: idle watts / least watts that any job draws."""
 _LEAST_SAVED, _MOST_TRADE = 0.05, 3.0
 
 Earlier = Sequence[Evaluation] | Tensor
-"""One job alone: its trials, or sample responses: logarithms of power and time, (n_samples, 2, n_settings)."""
+"""One job alone: its evaluations, or sample responses (logarithms of power and time, (n_samples, 2, n_settings))."""
 
 
 def transferred(
@@ -77,21 +85,21 @@ def transferred(
     shares: Mapping[str, float] | None = None,
     slowdowns: Mapping[str, float] | None = None,
 ) -> Prior:
-    """The prior of a packing, from jobs that were tuned alone on the same device and space.
+    """Prior of a packing, from jobs that were tuned alone on the same device and space.
 
     Args:
         times: Names of the new jobs' times.
-        earlier: Trials of each earlier job. They observe `power_w` and one time, of whatever name and
-            amount of work: only the ratio to the default is used.
-        own: Place in `earlier` of the same class of job, by the name of a time. A time that is not named may be like
-            any of them.
-        shares: Part of the time in which a job is at work, by the name of its time. By default the jobs take equal
-            turns in one lane.
-        slowdowns: Time at the default setting beside the other jobs over that alone, by the name of a time. Any value
-            is possible for a time that is not named, unless all jobs take turns: then none is slower.
+        earlier: Evaluations or sample responses of each earlier job. Evaluations observe `power_w` and one time of any
+            name and amount of work: only the ratio to the default is used.
+        own: Index in `earlier` of the job of the same class, by the name of a new job's time. A job that is not named
+            may be like any of them.
+        shares: Share of time in which a job works, by the name of its time. None: the jobs take equal turns in one
+            lane.
+        slowdowns: Ratio at the default setting: time beside the other jobs / time alone, by the name of a job's time.
+            Any value is possible for a job that is not named, unless all jobs take turns: then none is slower.
 
     Raises:
-        ValueError: There is no earlier job, or one was not observed as above.
+        ValueError: There is no earlier job, or the evaluations of one lack `power_w` or have not exactly one time.
     """
     if not earlier:
         raise ValueError("there is nothing to transfer from")
@@ -116,7 +124,7 @@ def _packed(
     slowdowns: Sequence[float | None],
     draw: np.random.Generator,
 ) -> Tensor:  # (count, 1 + n_jobs, n_settings)
-    """Sample responses of a packing, of those of its jobs alone, each (count, 2, n_settings)."""
+    """Sample responses of a packing, from the responses of each job alone, (count, 2, n_settings)."""
     count, in_turns = len(jobs[0]), sum(shares) <= _IN_TURNS
     slow = [job[:, 1] - job[:, 1, [at]] for job in jobs]
     watts = torch.stack([job[:, 0].exp() for job in jobs])
@@ -141,7 +149,7 @@ def _packed(
 
 
 def _levels(slow: Sequence[Tensor], slowdowns: Sequence[float | None], draw: np.random.Generator) -> list[Tensor]:
-    """By how much each job is slower beside the others than alone, at each setting: (count, n_settings)."""
+    """Slowdown of each job beside the others, at each setting: one (count, n_settings) array for each job."""
     count = len(slow[0])
     swollen = [(_column(draw.normal(0.0, _SWELL_SD, count)) * each).exp() for each in slow]
     found = []
@@ -154,8 +162,10 @@ def _levels(slow: Sequence[Tensor], slowdowns: Sequence[float | None], draw: np.
 
 
 def _trade(slow: Tensor, active: Tensor, at: int, draw: np.random.Generator) -> Tensor:  # (count, 1)
-    """By how much a job's time grows as its watts beyond idle fall, both as logarithms: about as from the default to
-    where it draws least."""
+    """Exponent c of a job: growth of log time for each unit that its log active watts fall.
+
+    The exponent is drawn around the job's own slope between the default and the setting that draws least.
+    """
     lowest = active.argmin(dim=1, keepdim=True)
     saved = (active[:, [at]].log() - active.gather(1, lowest).log()).clamp_min(_LEAST_SAVED)
     steepness = (slow.gather(1, lowest) / saved).clamp(0.0, _MOST_TRADE)
@@ -167,7 +177,7 @@ def _column(values: np.ndarray) -> Tensor:
 
 
 def _responses(space: Space, default: Setting, earlier: Sequence[Earlier], seed: int) -> list[Tensor]:
-    """Sample responses of each earlier job."""
+    """Sample responses of each earlier job, from its model unless they are given."""
     if all(isinstance(each, Tensor) for each in earlier):
         return [each for each in earlier if isinstance(each, Tensor)]
     alone = grey_box(space, [_TIME], default, seed)
@@ -175,7 +185,7 @@ def _responses(space: Space, default: Setting, earlier: Sequence[Earlier], seed:
 
 
 def _samples(space: Space, alone: Prior, trials: Sequence[Evaluation], seed: int) -> Tensor:
-    """What is believed of an earlier job, (n_samples, 2, n_settings), all of equal weight."""
+    """Posterior samples of an earlier job, (n_samples, 2, n_settings), all of equal weight."""
     names = {name for trial in trials for name in trial.observed} - {POWER}
     if len(names) != 1 or not any(POWER in trial.observed for trial in trials):
         raise ValueError(f"an earlier job has {POWER} and one time, not {', '.join(sorted(names)) or 'none'}")
@@ -193,6 +203,9 @@ def _samples(space: Space, alone: Prior, trials: Sequence[Evaluation], seed: int
 
 
 def _drawn(known: Sequence[Tensor], own: int | None, count: int, draw: np.random.Generator) -> Tensor:
-    """Sample responses of one job of a new packing, (count, 2, n_settings): of each earlier job equally many."""
+    """Sample responses of one job of a new packing, (count, 2, n_settings).
+
+    With `own` None, each earlier job gives equally many (give or take one); otherwise only job `own` gives samples.
+    """
     which = draw.permutation(np.arange(count) % len(known)) if own is None else np.full(count, own)
     return torch.stack([known[job][int(draw.integers(len(known[job])))] for job in which])

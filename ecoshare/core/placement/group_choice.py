@@ -1,4 +1,4 @@
-"""The group that a packer would choose for a device at a moment, and why somebody is not in it; nothing is changed."""
+"""Group that a packer would choose for a device at one moment, and why a job is not in it. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -19,50 +19,56 @@ from ecoshare.core.states import JobState
 
 
 class ReasonKind(Enum):
-    """What keeps a job from running, or others from running beside it; the later, the nearer it was to that."""
+    """Kind of reason why a job does not run, or has no neighbour.
+
+    The members are sorted: with a later kind, the job is nearer to running. `Reasons` names the latest kind.
+    """
 
     OPENING = "opening"
     SUSPECT = "suspect"
-    """It, or one that runs, has died with the others' process twice: such a job runs alone."""
+    """The job or a running one is a suspect, which runs alone: it died twice with a process that other jobs need."""
     DEVICES = "devices"
-    """It needs more empty devices than there are."""
+    """The job needs more empty devices than there are."""
     GANG = "gang"
-    """A job of several devices has this one to itself."""
+    """A gang has the device to itself."""
     WINDOW = "window"
-    """Somebody is measured there alone."""
+    """A job is measured alone on the device."""
     TRIAL = "trial"
-    """Those that run there are measured, so nobody may come or go."""
+    """A setting is measured with the jobs that run on the device, so no job may come or go."""
     PLACES = "places"
     FULL = "full"
-    """Its group would have more members than there are lanes: all those that must run do."""
+    """The group, with all jobs that must run, would have more members than the device has lanes."""
     MEMORY = "memory"
     ORDER = "order"
-    """Others are before it by the policy."""
+    """Other jobs are before it in the order of the policy."""
     LIMIT = "limit"
-    """Somebody would be slower than its owner allows."""
+    """A job would be slower than its slowdown limit allows."""
     NEW = "new"
-    """As many jobs of unknown classes as are tried at a time run there."""
+    """The group already has `MOST_NEW` jobs of unknown classes."""
     WORSE = "worse"
-    """The work would cost more, or not clearly less."""
+    """The same work would cost more, or not clearly less."""
     CHOSEN = "chosen"
-    """Nothing any more: it starts as soon as there is a place for it."""
+    """The job is chosen, and starts as soon as there is a place for it."""
     NOBODY = "nobody"
-    """There is nobody else."""
+    """There is no other job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why not.
+    """Explanation why a job is not in a group, or does not run.
 
     Attributes:
-        jobs: Who it is about: those that are measured, that are before it, or that it would be beside.
-        speeds: Expected of it and of `jobs` beside each other, over those alone.
-        least: What each of them must keep at least; 0 for no limit.
-        instead: The group that was chosen.
-        excess: What the best group with it costs for the same work over the chosen one, less 1.
-        needs_bytes: Memory that it would take; `free_bytes`: that there is.
-        needs: Devices; `free`: empty ones.
-        ahead: How many are before it.
+        why: Kind of the reason.
+        jobs: Jobs that the reason is about: those that are measured, are before the job, or would be its neighbours.
+        speeds: Expected relative speeds of the job and of `jobs`, co-located: rate together / rate alone.
+        least: Least relative speed that each of them must keep; 0 for no limit.
+        instead: Group that was chosen.
+        excess: Cost of the best group with the job / cost of the chosen group for the same work, minus 1.
+        needs_bytes: Memory that the job would take.
+        free_bytes: Memory that is free.
+        needs: Number of devices that the job needs.
+        free: Number of empty devices.
+        ahead: Number of jobs before it.
     """
 
     why: ReasonKind
@@ -79,12 +85,13 @@ class Explanation:
 
 
 class GroupChoice:
-    """The group that a packer would choose for a device now, and what others would be worth.
+    """Group that a packer would choose for a device now, and the cost of other groups.
 
     Attributes:
-        window: Those that wait, as far as they are looked at.
-        candidates: Those that are there, and those of the others for which there is memory.
-        members: Of the group; none where there is nobody.
+        window: First jobs of the queue that need one device: the part that the packer looks at.
+        candidates: Jobs on the device, and jobs of `window` for which it has memory.
+        group: Chosen group; None without candidates.
+        members: Jobs of the chosen group; empty without candidates.
     """
 
     def __init__(self, inside: SchedulerView, packer: Packer, device: str, at_s: float) -> None:
@@ -112,13 +119,13 @@ class GroupChoice:
         return self._packer.in_order(self.candidates, self._device, self._at_s)
 
     def forecast(self, jobs: Iterable[Job]) -> ColocationForecast:
-        """What is expected of these beside each other."""
+        """Forecast for these jobs, co-located."""
         return self._packer.outlook.forecast([job.spec.job_class for job in jobs])
 
     def against(self, job: Job) -> Explanation:
-        """Why a candidate is not in the group: the best one with it, and with all that must be there.
+        """Explanation why a candidate is not in the group, by the best group with it and with all that must run.
 
-        Of those that wait and are alike, only one needs to be asked.
+        Waiting jobs that are alike share one answer.
         """
         key = (*self._packer.line(job), *self._of(job).alike)
         found = self._found.get(key)
@@ -127,7 +134,7 @@ class GroupChoice:
         return found
 
     def _against(self, job: Job) -> Explanation:
-        first = self._ordered[0]  # it waits, too, where it may not be beside those that must go on
+        first = self._ordered[0]  # it waits, too, if it may not run beside the jobs that must
         must = [each for each in self._ordered if self._of(each).must]
         base = [*dict.fromkeys([*([first] if first in self.members else []), *must, job])]
         if len(base) > self._packer.largest:
@@ -146,7 +153,7 @@ class GroupChoice:
         return self._worse(ReasonKind.WORSE, job, best)
 
     def why_alone(self, job: Job) -> Explanation | None:
-        """Why nobody else of the candidates is beside a job: the one that it would go best with; None for none."""
+        """Explanation why a job has no neighbour, by the best other candidate; None if there is no other candidate."""
         mates = {each.spec.job_class: each for each in reversed(self.candidates) if each is not job}
         if not mates:
             return None
@@ -156,7 +163,7 @@ class GroupChoice:
         return self._worse(ReasonKind.WORSE if best.keeps_limits else ReasonKind.LIMIT, job, best, self._group([job]))
 
     def _worse(self, why: ReasonKind, job: Job, group: JobGroup, chosen: JobGroup | None = None) -> Explanation:
-        """A group with the job against the one that is chosen."""
+        """Explanation that compares a group with the job with the chosen group."""
         chosen = chosen or self.group
         assert chosen is not None, "somebody is there"
         number, excess = job.number, group.cost / chosen.cost - 1.0
@@ -172,7 +179,7 @@ class GroupChoice:
         )
 
     def _short_of(self, jobs: Sequence[Job]) -> Explanation:
-        """Memory for all that are not there yet, together."""
+        """Explanation by the memory of all waiting jobs in `jobs` together."""
         lanes = self._inside.room.devices[self._device]
         new = [self._inside.fit.demand(job, lanes[0]) for job in jobs if job.state is JobState.QUEUED]
         more = [*demands(lanes), *new[:-1]]
@@ -193,15 +200,20 @@ class GroupChoice:
 
 
 def _with_must(candidate: Candidate, must: bool) -> Candidate:
-    """The same one, if it needs no other `must`: to make a copy takes longer than all else here."""
+    """Candidate with this `must`; the same object if nothing changes, because copies are the slowest part here."""
     return candidate if candidate.must == must else candidate._replace(must=must)
 
 
 def short(demand: MemoryDemand, others: Sequence[MemoryDemand], most: int, memory_bytes: int) -> Explanation:
-    """The condition of `memory.lane_fits`, or of a device whose lanes share its memory, as what a job adds to it.
+    """Explanation by memory: how much a job adds, and how much is free.
+
+    The condition is that of `memory.lane_fits`, or the same for a device with lanes that share its memory.
 
     Args:
-        most: Largest T that could meet: one a lane.
+        demand: Memory demand of the job.
+        others: Memory demands of the jobs beside it.
+        most: Number of ephemeral regions that may be in use at once: one for each lane.
+        memory_bytes: Memory of the lane or device.
     """
     taken, with_it = _taken_bytes(others, most), _taken_bytes([*others, demand], most)
     return Explanation(ReasonKind.MEMORY, needs_bytes=with_it - taken, free_bytes=memory_bytes - taken)
@@ -213,10 +225,10 @@ def _taken_bytes(demands: Sequence[MemoryDemand], most: int) -> int:
 
 
 def demands(lanes: Iterable[Lane]) -> list[MemoryDemand]:
-    """Of all jobs that have a place there."""
+    """Memory demands of all jobs that have a place in these lanes."""
     return [job.demand for lane in lanes for job in lane.jobs.values()]
 
 
 def names(jobs: Iterable[Job]) -> tuple[str, ...]:
-    """Of these jobs."""
+    """Names of these jobs."""
     return tuple(job.spec.name for job in jobs)

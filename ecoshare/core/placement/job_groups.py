@@ -1,10 +1,10 @@
-"""Who runs beside each other on a device: a group of jobs, each in a lane of its own.
+"""Groups of jobs that run at once on a device, each in a lane of its own.
 
 ::
 
     candidates, in the policy's order      A  B  C  D  E          A goes first: it is in every group
-    all with up to two mates               A  A+B  A+C ... A+D+E  the best of them
-    grow by who makes that better          A+D+E+B                as long as somebody does
+    A with up to two mates                 A  A+B  A+C ... A+D+E  the best of them
+    grow by one job at a time              A+D+E+B                while a job makes the group better
 """
 
 from __future__ import annotations
@@ -18,35 +18,38 @@ from typing import NamedTuple
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates, ColocationForecast
 
 GAIN = 0.02
-"""By how much a larger group must be better: less would not be worth the memory that it takes."""
+"""Least relative gain of a larger group over a smaller one. A smaller gain would not be worth the memory it takes."""
 
 HOPE = 0.5
-"""Standard deviations by which groups are hoped to be faster than expected: one that pays might never be tried else,
-and one that does not is parted as soon as it was measured."""
+"""Standard deviations by which groups are hoped to be faster than expected.
+
+Without hope, a group that pays might never be tried. A group that does not pay is parted as soon as it was measured.
+"""
 
 EXPLORE = 1.5
-"""The same for a job that will be measured as soon as it is warm: it is beside others for seconds, and known then."""
+"""Hope for a job that will be measured as soon as it is warm: after seconds beside other jobs, its class is known."""
 
 MOST_NEW = 2
-"""Jobs of unknown classes beside each other: more of them, all busy, would be slow until each was measured."""
+"""Most jobs of unknown classes in a group. More of them, all busy, would be slow until each was measured."""
 
 _MOST_KEPT = 16_384
-"""Forecasts that are kept, of the groups that were asked about last: some ten megabytes."""
+"""Most forecasts that are kept, for the groups asked about last: some ten megabytes."""
 
 _MATES = 2
-"""That are looked at together: with three, thirty candidates would have thousands of groups."""
+"""Most mates that are added together. With three, thirty candidates would have thousands of groups."""
 
 
 class Candidate(NamedTuple):
-    """A job that could run on the device now.
+    """Job that could run on the device now.
 
     Attributes:
-        number: Its own; equal ones are the same job.
-        worth: Of a second of its work alone, in the objective's own unit.
-        least: Speed over that alone that it must keep; 0 for none.
-        must: It runs there, and its limit does not let it wait.
-        urgency: Who goes first of those that must run and cannot all at once: the largest.
-        hope: Standard deviations by which it is hoped to be faster than expected.
+        number: Number of the job. Equal numbers mean the same job.
+        job_class: Class of the job.
+        worth: Worth of a second of its work alone, in the unit of the objective.
+        least: Least relative speed that the job must keep; 0 for no limit.
+        must: Whether the job runs on the device and its slowdown limit does not let it wait.
+        urgency: Priority among jobs that must run and cannot all run at once: the largest goes first.
+        hope: Standard deviations by which the job is hoped to be faster than expected.
     """
 
     number: int
@@ -59,24 +62,26 @@ class Candidate(NamedTuple):
 
     @property
     def alike(self) -> tuple[object, ...]:
-        """All but its number: candidates that have this in common are worth the same in every group."""
+        """All fields but the number. Candidates that are equal here have the same value in every group."""
         return self.job_class, self.worth, self.least, self.must, self.urgency, self.hope
 
     @property
     def is_new(self) -> bool:
-        """Whether its class is unknown, and measured as soon as the job is warm."""
+        """Whether its class is unknown and will be measured as soon as the job is warm."""
         return self.hope == EXPLORE
 
 
 Fits = Callable[[Sequence[Candidate]], bool]
-"""Whether these can be on the device at once."""
+"""Whether these candidates can be on the device at once."""
 
 
 class JobGroup(NamedTuple):
-    """Jobs beside each other, and what is expected of them.
+    """Group of co-located jobs with its forecast.
 
     Attributes:
-        cost: What is spent for what they are worth; smaller is better.
+        members: Jobs of the group.
+        forecast: Expected speeds and power.
+        cost: Cost per second / worth of the work done per second; smaller is better.
     """
 
     members: tuple[Candidate, ...]
@@ -85,33 +90,34 @@ class JobGroup(NamedTuple):
 
     @property
     def keeps_limits(self) -> bool:
-        """Whether every job is expected to be as fast as it must be, with a standard deviation to spare."""
+        """Whether every job is expected to keep its least speed, with one standard deviation to spare."""
         speeds = zip(self.members, self.forecast.speeds, self.forecast.errors, strict=True)
         return all(not each.least or speed - error >= each.least for each, speed, error in speeds)
 
     @property
     def tries_few(self) -> bool:
-        """Whether no more unknown classes are beside each other than can be tried at a time."""
+        """Whether the group has at most `MOST_NEW` jobs of unknown classes."""
         return sum(each.is_new for each in self.members) <= MOST_NEW
 
 
 class Grouping:
-    """Chooses groups under one objective."""
+    """Choice of groups under one objective."""
 
     def __init__(
         self, outlook: ColocationEstimates, spent: Callable[[ColocationForecast], float], largest: int
     ) -> None:
-        """An objective.
+        """Choice of groups by these estimates.
 
         Args:
-            spent: In a second, by a device of which this is expected.
+            outlook: Estimates for co-located jobs.
+            spent: Cost per second of a device with a forecast, in the unit of the objective.
             largest: Most jobs in a group.
         """
         self._outlook, self._spent, self._largest = outlook, spent, largest
         self._expected = lru_cache(_MOST_KEPT)(self._expect)
 
     def of(self, members: Sequence[Candidate]) -> JobGroup:
-        """What these would be worth beside each other."""
+        """Group of these members, with its forecast and cost."""
         return JobGroup(tuple(members), *self._worth(members))
 
     def _worth(self, members: Sequence[Candidate]) -> tuple[ColocationForecast, float]:
@@ -125,20 +131,20 @@ class Grouping:
     def _expect(
         self, _version: int, classes: tuple[str, ...], hope: float
     ) -> tuple[ColocationForecast, tuple[float, ...], float]:
-        """By a version of the outlook: what is expected of these classes, speeds hoped for, and what they spend."""
+        """Forecast for these classes, hoped-for speeds, and cost per second. The version keeps the cache up to date."""
         expected = self._outlook.forecast(classes)
         hoped = self._outlook.hoped(classes, expected, hope)
         return expected, hoped.speeds, self._spent(hoped)
 
     def best(self, candidates: Sequence[Candidate], fits: Fits) -> JobGroup | None:
-        """The best group with the first candidate and all that must run; None where there is nobody.
+        """Best group with the first candidate and all that must run; None without candidates.
 
-        Where the first one may not be beside those that must run, it waits; where these would all run too slowly and in
-        turn would not, the most urgent ones do, until others are more urgent.
+        If the first candidate may not run beside those that must, it waits. If those that must run are too many, or too
+        slow together and faster in turn, only the most urgent of them run until others become more urgent.
 
         Args:
-            candidates: In the policy's order.
-            fits: True for all that are there already, and for the first one.
+            candidates: Jobs in the order of the policy.
+            fits: Whether candidates can be on the device at once. True for all jobs on the device and the first one.
         """
         if not candidates:
             return None
@@ -162,10 +168,10 @@ class Grouping:
         return best
 
     def _better(self, best: JobGroup, larger: Iterable[tuple[Candidate, ...]], fits: Fits) -> JobGroup:
-        """The best of some larger groups, if it is clearly better than a smaller one."""
+        """Best of some larger groups, if it is clearly better than the smaller group `best`; else `best`."""
         better, most = [], best.cost * (1.0 - GAIN)
         for members in larger:
-            forecast, cost = self._worth(members)  # most groups cost too much, and need not be made
+            forecast, cost = self._worth(members)  # most groups cost too much, so no object is made for them
             if cost < most and (group := JobGroup(members, forecast, cost)).keeps_limits and group.tries_few:
                 better.append(group)
         return next((each for each in sorted(better, key=attrgetter("cost")) if fits(each.members)), best)
@@ -183,13 +189,13 @@ class Grouping:
 
 
 def _better_in_turn(group: JobGroup) -> bool:
-    """Whether these come nearer to what each must keep if they run one at a time, each for its part."""
+    """Whether the members come nearer to their least speeds in turns, with shares in proportion to those speeds."""
     beside = min(speed / each.least for each, speed in zip(group.members, group.forecast.speeds, strict=True))
     return beside * sum(each.least for each in group.members) < 1.0
 
 
 def _distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Of those that are alike the first two: of a sweep of a thousand, no more need to be looked at."""
+    """First two candidates of each kind: no more of a sweep of a thousand trials need to be looked at."""
     alike: dict[tuple[str, float, float], list[Candidate]] = {}
     for each in candidates:
         same = alike.setdefault((each.job_class, each.worth, each.least), [])

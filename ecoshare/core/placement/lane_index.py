@@ -129,7 +129,7 @@ class LaneIndex:
 
         Args:
             gpus: Number of devices that the job needs.
-            nodes: Most nodes that the job may span; None for any number.
+            nodes: None if the lanes may lie on any nodes; with a number they lie on one node.
         """
         chosen: dict[str, dict[str, Lane]] = {}
         everywhere: dict[str, Lane] = {}

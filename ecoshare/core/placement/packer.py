@@ -8,7 +8,8 @@
              C                 ╚══════════════════════   C suits A better than D does: it came when B had ended
 
 A waiting job starts when it belongs to the best group of a device. The packer never stops or restarts a running job
-that is outside the group. Such a job gets the level behind the group and moves to the lane of a member if it has none.
+that is outside the group. Such a job gets the level behind the group. If its lane has no member, it moves to one that
+has.
 """
 
 from __future__ import annotations
@@ -269,7 +270,7 @@ class Packer:
         """Let the best group of a device's running jobs have the turns.
 
         Returns:
-            Moves that give each member a lane of its own, and whether the group has changed.
+            Moves for the lanes of the members and of the jobs behind them, and whether the group has changed.
         """
         here = self.here(device)
         if not here or self._is_held(device) or self._has_gang(device):

@@ -1,4 +1,4 @@
-"""Running jobs that may be asked to give way: those that can be stopped at a boundary and go on elsewhere."""
+"""Running jobs that may be preempted: they can stop at a boundary and go on elsewhere."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ _place, _first = attrgetter("place"), itemgetter(0)
 
 
 class MovableJobs:
-    """In the order of the policy, in lines of those that drift alike.
+    """Running jobs in the order of the policy, in one line for each drift.
 
-    A job that runs moves in the order: what remains of it shrinks, what it had grows. Jobs that do so at one speed keep
-    their order among themselves, so that only the end of each line is looked at.
+    A running job moves in the order: its remaining time shrinks, and the time it has had grows. Jobs of equal drift
+    keep their order among themselves, so only the end of each line is looked at.
     """
 
     def __init__(self) -> None:
         self._lines: dict[float, SortedKeyList] = {}
 
     def add(self, job: Job, place: Key, drift: float, at_s: float) -> None:
-        """A job runs from now on.
+        """Add a job that runs from now on.
 
         Args:
-            place: Its key in the order now.
-            drift: By how much the first part of it changes in a second.
+            job: Job that can be moved.
+            place: Key of the job in the order now.
+            drift: Change per second of the first part of the key.
+            at_s: Present time (s).
         """
-        # As if it had always run: comparable with others of its line, whenever they began.
+        # The key is extrapolated to time 0, which makes jobs of a line comparable, whenever they began.
         job.place, job.drift = (place[0] - drift * at_s, *place[1:]), drift
         line = self._lines.get(drift)
         if line is None:
@@ -39,10 +41,11 @@ class MovableJobs:
         line.add(job)
 
     def remove(self, job: Job) -> None:
-        """It does not run any more, or was asked to stop.
+        """Remove a job that no longer runs or was asked to stop.
 
         Raises:
-            ValueError: It was not there.
+            ValueError: The job is not in its line.
+            KeyError: No job of its drift is there.
         """
         line = self._lines[job.drift]
         line.remove(job)
@@ -51,31 +54,33 @@ class MovableJobs:
 
     @property
     def sink(self) -> bool:
-        """Whether any falls back in the order as it runs."""
+        """Whether any job falls back in the order as it runs."""
         return any(drift > 0.0 for drift in self._lines)
 
     @staticmethod
     def is_behind(job: Job, key: Key, at_s: float) -> bool:
-        """Whether one of them is behind a place in the order now."""
+        """Whether a job of the lines is behind a key in the order now."""
         first = job.place[0] + job.drift * at_s
         return first > key[0] or (first == key[0] and job.place[1:] > key[1:])
 
     def behind(self, key: Key, at_s: float) -> Iterator[Job]:
-        """Those behind a place in the order, the last first."""
+        """Jobs behind a key in the order now, the last first."""
         tails = [_behind(line, drift * at_s, key) for drift, line in self._lines.items()]
         return (job for _, job in merge(*tails, key=_first, reverse=True))
 
     def give_way(self, key: Key, gpus: int, room: int, at_s: float) -> list[Job]:
-        """Those that lose their devices to a newcomer; empty where that would not make enough room.
+        """Jobs that lose their devices to a newcomer; empty if that would not make enough room.
 
-        Afterwards the devices are as if all had been seated anew in the policy's order, each who still fits.
+        The result is the same as if all jobs were placed anew in the order of the policy, with each job that does not
+        fit passed by.
 
         Args:
-            key: The newcomer's place.
-            gpus: Devices that it needs.
-            room: Devices that nobody has or will get.
+            key: Key of the newcomer.
+            gpus: Number of devices that the newcomer needs.
+            room: Number of devices that no job has or will get.
+            at_s: Present time (s).
         """
-        behind: list[tuple[Job, int]] = []  # each with the devices that would be left for it without the newcomer
+        behind: list[tuple[Job, int]] = []  # each job with the number of devices left for it without the newcomer
         for job in self.behind(key, at_s):
             if room >= gpus:
                 break
@@ -91,11 +96,16 @@ class MovableJobs:
         return lost
 
     def give_way_within(self, key: Key, gpus: int, nodes: int, room: Counter[str], at_s: float) -> list[Job]:
-        """Those that lose their devices to a newcomer that may span so many nodes: the last ones on the nodes where
-        there is room first; empty where that would not make enough.
+        """Jobs that lose their devices to a newcomer that may span `nodes` nodes; empty if that would not make room.
+
+        The last jobs in the order lose first, on the nodes where they make enough room first.
 
         Args:
-            room: By node, devices that nobody has or will get.
+            key: Key of the newcomer.
+            gpus: Number of devices that the newcomer needs.
+            nodes: Most nodes that the newcomer may span.
+            room: Number of devices on each node that no job has or will get.
+            at_s: Present time (s).
         """
         room = room.copy()
         behind: list[Job] = []
@@ -114,7 +124,7 @@ class MovableJobs:
         names = {node for node, _ in chosen}
         spare = sum(devices for _, devices in chosen) - gpus
         lost = [job for job in behind if any(lane.device.node in names for lane in job.lanes)]
-        for job in reversed(lost[:-1]):  # the last one made it possible
+        for job in reversed(lost[:-1]):  # without the last job there was not enough room
             devices = sum(lane.device.node in names for lane in job.lanes)
             if devices <= spare:
                 spare -= devices
@@ -123,7 +133,7 @@ class MovableJobs:
 
 
 def _behind(line: SortedKeyList, drifted: float, key: Key) -> Iterator[tuple[Key, Job]]:
-    """Those of a line behind a place, the last first, each with its own."""
+    """Jobs of a line behind a key, the last first, each with its own key now."""
     for job in reversed(line):
         place = (job.place[0] + drifted, *job.place[1:])
         if place <= key:
