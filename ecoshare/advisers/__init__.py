@@ -1,1 +1,1 @@
-"""Answers the slow questions that the core asks: which setting to try next. Shared by both drivers."""
+"""Advisers: slow answers to questions of the core, about settings, interference and plans. Both drivers use them."""

@@ -1,4 +1,4 @@
-"""What an adviser is told and what it answers: light, so that a run without a search loads nothing for one."""
+"""Questions and answers of a setting adviser. The module is light: a run without a search loads no optimizer."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from functools import partial
 from ecoshare.core.events import Setting, SettingAdvised
 
 OBJECTIVES = ("energy", "edp", "jct", "makespan")
-"""Of a search, and of a policy of that name, which chooses who runs beside whom."""
+"""Objectives of a search for a setting. The policies of the same names choose co-located jobs."""
 
 TUNING_LIMIT = 1.1
-"""Most that an iteration may take at a setting, over the same at the default setting, where nobody says."""
+"""Default of the tuning limit: time of an iteration at a setting / time at the default setting, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A job class alone on its device at the default setting; None for what is not known."""
+    """Measurements of a job class alone on its device, at the default setting.
+
+    Attributes:
+        power_w: Mean power (W) of the device; None if unknown.
+        iteration_s: Time (s) of an iteration; None if unknown.
+    """
 
     power_w: float | None
     iteration_s: float | None
@@ -25,13 +30,13 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do next.
+    """Answer of a setting adviser: the next setting to measure, or the end of the search.
 
     Attributes:
-        setting: To be tried; the best one when the search is over, the default where nothing is feasible.
-        over: Whether it is.
-        note: Why, in words.
-        slower: Of the best one: most that an iteration of any job takes, over the same at the default setting.
+        setting: Setting to measure. If the search is over: the best one, or the default if none is feasible.
+        over: Whether the search is over.
+        note: Reason why it is over, in words.
+        slower: Largest time of an iteration of any job at the best setting / time at the default setting, at least 1.
     """
 
     setting: Setting
@@ -40,7 +45,11 @@ class Advice:
     slower: float = 1.0
 
     def told(self, command: int) -> Callable[..., SettingAdvised]:
-        """The answer to a question of the core, but for when."""
+        """Event that answers a question of the core; the caller adds the time.
+
+        Args:
+            command: Id of the question.
+        """
         return partial(
             SettingAdvised, command=command, setting=self.setting, over=self.over, note=self.note, slower=self.slower
         )

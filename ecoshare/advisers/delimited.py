@@ -1,7 +1,7 @@
-"""Text files of cells with a delimiter between them, read so that a wrong cell can be named by file, line and column.
+"""Text files of cells with a delimiter, read so that a wrong cell can be named by file, line and column.
 
-Measured tables and traces are such files, written by other people's programs. What the cells must hold is known to who
-reads them; here is what these readers have in common.
+Measured tables and traces are such files, written by other programs. Their readers know what the cells must hold. This
+module has what the readers share.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from ecoshare.common import documents
 from ecoshare.errors import UsageError
 
 _LONGEST = 1 << 30, "is it the right file?"
-"""Bytes of a file; the largest that we know has four million."""
+"""Most bytes of a file, and a hint. The largest file that we know has four million lines."""
 
 MOST_MISTAKES = 20
-"""That are told of one file: more of them are of one kind."""
+"""Most mistakes that are reported for one file: more of them are of one kind."""
 
 
 def bytes_of(path: Path, limit: tuple[int, str] = _LONGEST) -> bytes:
-    """The bytes of a file.
+    """Bytes of a file.
 
     Args:
-        limit: Bytes that it may have at most, and a hint for who names a longer one.
+        path: The file.
+        limit: Most bytes of the file, and a hint for the user if it has more.
 
     Raises:
-        UsageError: It cannot be read, or is too long.
+        UsageError: The file cannot be read, or is too long.
     """
     most_bytes, hint = limit
     try:
@@ -40,14 +41,15 @@ def bytes_of(path: Path, limit: tuple[int, str] = _LONGEST) -> bytes:
 
 
 def lines_of(path: Path, form: str, limit: tuple[int, str] = _LONGEST) -> list[str]:
-    """The lines of a text file, with their ends.
+    """Lines of a text file, with their line ends.
 
     Args:
-        form: What the file should be, as a hint for who names one that is no text.
-        limit: As `bytes_of` takes it.
+        path: The file.
+        form: Expected form of the file, as a hint for the user if it is no text.
+        limit: Most bytes of the file, and a hint, as for `bytes_of`.
 
     Raises:
-        UsageError: It cannot be read, is too long, or is no text.
+        UsageError: The file cannot be read, is too long, or is no text.
     """
     data = io.BytesIO(bytes_of(path, limit))
     try:
@@ -58,12 +60,13 @@ def lines_of(path: Path, form: str, limit: tuple[int, str] = _LONGEST) -> list[s
 
 
 def begin_of(lines: Iterable[str], cell: int, delimiter: str, quotes: bool = True) -> tuple[int, int]:
-    """Where a cell begins: how many lines below the first, and the column, from 1.
+    """Position at which a cell begins: number of lines below the first, and column from 1.
 
     Args:
-        lines: From the first of the cell's record on; a record in quotation marks may have several.
-        cell: Its number, from 0; where the lines have no such cell, the record's begin is told.
-        quotes: Whether a delimiter between quotation marks parts nothing.
+        lines: Lines from the first one of the cell's record on. A record with quoted cells may have several.
+        cell: Number of the cell, from 0. If there is no such cell, the result is the begin of the record.
+        delimiter: Character between two cells.
+        quotes: Whether a delimiter between quotation marks belongs to a cell.
     """
     inside = False
     if cell:
@@ -77,5 +80,5 @@ def begin_of(lines: Iterable[str], cell: int, delimiter: str, quotes: bool = Tru
 
 
 def quoted(text: str) -> str:
-    """What a cell holds, as a message shows it."""
+    """Content of a cell as a message shows it."""
     return "nothing" if not text.strip() else repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,4 +1,4 @@
-"""What earlier searches on a device say of a packing that is new: the prior of its search."""
+"""Prior of the search for a new packing, from earlier searches on the same device."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from tuner import Evaluation, EvaluationStatus, Prior, Setting, Space, transferr
 from tuner.objective import POWER
 
 _FEWEST = 2
-"""Settings at which a class was tried: one alone says nothing of how it responds."""
+"""Least number of settings at which a class was measured: one setting shows no response."""
 _TIME = "time_s"
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A job class that was tuned alone.
+    """Earlier search of a job class alone.
 
     Attributes:
-        trials: Setting, watts, seconds an iteration, and whether the trial was stopped early.
+        job_class: The class.
+        trials: Measurements: setting, power (W), time of an iteration (s), and whether it was stopped early.
     """
 
     job_class: str
@@ -31,7 +32,7 @@ class Earlier:
 
 
 def tuned_alone(searches: Mapping[Packing, PackingSearch]) -> list[Earlier]:
-    """What an adviser's own searches have shown of classes alone; those under way too, as far as they are."""
+    """Measurements of classes alone from the searches of an adviser, with those of searches under way."""
     found = []
     for packing, own in searches.items():
         classes = [job_class for lane in packing for job_class in lane]
@@ -56,15 +57,20 @@ def prior_from(
     seed: int = 0,
     default_s: Mapping[str, float] | None = None,
 ) -> Prior | None:
-    """The prior of a packing, in one lane or several; None where nothing is known that helps.
+    """Prior of a packing in one lane or several; None if no earlier search helps.
 
-    Which of it is told by the jobs' shares of the time: of those that take turns in one lane they add up to 1.
+    The shares of the jobs tell one lane from several: shares of jobs that take turns in one lane add up to 1.
 
     Args:
-        classes: Of the jobs, by name.
-        earlier: On this device. Trials at settings that are not in the space are left out.
-        default_s: By the name of a job, seconds an iteration at the default setting in this packing: with those alone
-            they tell how much its neighbours slow it down. Where they are missing that may be anything.
+        space: Space of the search.
+        default: Default setting.
+        jobs: Jobs of the packing.
+        classes: Class of each job, by name.
+        earlier: Earlier searches on this device. Measurements at settings outside the space are left out.
+        seed: Seed of the random samples.
+        default_s: Time (s) of an iteration of each job at the default setting in this packing, by name. Compared with
+            the time alone, it shows how much the neighbours slow the job down. If it is missing, any slowdown is
+            possible.
     """
     own: dict[str, int] = {}
     known: list[list[Evaluation]] = []
@@ -93,7 +99,7 @@ def prior_from(
 
 
 def _trials(space: Space, earlier: Earlier) -> list[Evaluation]:
-    """Those at settings of the space."""
+    """Measurements of an earlier search at settings of the space."""
     return [
         Evaluation(
             dict(setting),

@@ -1,4 +1,4 @@
-"""Answers the core on neighbours: how fast classes of jobs run beside each other, and what their work is worth."""
+"""Interference adviser: how fast job classes run beside each other, and what their work is worth."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstim
 def foresee(
     ask: AskInterference, beside: float = BESIDE, both_busy: float | None = None
 ) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
-    """Speeds of all ordered pairs of the classes that have work, each beside itself too, and prices by class.
+    """Speeds of all ordered pairs of classes with work, each beside itself too, and the prices of their work.
 
-    With one thread: the matrices are small, and several threads would only wait for each other (10 times as long, on
-    cores that jobs keep busy).
+    One thread is used. The matrices are small, and several threads would wait for each other: 10 times as long on cores
+    that jobs keep busy.
 
     Args:
-        beside: Speed to expect of either of two of which nothing is known.
-        both_busy: The same of two that are always busy; None for `beside`.
+        ask: Question of the core.
+        beside: Expected relative speed of either job of a pair about which nothing is known.
+        both_busy: Expected relative speed of either of two jobs that are always busy; None for `beside`.
+
+    Returns:
+        Speed of each ordered pair, and the price (J per second of work alone) of each class.
     """
     with threadpool_limits(1, "blas"):
         return _foresee(ask, beside, both_busy)
@@ -70,7 +74,7 @@ def _active_w(solo: Solo) -> float | None:
 
 
 def _sides(seen: ColocationMeasurement) -> Iterable[interference_model.PairMeasurement]:
-    """What a packing says of pairs: of more than two, each neighbour is taken to have caused as much of the delay."""
+    """Pair measurements from a measured packing. Each neighbour is assumed to cause an equal part of the delay."""
     for place, (one, speed) in enumerate(zip(seen.classes, seen.speeds, strict=True)):
         others = (*seen.classes[:place], *seen.classes[place + 1 :])
         if others and speed > 0.0:

@@ -1,6 +1,6 @@
-"""What measured numbers say of a setting of a packing: energy, interference, whether the tuning limit is kept.
+"""Score of a measured setting of a packing: energy, interference, and whether the tuning limit is kept.
 
-The formulas are those that the tuner minimises (`tuner/objective.py`), so what is shown and what is searched agree.
+The formulas are the objectives of the tuner (`tuner.objective`), so reports and search agree.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ class PackedJob:
     """A job of the packing.
 
     Attributes:
-        alone_w: Watts of the device while it runs alone at the default setting.
-        alone_s: Seconds an iteration then; where not known, those at the default setting in the packing.
-        share: Part of the time during which it holds its lane's turn; its times are those while it holds it.
-        most: That its time may be over that at the default setting, where its owner allows less than the tuning limit.
+        alone_w: Power (W) of the device while the job runs alone at the default setting.
+        alone_s: Iteration time (s) of the job alone at the default setting. None: use the time at the default setting
+            in the packing.
+        share: Share of time in which the job holds its lane's turn. The job's times are times while it holds the turn.
+        most: Largest allowed ratio: time / time at the default setting. None: only the tuning limit holds.
     """
 
     name: str
@@ -38,11 +39,12 @@ class PackedJob:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRates:
-    """What a trial has measured.
+    """Observables of one measurement.
 
     Attributes:
-        times_s: Seconds an iteration by the name of the job.
-        rates: Iterations a second of each job, waits included; empty where nobody counted them.
+        power_w: Mean power (W) of the device.
+        times_s: Iteration time (s) by the name of the job.
+        rates: Iterations a second by the name of the job, waits included; empty if they were not counted.
     """
 
     power_w: float
@@ -52,13 +54,13 @@ class MeasuredRates:
 
 @dataclass(frozen=True, slots=True)
 class SettingScore:
-    """What a setting is worth.
+    """Score of a setting.
 
     Attributes:
-        energy: E: joules spent per joule that the same work costs alone. Below 1 saves.
-        interference: Time of each job over that at the default setting.
-        objective: What is minimised.
-        feasible: Whether every job keeps the tuning limit, and its own.
+        energy: Relative energy E: joules spent / joules that the same work costs alone. Below 1 saves energy.
+        interference: Ratio for each job: time / time at the default setting.
+        objective: Value that the search minimises.
+        feasible: Whether every job keeps the tuning limit and the job's own limit.
     """
 
     energy: float
@@ -68,19 +70,21 @@ class SettingScore:
 
 
 class SettingEvaluator:
-    """Judges measured numbers of one packing under one objective.
+    """Computes the score of measured settings of one packing under one objective.
 
     Attributes:
-        objective: For the tuner; its observables are `power_w` and `observable(name)` of each job.
-        limits: For the tuner.
-        most: By job: that its time may be over that at the default setting.
+        objective: Objective for the tuner; the observables are `power_w` and `observable(name)` of each job.
+        limits: Limits for the tuner, one for each job.
+        most: Largest allowed ratio of each job: time / time at the default setting.
     """
 
     def __init__(self, jobs: Sequence[PackedJob], objective: str, tuning_limit: float) -> None:
-        """A yardstick for the objective `energy`, `edp`, `jct` or `makespan`; the last two both minimise the times.
+        """Make an evaluator for the objective `energy`, `edp`, `jct` or `makespan`.
+
+        `jct` and `makespan` both minimise the mean relative time.
 
         Raises:
-            ValueError: No job, two of one name, an objective that is none, a number that cannot be.
+            ValueError: There is no job, two jobs have one name, the objective is unknown, or a number is out of range.
         """
         if not jobs or len({job.name for job in jobs}) != len(jobs):
             raise ValueError("a packing has jobs, each with a name of its own")
@@ -101,7 +105,7 @@ class SettingEvaluator:
         self.limits = tuple(Limit(observable(name), most) for name, most in self.most.items())
 
     def judge(self, now: MeasuredRates, default: MeasuredRates) -> SettingScore:
-        """What `now` is worth, where `default` was measured at the default setting."""
+        """Score of the observables `now`, relative to `default`, the observables at the default setting."""
         here, there = _tensors(now), _tensors(default)
         interference = self.interference(now, default)
         energy, objective = float(self._energy(here, there)), float(self.objective(here, there))
@@ -116,26 +120,27 @@ class SettingEvaluator:
         )
 
     def _counted(self, now: MeasuredRates, default: MeasuredRates) -> float | None:
-        """E by the iterations that were counted, where they were: what was done, whatever the turns were.
+        """Relative energy E from the counted iterations; None if they were not counted.
 
-        The tuner's own formula goes by times and the shares of the default: what it can know of settings not tried.
+        The counts give the work that was done, however the jobs shared their turns. The tuner's own formula uses times
+        and the shares at the default, because these are all that it knows of settings that were not tried.
         """
         if any(now.rates.get(job.name, 0.0) <= 0.0 or default.rates.get(job.name, 0.0) <= 0.0 for job in self.jobs):
             return None
         work = 0.0
         for job in self.jobs:
-            # Where nobody knows the time alone, the packing at its default is what the work costs.
+            # If the time alone is unknown, the packing at its default setting is the reference.
             alone_s = job.alone_s if job.alone_s is not None else job.share / default.rates[job.name]
             work += job.alone_w * alone_s * now.rates[job.name]
         return now.power_w / work
 
     def interference(self, now: MeasuredRates, default: MeasuredRates) -> dict[str, float]:
-        """Time of each job over that at the default setting, for those whose time `now` has."""
+        """Ratio for each job with a time in `now`: time / time at the default setting."""
         names = [job.name for job in self.jobs if job.name in now.times_s]
         return {name: now.times_s[name] / default.times_s[name] for name in names}
 
     def keeps(self, interference: Mapping[str, float]) -> bool:
-        """Whether the tuning limit is kept, and each job's own."""
+        """Whether every job keeps the tuning limit and the job's own limit."""
         return all(slower <= self.most[name] for name, slower in interference.items())
 
     def _objective(self, name: str) -> Objective:
@@ -148,17 +153,17 @@ class SettingEvaluator:
 
 
 def observable(job: str) -> str:
-    """The name of a job's time among the tuner's observables; no job's can be that of the power."""
+    """Name of a job's time among the tuner's observables; it never equals the name of the power."""
     return f"time of {job}"
 
 
 def numbers(measured: MeasuredRates) -> dict[str, float]:
-    """By the tuner's names."""
+    """Observables under the tuner's names."""
     return {POWER: measured.power_w} | {observable(name): time_s for name, time_s in measured.times_s.items()}
 
 
 def _energy(jobs: Sequence[PackedJob]) -> Objective:
-    """E: `tuner.energy`, with the times alone in place of those at the default where they are known."""
+    """Relative energy E: `tuner.energy`, with known times alone in place of the times at the default."""
     spent = tuner.energy({observable(job.name): job.share * job.alone_w for job in jobs})
     alone = {observable(job.name): torch.tensor(job.alone_s) for job in jobs if job.alone_s is not None}
 

@@ -1,4 +1,4 @@
-"""Whether a job fits into a lane, and how much memory it is granted there."""
+"""Memory fit: whether a job fits into a lane, and how much memory it is granted there."""
 
 from __future__ import annotations
 
@@ -14,39 +14,47 @@ from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
 
 SPARE = 1.5
-"""Granted over what a job, another one of its class, or one of its script was seen to take: they differ in size."""
+"""Memory granted / largest memory seen of the job, its class or its script: jobs of one class differ in size."""
 
 UNSEEN_BYTES = 512 << 20
-"""Granted to a job of which nothing was seen yet, where memory is watched: torch and a small model."""
+"""Memory granted to a job of an unseen class and script if memory is watched: enough for torch and a small model."""
 
 
 class MemoryFit:
-    """The safety condition, with what is known of each job's memory by now.
+    """Safety condition, with the present knowledge of each job's memory.
 
-    A job is granted, in this order: what was measured of its class; `SPARE` times what its class, or else its script,
-    was seen to take. Of a job without any of these nothing is known: where memory is watched (on processors), it is
-    granted `SPARE` times what it takes by now, and elsewhere an equal share of its lane.
+    A job is granted the first of these that is known:
+
+    1. the demand that was measured for its class, in this run or before;
+    2. `SPARE` times the largest memory that its class was seen to take, or else its script;
+    3. an equal share of its lane, or `UNSEEN_BYTES` if memory is watched (on processors).
+
+    If memory is watched, 2 and 3 are at least `SPARE` times the memory that the job itself was seen to take. A gang,
+    and a job that needs a whole lane after it ran out of memory, is granted the whole budget of its lanes. No other job
+    is granted less than its `least_bytes` or more than the budget of its lane.
     """
 
     def __init__(self, room: LaneIndex, profiling: Profiling, elastic: bool = False) -> None:
-        """Nothing is known beyond what the jobs say.
+        """Memory fit without knowledge beyond the specifications of the jobs.
 
         Args:
+            room: Index of the lanes.
+            profiling: Profiling windows, with the demands measured in this run.
             elastic: Whether the lanes of a device share its memory, each as much as its jobs need.
         """
         self._room, self._profiling, self._elastic = room, profiling, elastic
-        self._shown_bytes: dict[str, int] = {}  # by class
-        self._family_bytes: dict[str, int] = {}  # by script
+        self._shown_bytes: dict[str, int] = {}  # largest peak, by class
+        self._family_bytes: dict[str, int] = {}  # largest peak, by script
         self._suspects: set[str] = set()
 
     def took(self, job: Job, peak_bytes: int) -> None:
-        """A job has run to its end with this peak: others of its class and script are granted more than that."""
+        """Note the peak of a job that ran to its end. Jobs of its class and script are granted more than that."""
         name = job.spec.job_class
         self._shown_bytes[name] = max(peak_bytes, self._shown_bytes.get(name, 0))
         self._saw(job, peak_bytes)
 
     def grew(self, job: Job) -> bool:
-        """A job was told to have more memory than before; whether that changes what it is granted."""
+        """Note that a job takes more memory than before. Returns whether its grant has grown."""
         if self._measured(job) is not None or not job.lanes or not job.lanes[0].device.memory_is_watched:
             return False
         self._saw(job, job.usage.peak_bytes)
@@ -55,15 +63,15 @@ class MemoryFit:
         return job.demand.peak_bytes > before.peak_bytes
 
     def suspects(self, job: Job) -> None:
-        """From now on until its end a job runs when no other one does."""
+        """Note that a job is a suspect: until its end it runs only when no other job does."""
         self._suspects.add(job.spec.name)
 
     def ended(self, job: Job) -> None:
-        """A job is over."""
+        """Note the end of a job."""
         self._suspects.discard(job.spec.name)
 
     def apart(self, job: Job) -> list[Job]:
-        """Jobs that have a place, and beside which this one may not run: a suspect, or all where it is one itself."""
+        """Jobs with a place beside which this job may not run: suspects, or all jobs if it is a suspect itself."""
         if not self._suspects:
             return []
         others = [each for lane in self._room.lanes.values() for each in lane.jobs.values() if each is not job]
@@ -74,10 +82,10 @@ class MemoryFit:
             self._family_bytes[family] = peak_bytes
 
     def outgrown(self, lane: Lane) -> Job | None:
-        """The job that must give way where the jobs of a lane (elastic: of its device) have outgrown its memory.
+        """Job that must give way because the jobs of a lane (elastic: of its device) have outgrown its memory.
 
-        Of those whose class was not measured it is the one that has done least; None where all is well, or one is
-        alone: its cap ends that one.
+        The loser is the job of an unmeasured class that has held its turn for the shortest time. The result is None if
+        the memory suffices, or if the job is alone: its memory limit ends it then.
         """
         jobs = [job for job in self._beside(lane) if job.state is not JobState.STOPPING]
         if len(jobs) < 2 or self._sum_bytes(lane, (job.demand for job in jobs)) <= lane.budget_bytes:
@@ -86,10 +94,10 @@ class MemoryFit:
         return min(guesses, key=lambda job: (job.usage.held_s, -job.number), default=None)
 
     def fits(self, job: Job, lane: Lane) -> bool:
-        """Whether the job may be started there now.
+        """Whether the job may be started in the lane now.
 
-        A gang holds its lanes whole: its members must have their turns together, or their collectives would wait for
-        each other. A suspect runs when no other job does, so that it is known whether it is the one.
+        A gang has its lanes to itself: its ranks must have their turns together, or their collectives would wait for
+        each other. A suspect runs when no other job does, so that it is known whether it causes the deaths.
         """
         if self.apart(job):
             return False
@@ -98,16 +106,16 @@ class MemoryFit:
         return lane.takes(self.demand(job, lane)) and (not self._elastic or self.joins(lane.device.name, [job]))
 
     def joins(self, device: str, newcomers: Iterable[Job]) -> bool:
-        """Whether a device has memory for these beside those that are there, in whichever of its lanes they are.
+        """Whether a device has memory for the newcomers beside its present jobs, in any of its lanes.
 
-        The condition of a lane (`memory.lane_fits`) summed over its lanes, with the largest T that could meet.
+        The condition is that of `memory.lane_fits` for all lanes together: all P, and the largest T, one for each lane.
         """
         lane = self._room.devices[device][0]
         demands = [*(job.demand for job in self._beside(lane)), *(self.demand(job, lane) for job in newcomers)]
         return self._sum_bytes(lane, demands) <= lane.device.memory_bytes
 
     def joining(self, device: str, newcomers: Iterable[Job]) -> list[Job]:
-        """Those of some newcomers for each of which alone `joins` holds; jobs of equal needs are looked at once."""
+        """Newcomers for which `joins` holds, each taken alone. Jobs of equal needs are looked at once."""
         lane = self._room.devices[device][0]
         here = [job.demand for job in self._beside(lane)]
         joins: dict[tuple[object, ...], bool] = {}
@@ -123,7 +131,7 @@ class MemoryFit:
         return found
 
     def _beside(self, lane: Lane) -> Iterator[Job]:
-        """Jobs that share the memory of a lane: those in it, or on its device where lanes are elastic."""
+        """Jobs that share the memory of a lane: the jobs in it, or on its device if lanes are elastic."""
         for each in self._sharing(lane):
             yield from each.jobs.values()
 
@@ -131,16 +139,16 @@ class MemoryFit:
         return self._room.devices[lane.device.name] if self._elastic else [lane]
 
     def _sum_bytes(self, lane: Lane, demands: Iterable[MemoryDemand]) -> int:
-        """All P, and the largest T that could meet: one for each lane that shares the memory."""
+        """Memory for these demands: all P, and the largest T, one for each lane that shares the memory."""
         several = list(demands)
         ephemeral = nlargest(len(self._sharing(lane)), (each.ephemeral_bytes for each in several))
         return sum(each.persistent_bytes for each in several) + sum(ephemeral)
 
     def granted(self, job: Job, lane: Lane) -> MemoryDemand:
-        """What it gets when it is started there.
+        """Memory that a job is granted when it starts in the lane. On a GPU, its allocator is limited to that.
 
-        On a GPU its allocator is bound to that. There a job of a class that is about to be measured gets all that is
-        free until then, if lanes are elastic: too little would end it.
+        If lanes are elastic, an unseen job on a GPU that is about to be measured gets all free memory until then,
+        because too little would end it.
         """
         demand = self.demand(job, lane)
         known = self._measured(job) is not None or self._seen_bytes(job) or lane.device.memory_is_watched
@@ -149,22 +157,22 @@ class MemoryFit:
         return MemoryDemand(max(demand.peak_bytes, self._free_bytes(job, lane)))
 
     def _free_bytes(self, job: Job, lane: Lane) -> int:
-        """What others have left of the memory that a job would share."""
+        """Memory that the other jobs leave of the memory that a job would share."""
         return lane.budget_bytes - self._sum_bytes(
             lane, (each.demand for each in self._beside(lane) if each is not job)
         )
 
     def is_new(self, job: Job) -> bool:
-        """Whether its class is not known, and will be measured as soon as the job is warm.
+        """Whether the class of a job is unknown and will be measured as soon as the job is warm.
 
-        Where one has run to its end without that, others are too short for it, too.
+        If one job of a class ran to its end without a measurement, the others are taken to be too short for it, too.
         """
         if job.spec.job_class in self._shown_bytes or not self._profiling.will(job):
             return False
         return not self._profiling.too_short(job, job.told_s)
 
     def never(self, job: Job) -> str | None:
-        """Why the job could not start even in an empty cluster, or None where it could."""
+        """Reason in words why the job could not start even if no other job ran; None if it could."""
         in_node, devices, largest_bytes = self._room.limits()
         gpus, nodes = job.spec.gpus, job.spec.nodes
         if nodes is None:
@@ -178,14 +186,14 @@ class MemoryFit:
         return None
 
     def give_back(self, job: Job) -> bool:
-        """What a job was granted until it was known, and does not need; whether that is anything."""
+        """Take back memory that a job was granted before its demand was known. Returns whether the grant changed."""
         before = job.demand
         job.least_bytes = max(job.least_bytes, job.usage.peak_bytes)
         job.demand = self.demand(job, job.lanes[0])
         return job.demand != before
 
     def demand(self, job: Job, lane: Lane) -> MemoryDemand:
-        """What the job must be granted there: see the class."""
+        """Memory that the job must be granted in the lane: see the class."""
         if job.whole_lane or job.spec.gpus > 1:
             return MemoryDemand(lane.budget_bytes)
         otherwise = int(SPARE * self._seen_bytes(job))
@@ -197,39 +205,40 @@ class MemoryFit:
         return demand if demand.peak_bytes <= lane.budget_bytes else MemoryDemand(lane.budget_bytes)
 
     def known(self, job: Job) -> tuple[object, ...]:
-        """All that its place depends on, beside the lane: jobs that wait and have this in common fit alike."""
+        """Key of everything but the lane that decides whether a job fits. Waiting jobs with equal keys fit alike."""
         shown_bytes = self._shown_bytes.get(job.spec.job_class)
         needs = (job.spec.gpus, job.is_suspect, job.whole_lane, job.least_bytes, job.usage.peak_bytes)
         return (*needs, self._measured(job), shown_bytes, _family(job))
 
     def _seen_bytes(self, job: Job) -> int:
-        """The largest peak of its class, else of its script; 0 where none was seen."""
+        """Largest peak of the job's class, else of its script; 0 if none was seen."""
         return self._shown_bytes.get(job.spec.job_class) or self._family_bytes.get(_family(job), 0)
 
     def fuses(self, job: Job) -> bool:
-        """Whether an attempt shares its process: the first one of a job that may, once it is known what it needs.
+        """Whether the present attempt shares a process: the first attempt of a job that may, once its memory is known.
 
-        In a shared process nobody can tell how much a job has of its own; and one that had to leave it, or died with
-        it, is not to do so again.
+        In a shared process, the memory of a single job cannot be measured. Later attempts do not share, because the job
+        had to leave the process or died with it.
         """
         known = self._measured(job) is not None or job.spec.job_class in self._shown_bytes
         return job.spec.fused and job.attempt == 1 and known
 
     def cap(self, job: Job, lanes: tuple[Lane, ...]) -> int:
-        """Most bytes that a job that starts with its demand may rise to.
+        """Memory limit (bytes) of a job that starts with its demand.
 
-        Where memory is watched that is all that is free, unless its class was measured: it needs no share of its own.
+        If memory is watched and the class was not measured, the limit is all free memory.
         """
         lane = min(lanes, key=attrgetter("budget_bytes"))
         if job.demand == self._measured(job):
             return cap_bytes(job.demand, lane.budget_bytes)
         if not lane.device.memory_is_watched:
             return job.demand.peak_bytes
-        # All of the memory is the cap of a job that has it to itself alone: such a job is not tried again.
+        # One byte below the budget: a job with the whole budget as its limit is not tried again when it runs out of
+        # memory.
         return max(job.demand.peak_bytes, min(self._free_bytes(job, lane), lane.budget_bytes - 1))
 
     def largest_bytes(self) -> int:
-        """Of any lane that can be had."""
+        """Size (bytes) of the largest lane that is not closed."""
         return self._room.limits()[2]
 
     def _measured(self, job: Job) -> MemoryDemand | None:
@@ -237,7 +246,7 @@ class MemoryFit:
 
 
 def _needs(job: Job) -> tuple[object, ...]:
-    """All of a job that its demand depends on."""
+    """Key of everything in a job that its demand depends on."""
     spec, seen = job.spec, job.usage.peak_bytes
     return (spec.job_class, _family(job), spec.memory, spec.gpus, job.whole_lane, job.least_bytes, seen)
 

@@ -290,7 +290,7 @@ class Packer:
         return self._moves_for(device, members, [job for job in here if job not in members]), is_new
 
     def _moves_for(self, device: str, members: Sequence[Job], behind: Sequence[Job]) -> list[MoveJob]:
-        """Moves that put one member in each lane and every other job into a lane of a member."""
+        """Moves after which each lane has one member, and no other job is in a lane without one, if places allow."""
         lanes = self._room.devices[device]
         by_lane: dict[int, Job] = {}
         crowded = []
@@ -335,11 +335,11 @@ class Packer:
         return self._room.move(job, to), to
 
     def stays(self, job: Job) -> None:
-        """Note that a starting job can never move to another lane: it shares its process."""
+        """Note that a starting job cannot move to another lane in this attempt: it shares its process."""
         self._stuck.add(job)
 
     def refused(self, command: int) -> None:
-        """Drop a refused move, and never move its job again."""
+        """Drop a refused move, and leave its job in its lane until the job gives up its places."""
         job, _ = self._moves.pop(command)
         del self._moving[job]
         self._stuck.add(job)
@@ -438,7 +438,7 @@ class Packer:
 
 
 def _put(job: Job, is_member: bool, at_s: float) -> None:
-    """Put a job into the group of its device or behind it, and add up the time that it stood behind."""
+    """Put a job into the group of its device or behind it, and add the time that it stood behind to `stood_s`."""
     job.level = MEMBER if is_member else _BEHIND
     if is_member and job.behind_since_s is not None:
         job.stood_s += at_s - job.behind_since_s

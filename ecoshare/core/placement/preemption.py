@@ -1,15 +1,15 @@
-"""Who must give up a place, so that a job ahead of it in the order may run.
+"""Preemption: which running jobs give up their devices so that a job ahead of them in the order may run.
 
 ::
 
     queue, in the policy's order     devices
       A  fits                  ──►   start A
       B  does not, but C and D run, are behind B in the order and can be moved:
-                               ──►   C, D give way; B waits for their devices, and nobody else gets them
+                               ──►   C, D give way; B waits for their devices, and no other job gets them
       E  fits into what is left ──►  start E
 
-A job for which there is no room now has none before devices come free or the order changes. So a newcomer alone is
-looked at where it alone is new.
+A job without room now has none before devices come free or the order changes. So if only a newcomer is new, only the
+newcomer is looked at.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ecoshare.core.states import JobState, LaneState
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A job gets these lanes."""
+    """Start of a job in these lanes."""
 
     job: Job
     lanes: tuple[Lane, ...]
@@ -38,10 +38,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class GiveWay:
-    """These jobs must stop, so that another one gets their devices; or none, where their round is over.
+    """Jobs that must stop, so that another job gets their devices or because their round is over.
 
     Attributes:
-        reason: Why, where it is neither of these.
+        jobs: Jobs that must stop.
+        to: Job that gets their devices; None if there is none.
+        reason: Reason in words, if it is neither of the two above.
     """
 
     jobs: list[Job]
@@ -50,29 +52,29 @@ class GiveWay:
 
 
 class Preemption:
-    """Seats jobs where every device is one lane of one place, and those behind give way."""
+    """Placement with preemption. Every device is one lane of one place, and jobs behind in the order give way."""
 
     def __init__(self, room: LaneIndex, fits: Callable[[Job, Lane], bool]) -> None:
         self._movable = MovableJobs()
         self._room, self._fits = room, fits
         self._failures = FailedSearches(room, self._yields)
         self._giving: set[Job] = set()
-        self._coming: Counter[str] = Counter()  # by node, devices of those that give way; never changed, but replaced
+        self._coming: Counter[str] = Counter()  # devices of the jobs that give way, by node; replaced, never changed
         self._coming_devices = 0
-        self._claimants: list[Job] = []  # that wait for these
-        self._idle = 0  # devices that nobody who waited could use when all were looked at
+        self._claimants: list[Job] = []  # jobs that wait for these devices
+        self._idle = 0  # devices that no waiting job could use at the last full walk
 
     def runs(self, job: Job, place: Key, drift: float, at_s: float) -> None:
-        """A job that can be moved runs; see `MovableJobs.add`."""
+        """Note that a job that can be moved runs; see `MovableJobs.add`."""
         self._movable.add(job, place, drift, at_s)
         self._failures.touch([lane.device.node for lane in job.lanes])
 
     def stops(self, job: Job) -> None:
-        """It cannot be asked to give way any more."""
+        """Note that a running job can no longer be preempted."""
         self._movable.remove(job)
 
     def gone(self, job: Job) -> None:
-        """A job leaves its places, maybe one that gave way."""
+        """Note that a job leaves its places. It may be one that gave way."""
         self._failures.touch([lane.device.node for lane in job.lanes])
         if job in self._giving:
             self._giving.remove(job)
@@ -80,11 +82,17 @@ class Preemption:
             self._coming_devices -= job.spec.gpus
 
     def order_changed(self) -> None:
-        """All must be looked at again."""
+        """Note that the order has changed: the next walk looks at the whole queue."""
         self._idle = -1
 
     def walk(self, waiting: WaitingJobs, newcomer: Job | None, at_s: float) -> Iterator[Start | GiveWay]:
-        """What is to be done now, one after the other; each must be done before the next is asked for."""
+        """Actions to take now. The caller carries out each action before it asks for the next.
+
+        Args:
+            waiting: Queue of waiting jobs.
+            newcomer: Job that has just arrived, if nothing else has changed; else None.
+            at_s: Present time (s).
+        """
         new = [newcomer] if newcomer is not None and waiting.is_first(newcomer) else []
         idle = self._room.free + self._coming_devices
         if self._claimants or new:
@@ -95,7 +103,7 @@ class Preemption:
         self._idle = idle
 
     def _seat(self, walk: QueueWalk, at_s: float) -> Generator[Start | GiveWay, None, int]:
-        """Go through some of the queue; returns the devices that nobody of it can use, now or when they come."""
+        """Walk through some of the queue. Returns the number of free or coming devices that no job of it can use."""
         coming = self._coming
         claims = _Claims(self._coming_devices, coming)
         self._claimants = []
@@ -116,7 +124,7 @@ class Preemption:
             self._claimants.append(job)
             walk.go_on()
         if self._coming is not coming:
-            self._failures.touch(self._coming)  # from the next walk on they count as theirs who find them
+            self._failures.touch(self._coming)  # from the next walk on, any job may claim these devices
         return self._room.free - claims.held + claims.coming
 
     def _place(self, job: Job, claims: _Claims) -> tuple[Lane, ...]:
@@ -125,9 +133,9 @@ class Preemption:
         return self._room.find(job, partial(self._fits, job), claims.kept)
 
     def _victims(self, job: Job, claims: _Claims, at_s: float) -> list[Job] | None:
-        """Who gives way to a job for which there is no room now, and its claim on what comes; None where nobody can.
+        """Jobs that give way to a job without room; None if they would not make enough. The job's claim is noted.
 
-        Nobody has to where enough others are stopping already.
+        The list is empty if enough jobs are stopping already.
         """
         gpus, nodes = job.spec.gpus, job.spec.nodes
         if nodes is None or gpus == 1:
@@ -157,7 +165,7 @@ class Preemption:
         return victims
 
     def _yields(self, lane: Lane, place: Key, at_s: float) -> bool:
-        for job in lane.jobs.values():  # one at most
+        for job in lane.jobs.values():  # at most one job
             if job in self._giving:
                 return True
             running = job.spec.movable and job.state is JobState.RUNNING
@@ -167,14 +175,14 @@ class Preemption:
 
 @dataclass(slots=True)
 class _Claims:
-    """What jobs that wait have a right to in one walk, since they are ahead of those that are looked at after them.
+    """Claims of waiting jobs in one walk. Jobs later in the walk are behind in the order and must respect them.
 
     Attributes:
-        coming: Devices that will be free, and nobody has a claim on.
-        by_node: Devices that will be free, by node.
-        held: Free devices that wait for the rest of what a job needs.
-        kept: Lanes that nobody else may have.
-        nodes: Nodes that belong to a gang that waits.
+        coming: Number of devices that will be free without a claim on them.
+        by_node: Number of devices that will be free on each node.
+        held: Number of free devices that are held for a job until the rest of its devices come.
+        kept: Numbers of the lanes that no other job may have.
+        nodes: Nodes that are claimed by a waiting gang.
     """
 
     coming: int
@@ -184,7 +192,7 @@ class _Claims:
     nodes: set[str] = field(default_factory=set)
 
     def wait(self, gpus: int, more: int) -> None:
-        """A job waits for so many devices, and so many more are coming."""
+        """Note the claim of a job that waits for `gpus` devices, while `more` devices are coming in addition."""
         self.coming += more
         taken = min(gpus, self.coming)
         self.coming -= taken

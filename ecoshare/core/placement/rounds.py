@@ -1,4 +1,4 @@
-"""Places in rounds: who runs is decided for all when a round begins, and nobody else runs before the next."""
+"""Placement in rounds: the jobs of a round are chosen when it begins, and no other job runs before the next round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ecoshare.core.states import JobState
 
 
 class RoundPlacement:
-    """Seats jobs where every device is one lane of one place, and those that were not chosen give way."""
+    """Placement in rounds. Every device is one lane of one place, and jobs that were not chosen give way."""
 
     def __init__(self, room: LaneIndex, fits: Callable[[Job, Lane], bool]) -> None:
         self._room, self._fits = room, fits
@@ -20,13 +20,18 @@ class RoundPlacement:
         self._leaving: list[Job] = []
 
     def begin(self, jobs: Sequence[Job], chosen: Sequence[Job]) -> None:
-        """A round begins, in which those run that were chosen."""
+        """Begin a round.
+
+        Args:
+            jobs: Jobs that the round could choose.
+            chosen: Jobs that run in the round, in order.
+        """
         self._chosen = list(chosen)
         run = set(chosen)
         self._leaving = [job for job in jobs if job.state is JobState.RUNNING and job not in run]
 
     def walk(self) -> Iterator[Start | GiveWay]:
-        """What is to be done now; who was chosen and does not fit yet waits for those that leave."""
+        """Actions to take now. A chosen job that does not fit yet waits for the jobs that leave."""
         leaving, self._leaving = self._leaving, []
         coming = [job for job in self._chosen if job.state is JobState.QUEUED]
         if leaving:
@@ -37,7 +42,7 @@ class RoundPlacement:
 
 
 def pick(jobs: Sequence[Job], devices: int) -> list[Job]:
-    """The first jobs that fit together, each who does not fit being passed by."""
+    """First jobs that fit together on `devices` devices. A job that does not fit is passed by."""
     chosen = []
     for job in jobs:
         if job.spec.gpus <= devices:

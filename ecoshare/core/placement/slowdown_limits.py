@@ -1,7 +1,7 @@
-"""How fast a job must be from now on, so that at its end it was not slower than its owner allows.
+"""Slowdown limits: how fast a job must be from now on, so that at its end it has kept its limit.
 
-Pauses for the windows of others, turns that it had to wait for and slower settings are all wall time, so what was lost
-is made up for later: who is behind gets fewer neighbours. Nobody may use up in advance what was gained.
+Pauses for the windows of other jobs, waits for the turn and slower settings all count as wall time. A job makes up for
+lost time later: a job behind its limit gets fewer neighbours. No job may use up in advance the time that it gained.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 from ecoshare.core.records import Job
 
 HORIZON_S = 60.0
-"""Work that a job is taken to have left at least, where nobody knows how long it is."""
+"""Least work (s alone) that a job of unknown length is assumed to have left."""
 
 
 def least_speed(job: Job, iteration_s: float | None, lost_s: float = 0.0) -> float:
-    """Speed over that alone, in (0, 1]; 0 for a job without a limit.
+    """Least relative speed that a job must keep, in (0, 1]; 0 for a job without a limit.
 
-    By what was told last: what is made of it since then depends on who is beside it. Of a job that also evaluated
-    nobody knows what that takes alone, and its limit is that of its speed now.
+    The value follows from the usage that was told last, because the progress since then depends on the neighbours. It
+    is 1 / limit, whatever the job lost before, if `iteration_s` is unknown or the job did inference iterations: their
+    time alone is unknown.
 
     Args:
-        iteration_s: Of training, alone at the default setting; None where it is not known.
-        lost_s: Of wall time that it has lost since then, or is about to lose.
+        job: Job with or without a slowdown limit.
+        iteration_s: Time (s) of a training iteration alone at the default setting; None if unknown.
+        lost_s: Wall time (s) that the job has lost since then, or is about to lose.
     """
     limit = job.spec.slowdown
     if limit is None:

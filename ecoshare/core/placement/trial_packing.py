@@ -1,13 +1,14 @@
-"""Where a job is tried beside another one, in lanes of one device, and whether that is undone.
+"""Trial packing: co-locates two jobs on trial, in lanes of one device, and undoes a packing that does not pay.
 
 ::
 
-    device 0   lane 0  A ████████████████████      nobody waits and no device is empty: B, of another class, is tried
-               lane 1        B ████████│           beside A; told of both, the policy finds that it does not pay, and B
-    device 1   lane 0  C ████████████████████      gives way
-               lane 1                  B ██████    it is tried beside C instead, or waits for an empty device
+    device 0   lane 0  A ████████████████████      no device is empty, so B is co-located with A on trial;
+               lane 1        B ████████│           the rates of both show that it does not pay, and B gives way
+    device 1   lane 0  C ████████████████████
+               lane 1                  B ██████    B is co-located with C on trial, or waits for an empty device
 
-Only jobs of one device whose speed does not change by itself are tried: of others nobody could say what slowed them.
+Only jobs of one device and of one phase are packed on trial: the speed of other jobs changes by itself, so the cause of
+a slowdown would be unknown.
 """
 
 from __future__ import annotations
@@ -24,23 +25,25 @@ from ecoshare.core.states import JobState
 
 
 class TrialPacking:
-    """Finds places for a policy that tries, and asks it what came of each trial."""
+    """Finder of places for a trial-packing policy. It asks the policy to judge each packing."""
 
     def __init__(self, policy: TrialPackingPolicy, room: LaneIndex, crowds: bool) -> None:
-        """Nobody is there.
+        """Trial packing without jobs.
 
         Args:
+            policy: Policy that judges the packings.
+            room: Index of the lanes.
             crowds: Whether a device may have more than two jobs: lanes of several places, or more than two lanes.
         """
         self._policy, self._room, self._crowds = policy, room, crowds
         self._rates = Rates()
-        self._on: dict[str, dict[Job, None]] = {}  # by device, who has a place there, in the order in which they came
-        self._single: dict[str, dict[str, Job]] = {}  # by class and device, those that have their device to themselves
-        self._open: dict[str, tuple[Job, Job]] = {}  # by device, who was there and who came
+        self._on: dict[str, dict[Job, None]] = {}  # jobs with a place, by device, in the order in which they came
+        self._single: dict[str, dict[str, Job]] = {}  # jobs with a device to themselves, by class and device
+        self._open: dict[str, tuple[Job, Job]] = {}  # open trial packings by device: first job, newcomer
 
     @property
     def has_room(self) -> bool:
-        """Whether there is a place at all, for somebody."""
+        """Whether any job could get a place."""
         return self._has_idle or bool(self._single) or (self._crowds and self._room.has_places)
 
     @property
@@ -48,11 +51,11 @@ class TrialPacking:
         return len(self._on) < len(self._room.devices)
 
     def line(self, job: Job) -> tuple[object, ...]:
-        """What jobs that wait have in common where one of them has no place if another has none."""
+        """Resource class of a waiting job: its demand, and its class if the job may be packed on trial."""
         return (*demand(job), job.spec.job_class if _is_steady(job) else None)
 
     def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
-        """Lanes for a job: of empty devices, else beside another job, else where nobody's neighbours are uncertain."""
+        """Lanes for a job: on empty devices, else beside a lone job on trial, else beside jobs known to gain."""
         if self._has_idle:
             lanes = self._room.find(job, lambda lane: lane.device.name not in self._on and fits(lane), kept)
             if lanes:
@@ -67,18 +70,18 @@ class TrialPacking:
         return self._room.find(job, lambda lane: self._is_certain(job, lane) and fits(lane), kept)
 
     def keep(self, lanes: tuple[Lane, ...]) -> Iterator[int]:
-        """Numbers of all lanes of the devices of these: whoever they are kept for needs an empty device."""
+        """Numbers of all lanes of the devices of `lanes`: the job that they are kept for needs empty devices."""
         return (each.number for lane in lanes for each in self._room.devices[lane.device.name])
 
     def takes(self, job: Job) -> None:
-        """A job gets its places."""
+        """Note that a job gets its places."""
         for lane in job.lanes:
             self._unlist(lane.device.name)
             self._on.setdefault(lane.device.name, {})[job] = None
             self._list(lane.device.name)
 
     def started(self, job: Job) -> None:
-        """It runs from now on; a trial begins where it is beside one other job, and nobody knows how that goes."""
+        """Note that a job runs from now on. A trial packing begins if the gain beside its one neighbour is unknown."""
         self._change(job)
         device = job.lanes[0].device.name
         others = [each for each in self._on[device] if each is not job]
@@ -88,10 +91,14 @@ class TrialPacking:
             self._open[device] = others[0], job
 
     def told(self, job: Job, settled: bool) -> tuple[bool, Job | None]:
-        """There is news of a job that runs; returns whether a trial is over by it, and who must give way.
+        """Note progress of a running job.
 
         Args:
-            settled: Its device is as it was found, and nobody is measured there.
+            job: Job that has made progress.
+            settled: Whether the device is at its default setting and no job or setting is measured there.
+
+        Returns:
+            Whether a trial packing is over, and the job that must give way; None if none must.
         """
         device = job.lanes[0].device.name
         trial = self._open.get(device)
@@ -103,7 +110,7 @@ class TrialPacking:
             self._rates.was_alone(job)
         elif trial is not None and job.usage.iterations:
             first, newcomer = trial
-            if job is newcomer or self._rates.has_begun(newcomer):  # before that, it was beside one that warmed up
+            if job is newcomer or self._rates.has_begun(newcomer):  # before that, its neighbour was warming up
                 self._rates.begin(job)
             fails = self._policy.judge(self._rates.beside(first), self._rates.beside(newcomer))
             if fails or self._is_paid(first, newcomer):
@@ -113,7 +120,7 @@ class TrialPacking:
         return False, None
 
     def left(self, job: Job) -> None:
-        """A job leaves its places."""
+        """Note that a job leaves its places."""
         if self._rates.has_begun(job) and not self._neighbours(job):
             self._rates.was_alone(job)
         self._change(job)
@@ -124,14 +131,14 @@ class TrialPacking:
             self._list(lane.device.name)
 
     def _change(self, job: Job) -> None:
-        """The neighbours of those on its devices are others from now on."""
+        """End the trial packings and intervals on the devices of a job, because the neighbours change."""
         for lane in job.lanes:
             self._open.pop(lane.device.name, None)
             for each in self._on[lane.device.name]:
                 self._rates.cut(each)
 
     def _neighbours(self, job: Job) -> bool:
-        """Whether anybody runs in another lane of its devices."""
+        """Whether another job runs or stops in another lane of its devices."""
         return any(
             each is not job and each.state in (JobState.RUNNING, JobState.STOPPING) and job.lanes != each.lanes
             for lane in job.lanes
@@ -139,7 +146,7 @@ class TrialPacking:
         )
 
     def _beside(self, job: Job) -> Iterator[Lane]:
-        """Empty lanes beside those that a job may be tried beside, in the order of the policy."""
+        """Empty lanes beside lone jobs that a job may be packed with on trial, in the order of the policy."""
         if not _is_steady(job):
             return
         keys = {}
@@ -152,7 +159,7 @@ class TrialPacking:
                 yield from (lane for lane in self._room.devices[device] if not lane.jobs)
 
     def _is_certain(self, job: Job, lane: Lane) -> bool:
-        """Whether all that would run beside each other on a lane's device are known to gain by it."""
+        """Whether all jobs that would run in different lanes of the device are known to gain from it."""
         places = [(job, lane)]
         places += [(each, at) for at in self._room.devices[lane.device.name] for each in at.jobs.values()]
         return all(
@@ -164,14 +171,14 @@ class TrialPacking:
         return _is_steady(one) and _is_steady(other) and self._policy.pays(one, other)
 
     def _list(self, device: str) -> None:
-        """Those on a device have changed."""
+        """Update the lists after the jobs of a device have changed."""
         if not self._on[device]:
             del self._on[device]
         elif (job := self._lone(device)) is not None:
             self._single.setdefault(job.spec.job_class, {})[device] = job
 
     def _unlist(self, device: str) -> None:
-        """Those on a device are about to change."""
+        """Take a device out of the lists before its jobs change."""
         if (job := self._lone(device)) is not None:
             devices = self._single[job.spec.job_class]
             del devices[device]
@@ -179,7 +186,7 @@ class TrialPacking:
                 del self._single[job.spec.job_class]
 
     def _lone(self, device: str) -> Job | None:
-        """Who has a device to himself where another one could be tried."""
+        """Job that has a device to itself and may be packed on trial; None if there is none."""
         jobs = self._on.get(device, {})
         if len(jobs) != 1 or len(self._room.devices[device]) == 1:
             return None
@@ -188,5 +195,5 @@ class TrialPacking:
 
 
 def _is_steady(job: Job) -> bool:
-    """Whether it may be tried."""
+    """Whether a job may be packed on trial: it has one device and at most one phase."""
     return job.spec.gpus == 1 and len(job.spec.phases) <= 1

@@ -1,28 +1,28 @@
-"""How many GPUs each trial of a group gets: as water finds its level.
+"""Water filling: the number of GPUs of each trial of a group.
 
 ::
 
-    4 GPUs, two trials to a GPU at most          hours   of 4 GPUs   width
+    4 GPUs, at most two trials on a GPU          hours   of 4 GPUs   width
       ████████████████  a                          16       2.3        2
       ███████  b                                    7       1.0        1
       ███  c                                        3       0.4        1/2
       ██  d                                         2       0.3        1/2
 
-One rule says who gets several GPUs and who shares one: a trial gets the part of all GPUs that its length is of all
-lengths, so that all end together, but whole GPUs, or the smallest share of one. Source: Yu et al., "Fluid:
-Resource-aware Hyperparameter Tuning Engine", MLSys 2021, in which `hours` are h, `gpus` n, `share` 1/c and `most` d.
+One rule gives each trial its width: its part of all GPUs is its part of all hours, so that all trials end together. The
+width is rounded down to whole GPUs, and is at least the smallest share of one. Source: Yu et al., "Fluid:
+Resource-aware Hyperparameter Tuning Engine", MLSys 2021. There `hours` are h, `gpus` n, `share` 1/c and `most` d.
 
-Where the speed of a trial is linear in its width, from `share` to `most`, and `share` is 1/2 or 1, trials that start
-longest first, each when there is room for its width, end within twice the shortest time possible. For A the mean hours
-of a GPU, and x the hours of a trial over A:
+Bound: let the speed of a trial be linear in its width, from `share` to `most`, and let `share` be 1/2 or 1. Let trials
+start longest first, each as soon as there is room for its width. Then all end within twice the shortest time possible.
+Proof, with A the mean hours for a GPU, and x the hours of a trial / A:
 
-1. A trial of x >= 1 starts at once, since floor(x) sums up to no more than all GPUs. It takes x / floor(x) A < 2 A, or,
-   where it is as wide as it can be, no longer than in any other way.
-2. One of x < 1 that starts at once takes 2 x A < 2 A. If it has to wait, as many trials as there are places are at
-   least as long, so that x < 1/2; all GPUs are busy until it starts, which is by A at the latest; it ends by 2 A.
+1. A trial of x >= 1 starts at once, since the sum of all floor(x) is at most the number of GPUs. It takes
+   x / floor(x) A < 2 A. If it has its largest width, it takes no longer than in any other schedule.
+2. A trial of x < 1 that starts at once takes at most 2 x A < 2 A. If it waits, there are as many trials of at least its
+   length as there are places, so x < 1/2. All GPUs are busy until it starts, so it starts by A and ends by 2 A.
 
-With a smaller share, the second is wrong: two trials of x = 0.9 on two GPUs would take 0.9 / share A. There a trial
-must have what its GPU does for nobody else, as in the turns of a lane.
+With a smaller share, step 2 is wrong: two trials of x = 0.9 on two GPUs would take 0.9 / share A. A trial must then get
+the time that the other trials of its GPU do not use, as in the turns of a lane.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ import math
 from collections.abc import Sequence
 
 _NEARLY = 1e-9
-"""Of a GPU: a part of 0.9999999999 is one, but for rounding."""
+"""Tolerance in GPUs: a part of 0.9999999999 is 1 with a rounding error."""
 
 
 def widths(hours: Sequence[float], gpus: int, share: float, most: int | Sequence[int]) -> list[float]:
-    """GPUs of each trial: a whole number, or `share`, which stands for one of the places on a GPU.
+    """Width of each trial: a whole number of GPUs, or `share` for one of the places on a shared GPU.
 
     Args:
-        hours: That each needs still, alone on one GPU; any unit.
-        gpus: Of all trials together.
-        share: The smallest part of a GPU that a trial can have: 1/2 where two may share one.
-        most: GPUs that a trial can use, or that each of them can.
+        hours: Time that each trial still needs alone on one GPU, in any unit.
+        gpus: Number of GPUs of all trials together.
+        share: Smallest part of a GPU that a trial can have: 1/2 if two trials may share one.
+        most: Most GPUs that a trial can use: one number for all trials, or one for each.
 
     Raises:
-        ValueError: There is no GPU, or a number is out of its range.
+        ValueError: There is no GPU, a number is out of its range, or `most` and `hours` differ in length.
     """
     largest = [most] * len(hours) if isinstance(most, int) else list(most)
     if gpus < 1:
@@ -65,9 +65,9 @@ def widths(hours: Sequence[float], gpus: int, share: float, most: int | Sequence
 
 
 def poured(hours: Sequence[float], gpus: int, share: float, most: int | Sequence[int]) -> list[float]:
-    """The same, and what is left of the GPUs goes to those that would end last, one GPU after the other.
+    """Widths as by `widths`, and the GPUs left over go one by one to the trial that would end last.
 
-    The rule rounds down: five equal trials on eight GPUs would have one each, and three of the GPUs nobody.
+    `widths` rounds down: five equal trials on eight GPUs would have one GPU each, and three GPUs would be idle.
     """
     wide = widths(hours, gpus, share, most)
     largest = [most] * len(hours) if isinstance(most, int) else most
@@ -75,7 +75,7 @@ def poured(hours: Sequence[float], gpus: int, share: float, most: int | Sequence
     left = gpus - int(sum(each for each in wide if each >= 1.0)) - len(narrow)
     if left < 0:
         return wide
-    for place in narrow:  # each is alone on its GPU
+    for place in narrow:  # each trial is alone on its GPU
         wide[place] = 1.0
     for _ in range(left):
         able = [place for place, each in enumerate(wide) if each < largest[place] and hours[place] > 0.0]
