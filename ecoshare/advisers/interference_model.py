@@ -1,22 +1,22 @@
-"""How fast two classes of jobs run beside each other, from what is known of each alone and of pairs that were measured.
+"""Interference model: how fast two job classes run beside each other, from measurements of classes and of pairs.
 
-A Gaussian process on y(A, B) = log of the speed of A beside B, over that of A alone. It knows that a pair is seen from
-two sides, so measuring one side, or other pairs of either class, says something of both::
+The model is a Gaussian process on y(A, B), the logarithm of the speed of A beside B / the speed of A alone. A pair has
+two sides. A measurement of one side, or of other pairs of either class, says something about both::
 
     y(A, B) = m(A, B) + c + u(A) + v(B) + p(A, B) + l s2(A, B) + e(A, B)
 
-    m   what is expected before anything was measured: time is shared by how busy each is
-    c   all pairs of this device                               variance  level
-    u   how much A suffers from anybody                                  suffers s1(A, A') + own_suffers [A = A']
-    v   how much anybody suffers from B; r of it goes with u             hurts s1(B, B') + own_hurts [B = B']
-    p   what only these two kinds of jobs do to each other               together s2(A, A') s2(B, B'), and the same with
+    m   mean before any measurement: the time is shared according to how busy each class is
+    c   level of all pairs of this device                      variance  level
+    u   how much A suffers from any neighbour                            suffers s1(A, A') + own_suffers [A = A']
+    v   how much any neighbour suffers from B; correlation with u: r     hurts s1(B, B') + own_hurts [B = B']
+    p   effect that only these two kinds of classes have                 together s2(A, A') s2(B, B'), and the same with
                                                                          the sides of one pair exchanged, times r2
-    l   whether alike ones hurt each other more than others              alike
-    e   what only this pair of classes does                              pair [A = A'][B = B'], and exchanged, times r3
-    s   alike: (1 - f + f [same family]) exp(-d^2 / 2 l^2), d the distance of the standardised numbers; s1 has
+    l   whether similar classes hurt each other more than others         alike
+    e   effect of this pair of classes alone                             pair [A = A'][B = B'], and exchanged, times r3
+    s   similarity: (1 - f + f [same family]) exp(-d^2 / 2 l^2), d the distance of the standardised numbers; s1 has
         scale_1 and family_1 for l and f, s2 has scale_2 and family_2
 
-Prior of the hyperparameters and the search for them: Rasmussen, Williams, "Gaussian Processes for Machine Learning",
+The hyperparameters have a prior and are fitted as in Rasmussen, Williams, "Gaussian Processes for Machine Learning",
 2006, equations 5.8 and 5.9.
 """
 
@@ -53,17 +53,18 @@ SHIPPED = {
     "scale_2": 0.9,
     "family_2": -0.4,
 }
-"""Logarithms of variances and length scales, atanh of correlations (`both*`), logits of `family*`: the mean of what
-`scripts/bench_interference.py --data DIR --fit` finds for Gavel's tables."""
+"""Default hyperparameters: logarithms of variances and length scales, atanh of correlations (`both*`), logits of
+`family*`. They are the mean of the values that `scripts/bench_interference.py --data DIR --fit` finds for Gavel's
+tables."""
 
 ENOUGH = 12
-"""Measured pairs from which on hyperparameters are looked for: fewer do not tell 16 of them."""
+"""Least number of measured pairs for a fit of the hyperparameters: fewer do not determine 16 of them."""
 
 SLOWEST = 0.02
-"""Speeds are not taken to be lower: their logarithms would outweigh everything else."""
+"""Lower bound of a measured speed: the logarithm of a lower one would outweigh everything else."""
 
 _MOST_FITTED = 100
-"""Measured pairs that hyperparameters are looked for with, for the time that it takes."""
+"""Most measured pairs that are used in the fit, to limit its time."""
 
 _SPREAD = {"scale_1": 0.5, "scale_2": 0.5, "noise": 0.7}
 _USUAL_SPREAD = 1.0
@@ -75,11 +76,11 @@ _SEARCH = {"maxiter": 20, "maxfun": 30}
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What is known of a class alone.
+    """Knowledge of a class alone.
 
     Attributes:
-        family: Its script: classes of one behave alike; empty where it is like nobody.
-        numbers: Features by name, such as `busy`; what is not known is left out.
+        family: Script of the class. Classes of one script behave alike. Empty if the class is like no other.
+        numbers: Features by name, such as `busy`. Unknown features are left out.
     """
 
     family: str = ""
@@ -87,7 +88,13 @@ class Traits:
 
 
 class PairMeasurement(NamedTuple):
-    """That class `one` was measured beside `other`, at this speed over that alone."""
+    """Measurement of class `one` beside class `other`.
+
+    Attributes:
+        one: Class that the speed is about.
+        other: Class of the neighbour.
+        speed: Relative speed: rate beside the neighbour / rate alone.
+    """
 
     one: str
     other: str
@@ -95,14 +102,18 @@ class PairMeasurement(NamedTuple):
 
 
 class SpeedEstimate(NamedTuple):
-    """An expectation and its standard deviation."""
+    """Expected relative speed and its standard deviation."""
 
     mean: float
     sd: float
 
 
 class InterferenceModel:
-    """Predicts normalised speeds of pairs, each job in a lane of its own on one device."""
+    """Model that predicts the relative speeds of pairs, each job in a lane of its own on one device.
+
+    Attributes:
+        hyperparameters: Values in use, fitted or those of `centre`.
+    """
 
     def __init__(
         self,
@@ -113,18 +124,19 @@ class InterferenceModel:
         centre: Mapping[str, float] = SHIPPED,
         both_busy: float | None = None,
     ) -> None:
-        """Everything that can be said is worked out here.
+        """Fit the model and predict all pairs.
 
         Args:
-            seen: In any order; a pair may be there more than once.
-            beside: Speed to expect of either of two of which nothing is known.
-            fit: Whether hyperparameters are looked for where `ENOUGH` pairs were seen.
-            centre: Where they are looked for, and what they are where they are not.
-            both_busy: Speed to expect of either of two that are always busy; None for `beside`.
+            traits: Knowledge of each class alone, by name.
+            seen: Measured pairs in any order. A pair may occur more than once.
+            beside: Expected relative speed of either job of a pair about which nothing is known.
+            fit: Whether the hyperparameters are fitted if there are `ENOUGH` measured pairs.
+            centre: Mean of the prior of the hyperparameters, and their values without a fit.
+            both_busy: Expected relative speed of either of two jobs that are always busy; None for `beside`.
         """
         names = sorted({*traits, *(each.one for each in seen), *(each.other for each in seen)})
         self._places = {name: place for place, name in enumerate(names)}
-        # Two that nobody knows stand for all of those.
+        # Two classes without traits stand for all unknown classes.
         known = [traits.get(name, Traits()) for name in names] + [Traits(), Traits()]
         expected = np.log(_expected(known, beside, beside if both_busy is None else both_busy))
         sides, logs, counts = self._merged(seen)
@@ -140,12 +152,12 @@ class InterferenceModel:
         )
 
     def speeds(self, one: str, other: str) -> tuple[SpeedEstimate, SpeedEstimate]:
-        """Of each of the two, over that alone: above 0 and at most 1."""
+        """Relative speeds in (0, 1] of `one` beside `other`, and of `other` beside `one`."""
         a, b = self._at(one, other)
         return self._guess(a, b), self._guess(b, a)
 
     def combined(self, one: str, other: str) -> SpeedEstimate:
-        """The sum of both speeds: together they do more work than in turn where it is above 1."""
+        """Sum of both relative speeds. Above 1, the two jobs do more work side by side than in turn."""
         a, b = self._at(one, other)
         first, second = self._guess(a, b), self._guess(b, a)
         covariance = float(self._correlation[a, b]) * first.sd * second.sd
@@ -161,7 +173,7 @@ class InterferenceModel:
         return SpeedEstimate(float(self._mean[a, b]), float(self._sd[a, b]))
 
     def _merged(self, seen: Sequence[PairMeasurement]) -> tuple[Places, Array, Array]:
-        """Each side of a pair once, in an order of its own: (n, 2), mean of the logarithms, how often it was seen."""
+        """Sides of pairs, sorted, each once: (n, 2), means of the logarithms (n,), numbers of measurements (n,)."""
         logs: dict[tuple[int, int], list[float]] = {}
         for each in seen:
             side = self._places[each.one], self._places[each.other]
@@ -175,10 +187,10 @@ class InterferenceModel:
 
 
 def _expected(known: Sequence[Traits], beside: float, both_busy: float) -> Array:  # (n_classes, n_classes)
-    """Speed of one beside the other, before anything was measured: `beside`, or 1 / (1 + k over) where both are busy.
+    """Relative speed of each class beside each other one before any measurement: 1 / (1 + k over), or `beside`.
 
-    `over` is by how much they are busier than one device, and k such that two that are always busy get `both_busy`. Who
-    is not known is taken to be always busy beside one who is.
+    `over` is the sum of both busy parts beyond 1. The factor k gives `both_busy` to two classes that are always busy.
+    An unknown class is assumed to be always busy beside a known one. Two unknown classes get `beside`.
     """
     busy = np.clip([each.numbers.get("busy", np.nan) for each in known], 0.0, 1.0)
     least = np.where(np.isnan(busy), 1.0, busy)
@@ -189,7 +201,7 @@ def _expected(known: Sequence[Traits], beside: float, both_busy: float) -> Array
 
 
 def _some(sides: Places) -> Places:
-    """Places of those to look for hyperparameters with, both of a pair or neither; none where there are too few."""
+    """Indices of the sides used in the fit, both sides of a pair or neither; empty if there are too few pairs."""
     pairs, of = np.unique(np.sort(sides, axis=1), axis=0, return_inverse=True)
     if len(pairs) < ENOUGH:
         return np.zeros(0, dtype=np.intp)
@@ -198,17 +210,17 @@ def _some(sides: Places) -> Places:
 
 
 class _Kernel:
-    """Covariances of sides of pairs, and what hyperparameters do to them."""
+    """Covariances of sides of pairs, and their derivatives by the hyperparameters."""
 
     def __init__(self, known: Sequence[Traits]) -> None:
         self.count = len(known)
-        self._distance = _distances(known)  # (n_classes, n_classes), squared
+        self._distance = _distances(known)  # (n_classes, n_classes), squared distances
         family = np.array([each.family or f"\0{place}" for place, each in enumerate(known)])
         self._family = (family[:, None] == family[None]).astype(np.float64)
         self._same = np.eye(self.count)
 
     def covariance(self, values: Mapping[str, float], rows: Places, columns: Places) -> Array:  # (n_rows, n_columns)
-        """Between sides of pairs, each a row of (whose speed, beside whom)."""
+        """Covariance between sides of pairs. Each row is (class that the speed is about, class of the neighbour)."""
         h, (s1, s2) = _Natural(values), self._alike(values)
         (a, b), (c, d) = rows.T, columns.T
         suffers, hurts, both = self._classes(h, s1)
@@ -221,7 +233,7 @@ class _Kernel:
         return result
 
     def variance(self, values: Mapping[str, float], rows: Places, columns: Places) -> Array:  # (n_rows,)
-        """As the diagonal of `covariance`, of as many rows as columns."""
+        """Diagonal of `covariance`, for equal numbers of rows and columns."""
         h, (s1, s2) = _Natural(values), self._alike(values)
         (a, b), (c, d) = rows.T, columns.T
         suffers, hurts, both = self._classes(h, s1)
@@ -232,7 +244,7 @@ class _Kernel:
         return result
 
     def slopes(self, values: Mapping[str, float], sides: Places, weights: Array) -> dict[str, float]:
-        """Derivatives of sum(weights * covariance(sides, sides)) for symmetric weights, by hyperparameter."""
+        """Derivatives of sum(weights * covariance(sides, sides)) by each hyperparameter, for symmetric weights."""
         h, (s1, s2) = _Natural(values), self._alike(values)
         a, b = sides.T
         from_a, from_b = self._same[a], self._same[b]  # (n_sides, n_classes)
@@ -280,7 +292,7 @@ class _Kernel:
         return slopes
 
     def _alike(self, values: Mapping[str, float]) -> tuple[Array, Array]:
-        """s1 and s2 of all classes."""
+        """Similarities s1 and s2 of all classes, (n_classes, n_classes) each."""
 
         def alike(number: int) -> Array:
             share = 1.0 / (1.0 + math.exp(-values[f"family_{number}"]))
@@ -290,7 +302,7 @@ class _Kernel:
         return alike(1), alike(2)
 
     def _classes(self, h: _Natural, s1: Array) -> tuple[Array, Array, Array]:
-        """Covariances of u, of v, and between them, of all classes."""
+        """Covariances of u, of v, and between u and v for all classes, (n_classes, n_classes) each."""
         smooth, own = math.sqrt(h.suffers * h.hurts), math.sqrt(h.own_suffers * h.own_hurts)
         return (
             h.suffers * s1 + h.own_suffers * self._same,
@@ -312,7 +324,7 @@ class _Natural:
 
 
 def _distances(known: Sequence[Traits]) -> Array:  # (n_classes, n_classes)
-    """Squared, between standardised numbers; one that is not known is taken for the mean of the others'."""
+    """Squared distances between standardised numbers. An unknown number counts as the mean of the known ones."""
     total = np.zeros((len(known), len(known)))
     for name in sorted({name for each in known for name in each.numbers}):
         column = np.array([each.numbers.get(name, np.nan) for each in known], dtype=np.float64)
@@ -332,7 +344,7 @@ def _distances(known: Sequence[Traits]) -> Array:  # (n_classes, n_classes)
 def _fitted(
     kernel: _Kernel, sides: Places, logs: Array, counts: Array, around: Mapping[str, float]
 ) -> dict[str, float]:
-    """The hyperparameters of the highest posterior density nearby; `around` where the search fails."""
+    """Hyperparameters of the highest posterior density near `around`; `around` itself if the fit fails."""
     from scipy.optimize import minimize
 
     names = list(around)
@@ -353,7 +365,7 @@ def _fitted(
         value = 0.5 * float(logs @ weighted) + float(np.log(np.diag(factor)).sum()) + 0.5 * float(off @ off)
         return value, np.array([slopes[name] for name in names]) + off / spread
 
-    # Within four standard deviations, where every covariance is positive definite.
+    # Bounds of four standard deviations: within them every covariance is positive definite.
     bounds = list(zip(centre - 4.0 * spread, centre + 4.0 * spread, strict=True))
     try:
         found = minimize(cost, centre, jac=True, method="L-BFGS-B", bounds=bounds, options=_SEARCH).x
@@ -365,11 +377,15 @@ def _fitted(
 def _predicted(
     kernel: _Kernel, values: Mapping[str, float], sides: Places, logs: Array, counts: Array, expected: Array
 ) -> tuple[Array, Array, Array]:
-    """Mean and standard deviation of all speeds, and how the two of a pair go together: (n_classes, n_classes) each.
+    """Mean and standard deviation of all speeds, and the correlation of the two sides: (n_classes, n_classes) each.
 
     Args:
-        logs: Over what is expected.
-        expected: Logarithms, of all pairs.
+        kernel: Covariances of sides of pairs.
+        values: Hyperparameters.
+        sides: Measured sides, (n_sides, 2).
+        logs: Logarithms of the measured speeds minus the expected ones, (n_sides,).
+        counts: Number of measurements of each side, (n_sides,).
+        expected: Logarithms of the expected speeds before any measurement, (n_classes, n_classes).
     """
     from scipy.linalg import solve_triangular
 
@@ -403,7 +419,7 @@ def _at_most_one(mean: Array, spread: Array) -> tuple[Array, Array]:
 
     def moment(power: int) -> Array:
         shift = power * spread**2
-        # In logarithms: the first factor may be huge where the second one is tiny.
+        # Logarithms are added, because the first factor may be huge while the second one is tiny.
         below = np.exp(power * (mean + 0.5 * shift) + log_ndtr(-(mean + shift) / spread))
         return np.asarray(below + above)
 

@@ -1,4 +1,4 @@
-"""A measured table: what was measured at each of its settings. One that it lacks is an error, never a guess."""
+"""Measured table: the measurements at each of its settings. A setting that it lacks is an error, never a guess."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from ecoshare.advisers.table_columns import ColumnContent, MeasuredColumn, known
 from ecoshare.errors import UsageError
 
 _TO_MAXIMUM = (ColumnContent.CORE_CLOCK, ColumnContent.MEMORY_CLOCK, ColumnContent.POWER_LIMIT)
-"""Knobs whose default is their largest value."""
+"""Knobs with their largest value as the default."""
 
 Point = tuple[float, ...]
-"""A value for each knob, in their order."""
+"""One value for each knob, in the order of the knobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was measured at one setting.
+    """Measurements at one setting.
 
     Attributes:
-        line: In the file.
-        times_s: By the name of the column.
+        line: Line in the file, from 1.
+        power_w: Power (W) of the device.
+        times_s: Time (s) in each time column, by the name of the column.
     """
 
     line: int
@@ -32,12 +33,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The rows of one workload.
+    """Rows of one workload.
 
     Attributes:
-        file: As the user named it.
-        rows: By setting, in the order of the file.
-        others: The rows of the file's other workloads: those that differ in columns that are not used.
+        file: Name of the file as the user gave it.
+        knobs: Columns of the knobs.
+        times: Columns of the times.
+        rows: Rows by setting, in the order of the file.
+        others: Rows of each other workload of the file. Workloads differ in columns that are not used.
     """
 
     file: str
@@ -47,10 +50,10 @@ class Table:
     others: tuple[Mapping[Point, Row], ...] = ()
 
     def at(self, setting: Mapping[str, object]) -> Row:
-        """What was measured at a setting.
+        """Measurements at a setting.
 
         Raises:
-            LookupError: The table has no such row.
+            LookupError: The table has no row for the setting.
         """
         try:
             return self.rows[tuple(setting[knob.name] for knob in self.knobs)]  # type: ignore[misc]
@@ -58,18 +61,19 @@ class Table:
             raise LookupError(f"{self.file} has no row for {self.words(setting)}") from None
 
     def words(self, setting: Mapping[str, object]) -> str:
-        """A setting as `--default` takes it."""
+        """Setting in the form that `--default` takes."""
         return ",".join(f"{name}={_number(value)}" for name, value in setting.items())
 
     def setting(self, point: Point) -> dict[str, float]:
-        """A point with the names of its knobs."""
+        """Setting of a point: its values by the names of the knobs."""
         return {knob.name: value for knob, value in zip(self.knobs, point, strict=True)}
 
     def default(self, texts: Sequence[str]) -> dict[str, float]:
-        """The setting that `--default` names; clocks and power limits that it leaves out are at their largest.
+        """Setting that `--default` names. Clocks and power limits that it leaves out have their largest value.
 
         Raises:
-            UsageError: A knob that is none or is left out, a value that is no number, a setting without a row.
+            UsageError: A knob is unknown or must not be left out, a value is no positive number, or the table has no
+                row for the setting.
         """
         named: dict[str, float] = {}
         for name, text in pairs(texts, "--default", "KNOB=NUMBER", "power_limit=300"):
@@ -94,7 +98,7 @@ class Table:
         return setting
 
     def _nearest(self, setting: Mapping[str, float]) -> dict[str, float]:
-        """The setting of the table that is closest in the sum of the ratios."""
+        """Setting of the table with the smallest sum of the absolute logarithms of the ratios of values."""
 
         def distance(point: Point) -> float:
             return sum(abs(math.log(value / setting[name])) for name, value in self.setting(point).items())
@@ -103,7 +107,7 @@ class Table:
 
 
 def positive(text: str) -> float | None:
-    """A positive number; None for anything else."""
+    """Positive number that the text holds; None for any other text."""
     try:
         value = float(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""A search on a measured table: every trial is a row of it, with noise on top, and the answer is known.
+"""Search replay: a search on a measured table. Every measurement is a row with added noise, and the optimum is known.
 
-With it anybody can check the optimizer without a GPU or permission to set its clocks.
+A user can check the optimizer with it, without a GPU or permission to set its clocks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ecoshare.advisers.table_columns import ColumnContent
 from tuner import Knob, Role, Setting, Space
 
 GOOD = 1.05
-"""A setting is good whose objective is within this factor of the table's feasible optimum."""
+"""Objective of a good setting / objective of the feasible optimum of the table, at most."""
 
 _ROLES = {
     ColumnContent.CORE_CLOCK: Role.CORE_CLOCK,
@@ -33,11 +33,12 @@ _ROLES = {
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """The setting that is best on average for the other workloads of the table, as a maker would preset it.
+    """Setting that is best on average for the other workloads of the table, as a manufacturer would preset it.
 
     Attributes:
-        here: What it is worth for this workload.
-        workloads: So many others.
+        setting: The setting.
+        here: Score of the setting for this workload.
+        workloads: Number of other workloads.
     """
 
     setting: Setting
@@ -47,19 +48,23 @@ class Static:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a search was worth, by the table's own numbers, without noise.
+    """Verdict on a search, by the numbers of the table without noise.
 
     Attributes:
-        optimum: The best setting of the table that keeps the limit.
-        tried: Each trial's setting, in order.
-        chosen: None where the search found nothing feasible.
-        regret: How much larger the chosen setting's objective is than the optimum's, as a part of it; None where it
-            breaks the limit, which noise had hidden.
-        trials_until_good: Until the first trial that keeps the limit and is within `GOOD` of the optimum.
-        violations: Trials that break the limit.
-        cost: Joules of all trials over those of one at the default, where each does the same work; None with several
-            jobs, of which nobody knows how long each went on.
-        static: None where no other workload has the same default.
+        optimum: Best setting of the table that keeps the limit.
+        optimum_judged: Score of the optimum.
+        default_judged: Score of the default setting.
+        tried: Score of each measured setting, in order.
+        chosen: Setting that the search chose; None if it found no feasible one.
+        chosen_judged: Score of the chosen setting; None without one.
+        regret: Objective of the chosen setting / objective of the optimum, minus 1; None without a chosen setting, or
+            if it breaks the limit and noise had hidden that.
+        trials_until_good: Number of measurements up to the first one that keeps the limit and is within `GOOD` of the
+            optimum; None if there is none.
+        violations: Number of measurements that break the limit.
+        cost: Energy of all measurements / energy of one at the default, if each does the same work; None with several
+            jobs, because it is unknown how long each went on.
+        static: Setting that is best for the other workloads; None if no other workload has the same default.
     """
 
     optimum: Setting
@@ -76,11 +81,11 @@ class Verdict:
 
     @property
     def saved(self) -> float | None:
-        """Part of the default's energy that the chosen setting saves; None where nothing was chosen."""
+        """Part of the default's energy that the chosen setting saves; None without a chosen setting."""
         return None if self.chosen_judged is None else 1.0 - self.chosen_judged.energy / self.default_judged.energy
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Verdict as plain data for JSON."""
         return {
             "optimum": _plain(self.optimum, self.optimum_judged),
             "chosen": None if self.chosen is None else _plain(self.chosen, self.chosen_judged),
@@ -94,11 +99,13 @@ class Verdict:
 
 
 class SearchReplay:
-    """A search whose trials are looked up.
+    """Search with measurements that are looked up in a table.
 
     Attributes:
-        search: As it stands.
-        space: The rows that there are; the table's holes are not in it.
+        table: The table.
+        default: Default setting.
+        search: Search in its present state.
+        space: Settings of the rows of the table, without its holes.
     """
 
     def __init__(
@@ -111,38 +118,44 @@ class SearchReplay:
         seed: int = 0,
         noise: float = 0.0,
     ) -> None:
-        """Nothing is tried yet.
+        """Search replay without measurements so far, but for the default that the search asks for first.
 
         Args:
-            noise: Standard deviation of the logarithm of every number that a trial measures.
+            table: The table.
+            default: Default setting.
+            objective: `energy`, `edp`, `jct` or `makespan`.
+            tuning_limit: Time of an iteration at a setting / time at the default setting, at most.
+            budget: Most measurements.
+            seed: Seed of the search and of the noise.
+            noise: Standard deviation of the logarithm of every measured number.
 
         Raises:
             LookupError: The table has no row for the default.
-            ValueError: As `SettingSearch` says.
+            ValueError: `SettingSearch` refuses an argument.
         """
         self.table, self.default = table, dict(default)
         self.space = _space(table)
         self._at_default = _measured(table.at(default))
         self._seed, self._noise, self._draw = seed, noise, np.random.default_rng([seed, 1])
         self._first: MeasuredRates | None = self.measure(default)
-        # What the first trial measures is the work alone: a table has no other. Several jobs have equal parts of it.
+        # The first measurement stands for the work alone: a table has no other. Several jobs have equal parts of it.
         self.search = SettingSearch(
             self.space, self.default, _jobs(table, self._first), objective, tuning_limit, budget, seed
         )
         self._true = SettingEvaluator(_jobs(table, self._at_default), objective, tuning_limit)
 
     def trials(self) -> Iterator[TriedSetting]:
-        """Carry the search out, trial by trial."""
+        """Carry out the search, one measurement at a time."""
         while (setting := self.search.next()) is not None:
-            # The first is the default, by the tuner's promise.
+            # The first setting is the default: the tuner promises that.
             measured, self._first = self._first or self.measure(setting), None
             yield self.search.told(measured)
 
     def measure(self, setting: Setting) -> MeasuredRates:
-        """The table's numbers of a setting, with noise.
+        """Numbers of the table at a setting, with noise.
 
         Raises:
-            LookupError: The table has no such row.
+            LookupError: The table has no row for the setting.
         """
         true = _measured(self.table.at(setting))
         times = {name: time_s * self._factor() for name, time_s in true.times_s.items()}
@@ -150,17 +163,21 @@ class SearchReplay:
 
     @property
     def ending(self) -> str:
-        """Why the search has ended, in words."""
+        """Reason why the search has ended, in words."""
         return "it goes on" if self.search.ending is None else self.search.ending.value
 
     def words(self, where: Sequence[str]) -> str:
-        """What was searched, for a title."""
+        """Title of the search: file, conditions, objective, seed and noise.
+
+        Args:
+            where: Conditions of `--where`.
+        """
         rows = f", {', '.join(where)}" if where else ""
         noise = f", noise {100 * self._noise:g} %" if self._noise else ""
         return f"{Path(self.table.file).name}{rows}: {self.search.objective}, seed {self._seed}{noise}"
 
     def truth(self) -> list[tuple[dict[str, float], SettingScore]]:
-        """Every setting of the table, and what it is worth."""
+        """Every setting of the table with its score."""
         judge = self._true.judge
         return [
             (self.table.setting(point), judge(_measured(row), self._at_default))
@@ -168,7 +185,7 @@ class SearchReplay:
         ]
 
     def verdict(self) -> Verdict:
-        """What the search was worth so far."""
+        """Verdict on the search so far."""
         truth = self.truth()
         judged = {tuple(setting.items()): each for setting, each in truth}
         optimum, at_best = min(((s, j) for s, j in truth if j.feasible), key=lambda pair: pair[1].objective)
@@ -195,7 +212,10 @@ class SearchReplay:
         )
 
     def _static(self) -> Static | None:
-        """The setting that the other workloads that know it like best, each against its own default."""
+        """Best setting on average for the other workloads, each against its own default.
+
+        Only workloads with the same default and settings that all of them have count.
+        """
         point = tuple(self.default.values())
         judge = self._true.judge
         values: dict[tuple[float, ...], list[float]] = {}
@@ -218,7 +238,7 @@ class SearchReplay:
 
 
 def _space(table: Table) -> Space:
-    """The table's settings, in the order of its rows."""
+    """Space of the table's settings, in the order of its rows."""
     columns = list(zip(*table.rows, strict=True))
     knobs = [
         Knob(knob.name, tuple(sorted(set(values))), _ROLES.get(knob.part, Role.OTHER))

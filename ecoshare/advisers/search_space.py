@@ -1,4 +1,4 @@
-"""The settings of a device that a search looks at: few enough to look at all of them."""
+"""Search space: the settings of a device that a search looks at, few enough to look at all of them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,26 @@ _ROLES = {
 }
 
 MOST_VALUES = 24
-"""Of one knob: neighbours among the hundred clocks of a GPU differ by less than what can be measured."""
+"""Most values of one knob: neighbours among the hundred clocks of a GPU differ by less than can be measured."""
 
 
 def knob_of(name: str, values: Sequence[float], special: Mapping[str, float]) -> Knob:
-    """A hardware knob for the tuner, which knows by its role what it does."""
+    """Hardware knob for the tuner, with the role that tells what the knob does.
+
+    Args:
+        name: Name of the knob.
+        values: Numbers that the knob takes.
+        special: Special values, such as "unlocked", each with the number that it is most like.
+    """
     return Knob(name, tuple(values), _ROLES[name], special)
 
 
 def space_of(knobs: Sequence[Knob], allows: Callable[[Mapping[str, float | str]], bool]) -> Space:
-    """All settings of the knobs whose values go together.
+    """Space of all allowed settings of the knobs, with at most `MOST_VALUES` numbers of each knob.
 
     Args:
-        allows: Whether they do.
+        knobs: The knobs.
+        allows: Whether the values of a setting go together.
     """
     fewer = [bucketised(knob, MOST_VALUES) for knob in knobs]
     return Space(fewer, [setting for setting in Space.product(*fewer).settings if allows(setting)])

@@ -1,13 +1,13 @@
-"""The search for a setting of one packing: what to try next, what came of it, when to stop.
+"""Search for a setting of one packing: the next setting to measure, the results, and when to stop.
 
 ::
 
-    next() ──► a setting ──► (somebody applies and measures it, or looks it up) ──► told(observed, status)
-      ▲                                                                                │
-      └────────────────────────────────────────────────────────────────────────────────┘
+    next() ──► a setting ──► (the caller applies and measures it, or looks it up) ──► told(observed, status)
+      ▲                                                                                 │
+      └─────────────────────────────────────────────────────────────────────────────────┘
 
-The tuner chooses by what it believes; whatever is shown of a trial is by its own measured numbers against those of the
-measured default, so that anybody can check it. Nothing is read or written here.
+The tuner chooses by its beliefs. The score of a measurement compares its own numbers with those of the measured
+default, so that a user can check it. Nothing is read or written here.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from ecoshare.advisers.setting_evaluation import MeasuredRates, PackedJob, Setti
 from tuner import ConstrainedTuner, EvaluationStatus, Prior, Setting, Space
 
 BUDGET = 20
-"""Trials, where nobody says how many. Most searches end by themselves before."""
+"""Default of the most measurements of a search. Most searches end earlier by themselves."""
 LITTLE_GAIN = 0.01
-"""A search ends when two trials in a row leave less than this part of the objective to be expected of the next one."""
+"""Least expected gain of the next measurement, as a part of the objective. A search ends when the expectation is below
+it after two measurements in a row."""
 _LEAST_TRIALS = 3
 _MOST_REPEATS = 2
 _SURE = 0.9
-"""How likely the next trial must be to keep the limits where the last one broke one."""
+"""Least probability that the next setting keeps the limits, after a measurement that broke one."""
 
 
 class SearchEnding(Enum):
-    """Why a search has ended, in words."""
+    """Reason why a search has ended, in words."""
 
     BUDGET = "the budget is used up"
     LITTLE_GAIN = f"another trial was expected to gain less than {100 * LITTLE_GAIN:g} %"
@@ -44,16 +45,19 @@ class SearchEnding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TriedSetting:
-    """One trial as it was told.
+    """Measurement of one setting, as the search was told of it.
 
     Attributes:
-        number: From 1.
-        power_w: None where nothing was measured.
-        times_s: Of a trial that was stopped early: at least so much.
-        judged: By its own numbers; None unless it was measured, and the default before it.
-        interference: Also of a trial that was stopped early: at least so much.
-        feasible: None where it is not known.
-        best: Whether its setting was the best so far after it.
+        number: Number of the measurement, from 1.
+        requested: The setting.
+        status: Validity of the measurement.
+        power_w: Mean power (W) of the device; None if nothing was measured.
+        times_s: Time (s) of an iteration of each job. Lower bounds if the measurement was stopped early.
+        rates: Iterations per second of each job, waits included; empty if they were not counted.
+        judged: Score by the measurement's own numbers; None unless it and the default before it were measured.
+        interference: Time of each job / time at the default setting. Lower bounds if it was stopped early.
+        feasible: Whether every job keeps its limit; None if unknown.
+        best: Whether the setting was the best one after this measurement.
     """
 
     number: int
@@ -68,7 +72,7 @@ class TriedSetting:
     best: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data under the names of a trial's record, but for what only its measurer knows."""
+        """Plain data under the names in the record, without what only the measuring caller knows."""
         return {
             "number": self.number,
             "requested": dict(self.requested),
@@ -83,11 +87,16 @@ class TriedSetting:
 
 
 class SettingSearch:
-    """Chooses the trials of a packing, and keeps what came of them.
+    """Search that chooses the settings to measure for a packing, and keeps the results.
 
     Attributes:
-        trials: In order.
-        ending: Why it has ended; None while it goes on.
+        yardstick: Evaluator of the measurements.
+        space: Settings to choose from.
+        default: Default setting.
+        objective: Name of the objective.
+        budget: Most measurements.
+        trials: Measurements in order.
+        ending: Reason why the search has ended; None while it goes on.
     """
 
     def __init__(
@@ -101,15 +110,21 @@ class SettingSearch:
         seed: int = 0,
         prior: Prior | None = None,
     ) -> None:
-        """A search that has tried nothing.
+        """Search without measurements so far.
 
         Args:
+            space: Settings to choose from.
+            default: Default setting.
+            jobs: Jobs of the packing.
             objective: `energy`, `edp`, `jct` or `makespan`.
-            budget: Most trials; those that are repeated or fail count.
-            prior: Of `power_w` and `yardstick.observable(name)` of each job; else the physical model's.
+            tuning_limit: Time of an iteration at a setting / time at the default setting, at most.
+            budget: Most measurements. Repeated and failed ones count.
+            seed: Seed of the tuner.
+            prior: Prior of `power_w` and of `setting_evaluation.observable(name)` of each job; None for the prior of
+                the physical model.
 
         Raises:
-            ValueError: As `SettingEvaluator` and `ConstrainedTuner` say, or there is no trial in the budget.
+            ValueError: `SettingEvaluator` or `ConstrainedTuner` refuses an argument, or the budget is below 1.
         """
         if budget < 1:
             raise ValueError(f"a budget of {budget} trials: expected at least 1")
@@ -124,7 +139,7 @@ class SettingSearch:
         self._closed: set[int] = set()
 
     def next(self) -> Setting | None:
-        """The setting to try, the same one until it is told; None where the search has ended."""
+        """Setting to measure next; None if the search has ended. It stays the same until its result is told."""
         if self._asked is None:
             self.ending = self._over()
             if self.ending is None:
@@ -134,22 +149,27 @@ class SettingSearch:
     def told(
         self, observed: MeasuredRates | None, status: EvaluationStatus = EvaluationStatus.MEASURED
     ) -> TriedSetting:
-        """Take note of what came of the setting that `next` gave.
+        """Note the result for the setting that `next` gave.
 
         Args:
-            observed: None where nothing was measured. Of a trial that was stopped early, its power and the times that
-                are known to be at least so long.
+            observed: Measured numbers; None if nothing was measured. For a measurement that was stopped early: its
+                power, and the times with a known lower bound.
+            status: Validity of the measurement.
+
+        Returns:
+            The measurement with its score.
 
         Raises:
-            RuntimeError: Nothing was asked.
-            ValueError: A job's time is missing from a measured trial, or a number is not positive.
+            RuntimeError: `next` was not called before.
+            ValueError: A complete measurement has no numbers or lacks a job's time, there is a time of an unknown job,
+                or a number is not positive.
         """
         if self._asked is None:
             raise RuntimeError("nothing was asked for: next() comes before told()")
         setting, values = self._asked, self._values(observed, status)
         repeats = self._repeats + 1 if status is EvaluationStatus.CONTAMINATED else 0
         given_up = repeats > _MOST_REPEATS
-        # One that is always disturbed is for the tuner one that does not work: it must not ask for it again.
+        # A setting that is disturbed every time is told as failed, so that the tuner does not ask for it again.
         self._tuner.tell(setting, values, EvaluationStatus.FAILED if given_up else status)
         self._asked, self._last, self._repeats = None, setting, 0 if given_up else repeats
         if not self._repeats:
@@ -158,9 +178,9 @@ class SettingSearch:
         return self._keep(setting, observed, status)
 
     def carry(self, setting: Setting, observed: MeasuredRates) -> TriedSetting:
-        """Take over what was measured before this search, such as by one with more knobs: the default first.
+        """Take over a measurement from before this search, such as from a search with more knobs: the default first.
 
-        It is a trial like any other, but takes nothing of the budget.
+        It is a measurement like any other, but does not count against the budget.
 
         Raises:
             ValueError: The setting is not in the space, a job's time is missing, or a number is not positive.
@@ -171,20 +191,21 @@ class SettingSearch:
         return self._keep(dict(setting), observed, EvaluationStatus.MEASURED)
 
     def _is_over(self) -> bool:
-        """Whether the last trial broke a limit: no job should be too slow for two in a row."""
+        """Whether the last measurement broke a limit. No job should be too slow for two measurements in a row."""
         return bool(self.trials) and self.trials[-1].feasible is False
 
     @property
     def violations(self) -> int:
-        """Trials that broke the tuning limit, by what was measured."""
+        """Number of measurements that broke a limit, by the measured numbers."""
         return sum(trial.feasible is False for trial in self.trials)
 
     @property
     def best(self) -> Setting | None:
-        """The best setting by all that was measured, if it kept the limit itself; else the best of those that did.
+        """Best setting by the tuner's beliefs, if it was measured as feasible and no worse than the default.
 
-        The tuner weighs the noise of a number at the limit against its neighbours; what nobody has measured as feasible
-        is not chosen whatever it believes, nor what was worse than the default. None where no setting kept the limit.
+        Otherwise it is the best of the settings that were measured as feasible; None if no setting kept the limits. The
+        tuner weighs the noise of a number at the limit against its neighbours. But a setting that was not measured as
+        feasible is never chosen.
         """
         places = {self.space.index(trial.requested) for trial in self.trials if trial.judged is not None}
         judged = {place: self.judged(self.space.settings[place]) for place in places}
@@ -198,22 +219,22 @@ class SettingSearch:
         return dict(self.space.settings[min(kept)[1]])
 
     def judged(self, setting: Setting) -> SettingScore | None:
-        """What all measured trials of a setting say together; None where it, or the default, has none."""
+        """Score of a setting by the means of all its measurements; None if it or the default has none."""
         now, default = self._mean(setting), self._mean(self.default)
         return None if now is None or default is None else self.yardstick.judge(now, default)
 
     @property
     def saved(self) -> float | None:
-        """Part of the default's energy that the best setting saves; None where nothing is feasible."""
+        """Part of the default's energy that the best setting saves; None if no setting is feasible."""
         best = self.best
         judged, default = None if best is None else self.judged(best), self.judged(self.default)
         return None if judged is None or default is None else 1.0 - judged.energy / default.energy
 
     def as_dict(self, units: Mapping[str, str]) -> dict[str, Any]:
-        """Plain data under the names of a tuned result, but for what only who measures knows.
+        """Plain data under the names of a tuned result, without what only the measuring caller knows.
 
         Args:
-            units: By knob; those that are left out have none.
+            units: Unit of each knob. A knob that is left out has none.
         """
         knobs = [
             {
@@ -249,7 +270,11 @@ class SettingSearch:
         return None
 
     def _values(self, observed: MeasuredRates | None, status: EvaluationStatus) -> dict[str, float]:
-        """The numbers for the tuner."""
+        """Numbers for the tuner, by its names.
+
+        Raises:
+            ValueError: A number is missing, or belongs to no job.
+        """
         if observed is None:
             if status is EvaluationStatus.MEASURED:
                 raise ValueError("a measured trial has numbers")
@@ -287,7 +312,7 @@ class SettingSearch:
         return replace(trial, best=self.best == trial.requested)
 
     def _mean(self, setting: Setting) -> MeasuredRates | None:
-        """Geometric means of its measured trials; None where there are none."""
+        """Geometric means of the measurements of a setting; None if there are none."""
         own = [
             MeasuredRates(trial.power_w, trial.times_s, trial.rates)
             for trial in self.trials
@@ -302,5 +327,5 @@ class SettingSearch:
 
 
 def _middle(values: Sequence[float]) -> float:
-    # One number as it is: its logarithm's exponential may be another.
+    # A single value is returned as it is: exp(log(value)) may differ from it.
     return values[0] if len(values) == 1 else math.exp(fmean(math.log(value) for value in values))

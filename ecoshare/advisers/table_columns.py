@@ -1,4 +1,4 @@
-"""What the columns of a measured table are, as `--columns` says it: `power_limit=limit:W,time=epoch_s,power=watts`."""
+"""Columns of a measured table, as `--columns` names them: `power_limit=limit:W,time=epoch_s,power=watts`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXAMPLE = "power_limit=limit:W,work_size=batch,time=epoch_s,power=watts"
 
 
 class ColumnContent(Enum):
-    """What a column holds."""
+    """Content of a column."""
 
     CORE_CLOCK = "core_clock"
     MEMORY_CLOCK = "memory_clock"
@@ -41,11 +41,12 @@ _OBSERVED = (ColumnContent.TIME, ColumnContent.POWER)
 
 @dataclass(frozen=True, slots=True)
 class MeasuredColumn:
-    """A column that is used.
+    """Column that is used.
 
     Attributes:
-        name: In the table's first line.
-        factor: What its numbers are multiplied by, to be MHz, watts or seconds.
+        part: Content of the column.
+        name: Name in the first line of the table.
+        factor: Factor that turns the numbers of the column into MHz, watts or seconds.
     """
 
     part: ColumnContent
@@ -54,20 +55,24 @@ class MeasuredColumn:
 
     @property
     def is_knob(self) -> bool:
-        """Whether it is a part of the setting; else it is what was measured at it."""
+        """Whether the column is a part of the setting. Otherwise it was measured at the setting."""
         return self.part not in _OBSERVED
 
     @property
     def unit(self) -> str:
-        """Of its numbers once they are multiplied; empty where they have none."""
+        """Unit of the numbers after multiplication by the factor; empty if they have none."""
         return next(iter(_UNITS[self.part]), "")
 
 
 def parse_columns(texts: Iterable[str], header: Sequence[str]) -> list[MeasuredColumn]:
-    """The columns that `--columns` names, in its order.
+    """Columns that `--columns` names, in its order.
+
+    Args:
+        texts: Values of the option.
+        header: Names of all columns of the table.
 
     Raises:
-        UsageError: A part or column that is none, a column used twice, or one missing that a search needs.
+        UsageError: A part or column is unknown, a column is used twice, or a column that a search needs is missing.
     """
     columns = [_column(part, name, header) for part, name in pairs(texts, "--columns", "PART=COLUMN", EXAMPLE)]
     for column in columns:
@@ -85,10 +90,18 @@ def parse_columns(texts: Iterable[str], header: Sequence[str]) -> list[MeasuredC
 
 
 def pairs(texts: Iterable[str], option: str, form: str, example: str) -> list[tuple[str, str]]:
-    """The `A=B` of an option's values: several with commas between them, quoted as in CSV where they hold commas.
+    """Pairs `A=B` in the values of an option. A value may have several, with commas between them.
+
+    Pairs that contain commas are quoted as in CSV.
+
+    Args:
+        texts: Values of the option.
+        option: Name of the option, for a message.
+        form: Form of a pair, for a message.
+        example: Example of a pair, for a message.
 
     Raises:
-        UsageError: One is not of that form.
+        UsageError: A pair does not have that form.
     """
     found = []
     for text in texts:
@@ -101,10 +114,16 @@ def pairs(texts: Iterable[str], option: str, form: str, example: str) -> list[tu
 
 
 def known(name: str, names: Iterable[str], option: str, what: str) -> str:
-    """`name`, which is one of `names`.
+    """`name` itself, if it is one of `names`.
+
+    Args:
+        name: Name to check.
+        names: Names that there are.
+        option: Option that has the name, for a message.
+        what: Kind of the name, for a message.
 
     Raises:
-        UsageError: It is not.
+        UsageError: `name` is not one of `names`. A hint says the closest name.
     """
     choice = list(names)
     if name in choice:

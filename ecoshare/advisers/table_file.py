@@ -1,4 +1,4 @@
-"""Reads a measured table from a CSV file, and says what is wrong in it, all at once, with line and column."""
+"""Reader of measured tables in CSV files. It reports all mistakes of a file at once, with line and column."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ MOST_SETTINGS = 5000
 _MOST_BYTES = 256 << 20
 
 _Record = tuple[int, list[str]]
-"""The line in which it begins, and its cells."""
+"""Line in which a record begins, from 1, and its cells."""
 
 
 def read(file: Path, columns: Sequence[str], where: Sequence[str] = ()) -> Table:
-    """The rows that `where` picks (`COLUMN=VALUE`), with the columns that `columns` says (`table_columns.py`).
+    """Table of the rows that `where` picks.
+
+    Args:
+        file: The CSV file.
+        columns: Values of `--columns`; see `table_columns.py`.
+        where: Conditions `COLUMN=VALUE` on the rows.
 
     Raises:
-        UsageError: The file cannot be read, an option names what it has not, nothing or too much is left to search.
-        InvalidJobFile: What is wrong in the file, all of it with line and column.
+        UsageError: The file cannot be read or is empty, an option names something that the file does not have, or too
+            few or too many settings are left.
+        InvalidJobFile: The file has mistakes; each is given with line and column.
     """
     lines = lines_of(file, "a table is a CSV file", (_MOST_BYTES, "keep the rows of one workload"))
     first_line = next((line for line in lines if line.strip()), "")
@@ -68,7 +74,7 @@ def read(file: Path, columns: Sequence[str], where: Sequence[str] = ()) -> Table
 
 
 class _Reading:
-    """Makes numbers of cells."""
+    """Reader that turns cells into numbers."""
 
     def __init__(
         self, file: str, header: list[str], used: list[MeasuredColumn], lines: list[str], delimiter: str
@@ -82,7 +88,7 @@ class _Reading:
         """Rows by setting.
 
         Raises:
-            InvalidJobFile: Cells that are no numbers, or two rows of one setting.
+            InvalidJobFile: A cell is no positive number, or a setting has two rows.
         """
         mistakes: list[Mistake] = []
         rows: dict[Point, Row] = {}
@@ -118,7 +124,7 @@ class _Reading:
         return rows
 
     def others(self, records: Sequence[_Record], chosen: Sequence[_Record]) -> tuple[dict[Point, Row], ...]:
-        """Other workloads: rows that are alike in the unused columns that are the same in all chosen rows."""
+        """Rows of each other workload. The unused columns that are constant in the chosen rows tell workloads apart."""
         keys = [place for place in self.unused if len({cells[place] for _, cells in chosen}) == 1]
         groups: dict[tuple[str, ...], list[_Record]] = {}
         for record in records:
@@ -129,11 +135,11 @@ class _Reading:
             try:
                 found.append(self.rows(group))
             except InvalidJobFile:
-                continue  # nobody asked for them: they are not there, then
+                continue  # the user did not ask for this workload: a mistake in it leaves it out
         return tuple(found)
 
     def _how_to_part(self, records: Mapping[int, list[str]], twice: Sequence[tuple[int, int]]) -> str:
-        """By which columns rows of one setting differ."""
+        """Hint that names the columns in which rows of one setting differ."""
         ways = {
             place: sum(records[first][place] != records[line][place] for first, line in twice) for place in self.unused
         }
@@ -146,14 +152,14 @@ class _Reading:
         return f"{by}name another knob in --columns, or keep one row a setting"
 
     def _place(self, line: int, cell: int) -> tuple[int, int]:
-        """Line and column, both from 1, where a cell of the record that begins at `line` begins."""
+        """Line and column, both from 1, at which a cell begins. The record of the cell begins at `line`."""
         rest = (self.lines[row] for row in range(line - 1, len(self.lines)))
         below, column = begin_of(rest, cell, self.delimiter)
         return line + below, column
 
 
 def _chosen(records: Sequence[_Record], header: Sequence[str], where: Sequence[str]) -> list[_Record]:
-    """The records that `--where` picks."""
+    """Records that `--where` picks."""
     chosen = list(records)
     for name, wanted in pairs(where, "--where", "COLUMN=VALUE", "network=resnet50"):
         place = header.index(known(name, header, "--where", "the column"))

@@ -1,13 +1,13 @@
-"""What a second of a class's work is worth in joules, where all of them can be had as cheaply as that goes.
+"""Work prices: the worth (J) of a second of each class's work, if all work is done with the least energy.
 
-The fluid linear program: time t over groups of classes beside each other, with as little energy as possible, so that
-all work is done::
+The prices come from a fluid linear program. It spreads time t over groups c of co-located classes so that all work is
+done with as little energy as possible::
 
     min  sum_c t_c P_c     so that     sum_c t_c r_ic >= work_i  for each class i,     t >= 0
 
-P are the watts of a device with the group on it, r its rates of work. The dual variable of a class is its price: what
-one more second of its work would cost. Where a job goes well beside many, its work is cheap; a partner that only one
-class can use well is worth keeping for that one.
+P_c is the power of a device with group c, and r_ic the rate of class i in it. The dual variable of a class is its
+price: the cost of one more second of its work. Work of a class that runs well beside many classes is cheap. A mate that
+only one class can use well is worth keeping for that class.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ from numpy.typing import NDArray
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates
 
 MOST_FOR_TRIPLES = 12
-"""Classes up to which groups of three are looked at: 364 of them."""
+"""Most classes for which groups of three are looked at: 364 groups."""
 
 
 def prices(outlook: ColocationEstimates, work_s: Mapping[str, float], largest: int) -> dict[str, float]:
-    """Joules by class for a second of its work alone, at most what that costs alone; empty where no watts are known.
+    """Price (J) of a second of each class's work alone; empty if no power is known or the program has no solution.
 
-    A class may be beside itself: nobody says here how many jobs it has.
+    A price is at most the energy that the second costs alone. A class may be beside itself, because the number of its
+    jobs is unknown here.
 
     Args:
-        work_s: By class, seconds of work alone. A class without any has the price of being alone.
-        largest: Most jobs beside each other; groups of more than three are not looked at.
+        outlook: Estimates for co-located jobs.
+        work_s: Work (s alone) of each class. The price of a class without work is its energy alone.
+        largest: Most jobs in a group. Groups of more than three are not looked at.
     """
     if all(solo.power_w is None for solo in outlook.solos.values()):
         return {}
@@ -62,9 +64,9 @@ def _duals(
             columns += [len(power_w)] * size
             rates += forecast.speeds
             power_w.append(forecast.power_w)
-    # Two jobs of one class are two entries at one place: they add up.
+    # Two jobs of one class are two entries at one position: they add up.
     rate = csc_array((rates, (rows, columns)), shape=(len(classes), len(power_w)))
-    # In parts of all work and of the most watts, so that the solver's tolerances mean the same for any mix.
+    # Scaled by all work and the largest power, so that the solver's tolerances mean the same for any mix.
     watts = max(power_w)
     solved = linprog(np.array(power_w) / (watts or 1.0), A_ub=-rate, b_ub=-work_s / work_s.sum(), method="highs")
     if not solved.success:

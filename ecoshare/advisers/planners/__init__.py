@@ -1,4 +1,4 @@
-"""Planners: advisers that say which share of the time each job should run. Slow, and asked once a round at most."""
+"""Planners: advisers that give each job its share of the time. They are slow, and asked at most once a round."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ecoshare.advisers.planners.shockwave_program import rounds
 from ecoshare.core.commands import AskPlanner
 
 PLANNERS: dict[str, Callable[[AskPlanner], dict[str, float]]] = {"allox": match, "shockwave": rounds}
-"""By the name that a policy asks for."""
+"""Planners by the name that a policy asks for."""
 
 
 def shares(plan: AskPlanner) -> dict[str, float]:
-    """What the planner says. Equal questions give equal answers: no solver is limited by time."""
+    """Share of the time of each job by its planner. Equal questions give equal answers: no solver has a time limit."""
     return PLANNERS[plan.planner](plan)

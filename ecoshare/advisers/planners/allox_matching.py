@@ -1,4 +1,4 @@
-"""AlloX' matching of jobs to places in the devices' queues."""
+"""AlloX: matching of jobs to places in the queues of the devices."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ecoshare.core.commands import AskPlanner
 
 
 def match(plan: AskPlanner) -> dict[str, float]:
-    """Shares of time by job: 1 / GPUs for those that are first in the queue of a device, else what they have.
+    """Share of the time of each job that runs: 1 for a job that keeps its device, 1 / GPUs for the head of a queue.
 
-    Le et al., "AlloX", EuroSys 2020, section 4.1, as a linear assignment of n jobs to m devices x n places from the end
-    of a queue, at the cost place x time. A gang counts as one device's job and runs for the part of the time that pays
-    for its others, as in Gavel's implementation.
+    Source: Le et al., "AlloX", EuroSys 2020, section 4.1, as a linear assignment of n jobs to m devices x n places from
+    the end of a queue, at the cost place x time. A gang counts as a job of one device. It runs for 1 / GPUs of the
+    time, which pays for its other devices, as in Gavel's implementation. Jobs that are left out do not run.
     """
     fixed = [job for job in plan.jobs if job.keeps]
     loose = [job for job in plan.jobs if not job.keeps]
@@ -24,7 +24,7 @@ def match(plan: AskPlanner) -> dict[str, float]:
     times_s = np.array([job.needs_s for job in loose])
     places = np.repeat(np.arange(1, len(loose) + 1), devices)  # (n_loose * devices,)
     _, chosen = linear_sum_assignment(times_s[:, None] * places[None])
-    # Whoever is the furthest from the end of a queue is at its head.
+    # The job that is furthest from the end of a queue is at its head.
     heads: dict[int, tuple[int, str, int]] = {}
     for job, column in zip(loose, chosen.tolist(), strict=True):
         place, device = divmod(column, devices)

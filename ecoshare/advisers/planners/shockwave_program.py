@@ -1,4 +1,4 @@
-"""Shockwave's program: how many rounds of the coming window each job gets."""
+"""Shockwave: integer program for the number of rounds that each job gets of the next rounds."""
 
 from __future__ import annotations
 
@@ -13,23 +13,27 @@ from ecoshare.core.commands import AskPlanner
 
 _BASES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
 _LOGS = np.log(np.array([1e-6, 0.2, 0.4, 0.6, 0.8, 1.0]))
-"""The logarithm of progress is linear between these, as in the authors' code; being concave it needs no binaries."""
+"""Points between which the logarithm of progress is linear, as in the authors' code. It is concave: no binaries."""
 
 _GAP, _NODES = 1e-3, 20_000
-"""When the solver stops: never by time, so that equal questions have equal answers."""
+"""Limits at which the solver stops: relative gap and nodes. Without a time limit, equal questions get equal answers."""
 
 _UNIT_S = 100.0
-"""Of the program, so that its numbers are neither large nor small."""
+"""Unit of time (s) of the program, so that its numbers are neither large nor small."""
 
 
 def rounds(plan: AskPlanner) -> dict[str, float]:
-    """By job, the part of the window's rounds that it gets.
+    """Part of the next rounds that each job gets.
 
-    Maximises sum_i w_i pwlog(p_i) / (N T) - k max_i (left_i - runtime_i) over whole rounds n_i <= T, with
-    runtime_i = (p_i - done_i) whole_i <= round n_i, p_i <= 1 and sum_i g_i n_i <= devices T.
+    The program maximises sum_i w_i pwlog(p_i) / (N T) - k max_i (left_i - runtime_i) over whole rounds n_i <= T, with
+    runtime_i = (p_i - done_i) whole_i <= round n_i, p_i <= 1 and sum_i g_i n_i <= devices T. N is the number of jobs, T
+    the option `window` (rounds), k the option `spread`, p_i the progress and g_i the devices of job i.
 
-    Zheng et al., "Shockwave", NSDI 2023, section 6.1, with one integer a job in place of one binary a job and round:
-    jobs of 1, 2 and 4 devices can be laid out so.
+    Source: Zheng et al., "Shockwave", NSDI 2023, section 6.1, with one integer for each job instead of one binary for
+    each job and round. Jobs of 1, 2 and 4 devices can be laid out that way.
+
+    Raises:
+        RuntimeError: The solver found no solution.
     """
     options = dict(plan.options)
     window, round_s, spread = options["window"], options["round"], options["spread"]
@@ -39,8 +43,8 @@ def rounds(plan: AskPlanner) -> dict[str, float]:
     done = np.array([job.progress for job in plan.jobs])
     gpus = np.array([float(job.gpus) for job in plan.jobs])
     slope = np.diff(_LOGS) / np.diff(_BASES)
-    width = np.maximum(0.0, _BASES[1:] - np.maximum(done[:, None], _BASES[:-1]))  # (n, segments) of progress ahead
-    # Variables: n rounds, (n, segments) progress in each segment, and the most that is left of any job.
+    width = np.maximum(0.0, _BASES[1:] - np.maximum(done[:, None], _BASES[:-1]))  # (n, segments) progress ahead
+    # Variables: (n,) rounds, (n, segments) progress in each segment, and the largest time left of any job.
     size = count * (1 + segments) + 1
     scale = 1.0 / max(1.0, weight.max() / 1e4)
     cost = np.concatenate(
@@ -64,6 +68,6 @@ def rounds(plan: AskPlanner) -> dict[str, float]:
         integrality=np.concatenate([np.ones(count), np.zeros(size - count)]),
         options={"mip_rel_gap": _GAP, "node_limit": _NODES},
     )
-    if found.x is None:  # it always has a solution: nobody runs
+    if found.x is None:  # there is always a solution: no job runs
         raise RuntimeError(f"the program of {counted(count, 'job')} was not solved: {found.message}")
     return {job.name: min(1.0, math.floor(n + 0.5) / window) for job, n in zip(plan.jobs, found.x[:count], strict=True)}
