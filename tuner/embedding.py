@@ -1,6 +1,7 @@
-"""Spaces of many knobs, which no list of settings can hold: a few dimensions, each of which moves several knobs.
+"""Embedded spaces for many knobs: a few dimensions, each of which moves several knobs.
 
-The three ideas of LlamaTune (Kanellis et al., "LlamaTune: Sample-Efficient DBMS Configuration Tuning", VLDB 2022)::
+A list of all settings of many knobs would be too long. The embedding uses the three ideas of LlamaTune (Kanellis et
+al., "LlamaTune: Sample-Efficient DBMS Configuration Tuning", VLDB 2022)::
 
     point of the box        rungs of each knob                     a setting
     (d whole numbers)       (tied to one dimension, one sign)      (D values)
@@ -10,10 +11,10 @@ The three ideas of LlamaTune (Kanellis et al., "LlamaTune: Sample-Efficient DBMS
         z_2  ──── + ──────► ...
 
 1. Projection (HeSBO: Nayebi, Munteanu, Poloczek, "A Framework for Bayesian Optimization in Embedded Subspaces", ICML
-   2019): every knob is tied to one dimension, with a random sign. Theirs ties each knob on its own; here the dimensions
-   share the knobs out evenly, so that none is empty and as few as can be are tied together.
-2. Special values get a share of the rungs, since what they do cannot be told from the values around them.
-3. A knob with many values is cut to a few, which a ladder of few rungs does by itself.
+   2019): every knob is tied to one dimension, with a random sign. HeSBO draws the dimension of each knob independently.
+   Here the dimensions share the knobs evenly, so that none is empty and the fewest knobs are tied together.
+2. Special values get a share of the rungs, because their effect cannot be predicted from the values around them.
+3. A knob with many values is cut to a few values. A ladder of few rungs does that by itself.
 
 Notation: D knobs, d dimensions, n settings.
 """
@@ -40,20 +41,24 @@ def embedded(
     seed: int = 0,
     most: int = 2400,
 ) -> EmbeddedSpace:
-    """The settings that a low-dimensional grid reaches, and the default, which comes first.
+    """Space of the default, which comes first, and of the settings that a low-dimensional grid reaches.
 
     Equal arguments give equal spaces.
 
     Args:
-        dimensions: Dimensions of the grid. Choose more than knobs that may matter, since tied knobs cannot be set
-            apart. As many as knobs, or more, tie none.
-        levels: Levels of each dimension.
-        special_share: Share of a knob's levels that its special values get together, each at least one. None
-            for no more than their share of the values, which may be no level at all.
-        most: Points of the grid; of a larger one a random part is taken, in which every level is as frequent as others.
+        knobs: The knobs.
+        default: Default setting.
+        dimensions: Number of dimensions of the grid. Choose more than the number of knobs that may matter, because tied
+            knobs cannot be set separately. With as many dimensions as knobs, or more, no knobs are tied.
+        levels: Number of levels of each dimension.
+        special_share: Share of a knob's levels that its special values get together, each at least one. None gives them
+            no more than their share of the values, which may be no level at all.
+        seed: Seed of the projection and of the points.
+        most: Most points of the grid. A larger grid is replaced by random points, in which all levels are equally
+            frequent.
 
     Raises:
-        ValueError: The default is no setting of the knobs, or there are too few levels or dimensions.
+        ValueError: The default is no setting of the knobs, or there are too few levels, dimensions or points.
     """
     if dimensions < 1 or levels < 2 or most < levels:
         raise ValueError("an embedding has a dimension or more, of two levels or more, and no fewer points than levels")
@@ -75,15 +80,17 @@ def embedded(
 
 
 def bucketised(knob: Knob, most: int, keep: Value | None = None) -> Knob:
-    """A knob with at most so many of its numbers: both ends, and what lies at even distances in its list.
+    """Knob with at most `most` of its numbers: both ends, and numbers at even distances in the sorted list.
 
     Special values stay, and do not count.
 
     Args:
-        keep: A value that must stay, such as the default.
+        knob: The knob.
+        most: Most numbers to keep.
+        keep: Value that must stay, such as the default.
 
     Raises:
-        ValueError: So few values cannot hold both ends and the one to keep, or the knob does not take that one.
+        ValueError: The limit is too low for both ends and the value to keep, or the knob does not take that value.
     """
     kept = None if keep is None or isinstance(keep, str) else knob.number(keep)
     ordered = sorted(set(knob.values))
@@ -101,12 +108,13 @@ def bucketised(knob: Knob, most: int, keep: Value | None = None) -> Knob:
 
 @dataclass(frozen=True)
 class Projection:
-    """From points of the low-dimensional grid to settings.
+    """Projection from points of the low-dimensional grid to settings.
 
     Attributes:
-        dimension: (D,) that each knob is tied to.
-        sign: (D,) 1 where it rises with its dimension, -1 where it falls.
-        ladders: (D, levels) each knob's values, in the order of their numbers.
+        knobs: The D knobs.
+        dimension: Dimension that each knob is tied to, (D,).
+        sign: Sign of each knob, (D,): 1 if the knob rises with its dimension, -1 if it falls.
+        ladders: Values of each knob in the order of their numbers, (D, levels).
     """
 
     knobs: tuple[Knob, ...]
@@ -115,7 +123,11 @@ class Projection:
     ladders: tuple[tuple[Value, ...], ...]
 
     def setting(self, point: Sequence[int]) -> dict[str, Value]:
-        """The setting of a point, which has a level for each dimension."""
+        """Setting of a point.
+
+        Args:
+            point: Level of each dimension, from 0.
+        """
         found = {}
         for knob, dimension, sign, ladder in zip(self.knobs, self.dimension, self.sign, self.ladders, strict=True):
             level = point[dimension]
@@ -124,7 +136,7 @@ class Projection:
 
 
 class EmbeddedSpace(Space):
-    """A space that knows which of its knobs move together.
+    """Space that knows which of its knobs move together.
 
     Attributes:
         projection: Source of all settings but the default.
@@ -136,11 +148,12 @@ class EmbeddedSpace(Space):
 
     @cached_property
     def features(self) -> NDArray[np.float64]:  # (n, n_features)
-        """Those of all knobs, but with a dimension as long as one knob: its knobs share it.
+        """Features of all knobs, scaled so that a dimension with several knobs is as long as one knob.
 
-        Knobs that are tied move together, and k of them would make a dimension sqrt(k) long, and the model believe in a
-        function that changes as much faster. The point of the grid itself would have the right length too, but the
-        default lies off the grid, and a special value beside its neighbour on the ladder: only the knobs tell how far.
+        Tied knobs move together. Without scaling, k tied knobs would make a dimension sqrt(k) long, and the model would
+        expect a function that changes sqrt(k) times as fast. Coordinates on the grid would have the right length, too.
+        But the default lies off the grid, and a special value lies beside its neighbour on the ladder: only the knobs
+        give their distances.
         """
         weights = []
         for knob, dimension in zip(self.knobs, self.projection.dimension, strict=True):
@@ -151,7 +164,7 @@ class EmbeddedSpace(Space):
 
 
 def _ladder(knob: Knob, levels: int, special_share: float | None, default: Value) -> tuple[Value, ...]:  # (levels,)
-    """A knob's values in the order of their numbers, some of them on several rungs."""
+    """Values of a knob in the order of their numbers, some of them on several rungs."""
     knob.number(default)
     specials = sorted(knob.special, key=lambda name: (knob.special[name], name))
     numbers = sorted(set(knob.values))
@@ -172,15 +185,18 @@ def _ladder(knob: Knob, levels: int, special_share: float | None, default: Value
 
 
 def _spread(values: Sequence[Value], rungs: int) -> tuple[Value, ...]:
-    """Values in their order on so many rungs: each on as many as the others, or some of them where there are more."""
+    """Values in their order on `rungs` rungs, each on about equally many; evenly chosen ones if there are too many."""
     if len(values) > rungs > 1:
         return tuple(values[round(rank)] for rank in np.linspace(0, len(values) - 1, rungs))
     return tuple(values[rung * len(values) // rungs] for rung in range(rungs))
 
 
 def _ordered(knob: Knob, values: Iterable[Value]) -> tuple[Value, ...]:
-    """By their numbers; a special value above the number that it is like, or below the lowest, so that it does not come
-    between two numbers if it is like an end."""
+    """Values in the order of their numbers.
+
+    A special value comes after the number that it is like. If it is like the lowest number, it comes before it, so that
+    a special value at an end does not come between two numbers.
+    """
     lowest = min(knob.values, default=0.0)
 
     def place(value: Value) -> tuple[float, int, str]:

@@ -1,24 +1,25 @@
-"""A physical model of a GPU's time and power, with random coefficients: sample responses for the prior.
+"""Physical model of a GPU's time and power, with random coefficients: it gives sample responses for the prior.
 
-For job j at core clock f and memory clock m (1 at their largest), and work size b (1 at the default)::
+The model for job j at core clock f and memory clock m (1 at their largest), and work size b (1 at the default) is::
 
-    device_j = (g_j + b r_j(b)) ((c_j / f)^p + (d_j / m)^p)^(1/p)  c compute, d memory traffic, p how far they overlap
-    step_j   = (h_j^q + (i_j b)^q + device_j^q)^(1/q)              h launches, i input: no clock changes them
+    device_j = (g_j + b r_j(b)) ((c_j / f)^p + (d_j / m)^p)^(1/p)  c compute, d memory traffic, p degree of overlap
+    step_j   = (h_j^q + (i_j b)^q + device_j^q)^(1/q)              h launches, i input: independent of the clocks
     time_j   = step_j / b                                          for a fixed amount of work
     power    = leak(V) + refresh m + clock f V^2 (1 - gate (1 - busy))
                + sum_j (compute_j V^2 + traffic_j) e_j(b) b r_j(b) / step_j
     busy     = mean_j min(1, device_j / step_j)
     V        = max(floor, 1 - slope (1 - f))                       voltage
-    f        = the largest clock whose power keeps the power limit, at most the one that is set
+    f        = the largest clock up to the set one at which the power keeps the power limit
 
-What a size does to the work of a sample (r) and to its power (e) is a smooth drift and a rough part: libraries pick
-another algorithm, tiles fill or do not, batches are padded. It is the same at each clock and power limit.
+The work size changes the work of a sample (r) by a smooth drift and a rough part, and its power (e) by a rough part:
+libraries pick another algorithm, tiles fill or do not, batches are padded. The change is the same at each clock and
+power limit.
 
-A step has phases of different power, and the limit holds in each: a part of its time draws less than the rest, so the
-limit is felt before the mean power reaches it.
+A step has phases of different power, and the limit holds in each phase. One part of the time draws less power than the
+rest, so the limit slows a job down before the mean power reaches it.
 
-All coefficients are drawn from wide distributions: what any GPU and workload might be, and nothing of a particular one.
-Forms after Guerreiro et al., "GPGPU Power Modeling for Multi-Domain Voltage-Frequency Scaling", HPCA 2018 (power), and
+All coefficients are drawn from wide distributions. They cover any GPU and workload, and describe no particular one. The
+forms follow Guerreiro et al., "GPGPU Power Modeling for Multi-Domain Voltage-Frequency Scaling", HPCA 2018 (power), and
 the roofline with overlap, Williams et al., CACM 2009 (time).
 """
 
@@ -36,9 +37,9 @@ from tuner.space import Role, Setting, Space
 
 SAMPLES = 2000
 _PARTS = 8
-"""Gaussians that stand for them: the more, the better a limit that binds or does not is told apart."""
+"""Number of Gaussians that stand for the samples. More of them separate better whether a limit binds."""
 _CLOCKS = np.linspace(0.1, 1.0, 46)
-"""Core clocks among which a power limit chooses."""
+"""Core clocks (1 at the largest) among which a power limit chooses."""
 
 _UNKNOWN_SCALE_SD, _KNOWN_SCALE_SD = 5.0, 0.1
 
@@ -46,10 +47,14 @@ Array = NDArray[np.float64]
 
 
 def grey_box(space: Space, times: Sequence[str], default: Setting, seed: int = 0, samples: int = SAMPLES) -> Prior:
-    """The prior that the physical model gives for power and the time of each job.
+    """Prior of the physical model for the power and the time of each job.
 
     Args:
-        times: Names of the jobs' times; the prior's observables are the power and these.
+        space: Space of the settings.
+        times: Names of the jobs' times. The observables of the prior are the power and these.
+        default: Default setting.
+        seed: Seed of the samples.
+        samples: Number of samples.
     """
     is_absolute = space.column(Role.POWER_LIMIT) is not None
     scale_sd = [_KNOWN_SCALE_SD if is_absolute else _UNKNOWN_SCALE_SD] + [_UNKNOWN_SCALE_SD] * len(times)
@@ -58,9 +63,10 @@ def grey_box(space: Space, times: Sequence[str], default: Setting, seed: int = 0
 
 
 def responses(space: Space, jobs: int, default: Setting, seed: int, samples: int) -> Array:
-    """Sample responses: logarithms of power and each job's time, (samples, 1 + jobs, n_settings).
+    """Sample responses: logarithms of the power and of each job's time, (samples, 1 + jobs, n_settings).
 
-    Times are ratios to those at the default; so is power, but in watts where there is a power limit to compare it with.
+    Times are ratios to the times at the default. Power is a ratio, too, unless the space has a power limit to compare
+    it with: then it is in watts.
     """
     draw = np.random.default_rng(seed)
     grid = _Grid(space, default)
@@ -73,14 +79,14 @@ def responses(space: Space, jobs: int, default: Setting, seed: int, samples: int
 
 
 class _Grid:
-    """The space in the model's units: clocks over their largest, work over that of the default.
+    """Space in the units of the model: clock / largest clock, work size / work size of the default.
 
     Attributes:
-        clocks: Ascending; those of the settings are among them.
-        clock: (n,) place in `clocks` of what each setting asks for.
-        limit: (n,) watts, or None.
-        rest: (n_rest, 2) memory clock and work size, each combination once.
-        place: (n,) of each setting's in `rest`.
+        clocks: Core clocks in ascending order, with those of the settings.
+        clock: Index in `clocks` of the core clock that each setting asks for, (n,).
+        limit: Power limit (W) of each setting, (n,); None without such a knob.
+        rest: Memory clock and work size, each combination once, (n_rest, 2).
+        place: Index in `rest` of each setting, (n,).
     """
 
     def __init__(self, space: Space, default: Setting) -> None:
@@ -107,10 +113,10 @@ def _responses(grid: _Grid, jobs: int, draw: np.random.Generator, samples: int) 
 
     f = grid.clocks[None, None, :]  # (1, 1, n_clocks)
     m, b = grid.rest[:, 0][None, :, None], grid.rest[:, 1][None, :, None]  # (1, n_rest, 1)
-    # Voltages fall with the clock by a tenth to nearly a half, and are flat below.
+    # The voltage falls with the clock, by a tenth to nearly a half, and is constant below.
     voltage = np.maximum(uniform(0.55, 0.9), 1.0 - uniform(0.3, 0.9) * (1.0 - f))
-    # Assumed of a busy board: some tenth of its power leaks, another refreshes, a fifth drives clocks, a fifth moves
-    # data, and the most is arithmetic.
+    # Assumed power of a busy board: about a tenth leaks, a tenth refreshes memory, a fifth drives clocks, a fifth moves
+    # data, and the largest part is arithmetic.
     leak, clock, refresh, gate = uniform(0.05, 0.25), lognormal(0.25, 0.5), lognormal(0.1, 0.6), uniform(0.0, 1.0)
     power = leak * (0.5 + 0.5 * voltage) + refresh * m
     saturated = leak + clock + refresh
@@ -139,12 +145,12 @@ def _responses(grid: _Grid, jobs: int, draw: np.random.Generator, samples: int) 
         picked = [np.broadcast_to(each, shape)[:, grid.place, grid.clock] for each in (power, *times)]
         logs: Array = np.log(np.stack(picked, axis=1))
         return logs
-    # Boards are made for what they draw when they are busy all the time.
+    # The largest power limit of a board is about its power when it is busy all the time.
     watts = power / saturated * lognormal(1.0, 0.35) * grid.limit.max()
     share, milder = draw.uniform(0.0, 0.6, (samples, 1)), draw.uniform(0.3, 1.0, (samples, 1, 1))
     busy_phase, mild_phase = _under_limit(grid, watts, times), _under_limit(grid, milder * watts, times)
     took = [(1.0 - share) * one + share * other for one, other in zip(busy_phase[1:], mild_phase[1:], strict=True)]
-    # A phase that slows down takes a larger part of the time; which job's does not matter for the mean of the power.
+    # A phase that slows down takes a larger part of the time. The mean power does not depend on which job slows down.
     mild_s = share * sum(mild_phase[1:]) / sum(took)
     power = (1.0 - mild_s) * busy_phase[0] + mild_s * mild_phase[0]
     limited: Array = np.log(np.stack([power, *took], axis=1))
@@ -152,12 +158,12 @@ def _responses(grid: _Grid, jobs: int, draw: np.random.Generator, samples: int) 
 
 
 def _under_limit(grid: _Grid, watts: Array, times: list[Array]) -> list[Array]:
-    """Power and times at the clocks that the limits let through."""
+    """Power and times at the largest clocks that the power limits allow."""
     assert grid.limit is not None
     found = [np.empty((len(watts), len(grid.place))) for _ in range(1 + len(times))]
     for setting, (place, top) in enumerate(zip(grid.place, grid.clock, strict=True)):
         curve, limit = watts[:, place, : top + 1], grid.limit[setting]
-        # Power rises with the clock, so those that fit come first.
+        # Power rises with the clock, so the clocks that fit come first.
         fits = np.clip((curve <= limit).sum(axis=1), 1, top + 1)
         low, high = fits - 1, np.minimum(fits, top)
         rows = np.arange(len(watts))
@@ -170,7 +176,7 @@ def _under_limit(grid: _Grid, watts: Array, times: list[Array]) -> list[Array]:
 
 
 def _drift(work: Array, draw: np.random.Generator, samples: int) -> Array:  # (samples, n_rest, 1)
-    """How the device's work for one unit changes with the size of a step: smoothly, by some percent a doubling."""
+    """Logarithm of the device's work for one unit against the default's size: smooth, some percent a doubling."""
     points, where = np.unique(np.log2(work), return_inverse=True)
     walk = np.exp(-np.abs(points[:, None] - points[None]) / 6.0)
     smooth = draw.standard_normal((samples, len(points))) @ np.linalg.cholesky(walk + 1e-9 * np.eye(len(points))).T
@@ -181,7 +187,7 @@ def _drift(work: Array, draw: np.random.Generator, samples: int) -> Array:  # (s
 
 
 def _rough(work: Array, size: float, draw: np.random.Generator, samples: int) -> Array:  # (samples, n_rest, 1)
-    """What each size does by itself, against the default's: larger for some workloads than for others."""
+    """Independent effect (logarithm) of each size against the default's size: larger for some workloads than others."""
     points, where = np.unique(np.log2(work), return_inverse=True)
     each = np.exp(draw.normal(np.log(size), 0.7, (samples, 1))) * draw.standard_normal((samples, len(points)))
     zero = int(np.argmin(np.abs(points)))
@@ -190,7 +196,7 @@ def _rough(work: Array, size: float, draw: np.random.Generator, samples: int) ->
 
 
 def _other_knobs(space: Space, default: int, draw: np.random.Generator, samples: int, observables: int) -> Array:
-    """Knobs of which nothing is known: a slope and a bend of any sign, small as a rule."""
+    """Effect (logarithm) of knobs of unknown role: a slope and a bend of any sign, usually small."""
     effect = np.zeros((samples, observables, len(space)))
     for place, knob in enumerate(space.knobs):
         if knob.role is not Role.OTHER:

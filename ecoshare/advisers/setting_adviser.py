@@ -1,7 +1,7 @@
-"""Answers the core's questions to the tuner: what to try next for a packing, and when its search is over.
+"""Setting adviser: which setting to measure next for a packing, and when its search is over.
 
-The first trial of a packing is the default setting; how the jobs share their lanes' turns is known with it, and with
-that the search begins. Both drivers ask here, the live one and the simulator.
+The first measurement of a packing is at the default setting. It also gives the jobs' shares of their lanes' turns, and
+the search begins with these. Both drivers use this module, the live one and the simulator.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from ecoshare.core.goal import Goal
 from tuner import EvaluationStatus, Prior, Space
 
 _MOST_DEFAULTS = 3
-"""Tries to measure the default setting."""
+"""Most attempts to measure the default setting."""
 
 
 @dataclass(slots=True)
 class PackingSearch:
-    """The search of one packing.
+    """Search for the setting of one packing.
 
     Attributes:
-        search: None until the default setting was measured.
-        trials: What was measured, in order; with the search's own word on each, where it has one.
+        packing: The packing.
+        search: The search; None until the default setting was measured.
+        trials: Measurements in order, each with the search's result; None where the search has none.
+        ending: Reason why the search is over, in words; empty while it goes on.
     """
 
     packing: Packing
@@ -37,17 +39,17 @@ class PackingSearch:
 
     @property
     def default_times_s(self) -> Mapping[str, float]:
-        """By job, at the default setting; empty before that was measured."""
+        """Time (s) of an iteration of each job at the default setting; empty before that was measured."""
         if self.search is None:
             return {}
         return next(trial.times_s for trial, _ in self.trials if trial.status is MeasurementStatus.MEASURED)
 
 
 class TunerAdviser:
-    """Keeps a search for each packing that it was asked about.
+    """Adviser with a search for each packing that it was asked about.
 
     Attributes:
-        searches: By packing.
+        searches: Searches by packing.
     """
 
     def __init__(
@@ -66,18 +68,20 @@ class TunerAdviser:
         slowdown: Callable[[str], float | None] = lambda _name: None,
         ended: Callable[[PackingSearch], None] = lambda _search: None,
     ) -> None:
-        """An adviser that was asked nothing.
+        """Adviser without searches so far.
 
         Args:
-            space: What can still be set; None where nothing can.
-            default: The setting that the device was found with, for the same knobs.
-            alone: By the name of a job: what is known of its class.
-            told: Called with every trial of a search, and the search's word on it.
-            prior: Of a packing's observables, by its jobs and their times at the default setting; else the physical
-                model's.
-            class_of: Of a job, by its name: the packing may come back with other jobs of its classes.
-            slowdown: Of a job, by its name: most that it may be slower than alone; None for any.
-            ended: Called with every search that is over.
+            space: Function that returns the space of the knobs that can still be set; None if there are none.
+            default: Function that returns the setting that the device was found with, for the same knobs.
+            alone: Function that returns the measurements of a class alone, from the name of a job.
+            goal: Objective, limit, budget and seed of the searches.
+            told: Function that is called with every measurement, and with the search's result of it or None.
+            prior: Function that returns the prior of a packing's observables, from its jobs and their times at the
+                default setting. None stands for the prior of the physical model.
+            class_of: Function that returns the class of a job, from its name. A packing may come back with other jobs
+                of its classes.
+            slowdown: Function that returns the slowdown limit of a job, from its name; None for no limit.
+            ended: Function that is called with every search that is over.
         """
         self.searches: dict[Packing, PackingSearch] = {}
         self._space, self._default, self._alone, self._goal = space, default, alone, goal
@@ -85,19 +89,22 @@ class TunerAdviser:
         self._slowdown, self._ended = slowdown, ended
 
     def answer(self, ask: AskSetting) -> Advice:
-        """The answer to a question of the core."""
+        """Answer to a question of the core: the next setting to measure, or the best one if the search is over."""
         own = self.searches.setdefault(ask.packing, PackingSearch(ask.packing))
         try:
-            if ask.measurement is None:  # again, where the packing was gone for a while: the same question is open
+            if ask.measurement is None:  # the packing is back after a while: its last setting is still open
                 return Advice(()) if own.search is None else self._next(own, own.search)
             if own.search is None:
                 return self._default_told(own, ask.measurement)
             return self._told(own, own.search, self._of_same_jobs(own.search, ask.measurement))
-        except Exception as defect:  # no run ends for a search
+        except Exception as defect:  # a defect of a search must not end a run
             return self._over(own, f"the tuner failed: {defect!r}")
 
     def most_s(self, jobs: Sequence[str]) -> dict[str, float]:
-        """By job: what its iterations may take by its limit, where jobs of these classes are being searched."""
+        """Most time (s) that an iteration of each job may take by its limit, while a search for its packing goes on.
+
+        The result is empty if no search for jobs of these classes goes on.
+        """
         classes = sorted(map(self._class_of, jobs))
         for own in self.searches.values():
             if own.search is None or own.ending or sorted(name for lane in own.packing for name in lane) != classes:
@@ -148,7 +155,7 @@ class TunerAdviser:
         return self._next(own, search)
 
     def _of_same_jobs(self, search: SettingSearch, trial: Measurement) -> Measurement:
-        """A trial as if it were of the jobs that the search began with: those of the same classes stand for them."""
+        """Measurement under the names of the jobs that the search began with, matched by class."""
         stands = self._stands(search, trial.times_s)
         if all(own == name for own, name in stands.items()):
             return trial
@@ -160,7 +167,7 @@ class TunerAdviser:
         return replace(trial, times_s=times_s, shares=shares, rates=rates)
 
     def _stands(self, search: SettingSearch, jobs: Iterable[str]) -> dict[str, str]:
-        """For each job that the search began with, the one of these that stands for it."""
+        """Job of `jobs` that stands for each job that the search began with."""
         by_class: dict[str, list[str]] = {}
         for name in sorted(jobs):
             by_class.setdefault(self._class_of(name), []).append(name)
@@ -168,7 +175,7 @@ class TunerAdviser:
         return {own: by_class[self._class_of(own)].pop(0) for own in names if by_class.get(self._class_of(own))}
 
     def _without(self, own: PackingSearch, search: SettingSearch, left: Space) -> SettingSearch:
-        """The same search with the knobs that are left: it keeps trials in which the others were at their default."""
+        """New search with the knobs that are left. It keeps measurements with the lost knobs at their default."""
         default = self._default()
         gone = {knob.name for knob in search.space.knobs} - default.keys()
         again = SettingSearch(
@@ -177,7 +184,7 @@ class TunerAdviser:
             search.yardstick.jobs,
             self._goal.objective,
             self._goal.tuning_limit,
-            self._goal.budget,  # the trials before are counted here, not by the new one
+            self._goal.budget,  # earlier measurements are counted here, not by the new search
             self._goal.seed,
             self._prior(left, search.yardstick.jobs, own.default_times_s),
         )
@@ -214,7 +221,7 @@ class TunerAdviser:
         return () if dict(setting) == search.default else tuple(sorted(setting.items()))
 
     def _job(self, name: str, default: Measurement) -> PackedJob:
-        """A job, by what is known of it alone; watts that nobody knows are those of the packing."""
+        """Job of the packing with the measurements of its class alone. Unknown power is that of the packing."""
         known = self._alone(name)
         assert default.power_w is not None
         alone_w = known.power_w if known.power_w is not None else default.power_w
@@ -222,7 +229,10 @@ class TunerAdviser:
         return PackedJob(name, alone_w, known.iteration_s, share, self._most(name, known.iteration_s, default))
 
     def _most(self, name: str, alone_s: float | None, default: Measurement) -> float | None:
-        """What its own limit leaves of its time at the default setting; one that is broken there already, nothing."""
+        """Most time of an iteration / time at the default setting by the job's own limit; None without a limit.
+
+        If the limit is already broken at the default setting, the value is 1.
+        """
         limit, rate = self._slowdown(name), default.rates.get(name)
         if limit is None or alone_s is None or not rate:
             return limit if limit is None else max(1.0, limit)
