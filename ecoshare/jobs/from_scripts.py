@@ -27,7 +27,7 @@ def named_jobs(paths: Sequence[Path], args: Sequence[str]) -> LoadedJobs:
 
     Raises:
         UsageError: A job file and a script are named, or several job files, or arguments with a job file, or a
-                file is missing.
+            file is missing.
         InvalidJobFile: The job file holds mistakes, see `load`.
     """
     scripts = [path for path in paths if path.suffix == SCRIPT_SUFFIX]

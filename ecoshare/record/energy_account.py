@@ -75,14 +75,14 @@ class EnergyAccount:
     """Joules of a run.
 
     Attributes:
-        session: Meter session, the last one of a resumed run. Idle power watched in the session replaces its own.
+        session: Meter session, the last one of a resumed run. `idle_w` is the last idle power watched in it, if any.
         energy: Energy of the device over all intervals with known joules; None if there is none.
         idle_j: Part of `energy` that no work caused. Without a known idle power, it is only the energy of intervals
             without work, and the jobs get the rest.
         jobs: Attributed (or modelled) energy beyond idle, for each job.
         iterations: Iterations of each job, training and inference together, in intervals with known joules.
         peak_bytes: Largest memory (bytes) of each job in any sample.
-        covered: Part of the time between first and last sample with known joules, 0 to 1.
+        covered: Part of the total time of all intervals with known joules, 0 to 1.
         intervals: Intervals in order of time.
         faults: Reasons why joules are not known, each reason once.
     """

@@ -54,7 +54,7 @@ class PackingEnding(Enum):
     PARTED = "parted"
     """The scheduler chose another group although all jobs could have continued."""
     JOINED = "joined"
-    """Another job joined them."""
+    """Another job joined."""
     LEFT = "left"
     """At least one of the jobs ended or was stopped."""
     WINDOW = "window"
@@ -73,7 +73,7 @@ class PackingFinding:
         expected: Predicted relative speed of each job.
         power_w: Mean power (W) of the device; None if not known.
         expected_w: Predicted power (W) of the device; None if not known.
-        kept: Whether the scheduler did not part the jobs afterwards.
+        kept: False if the scheduler parted the jobs afterwards.
     """
 
     at_s: float

@@ -96,7 +96,7 @@ def _rates(plan: dict[str, Any], profiles: dict[str, Profile]) -> Callable[[str]
 
 
 def _rate(profile: Profile) -> EnergyRate | None:
-    """Energy rate of a class alone; None if its energy was not measured, because a model must not split itself."""
+    """Energy rate of a class alone; None if its energy is only modelled: a model would split its own joules."""
     energy = profile.energy
     if energy is None or energy.source != MEASURED:
         return None

@@ -10,6 +10,8 @@
         samples.jsonl              joules, power and clocks over time, and the progress of each job
         summary.json               the result, for other programs
         report.html, trace.pftrace the result, to look at
+        profiles/                  profiles of the jobs' classes, as the run used or made them
+        supervisor.log             stderr of the warm server
         jobs/<name>/               stdout.log, stderr.log, exit-<attempt>.json, trace.bin
     ecoshare-runs/latest                    -> the newest run
 """

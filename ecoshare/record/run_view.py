@@ -18,7 +18,8 @@ class JobView:
         holding: Whether the job has the turn of its lane.
         total: Number of all iterations; None if the user did not state it.
         rate: Iterations per second of wall time, waits included; None before two are done.
-        reason: Reason why the job ended; empty if it needs no explanation.
+        slowdown: Slowdown by waits for the turn, see `record.summary.slowdown`; None if not known.
+        reason: Cause of a failure; empty in any other state.
     """
 
     name: str

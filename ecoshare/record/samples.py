@@ -1,4 +1,4 @@
-"""The record of a run's meters: `samples.jsonl`, one line a second at first, ever fewer a day later.
+"""The record of a run's meters: `samples.jsonl`, one line a second at first, fewer as the run gets longer.
 
 ::
 

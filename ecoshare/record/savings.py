@@ -1,7 +1,8 @@
 """Savings of settings: the ratio of E at a setting to E at the default setting.
 
-E is joules spent per joule that the same work costs alone. It equals E of `tuner/objective.py`: watts divided by the
-rate of iterations, each weighted by its joules alone.
+E is joules spent per joule that the same work costs alone: watts divided by the rate of iterations, each weighted by
+its joules alone. `advisers/setting_evaluation.py` computes the same E from counted iterations. For settings
+that were not tried, it predicts E with `energy` of `tuner/objective.py`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,10 @@ from ecoshare.profiling.profile import Profile
 from ecoshare.record.energy_account import EnergyAccount, EnergyInterval
 
 KNOWN = 0.99
-"""Part of a time that needs known joules: a meter begins a little after the first job, and ends a little early."""
+"""Part of a time span that must have known joules; the rest is tolerated.
+
+A meter begins a little after the first job, and ends a little early.
+"""
 
 
 def windows(
@@ -26,7 +29,7 @@ def windows(
     """Windows in order, as plain data, including windows that were cut off by the end of the run or of the job.
 
     `lost_s` and `cost_j` are time and joules of a window beyond the work that its job did in it: idle watching,
-    recorded iterations, the wait until the other jobs wait. Both are None if the window made no profile; `cost_j` is
+    recorded iterations, the wait for the other jobs to pause. Both are None if the window made no profile; `cost_j` is
     also None if the joules are not known.
 
     Args:
@@ -97,7 +100,10 @@ def _plain(
 
 
 def search_energy_j(found: list[dict[str, Any]], trials_j: float | None = 0.0) -> float | None:
-    """Joules that all windows and measurements cost; None if no window's cost or not that of the measurements is known.
+    """Joules that all windows and measurements cost; None if they are not known.
+
+    Windows with unknown cost are left out. The sum is unknown if `trials_j` is, or if there are windows but no known
+    cost of any window or measurement.
 
     Args:
         found: Windows of the summary.
@@ -121,7 +127,7 @@ def within(account: EnergyAccount, from_s: float, to_s: float) -> Iterator[tuple
 
 
 def all_spent_j(account: EnergyAccount, spans: Iterable[tuple[float, float]]) -> float | None:
-    """Joules of the device in all `spans` together; None if the meter failed in them or there is no meter."""
+    """Joules of the device in all `spans` together; None if `KNOWN` of their time or less has known joules."""
     total_j = covered_s = whole_s = 0.0
     for from_s, to_s in spans:
         whole_s += to_s - from_s
