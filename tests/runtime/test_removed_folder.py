@@ -27,12 +27,16 @@ CLEANS = {
 
 
 def cleaned(tmp_path: Path, way: str) -> Finished:
-    """A job that cleans up beside one that goes on; a third one starts when that is over."""
-    (tmp_path / "cleans.py").write_text(CLEANS[way])
-    (tmp_path / "says.py").write_text("import time\ntime.sleep(0.5)\nprint('said')\n")
+    """A job that cleans up beside one that goes on; a third one starts when that is over.
+
+    Each runs in a lane of its own: a script without iterations would keep the turn of a shared lane to its end.
+    """
+    (tmp_path / "cleans.py").write_text(f"{CLEANS[way]}pathlib.Path('cleaned').touch()\n")
+    waits = "import pathlib, time\nwhile not pathlib.Path('cleaned').exists():\n    time.sleep(0.01)\n"
+    (tmp_path / "says.py").write_text(f"{waits}time.sleep(0.5)\nprint('said')\n")
     scripts = {"first": "says.py", "cleans": "cleans.py", "last": "says.py"}
     jobs = [{"name": name, "script": script} for name, script in scripts.items()]
-    return run(tmp_path, *jobs, options=("--lanes", "1", "--jobs-per-lane", "2"))
+    return run(tmp_path, *jobs, options=("--lanes", "2", "--jobs-per-lane", "1"))
 
 
 @pytest.mark.parametrize("way", ["removes all", pytest.param("renames the run", marks=pytest.mark.slow)])
