@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from ecoshare.common.collector import collector_paused
 from ecoshare.errors import InvalidJobFile, Mistake
-from ecoshare.jobs.collector import collector_paused
 from ecoshare.jobs.document import MAX_MISTAKES, Document, read_document
 from ecoshare.jobs.end_commands import OF_A_JOB, OF_THE_RUN, on_end_mistakes
 from ecoshare.jobs.fields import MAX_NAME_LENGTH

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from ecoshare.jobs.collector import collector_paused
+from ecoshare.common.collector import collector_paused
 from ecoshare.jobs.document import read_document
 from ecoshare.jobs.nodes import Node, Scalar, Sequence
 from ecoshare.jobs.source import Source

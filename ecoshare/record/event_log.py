@@ -125,7 +125,8 @@ def _entry(line: bytes) -> Event | Command:
         name = _FORMER_NAMES.get(name, name)
     if not isinstance(name, str) or name not in known:
         raise ValueError(f"there is no {key} {name!r}")
-    _rename_fields(fields, _FORMER_FIELDS.get(name, {}))
+    if former := _FORMER_FIELDS.get(name):
+        _rename_fields(fields, former)
     try:
         entry: Event | Command = _adapter(known[name]).validate_python(fields)
     except ValidationError as error:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.common import documents
+from ecoshare.common.collector import collector_paused
 from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Event, JobArrived, JobExited, Outcome, Reported, Usage
 from ecoshare.devices.meter import MEASURED
 from ecoshare.errors import UsageError
 from ecoshare.jobs import metric
-from ecoshare.jobs.collector import collector_paused
 from ecoshare.lane import trace
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from ecoshare.common.collector import collector_paused
 from ecoshare.core.commands import Command, KillJob, ProfileJob, StartJob
 from ecoshare.core.events import Event, IterationsDone, JobArrived, JobExited, Outcome, Profiled, Refused, RunOpened
 from ecoshare.core.reasons import Reason, Reasons
 from ecoshare.core.records import Job
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
-from ecoshare.jobs.collector import collector_paused
 from ecoshare.record.log_replay import LogReplay, ReplayMoment
 from ecoshare.record.packing_timeline import PackingTimeline, PackingWatch
 from ecoshare.reporting.queue_groups import Queued

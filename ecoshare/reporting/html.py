@@ -197,12 +197,10 @@ def _left_out(summary: dict[str, Any], shown: list[dict[str, Any]]) -> str:
     trials = len(missing) - jobs
     words = []
     if trials:
-        are = "is" if trials == 1 else "are"
-        words.append(f"{counted(trials, 'trial')} {are} left out: neither the best nor failed.")
+        words.append(f"{counted(trials, 'trial is', 'trials are')} left out: neither the best nor failed.")
     if jobs:
-        are = "is" if jobs == 1 else "are"
-        short = f"{counted(jobs, 'job')} with a shorter JCT {are} left out"
-        words.append(f"{short}; `ecoshare export --format csv` has all.")
+        short = counted(jobs, "job with a shorter JCT is", "jobs with a shorter JCT are")
+        words.append(f"{short} left out; `ecoshare export --format csv` has all.")
     return " ".join(words)
 
 

@@ -399,14 +399,13 @@ class Packer:
     def candidate(self, job: Job, at_s: float) -> Candidate:
         """Values of a job that the choice of a group needs."""
         spec = job.spec
-        limited = spec.slowdown is not None
-        least = self._least(job) if limited else 0.0
+        least = self._least(job)
         return Candidate(
             job.number,
             spec.job_class,
             self._packs.worth(job, self.outlook.price(spec.job_class), at_s),
             least,
-            limited and job.state in _HERE,
+            spec.slowdown is not None and job.state in _HERE,
             least + (URGENT if job.level == MEMBER else 0.0),
             EXPLORE if self._fit.is_new(job) else HOPE,
         )
