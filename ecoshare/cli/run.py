@@ -97,13 +97,14 @@ def run(
     from ecoshare.devices.processor_load import LoadWatch
 
     watch = LoadWatch.begin()  # watches until the plan is made, so it costs no extra time
-    from ecoshare.devices.discovery import DeviceInfo, find
     from ecoshare.devices.occupancy import DeviceAdmission, occupied
+    from ecoshare.devices.registry import find
     from ecoshare.jobs.from_scripts import named_jobs
     from ecoshare.jobs.quantities import parse_size_bytes
     from ecoshare.profiling.profile_store import ProfileStore, default_folder
     from ecoshare.runtime import plan as planning
     from ecoshare.runtime import run_opening
+    from ecoshare.values.device import DeviceInfo
 
     errors = Console(stderr=True, highlight=False)
     may_set = _control(control)

@@ -1,1 +1,1 @@
-"""Access to the machine's devices: discovery, meters, knobs, journals, and how processes share them."""
+"""Access to the machine's devices: vendors, meters, knobs, journals, and how processes share them."""

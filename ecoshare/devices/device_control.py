@@ -22,6 +22,7 @@ from ecoshare.devices import journal
 from ecoshare.devices import restore as restoring
 from ecoshare.devices.journal import Journal, UntrustedJournal
 from ecoshare.devices.knob import Access, Cause, Clocks, DeviceKnob, KnobFault, Knobs, KnobSpec, Reading
+from ecoshare.devices.registry import open_knobs
 from ecoshare.devices.restore import KnobOutcome, Restored, in_words, same
 from ecoshare.devices.state_folder import STATE_HINT, DeviceLock, StateFolder, holder
 from ecoshare.errors import UnfitEnvironment
@@ -72,7 +73,7 @@ class DeviceControl:
     def __init__(
         self,
         device: str,
-        kind: str,
+        vendor: str,
         model: str,
         state: StateFolder,
         assume_unlocked: bool = False,
@@ -82,7 +83,7 @@ class DeviceControl:
 
         Args:
             device: Key of the device, such as a GPU's UUID.
-            kind: `gpu` or `cpu`.
+            vendor: Name of the vendor, as in the registry.
             model: Name of the device for messages and the journal.
             state: Folders of journals and locks.
             assume_unlocked: Whether to lock clocks without a check for locks of other programs.
@@ -93,8 +94,8 @@ class DeviceControl:
             UnfitEnvironment: The device is not there, another process holds it, or a dead run's values cannot be
                 restored.
         """
-        self._find = find or partial(restoring.open_knobs, kind, device)
-        self.device, self.model = device, model
+        self._find = find or partial(open_knobs, vendor, device)
+        self.vendor, self.device, self.model = vendor, device, model
         self.notes: list[str] = []
         self.dropped: dict[str, KnobFault] = {}
         self._assume_unlocked, self._seen_unlocked = assume_unlocked, set[str]()
@@ -103,7 +104,7 @@ class DeviceControl:
         self._mutex = threading.Lock()  # a setting that is being applied is finished before a restore
         self._journal: Journal | None = None
         self._closed = False
-        self._new = Journal.new(device, kind, model)
+        self._new = Journal.new(device, vendor, model)
         try:
             self._mend()
             self._knobs = self._find()

@@ -27,7 +27,10 @@ from ecoshare.common import documents
 from ecoshare.common.atomic_write import atomic_write
 from ecoshare.devices.knob import Reading
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Version 1 named the kind of the device, `gpu` or `cpu`, in place of the vendor; a dead run may have left such."""
+
+_VENDORS_OF_KINDS = {"gpu": "nvidia", "cpu": "cpu"}
 
 
 class UntrustedJournal(Exception):
@@ -71,7 +74,7 @@ class Journal:
 
     Attributes:
         device: Key of the device, such as a GPU's UUID.
-        kind: `gpu` or `cpu`.
+        vendor: Name of the vendor, as in the registry.
         model: Name of the device for the user.
         owner: Process that sets the device.
         boot: Identifier of the machine's last start: a lock does not outlive a restart.
@@ -80,7 +83,7 @@ class Journal:
     """
 
     device: str
-    kind: str
+    vendor: str
     model: str
     owner: Owner
     boot: str
@@ -88,10 +91,10 @@ class Journal:
     knobs: dict[str, Entry] = field(default_factory=dict)
 
     @classmethod
-    def new(cls, device: str, kind: str, model: str) -> Journal:
+    def new(cls, device: str, vendor: str, model: str) -> Journal:
         """Empty journal of this process, begun now."""
         made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return cls(device, kind, model, Owner.this_process(), boot(), made)
+        return cls(device, vendor, model, Owner.this_process(), boot(), made)
 
     def noting(self, knob: str, before: Reading | None, ours: tuple[Reading, ...]) -> Journal:
         """Copy with the readings of a knob that may be in force from now on; only its first `before` counts."""
@@ -158,14 +161,16 @@ def boot() -> str:
 
 
 def _parse(data: dict[str, Any]) -> Journal:
-    if data["schema_version"] != SCHEMA_VERSION:
+    if data["schema_version"] == 1:
+        data = {**data, "vendor": _VENDORS_OF_KINDS[data["kind"]]}
+    elif data["schema_version"] != SCHEMA_VERSION:
         raise ValueError(f"schema_version {data['schema_version']!r}")
     knobs = {
         str(name): Entry(_reading(each["before"]), tuple(r for r in map(_reading, each["ours"]) if r is not None))
         for name, each in data["knobs"].items()
     }
     owner = Owner(int(data["owner"]["pid"]), str(data["owner"]["user"]), str(data["owner"]["command"]))
-    words = {name: str(data[name]) for name in ("device", "kind", "model", "boot", "made_utc")}
+    words = {name: str(data[name]) for name in ("device", "vendor", "model", "boot", "made_utc")}
     return Journal(**words, owner=owner, knobs=knobs)
 
 

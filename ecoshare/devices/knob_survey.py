@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ecoshare.devices import discovery, journal
-from ecoshare.devices.discovery import DeviceInfo
+from ecoshare.devices import journal, registry
 from ecoshare.devices.journal import Journal, UntrustedJournal
 from ecoshare.devices.knob import Access, KnobFault, Knobs, KnobSpec, Reading
-from ecoshare.devices.restore import open_knobs
 from ecoshare.devices.state_folder import StateFolder, in_use
 from ecoshare.errors import EcoshareError
+from ecoshare.values.device import DeviceInfo
 
 UNREADABLE = "cannot be read"
 
@@ -99,33 +98,31 @@ def key(device: DeviceInfo) -> str:
 
 
 def survey(state: StateFolder) -> list[FoundDevice]:
-    """Survey every visible GPU and the processors, in this order.
+    """Survey every visible device, vendor by vendor; the processors come last.
 
     Raises:
-        UnfitEnvironment: The driver fails, or `CUDA_VISIBLE_DEVICES` names a MIG instance.
+        UnfitEnvironment: A driver fails, or the environment names what ecoshare cannot share.
     """
-    gpus = [(f"cuda:{place}", gpu.model, gpu.uuid) for place, gpu in enumerate(discovery.visible_gpus())]
-    found = [_look("gpu", name, model, uuid, state) for name, model, uuid in gpus]
-    processors = discovery.processors()
-    return [*found, _look("cpu", "cpu", processors.model, key(processors), state)]
+    return [_look(device, state) for vendor in registry.all_vendors() for device in vendor.visible()]
 
 
-def _look(kind: str, name: str, model: str, device: str, state: StateFolder) -> FoundDevice:
+def _look(device: DeviceInfo, state: StateFolder) -> FoundDevice:
+    name, model, own = device.name, device.model, key(device)
     left, trouble = None, ""
     try:
-        left = journal.read(state.journal(device))
+        left = journal.read(state.journal(own))
     except UntrustedJournal as error:
         trouble = str(error)
-    user = in_use(state.lock(device))
+    user = in_use(state.lock(own))
     try:
-        knobs = open_knobs(kind, device)
+        knobs = registry.open_knobs(device.vendor, own)
     except EcoshareError as error:
         access = Access(False, str(error), error.hint)
-        return FoundDevice(name, model, device, access, user=user, left=left, trouble=trouble)
+        return FoundDevice(name, model, own, access, user=user, left=left, trouble=trouble)
     try:
         found = tuple(FoundKnob(knob.spec, _present(knobs, place)) for place, knob in enumerate(knobs.knobs))
         missing = tuple(knobs.missing.items())
-        return FoundDevice(name, model, device, knobs.access, found, missing, user, left, trouble)
+        return FoundDevice(name, model, own, knobs.access, found, missing, user, left, trouble)
     finally:
         knobs.close()
 

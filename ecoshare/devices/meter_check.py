@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 
-from ecoshare.devices.discovery import DeviceInfo
-from ecoshare.devices.nvml import OpenGpu
-from ecoshare.devices.nvml_meter import NvmlMeter
-from ecoshare.devices.rapl_meter import RaplMeter
+from ecoshare.devices.registry import open_device
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.values.device import DeviceInfo
 
 
 def check_meter(device: DeviceInfo) -> None:
@@ -18,11 +16,8 @@ def check_meter(device: DeviceInfo) -> None:
         UnfitEnvironment: This device has no meter that can be read.
     """
     try:
-        if device.uuid is None:
-            RaplMeter().open()
-        else:
-            with contextlib.closing(OpenGpu(device.uuid)) as gpu:
-                NvmlMeter(gpu).open()
+        with contextlib.closing(open_device(device)) as opened:
+            opened.open_meter()
     except UnfitEnvironment as fault:
         raise UnfitEnvironment(
             f"tuning takes joules that are measured: {fault}", fault.hint or "see `ecoshare doctor`"

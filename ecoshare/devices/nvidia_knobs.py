@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.devices.knob import UNLOCKED, Access, Cause, Clocks, DeviceKnob, KnobFault, KnobSpec, Reading
+from ecoshare.devices.zeus_knobs import POWER_LIMIT, ZeusPowerLimit, cause_of
 from ecoshare.errors import UnfitEnvironment
 
-POWER_LIMIT, GPU_CLOCK, MEMORY_CLOCK = "power_limit", "gpu_clock", "memory_clock"
+GPU_CLOCK, MEMORY_CLOCK = "gpu_clock", "memory_clock"
 NAMES = (GPU_CLOCK, MEMORY_CLOCK, POWER_LIMIT)
 
 _VOLTA, _AMPERE = 5, 7  # nvmlDeviceArchitecture: the first with locks of GPU clocks, and of memory clocks
-_LIMITS = 16
-"""Number of power limits on offer, evenly spaced."""
-
 _LOOKS, _LOOK_S = 8, 0.05
 _IDLE = 0x1
 _USER_CLOCKS = 0x2
@@ -146,10 +144,10 @@ class GpuKnobs:
             remedy,
         )
 
-    def _find(self, name: str) -> _PowerLimit | _Clock | None:
+    def _find(self, name: str) -> ZeusPowerLimit | _Clock | None:
         try:
             if name == POWER_LIMIT:
-                return _PowerLimit(self._gpu)
+                return ZeusPowerLimit(self._gpu, typed)
             return _Clock(self._gpu, self._clock_spec(name), self._locks(name))
         except KnobFault as fault:
             self.missing[name] = str(fault)
@@ -194,31 +192,6 @@ class GpuKnobs:
                 return read()
         except KnobFault:
             return None
-
-
-class _PowerLimit:
-    """Power limit of the board (W), with one place."""
-
-    def __init__(self, gpu: Any) -> None:
-        self._gpu = gpu
-        with typed():
-            lowest_mw, _ = gpu.get_power_management_limit_constraints()
-            found_mw = gpu.get_power_management_limit()
-        # At the lowest limit there is nothing to choose. The knob still exists, to restore what a dead run left.
-        step = (found_mw - lowest_mw) / (_LIMITS - 1)
-        # Whole watts, which an administrator would write, too.
-        inner = {round((lowest_mw + place * step) / 1000) * 1000 for place in range(_LIMITS - 1)}
-        limits_mw = sorted({max(lowest_mw, each) for each in inner if each < found_mw} | {found_mw})
-        self.spec = KnobSpec(POWER_LIMIT, "W", tuple(each / 1000 for each in limits_mw), between=True)
-
-    def read(self) -> Reading | None:
-        with typed():
-            return (self._gpu.get_power_management_limit() / 1000,)
-
-    def write(self, values: Reading | None) -> None:
-        assert values is not None, "a power limit has a value"
-        with typed():
-            self._gpu.set_power_management_limit(round(values[0] * 1000))
 
 
 class _Clock:
@@ -292,25 +265,23 @@ def typed() -> Iterator[None]:
     import httpx
     import pynvml
     from zeus.device.exception import ZeusBaseGPUError, ZeusdError
-    from zeus.device.gpu import common
     from zeus.exception import ZeusBaseError
 
     try:
         yield
     except (pynvml.NVMLError, ZeusBaseGPUError, ZeusBaseError, httpx.HTTPError) as error:
-        causes: list[tuple[Cause, tuple[type[Exception], ...]]] = [
-            (Cause.NO_PERMISSION, (pynvml.NVMLError_NoPermission, common.ZeusGPUNoPermissionError)),
-            (Cause.NOT_SUPPORTED, (pynvml.NVMLError_NotSupported, common.ZeusGPUNotSupportedError)),
-            (Cause.REFUSED, (pynvml.NVMLError_InvalidArgument, common.ZeusGPUInvalidArgError)),
-            (Cause.LOST, (pynvml.NVMLError_GpuIsLost, common.ZeusGPULostError)),
-            (Cause.LOST, (pynvml.NVMLError_NotFound, common.ZeusGPUNotFoundError)),
-            (Cause.UNREACHABLE, (httpx.HTTPError,)),
-            (Cause.FAILED, (Exception,)),
-        ]
-        cause = next(cause for cause, kinds in causes if isinstance(error, kinds))
-        who = "zeusd" if isinstance(error, ZeusdError) else "the NVIDIA driver"
-        who = "zeusd does not answer" if isinstance(error, httpx.HTTPError) else who
-        said = f"{who}: {error}" if str(error) else f"{who} failed"
+        causes: dict[type[Exception], Cause] = {
+            pynvml.NVMLError_NoPermission: Cause.NO_PERMISSION,
+            pynvml.NVMLError_NotSupported: Cause.NOT_SUPPORTED,
+            pynvml.NVMLError_InvalidArgument: Cause.REFUSED,
+            pynvml.NVMLError_GpuIsLost: Cause.LOST,
+            pynvml.NVMLError_NotFound: Cause.LOST,
+            httpx.HTTPError: Cause.UNREACHABLE,
+        }
+        cause = next((cause for kind, cause in causes.items() if isinstance(error, kind)), None) or cause_of(error)
+        source = "zeusd" if isinstance(error, ZeusdError) else "the NVIDIA driver"
+        source = "zeusd does not answer" if isinstance(error, httpx.HTTPError) else source
+        said = f"{source}: {error}" if str(error) else f"{source} failed"
         raise KnobFault(cause, said, _REMEDIES.get(cause, "")) from error
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ecoshare.devices.counter_meter import CounterMeter
+from ecoshare.devices.vendor import DeviceState
 from ecoshare.errors import UnfitEnvironment
 
 
@@ -68,27 +70,7 @@ def power_w(uuid: str) -> float | None:
         return watts
 
 
-@dataclass(frozen=True, slots=True)
-class GpuState:
-    """State of a GPU at one moment. A value that the board does not report is None.
-
-    Attributes:
-        power_w: Present power draw (W), which the board averages over a window of its own.
-        busy: Share in [0, 1] of the driver's last sample period (1 s or less) in which a kernel ran.
-        memory_busy: Share in [0, 1] of that period in which device memory was read or written.
-        memory_bytes: Device memory in use.
-    """
-
-    power_w: float | None
-    gpu_clock_mhz: float | None
-    memory_clock_mhz: float | None
-    temperature_c: float | None
-    busy: float | None
-    memory_busy: float | None
-    memory_bytes: int | None
-
-
-class OpenGpu:
+class NvmlDevice:
     """One GPU that is read repeatedly. The driver's library stays open until `close`."""
 
     def __init__(self, uuid: str) -> None:
@@ -115,6 +97,15 @@ class OpenGpu:
         with contextlib.suppress(UnfitEnvironment), _typed():
             self._nvml.nvmlShutdown()
 
+    def open_meter(self) -> CounterMeter:
+        """Meter that reads the GPU's energy counter.
+
+        Raises:
+            MeterFault: This GPU has no counter, or the counter stands still.
+            UnfitEnvironment: The driver fails.
+        """
+        return CounterMeter("nvml", self.energy_j).open()
+
     def energy_j(self) -> float:
         """Joules since the driver was loaded, for everything on the board.
 
@@ -126,12 +117,12 @@ class OpenGpu:
                 raise UnfitEnvironment("this GPU is older than Volta and has no energy counter")
             return float(self._zeus.get_total_energy_consumption()) / 1000
 
-    def state(self) -> GpuState:
+    def state(self) -> DeviceState:
         """Present state of the GPU; a value that it does not report is None."""
         nvml, handle = self._nvml, self._handle
         use = self._told(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         memory = self._told(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
-        return GpuState(
+        return DeviceState(
             power_w=self._told(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
             gpu_clock_mhz=self._told(lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
             memory_clock_mhz=self._told(lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),

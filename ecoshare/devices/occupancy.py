@@ -27,9 +27,10 @@ from pathlib import Path
 from pydantic import BaseModel, Field, NonNegativeInt
 
 from ecoshare.common import documents
-from ecoshare.devices.discovery import DeviceInfo, find
+from ecoshare.devices.registry import find
 from ecoshare.devices.state_folder import STATE_HINT, StateFolder, described, open_lock
 from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.values.device import DeviceInfo
 
 _LOOK_S, _WITHIN_S = 0.2, 2.0
 """Time (s) between two looks of a waiting run; time (s) that a run to be refused grants the run before it."""
@@ -133,7 +134,7 @@ class Occupancy:
         os.close(self._file)
 
     def _write(self, run: str) -> None:
-        processors = sorted(os.sched_getaffinity(0)) if self.device.kind == "cpu" else []
+        processors = sorted(os.sched_getaffinity(0)) if self.device.on_processors else []
         content = json.dumps({"pid": os.getpid(), "run": run, "processors": processors}).encode()
         with contextlib.suppress(OSError):  # on a full disk, other runs learn less
             os.ftruncate(self._file, 0)

@@ -12,10 +12,9 @@ from typing import Any
 
 from ecoshare.common.plural import counted
 from ecoshare.devices import journal
-from ecoshare.devices.cpu_knobs import CpuKnobs
 from ecoshare.devices.journal import Entry, Journal, UntrustedJournal
 from ecoshare.devices.knob import Cause, DeviceKnob, KnobFault, Knobs, Reading
-from ecoshare.devices.nvidia_knobs import GpuKnobs
+from ecoshare.devices.registry import open_knobs
 from ecoshare.devices.state_folder import DeviceLock, StateFolder, holder
 from ecoshare.errors import EcoshareError
 
@@ -107,7 +106,7 @@ def put_back(
         foreign: Treatment of values that another program has set since.
     """
     try:
-        knobs = find() if find is not None else open_knobs(known.kind, known.device)
+        knobs = find() if find is not None else open_knobs(known.vendor, known.device)
     except EcoshareError as error:
         return [_failed(known, name, f"{known.model}: {error}", error.hint) for name in known.knobs]
     try:
@@ -119,19 +118,6 @@ def put_back(
     if not any(each.outcome in kept for each in done):
         journal.remove(path)
     return done
-
-
-def open_knobs(kind: str, device: str) -> Knobs:
-    """Open the knobs of a device.
-
-    Args:
-        kind: `gpu` or `cpu`.
-        device: Key of the device, such as a GPU's UUID.
-
-    Raises:
-        UnfitEnvironment: The device is not there, or does not answer.
-    """
-    return CpuKnobs() if kind == "cpu" else GpuKnobs(device)
 
 
 def _knob(known: Journal, name: str, entry: Entry, knob: DeviceKnob | None, foreign: Foreign) -> Restored:

@@ -10,6 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt
 
+from ecoshare.values.device import PROCESSORS
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -59,6 +61,11 @@ class Machine(_Part):
     python: str
     platform: str
     ecoshare: str
+
+    @property
+    def on_processors(self) -> bool:
+        """Whether the job ran on the processors, and not on a GPU."""
+        return self.kind == PROCESSORS
 
 
 class AchievedSetting(_Part):

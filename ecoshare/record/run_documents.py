@@ -30,7 +30,7 @@ class _Written(BaseModel):
 
 
 class _Device(_Written):
-    """See `devices.discovery.DeviceInfo`."""
+    """See `devices.registry.DeviceInfo`."""
 
     name: str
     kind: str

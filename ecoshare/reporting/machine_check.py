@@ -15,11 +15,9 @@ from rich.text import Text
 
 from ecoshare.common.folders import SHARED_MEMORY, memory_folder
 from ecoshare.common.plural import counted
-from ecoshare.devices import discovery, mps, nvml
+from ecoshare.devices import mps, registry
 from ecoshare.devices.knob_survey import survey
-from ecoshare.devices.nvml_meter import NvmlMeter
 from ecoshare.devices.processor_load import LoadWatch
-from ecoshare.devices.rapl_meter import RaplMeter
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import EcoshareError
 from ecoshare.jobs.quantities import format_size
@@ -67,8 +65,8 @@ def examine() -> list[CheckResult]:
         _load(),
         _shared_memory(),
         _mps(),
-        _nvml_meter(),
-        _rapl_meter(),
+        _gpu_meter(),
+        _processor_meter(),
         _control(),
         _search(),
     ]
@@ -115,21 +113,19 @@ def _torch() -> CheckResult:
 
 def _gpus() -> list[CheckResult]:
     try:
-        found = discovery.visible_gpus()
+        found = registry.visible_gpus()
     except EcoshareError as error:
         return [CheckResult("device", "warn", str(error), error.hint)]
     if not found:
         return [
-            CheckResult("device", "warn", "no GPU: there is no NVIDIA driver, or it shows none", "jobs share the CPU")
+            CheckResult("device", "warn", "no GPU: there is no driver of one, or it shows none", "jobs share the CPU")
         ]
     findings = []
-    for index, gpu in enumerate(found):
-        evidence = f"cuda:{index} {gpu.model}, {format_size(gpu.free_bytes)} of {format_size(gpu.memory_bytes)} free"
-        evidence += f", driver {gpu.driver}, compute mode {gpu.compute_mode}"
-        if gpu.mig:
-            findings.append(
-                CheckResult("device", "warn", evidence, "it is cut into MIG instances; ecoshare shares whole GPUs")
-            )
+    for gpu in found:
+        evidence = f"{gpu.name} {gpu.model}, {format_size(gpu.free_bytes)} of {format_size(gpu.total_bytes)} free"
+        evidence += f", driver {gpu.driver}" + (f", compute mode {gpu.compute_mode}" if gpu.compute_mode else "")
+        if gpu.unfit:
+            findings.append(CheckResult("device", "warn", evidence, f"it {gpu.unfit}"))
         elif gpu.compute_mode == "exclusive_process":
             findings.append(CheckResult("device", "warn", evidence, "only one process may use it, unless MPS runs"))
         else:
@@ -138,7 +134,7 @@ def _gpus() -> list[CheckResult]:
 
 
 def _processors() -> CheckResult:
-    device = discovery.processors()
+    device = registry.processors()
     return CheckResult(
         "processors",
         "ok",
@@ -178,22 +174,20 @@ def _mps() -> CheckResult:
     )
 
 
-def _nvml_meter() -> CheckResult:
+def _gpu_meter() -> CheckResult:
     try:
-        found = discovery.visible_gpus()
+        found = registry.visible_gpus()
         if not found:
             return CheckResult("GPU energy", "warn", "no GPU to meter", "joules are those of the processors")
-        meter = NvmlMeter(nvml.OpenGpu(found[0].uuid))
-        meter.open()
+        meter = registry.open_device(found[0]).open_meter()
     except EcoshareError as error:
         return CheckResult("GPU energy", "warn", str(error), error.hint or "joules are modelled from the power limit")
     return CheckResult("GPU energy", "ok", meter.info.about)
 
 
-def _rapl_meter() -> CheckResult:
-    meter = RaplMeter()
+def _processor_meter() -> CheckResult:
     try:
-        meter.open()
+        meter = registry.open_device(registry.processors()).open_meter()
     except EcoshareError as error:
         return CheckResult("CPU energy", "warn", str(error), error.hint or "joules are modelled from processor time")
     return CheckResult("CPU energy", "ok", meter.info.about)
@@ -231,7 +225,7 @@ def _search() -> CheckResult:
 
     subject = "search"
     try:
-        device = discovery.find(None)
+        device = registry.find(None)
         check_meter(device)
     except EcoshareError as error:
         return CheckResult(subject, "warn", f"no setting is searched: {error}", "jobs run and share all the same")

@@ -114,7 +114,7 @@ def _memory(profile: Profile) -> Iterator[Figure]:
         ("T, ephemeral", memory.ephemeral_bytes, "more than P inside an iteration"),
         ("peak of tensors", memory.peak_bytes, "alive at once"),
     ]
-    if kind == "cuda":
+    if not profile.machine.on_processors:
         sizes.insert(-3, ("  of which context", memory.context_bytes, "held beside the allocator"))
     note = memory.note
     for name, size_bytes, remark in sizes:
@@ -165,7 +165,7 @@ def _window(profile: Profile) -> Iterator[Figure]:
 
 def _use(profile: Profile) -> Iterator[Figure]:
     use, kind = profile.use, profile.machine.kind
-    is_gpu = kind == "cuda"
+    is_gpu = not profile.machine.on_processors
     for name, part, remark, is_optional in (
         ("busy", use.busy, "of the time, the GPU" if is_gpu else "the processors", False),
         ("memory busy", use.memory_busy, "of the time", not is_gpu),
@@ -220,7 +220,7 @@ def _setting(profile: Profile) -> Iterator[Figure]:
         ("memory clock", setting.memory_clock_mhz, "MHz"),
         ("power limit", setting.power_limit_w, "W"),
     ):
-        is_optional = profile.machine.kind == "cpu"
+        is_optional = profile.machine.on_processors
         if value is None:
             yield Figure("setting", name, UNKNOWN, remark="the device does not say", is_optional=is_optional)
         else:
@@ -230,7 +230,7 @@ def _setting(profile: Profile) -> Iterator[Figure]:
 def _where(profile: Profile) -> Iterator[Figure]:
     sources = ", ".join(profile.origin.sources) or UNKNOWN
     for name, shown in {**_origin(profile), "sources": sources, **_machine(profile)}.items():
-        yield Figure("where", name, shown, is_optional=name == "class given" or profile.machine.kind == "cpu")
+        yield Figure("where", name, shown, is_optional=name == "class given" or profile.machine.on_processors)
 
 
 def _made(profile: Profile) -> str:

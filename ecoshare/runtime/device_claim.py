@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from ecoshare.core.events import Setting
 from ecoshare.devices import journal
 from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.discovery import DeviceInfo
 from ecoshare.devices.journal import UntrustedJournal
 from ecoshare.devices.knob import Cause, Clocks, KnobFault
 from ecoshare.devices.knob_survey import key
 from ecoshare.devices.restore import Busy, KnobOutcome, Restored, mend
 from ecoshare.devices.state_folder import StateFolder, in_use
 from ecoshare.errors import NotRestored, UnfitEnvironment
+from ecoshare.values.device import DeviceInfo
 
 _TOLD_WITHIN_S, _ASK_AGAIN_S = 120.0, 1.0
 """Longest time (s) to wait for a busy GPU, and time (s) between two tries.
@@ -105,8 +105,7 @@ def claim(device: DeviceInfo, exact: bool, assume_unlocked: bool = False) -> Set
         UnfitEnvironment: Another process holds the device, this user may set nothing, there is nothing to set, or the
             settings that a dead run left cannot be restored.
     """
-    kind = "cpu" if device.kind == "cpu" else "gpu"
-    control = DeviceControl(key(device), kind, device.model, StateFolder.of_this_user(), assume_unlocked)
+    control = DeviceControl(key(device), device.vendor, device.model, StateFolder.of_this_user(), assume_unlocked)
     if control.specs and control.access.allowed:
         return Settings(control, exact)
     why = "; ".join(f"{name}: {words}" for name, words in control.missing.items()) or "it offers no knobs"

@@ -439,7 +439,7 @@ class Driver:
             stopping=lambda: self.core.stopping,
             ready=lambda: self.ready,
             tell=self._tell,
-            bystanders=Bystanders(self.token, sampler.processes_on_gpu),
+            bystanders=Bystanders(self.token, sampler.processes),
             settings=self.settings,
             adviser=self.adviser,
             then_stop=self.plan.only_tune,
@@ -460,7 +460,7 @@ class Driver:
     def _peak_bytes(self, name: str) -> int:
         """Largest memory (bytes) seen of a job on the processors; 0 on a GPU, and for a job that shares its process."""
         pid, is_fused = self._slot(name).process()
-        if self.plan.device.kind != "cpu" or is_fused or not pid:
+        if not self.plan.device.on_processors or is_fused or not pid:
             return 0
         key = samples.attempt_key(name, self.processes[name].attempt)
         return self._footprints.peak_bytes(key, processes.family(pid))
@@ -483,7 +483,7 @@ class Driver:
             family = processes.family(pid)
             spent_s = usage.cpu_s if is_fused else max(processes.processor_s(family), usage.cpu_s)
             key = samples.attempt_key(name, process.attempt)
-            on_gpu = on_device if self.plan.device.kind != "cpu" else None
+            on_gpu = None if self.plan.device.on_processors else on_device
             memory_bytes = self._footprints.bytes(key, family, on_gpu, sharing[pid])
             done[key] = _progress(process.places[0][0], replace(usage, cpu_s=spent_s), memory_bytes)
         return done

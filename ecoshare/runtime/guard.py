@@ -34,25 +34,29 @@ def main(args: list[str]) -> None:
     """Wait for the end of the controller that started this process, and clean up unless it ended well.
 
     Args:
-        args: Token of the run, its shared-memory folder, and the key of the device that it may set (empty for none).
+        args: Token of the run, its shared-memory folder, and the vendor and key of the device that it may set, if any.
     """
-    token, shared, device = args
+    token, shared, *device = args
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if device:
-        _be_ready()
+        _be_ready(vendor=device[0])
     if sys.stdin.buffer.read() == DONE:
         return
     if device:
-        _put_back(device)
+        _put_back(device[1])
     reaping.end_all(token)
     shutil.rmtree(shared, ignore_errors=True)
 
 
-def _be_ready() -> None:
+def _be_ready(vendor: str) -> None:
     """Import now the modules that the clean-up will need at once."""
-    for name in ("httpx", "pynvml", "zeus.device.gpu.nvidia", "zeus.utils.zeusd", "ecoshare.devices.restore"):
-        importlib.import_module(name)
+    from ecoshare.devices import registry, restore
+
+    assert restore, "it is imported for the clean-up"
+    with contextlib.suppress(Exception):  # the processes of the run must still be ended
+        for name in registry.vendor(vendor).modules:
+            importlib.import_module(name)
 
 
 def _put_back(device: str) -> None:

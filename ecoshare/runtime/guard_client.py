@@ -18,18 +18,18 @@ _GOES_WITHIN_S = 5.0
 class Guard:
     """Keeps one guard process alive."""
 
-    def __init__(self, token: str, shared: Path, device: str = "") -> None:
+    def __init__(self, token: str, shared: Path, device: tuple[str, str] | None = None) -> None:
         """Start a guard. It protects the run at once, since the pipe keeps the news of the controller's death.
 
         Args:
             token: Token of the run. The guard ends the processes that it marks.
             shared: Folder that the guard removes. It need not exist yet.
-            device: Key of the device that the guard restores; empty if the run sets none.
+            device: Vendor and key of the device that the guard restores; None if the run sets none.
 
         Raises:
             OSError: The process cannot be created.
         """
-        self._command = boot.command("ecoshare.runtime.guard", token, str(shared), device)
+        self._command = boot.command("ecoshare.runtime.guard", token, str(shared), *(device or ()))
         self._start()
 
     @property

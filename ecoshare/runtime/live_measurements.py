@@ -149,7 +149,7 @@ class LiveMeasurements:
         from ecoshare.advisers.interference_adviser import foresee
 
         self.profiler.keep_seen(command.colocations)
-        expected = (ON_PROCESSORS, BOTH_BUSY) if self.plan.device.kind == "cpu" else (BESIDE,)
+        expected = (ON_PROCESSORS, BOTH_BUSY) if self.plan.device.on_processors else (BESIDE,)
         pairs, prices = await asyncio.to_thread(foresee, command, *expected)
         self.tell(partial(InterferencePredicted, command=command.id, pairs=pairs, prices=prices))
 
@@ -191,7 +191,7 @@ class LiveMeasurements:
             limits=self.profiler.limits,
             now_s=self.now_s,
             usage=partial(self._usage_of, command.job, own),
-            on_gpu=self.plan.device.kind != "cpu",
+            on_gpu=not self.plan.device.on_processors,
         )
         watch = await asyncio.to_thread(self.bystanders.watch)
         measured = await window.measure()

@@ -17,17 +17,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ecoshare.devices import nvml
-from ecoshare.devices.discovery import DeviceInfo
 from ecoshare.devices.meter import MEASURED, Meter, MeterFault, MeterInfo
 from ecoshare.devices.model_meter import ModelMeter
-from ecoshare.devices.nvml_meter import NvmlMeter
 from ecoshare.devices.power_model import PowerModel
-from ecoshare.devices.rapl_meter import RaplMeter
+from ecoshare.devices.registry import open_device
+from ecoshare.devices.vendor import OpenDevice
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.record import samples
 from ecoshare.record.kept_file import KeptFile
 from ecoshare.record.samples import AttemptProgress, Idle, Line, Sample, Session, shortest_s
+from ecoshare.values.device import DeviceInfo
 
 _SHARE = 0.001
 """Least time between two samples, as a part of the time of the run so far."""
@@ -66,7 +65,7 @@ class MeterSampler:
         self._known_idle_w = known_idle_w
         self.idle_watched = False
         self._path, self._device, self._model, self._jobs = path, device, model, jobs
-        self._gpu: nvml.OpenGpu | None = None
+        self._opened: OpenDevice | None = None
         self._meter: Meter | None = None
         self._file: KeptFile | None = None
         self._done: dict[str, AttemptProgress] = {}
@@ -130,7 +129,7 @@ class MeterSampler:
 
     async def _take(self, meter: Meter, now_s: Callable[[], float]) -> Sample:
         async with self._one_at_a_time:
-            on_device = await asyncio.to_thread(self._gpu.processes) if self._gpu is not None else {}
+            on_device = await asyncio.to_thread(self.processes)
             self._taken_s = now_s()
             done = {key: self._grown(key, each) for key, each in self._jobs(on_device).items()}
             self._gone_s += sum(self._busy_s(self._done[key]) for key in self._done.keys() - done.keys())
@@ -144,13 +143,13 @@ class MeterSampler:
         self.idle_w, self.idle_watched = idle.power_w, True
         self._write(idle)
 
-    def processes_on_gpu(self) -> dict[int, int]:
-        """Memory (bytes) of each process on the GPU; empty if the device is not a GPU."""
-        return self._gpu.processes() if self._gpu is not None else {}
+    def processes(self) -> dict[int, int]:
+        """Memory (bytes) of each process on the device; empty for processors."""
+        return self._opened.processes() if self._opened is not None else {}
 
     def power_limit_w(self) -> float | None:
         """Power limit (W) in force on the device; None if it has none or does not report it."""
-        return self._gpu.power_limit_w() if self._gpu is not None else None
+        return self._opened.power_limit_w() if self._opened is not None else None
 
     def _sample(self, meter: Meter, jobs: dict[str, AttemptProgress], now_s: Callable[[], float]) -> Sample:
         try:
@@ -160,15 +159,13 @@ class MeterSampler:
             sample = Sample(reading.at_s - self._opened_s, reading.energy_j - self._origin_j)
         except MeterFault as fault:
             sample = Sample(now_s(), None, str(fault))
-        state = self._gpu.state() if self._gpu is not None else None
+        state = self._opened.state() if self._opened is not None else None
         return replace(sample, **(asdict(state) if state is not None else {}), jobs=jobs)
 
     def _open(self) -> Meter | None:
         try:
-            if self._device.uuid is not None:
-                self._gpu = nvml.OpenGpu(self._device.uuid)
-            meter = NvmlMeter(self._gpu) if self._gpu is not None else RaplMeter()
-            meter.open()
+            self._opened = open_device(self._device)
+            meter = self._opened.open_meter()
             self._origin_j = meter.read().energy_j
         except UnfitEnvironment as fault:  # a failed meter must not end the run
             return self._modelled(str(fault))
@@ -177,8 +174,9 @@ class MeterSampler:
     def _modelled(self, why: str) -> Meter | None:
         if self._model is None:
             return None
-        scope = "cpu" if self._device.kind == "cpu" else "gpu"
-        return ModelMeter(self._model, scope, lambda: self._gone_s + sum(map(self._busy_s, self._done.values())), why)
+        return ModelMeter(
+            self._model, self._device.scope, lambda: self._gone_s + sum(map(self._busy_s, self._done.values())), why
+        )
 
     def _idle_w(self, info: MeterInfo) -> float | None:
         """Power (W) of the idle device until it is measured; None if unknown.
@@ -189,7 +187,7 @@ class MeterSampler:
         known_w = self._known_idle_w(info.name)
         if known_w is not None or self._model is None:
             return known_w
-        return None if info.source == MEASURED and self._device.kind == "cpu" else self._model.idle_w
+        return None if info.source == MEASURED and self._device.on_processors else self._model.idle_w
 
     def _grown(self, key: str, progress: AttemptProgress) -> AttemptProgress:
         """Progress of an attempt, never less than was seen before.
@@ -209,7 +207,7 @@ class MeterSampler:
 
     def _busy_s(self, progress: AttemptProgress) -> float:
         """Busy time (s) that the joules of a model grow with: processor time, or time that a job held the GPU."""
-        return progress.cpu_s if self._device.kind == "cpu" else progress.held_s
+        return progress.cpu_s if self._device.on_processors else progress.held_s
 
     def _write(self, line: Line) -> None:
         assert self._file is not None, "there is a meter"

@@ -11,8 +11,8 @@ from ecoshare.advisers.advice import OBJECTIVES
 from ecoshare.common.plural import counted
 from ecoshare.core.events import SCHEMA, ColocationMeasurement, Config, Device, JobSpec, KnownSetting, Solo
 from ecoshare.core.goal import Goal
-from ecoshare.devices.discovery import DeviceInfo
 from ecoshare.devices.meter import MEASURED
+from ecoshare.devices.registry import vendor
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.quantities import format_size
@@ -29,6 +29,7 @@ from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.job_class import JobClass, JobClasses
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_sweeps import PlannedSweep
+from ecoshare.values.device import DeviceInfo
 
 MOST_TRIALS = 12
 """Most settings that one search measures during a run."""
@@ -116,7 +117,7 @@ class Plan:
 
     @property
     def _threads(self) -> int:
-        return self.device.cores if self.device.kind == "cpu" else 0
+        return self.device.cores if self.device.on_processors else 0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -261,7 +262,7 @@ def make(
         memory_bytes=min(memory_bytes, device.memory_bytes),
         lanes=lanes,
         places=places,
-        environment=dict(device.environment),
+        environment=vendor(device.vendor).environment(device),
         mps=False,
         profiles=store.folder if store is not None else None,
         known=known,

@@ -8,11 +8,11 @@ from typing import Any
 
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobSpec
-from ecoshare.devices.discovery import DeviceInfo
 from ecoshare.jobs.metric import Metric
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.runtime.job_class import JobClass
+from ecoshare.values.device import DeviceInfo
 
 
 @dataclass(frozen=True, slots=True)

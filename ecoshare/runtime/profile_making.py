@@ -101,7 +101,7 @@ def profile(
             memory_clock_mhz=_typical(sample.memory_clock_mhz for sample in measured.samples),
             power_limit_w=power_limit_w,
         ),
-        memory=_memory(machine.kind, measured),
+        memory=_memory(machine, measured),
         train=train,
         eval=evaluation,
         use=_use(machine, measured, key),
@@ -128,7 +128,7 @@ def _span(measured: WindowResult) -> tuple[float, float]:
     return measured.samples[0].at_s, measured.samples[-1].at_s
 
 
-def _memory(kind: str, measured: WindowResult) -> MemoryProfile:
+def _memory(machine: Machine, measured: WindowResult) -> MemoryProfile:
     seen = measured.memory
     if seen is None:
         return MemoryProfile(
@@ -140,7 +140,7 @@ def _memory(kind: str, measured: WindowResult) -> MemoryProfile:
         )
     context_bytes = persistent_bytes = ephemeral_bytes = None
     note = seen["note"]
-    if kind == "cpu":
+    if machine.on_processors:
         persistent_bytes, ephemeral_bytes = seen["process_bytes"], seen["ephemeral_bytes"]
     elif seen["reserved_bytes"] is not None:
         if measured.device_bytes is not None:
@@ -218,7 +218,7 @@ def _product(watts: float | None, seconds: float | None) -> float | None:
 
 def _use(machine: Machine, measured: WindowResult, key: str) -> Use:
     bound: Literal["compute", "memory", "host"] | None = None
-    if machine.kind == "cpu":
+    if machine.on_processors:
         if len(measured.samples) < 2 or not machine.intra_op_threads:
             return Use(busy=None)
         first, last = measured.samples[0], measured.samples[-1]

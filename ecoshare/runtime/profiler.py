@@ -10,7 +10,6 @@ from typing import Any
 
 import ecoshare
 from ecoshare.core.events import ColocationMeasurement
-from ecoshare.devices.discovery import DeviceInfo
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane.messages import Ready
 from ecoshare.profiling.colocation_store import ColocationStore
@@ -22,6 +21,7 @@ from ecoshare.runtime.meter_sampler import MeterSampler
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.profile_making import MeterFacts, profile
 from ecoshare.runtime.profiling_window import Limits, WindowResult
+from ecoshare.values.device import DeviceInfo
 
 
 @dataclass(slots=True)

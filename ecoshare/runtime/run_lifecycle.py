@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ecoshare.devices import power_model
+from ecoshare.devices import power_model, registry
 from ecoshare.devices.meter_check import check_meter
 from ecoshare.devices.restore import Restored
 from ecoshare.errors import EcoshareError, UnfitEnvironment
@@ -23,7 +24,6 @@ from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.record.run_view import ProgressDisplay
 from ecoshare.runtime import shared_folder
-from ecoshare.runtime.contexts import context_sharing
 from ecoshare.runtime.device_claim import Settings, claim, leftovers, not_restored
 from ecoshare.runtime.driver import Driver
 from ecoshare.runtime.guard_client import Guard
@@ -31,6 +31,7 @@ from ecoshare.runtime.on_end import run_at_end_of_run
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.profiling_window import DEFAULT_LIMITS, Limits
+from ecoshare.runtime.reaping import SPARED, TOKEN
 from ecoshare.runtime.run_host import RunHost
 from ecoshare.runtime.setting_searches import Searching
 from ecoshare.runtime.told_once import is_news
@@ -118,12 +119,14 @@ def conduct(
         last.callback(guard.dismiss)
         shared_folder.clear_dead()
         shared = undo.enter_context(shared_folder.made(environment["token"]))
-        sharing = context_sharing(plan, shared, environment["token"])
+        sharing = registry.vendor(plan.device.vendor).share_contexts(
+            plan.device, plan.lanes, shared, {**os.environ, TOKEN: environment["token"], SPARED: "1"}
+        )
         undo.callback(sharing.end)
         environment = {**environment, "mps": sharing.evidence}
         write_json(folder.environment, environment)
         events.when_gone(partial(_make_again, folder, folder.documents(), profiler.notes))
-        plan = replace(plan, mps=sharing.daemon is not None, environment={**plan.environment, **sharing.environment})
+        plan = replace(plan, mps=sharing.is_shared, environment={**plan.environment, **sharing.environment})
         driver = Driver(
             plan=plan,
             folder=folder,
@@ -171,7 +174,8 @@ def conduct(
 
 def _guard(environment: dict[str, Any], settings: Settings | None) -> Guard:
     try:
-        device = settings.control.device if settings is not None else ""
+        control = settings.control if settings is not None else None
+        device = (control.vendor, control.device) if control is not None else None
         return Guard(environment["token"], Path(environment["shared"]), device)
     except OSError as error:
         raise UnfitEnvironment(f"the guard of the run cannot be started: {error.strerror or error}") from error

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ecoshare
-from ecoshare.devices import nvml, power_model
+from ecoshare.devices import registry
 from ecoshare.devices.occupancy import DeviceAdmission, Occupancy, occupied
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs, load
@@ -214,7 +214,7 @@ def _check_machine() -> None:
 
 def _describe(plan: Plan) -> dict[str, Any]:
     """Facts about the machine that matter to the run. The entry `token` marks the processes of the run."""
-    power = power_model.processors(plan.device.cores) if plan.device.kind == "cpu" else _gpu_power(plan)
+    power = registry.vendor(plan.device.vendor).power_model(plan.device)
     return {
         "schema_version": 1,
         "ecoshare": ecoshare.__version__,
@@ -232,13 +232,6 @@ def _describe(plan: Plan) -> dict[str, Any]:
             "source": power.source,
         },
     }
-
-
-def _gpu_power(plan: Plan) -> power_model.PowerModel | None:
-    idle_w = nvml.power_w(str(plan.device.uuid))
-    if idle_w is None or plan.device.power_limit_w is None:
-        return None
-    return power_model.gpu(idle_w, plan.device.power_limit_w)
 
 
 def _open_log(folder: RunFolder) -> event_log.EventLog | None:

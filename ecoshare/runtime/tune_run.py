@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ecoshare.core.goal import Goal
-from ecoshare.devices.discovery import DeviceInfo
 from ecoshare.devices.meter_check import check_meter
 from ecoshare.devices.occupancy import Occupancy
 from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
@@ -22,6 +21,7 @@ from ecoshare.runtime import run_opening
 from ecoshare.runtime.device_claim import claim, not_restored
 from ecoshare.runtime.profile_run import one_job
 from ecoshare.runtime.setting_searches import Searching, Show
+from ecoshare.values.device import DeviceInfo
 
 if TYPE_CHECKING:
     from ecoshare.advisers.setting_adviser import PackingSearch

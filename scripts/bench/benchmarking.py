@@ -130,9 +130,9 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 def machine() -> Machine:
     """The present machine; a figure means nothing without it."""
-    from ecoshare.devices import discovery
+    from ecoshare.devices import registry
 
-    device = discovery.processors()
+    device = registry.processors()
     versions = subprocess.run(
         [sys.executable, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=True
     )

@@ -31,7 +31,7 @@ class Bench:
 
     def __init__(self, driver: FakeDriver) -> None:
         self._driver = driver
-        self._gpu = nvml.OpenGpu(driver.gpu(0).uuid)
+        self._gpu = nvml.NvmlDevice(driver.gpu(0).uuid)
         self._most = 6
         self._known: dict[tuple[Load, ...], float] = {}
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import yaml
 
-from ecoshare.devices.discovery import DeviceInfo, find
+from ecoshare.devices.registry import find
 from ecoshare.errors import EcoshareError, InvalidJobFile, UsageError
 from ecoshare.jobs.load import load
 from ecoshare.jobs.mask import masked
 from ecoshare.jobs.template import REFERENCE, template
 from ecoshare.runtime import plan as planning
+from ecoshare.values.device import DeviceInfo
 from scripts.fuzz.damage import CELLS, damage_bytes, damage_json, damage_place, dumped
 from scripts.fuzz.rounds import Lost, Play, Round, main, within
 

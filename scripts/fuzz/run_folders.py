@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ecoshare.cli.simulate import simulate
-from ecoshare.devices.discovery import find
+from ecoshare.devices.registry import find
 from ecoshare.jobs.load import load
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.run_folder import RunFolder

@@ -15,15 +15,16 @@ STANDARD = sys.stdlib_module_names
 IMPURE = {"asyncio", "fcntl", "mmap", "multiprocessing", "os", "random", "select", "selectors", "signal", "socket"}
 IMPURE |= {"subprocess", "tempfile", "threading", "time", "pathlib", "shutil", "io", "sys"}
 
-COMMON = {"ecoshare.common", "ecoshare.errors"}
+COMMON = {"ecoshare.common", "ecoshare.errors", "ecoshare.values"}
 ALLOWED = {
     "common": set[str](),
+    "values": {"ecoshare.values"},
     "core": {"ecoshare.core", "ecoshare.common.plural", "sortedcontainers"},
     "sampling": {"ecoshare.sampling", "optuna"},
     "jobs": {*COMMON, "ecoshare.jobs", "ecoshare.sampling", "pydantic", "yaml"},
     "lane": {"ecoshare.lane", "ecoshare.core.turns", "ecoshare.common", "ecoshare", "torch", "numpy"},
     "advisers": {*COMMON, "ecoshare.advisers", "ecoshare.core", "tuner", "numpy", "scipy", "threadpoolctl", "torch"},
-    "devices": {*COMMON, "ecoshare.devices", "httpx", "platformdirs", "pydantic", "pynvml", "zeus"},
+    "devices": {*COMMON, "ecoshare.devices", "amdsmi", "httpx", "platformdirs", "pydantic", "pynvml", "zeus"},
     "profiling": {*COMMON, "ecoshare.profiling", "ecoshare.devices", "platformdirs", "pydantic"},
     "record": {
         *COMMON,

@@ -34,7 +34,7 @@ def limited(driver: FakeDriver, watts: float, index: int = 0) -> None:
 def claim(driver: FakeDriver, state: StateFolder, assume_unlocked: bool = True, index: int = 0) -> DeviceControl:
     """A GPU of a driver that this process has entered."""
     gpu = driver.gpu(index)
-    return DeviceControl(gpu.uuid, "gpu", f"GPU {index}", state, assume_unlocked)
+    return DeviceControl(gpu.uuid, "nvidia", f"GPU {index}", state, assume_unlocked)
 
 
 def processors(folder: Path, policies: int = 2, packages: int = 1) -> Path:

@@ -31,12 +31,12 @@ async def main(uuid: str, seed: int) -> None:
         told.set()
 
     threading.Thread(target=wait_for_the_end, daemon=True).start()
-    guard = Guard(f"setter-{seed}", Path(tempfile.mkdtemp(dir=sys.argv[3])), uuid)
+    guard = Guard(f"setter-{seed}", Path(tempfile.mkdtemp(dir=sys.argv[3])), ("nvidia", uuid))
     keeping = asyncio.create_task(guard.keep())
     showing = asyncio.create_task(show(guard))
     while not told.is_set():
         assert not showing.done(), showing
-        control = await asyncio.to_thread(DeviceControl, uuid, "gpu", "GPU", StateFolder.of_this_user(), True)
+        control = await asyncio.to_thread(DeviceControl, uuid, "nvidia", "GPU", StateFolder.of_this_user(), True)
         specs = control.specs
         for _ in range(draw.randint(1, 4)):
             setting: dict[str, float | str] = {}

@@ -14,9 +14,10 @@ import pytest
 from ecoshare.devices import journal
 from ecoshare.devices.device_control import DeviceControl
 from ecoshare.devices.knob import UNLOCKED, Cause, KnobFault, Reading
-from ecoshare.devices.nvidia_knobs import GPU_CLOCK, MEMORY_CLOCK, POWER_LIMIT, GpuKnobs
+from ecoshare.devices.nvidia_knobs import GPU_CLOCK, MEMORY_CLOCK, GpuKnobs
 from ecoshare.devices.restore import Foreign, KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder
+from ecoshare.devices.zeus_knobs import POWER_LIMIT
 from ecoshare.errors import UnfitEnvironment
 from tests.devices.claims import FOUND_W, claim, limited, state_in
 from tests.driver import FakeDriver, Fault
@@ -248,7 +249,7 @@ from pathlib import Path
 from ecoshare.devices.device_control import DeviceControl
 from ecoshare.devices.state_folder import StateFolder
 folder = Path({str(state.journals)!r})
-control = DeviceControl({driver.gpu(0).uuid!r}, "gpu", "GPU 0", StateFolder(folder, folder), True)
+control = DeviceControl({driver.gpu(0).uuid!r}, "nvidia", "GPU 0", StateFolder(folder, folder), True)
 assert not control.apply({{"power_limit": {limit_w}, "gpu_clock": 900.0}}).refused
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ecoshare.devices import discovery
+from ecoshare.devices import registry
 from ecoshare.errors import UnfitEnvironment, UsageError
 from tests.driver import FakeDriver, presets
 
@@ -23,7 +23,7 @@ def found(names: str | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", names)
-    return [gpu.uuid for gpu in discovery.visible_gpus()]
+    return [str(gpu.uuid) for gpu in registry.visible_gpus()]
 
 
 def test_gpus_are_counted_as_cuda_would_in_this_environment(
@@ -45,26 +45,31 @@ def test_a_device_is_named_by_its_place_among_those_and_kept_by_its_uuid(
     uuids: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    device = discovery.find("cuda:0")
+    device = registry.find("cuda:0")
     assert (device.name, device.uuid, device.kind) == ("cuda:0", uuids[1], "cuda")
-    assert device.environment == {"CUDA_VISIBLE_DEVICES": uuids[1]}, "a job must not count anew"
-    assert discovery.find("cuda") == discovery.find(None) == device
+    assert registry.vendor(device.vendor).environment(device) == {"CUDA_VISIBLE_DEVICES": uuids[1]}, (
+        "a job must not count anew"
+    )
+    assert registry.find("cuda") == registry.find(None) == device
     with pytest.raises(UnfitEnvironment, match=r"shows 1 GPU$"):
-        discovery.find("cuda:1")
+        registry.find("cuda:1")
     with pytest.raises(UsageError, match="expected cpu, cuda"):
-        discovery.find("gpu0")
-    assert discovery.find("cpu").environment == {"CUDA_VISIBLE_DEVICES": ""}
+        registry.find("gpu0")
+    assert registry.vendor("cpu").environment(registry.find("cpu")) == {
+        "CUDA_VISIBLE_DEVICES": "",
+        "HIP_VISIBLE_DEVICES": "",
+    }
 
 
 @pytest.mark.usefixtures("uuids")
 def test_a_mig_instance_is_refused_and_not_taken_for_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-0123")
     with pytest.raises(UnfitEnvironment, match="MIG instance"):
-        discovery.find(None)
+        registry.find(None)
 
 
 @pytest.mark.parametrize(("changes", "why"), [({"mig_mode": 1}, "MIG instances"), ({"compute_mode": 2}, "prohibited")])
 def test_a_gpu_that_cannot_be_shared_is_refused(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
     preset = dataclasses.replace(presets.H200, **changes)
     with FakeDriver(tmp_path, [preset], virtual=True), pytest.raises(UnfitEnvironment, match=why):
-        discovery.find("cuda:0")
+        registry.find("cuda:0")

@@ -83,7 +83,7 @@ def test_ecoshare_sees_the_gpus(driver: FakeDriver) -> None:
     assert (first.model, first.index, first.default_limit_w, first.mig) == ("NVIDIA H200", 0, 700.0, False)
     assert (second.uuid, second.compute_mode, second.mig) == (driver.gpu(1).uuid, "default", False)
     assert second.free_bytes == presets.A4000.memory_bytes - presets.A4000.reserved_bytes - 2 * GIB
-    opened = nvml.OpenGpu(second.uuid)
+    opened = nvml.NvmlDevice(second.uuid)
     assert opened.processes() == {101: 2 * GIB}
     assert opened.state().memory_bytes == second.memory_bytes - second.free_bytes
     opened.close()
@@ -317,7 +317,7 @@ def test_a_fault_may_come_late_and_pass(driver: FakeDriver, gpu: NVIDIAGPU) -> N
 
 def test_utilisation_may_be_missing_where_the_rest_is_told(driver: FakeDriver) -> None:
     driver.gpu(0).fault(Fault.NO_UTILISATION)
-    opened = nvml.OpenGpu(driver.gpu(0).uuid)
+    opened = nvml.NvmlDevice(driver.gpu(0).uuid)
     state = opened.state()
     assert state.busy is None and state.power_w is not None
     opened.close()
@@ -361,7 +361,7 @@ def test_the_driver_may_not_be_there(driver: FakeDriver) -> None:
 
 def test_boards_before_volta_have_no_counter(tmp_path: Path) -> None:
     with FakeDriver(tmp_path, [presets.P100]) as driver:
-        opened = nvml.OpenGpu(driver.gpu(0).uuid)
+        opened = nvml.NvmlDevice(driver.gpu(0).uuid)
         with pytest.raises(UnfitEnvironment, match="Volta"):
             opened.energy_j()
         with pytest.raises(errors.ZeusGPUNotSupportedError):
@@ -458,7 +458,7 @@ def test_a_change_leaves_the_page_before_it_whole(driver: FakeDriver, gpu: NVIDI
 def test_real_time_passes_by_itself(tmp_path: Path) -> None:
     with FakeDriver(tmp_path, period_ms=5) as driver:
         driver.gpu(0).load(101, compute=1.0)
-        opened = nvml.OpenGpu(driver.gpu(0).uuid)
+        opened = nvml.NvmlDevice(driver.gpu(0).uuid)
         before_j = opened.energy_j()
         while opened.energy_j() < before_j + 550.0 * 0.02:
             pass

@@ -67,7 +67,7 @@ def test_a_journal_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
     "change",
     [
         lambda data: data.pop("knobs"),
-        lambda data: data.update(schema_version=2),
+        lambda data: data.update(schema_version=3),
         lambda data: data.update(knobs={"power_limit": {"before": ["a lot"], "ours": []}}),
         lambda data: data.update(knobs=[1]),
         lambda data: data.update(owner=None),

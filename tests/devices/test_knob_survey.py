@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.devices import knob_survey
-from ecoshare.devices.discovery import processors
+from ecoshare.devices import knob_survey, registry
+from ecoshare.devices.registry import processors
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import UnfitEnvironment
 
@@ -24,7 +24,7 @@ def test_a_damaged_journal_is_told_whether_the_device_can_be_opened_or_not(
     state = StateFolder(tmp_path, tmp_path)
     state.journal(knob_survey.key(processors())).write_text("{")
     if not opens:
-        monkeypatch.setattr(knob_survey, "open_knobs", _fails)
+        monkeypatch.setattr(registry, "open_knobs", _fails)
     found = knob_survey.survey(state)[-1]
     assert found.name == "cpu" and "damaged" in found.trouble
     assert opens or "does not answer" in found.access.how

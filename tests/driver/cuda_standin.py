@@ -35,7 +35,7 @@ from tests.driver.state import State
 
 
 class StandIn:
-    """The one GPU that `CUDA_VISIBLE_DEVICES` names by its UUID. Make one in a process."""
+    """The one GPU that the environment leaves visible: NVIDIA's by its UUID, AMD's by number. Make one a process."""
 
     def __init__(self, compute: float, memory: float, context_bytes: int, responds: bool = False) -> None:
         """Replaces the functions; nothing is on the GPU before the first use.
@@ -48,7 +48,8 @@ class StandIn:
         """
         page = State(os.environ["FAKE_NVML_STATE"]).read()
         uuids = [gpu.uuid.decode() for gpu in page.gpu[: page.gpus]]
-        index = uuids.index(os.environ["CUDA_VISIBLE_DEVICES"])
+        hip = os.environ.get("HIP_VISIBLE_DEVICES")  # as torch for ROCm counts
+        index = int(hip) if hip else uuids.index(os.environ["CUDA_VISIBLE_DEVICES"])
         self._total_bytes = int(page.gpu[index].memory_bytes)
         self._compute, self._memory, self._context_bytes = compute, memory, context_bytes
         self._pretend = Pretend(gpu=index)

@@ -128,7 +128,7 @@ def drawn_w(folder: Path, compute: float | None, memory: float = 0.0) -> float:
 def counter_j(driver: FakeDriver, index: int = 1) -> float:
     """The energy counter of a GPU."""
     with driver:
-        gpu = nvml.OpenGpu(driver.gpu(index).uuid)
+        gpu = nvml.NvmlDevice(driver.gpu(index).uuid)
         energy_j = gpu.energy_j()
         gpu.close()
     return energy_j

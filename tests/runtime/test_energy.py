@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.devices import discovery, power_model
+from ecoshare.devices import power_model, registry
 from ecoshare.record.samples import AttemptProgress, Sample, Session, read
 from ecoshare.runtime.meter_sampler import MeterSampler
 from tests.runtime.running import run, slow_steps
@@ -45,7 +45,7 @@ def test_a_line_that_a_killed_session_cut_off_does_not_spoil_the_next(tmp_path: 
     session = {"session": {"at_s": 0.0, "device": "cpu", "meter": "model", "source": "modelled", "scope": "cpu"}}
     session["session"] |= {"about": "", "period_s": 0.0, "idle_w": None}
     path.write_text(json.dumps(session) + '\n{"at_s": 1.0, "ener')
-    sampler = MeterSampler(path, discovery.processors(), power_model.processors(1), lambda _on_device: {})
+    sampler = MeterSampler(path, registry.processors(), power_model.processors(1), lambda _on_device: {})
     assert asyncio.run(sampler.begin(lambda: 2.0))
     sampler.close()
     first, second, sample = read(path)
@@ -69,7 +69,7 @@ def test_a_sample_is_of_the_moment_at_which_the_meter_was_read(tmp_path: Path) -
         return at_s
 
     sampler = MeterSampler(
-        tmp_path / "samples.jsonl", discovery.processors(), power_model.processors(1), lambda _on_device: {}
+        tmp_path / "samples.jsonl", registry.processors(), power_model.processors(1), lambda _on_device: {}
     )
 
     async def sample() -> None:

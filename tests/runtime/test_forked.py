@@ -18,7 +18,7 @@ import pytest
 import torch
 import torch._dynamo  # each server that is forked from here would load it, for a second
 
-from ecoshare.devices import discovery
+from ecoshare.devices import registry
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.schema import JobConfig
@@ -50,7 +50,7 @@ class Here:
 def call(function: Callable[[str], None], names: list[str], folder: Path) -> RunResult:
     """Run a call for each name."""
     jobs = tuple(JobConfig(name=name, script=Path(__file__), cwd=folder) for name in names)
-    plan = planning.make(LoadedJobs(folder / "calls", "", "", jobs), discovery.find("cpu"), policy="fair", places=2)
+    plan = planning.make(LoadedJobs(folder / "calls", "", "", jobs), registry.find("cpu"), policy="fair", places=2)
     plan = replace(plan, jobs=tuple(replace(job, called=True) for job in plan.jobs))
     server = ForkedServer(function)
     try:

@@ -19,7 +19,7 @@ from ecoshare.core.commands import Command, MoveJob, ProfileJob, StartJob, WakeA
 from ecoshare.core.events import Done, Event, JobExited, Profiled, Refused, Usage
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
-from ecoshare.devices import discovery
+from ecoshare.devices import registry
 from ecoshare.jobs.load import load
 from ecoshare.lane.lane_table import SlotState
 from ecoshare.profiling.profile_store import ProfileStore
@@ -129,7 +129,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
     def start(core: Moves, *jobs: dict[str, Any], profiles: Path | None = None) -> Moved:
         loaded = load(job_file(tmp_path, *jobs))
         store = ProfileStore(profiles) if profiles is not None else None
-        plan = planning.make(loaded, discovery.find("cpu"), policy="fair", lanes=2, places=4, store=store)
+        plan = planning.make(loaded, registry.find("cpu"), policy="fair", lanes=2, places=4, store=store)
 
         def make(**fields: Any) -> Driver:
             core.driver = Driver(core=core, **fields)

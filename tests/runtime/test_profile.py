@@ -15,7 +15,7 @@ import pytest
 
 from ecoshare.core.commands import ProfileJob, StartJob
 from ecoshare.core.events import Profiled
-from ecoshare.devices.discovery import processors
+from ecoshare.devices.registry import processors
 from ecoshare.jobs.load import load
 from ecoshare.lane import trace
 from ecoshare.profiling.profile import Profile

@@ -135,7 +135,7 @@ def leave_settings(machine: Machine) -> None:
 import os, signal
 from ecoshare.devices.device_control import DeviceControl
 from ecoshare.devices.state_folder import StateFolder
-control = DeviceControl({machine.driver.gpu(0).uuid!r}, "gpu", "NVIDIA H200", StateFolder.of_this_user(), True)
+control = DeviceControl({machine.driver.gpu(0).uuid!r}, "nvidia", "NVIDIA H200", StateFolder.of_this_user(), True)
 assert not control.apply({{"power_limit": 280.0, "gpu_clock": 900.0}}).refused
 os.kill(os.getpid(), signal.SIGKILL)
 """

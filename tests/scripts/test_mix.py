@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ecoshare.devices import discovery, mps
+from ecoshare.devices import mps, registry
 from ecoshare.devices.meter import MODELLED, MeterInfo, Reading
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime import reaping
@@ -32,7 +32,7 @@ sleep 1000 > /dev/null 2>&1 &
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    found = Bench(discovery.processors(), tmp_path, f"test-{os.getpid()}-{time.monotonic_ns()}", lambda: 60.0)
+    found = Bench(registry.processors(), tmp_path, f"test-{os.getpid()}-{time.monotonic_ns()}", lambda: 60.0)
     yield found
     left = reaping.members(found.token)
     reaping.end_all(found.token)
@@ -103,7 +103,7 @@ class Counter:
 
 def test_joules_are_those_from_the_beginning_to_the_end_of_a_way(tmp_path: Path) -> None:
     counter = Counter()
-    bench = Bench(discovery.processors(), tmp_path, "unused", lambda: 1.0, counter)
+    bench = Bench(registry.processors(), tmp_path, "unused", lambda: 1.0, counter)
 
     def run() -> Way:
         counter.read()

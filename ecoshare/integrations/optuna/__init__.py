@@ -137,7 +137,7 @@ def optimize(
     loaded = _loaded(study, objective, hang_timeout)
     with ExitStack() as undo:
         occupancy = undo.enter_context(occupied(device, DeviceAdmission.of(wait, share_device), _note))
-        check_forkable(occupancy.device.kind)
+        check_forkable(not occupancy.device.on_processors)
         plan = planning.make(
             loaded,
             occupancy.device,

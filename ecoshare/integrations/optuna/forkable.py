@@ -12,14 +12,14 @@ from pathlib import Path
 from ecoshare.errors import UnfitEnvironment
 
 
-def check_forkable(kind: str) -> None:
-    """Check that a forked child of this process can use a device of this kind.
+def check_forkable(on_gpu: bool) -> None:
+    """Check that a forked child of this process can use the device.
 
     Raises:
         UnfitEnvironment: A child cannot use it.
     """
     torch = sys.modules.get("torch")
-    if kind != "cpu" and ((torch is not None and torch.cuda.is_initialized()) or _driver_refuses()):
+    if on_gpu and ((torch is not None and torch.cuda.is_initialized()) or _driver_refuses()):
         raise UnfitEnvironment(
             "CUDA is in use in this process already, and trials are forked from it, which CUDA does not allow: "
             "touch the GPU in the objective only (torch.cuda.is_available() counts, too)"

@@ -26,7 +26,7 @@ from ray.train._internal.session import _TrainSession
 
 import ecoshare
 from ecoshare.core.memory import MemoryDemand, cap_bytes
-from ecoshare.devices.nvml import OpenGpu
+from ecoshare.devices.nvml import NvmlDevice
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.integrations.ray.node_ledger import NodeLedger, TrialPlace, Wish
 from ecoshare.lane import processes
@@ -187,7 +187,7 @@ class RayTrial:
     def _on_device_bytes(self, reserved_bytes: int) -> int:
         """Memory (bytes) of this process on its GPU, including its context."""
         with contextlib.suppress(UnfitEnvironment):
-            gpu = OpenGpu(self._place.device)
+            gpu = NvmlDevice(self._place.device)
             try:
                 known = gpu.processes().get(os.getpid())
             finally:

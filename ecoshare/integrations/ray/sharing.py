@@ -15,11 +15,11 @@ import ray
 from ray.tune import Trainable
 
 from ecoshare.core.memory import MemoryDemand
-from ecoshare.devices import discovery
-from ecoshare.devices.discovery import DeviceInfo
+from ecoshare.devices import registry
 from ecoshare.integrations.ray import ray_trial
 from ecoshare.integrations.ray.node_ledger import Wish
 from ecoshare.jobs.quantities import parse_size_bytes
+from ecoshare.values.device import DeviceInfo
 
 Size = str | int
 
@@ -158,7 +158,7 @@ def _wish(options: _Options) -> Wish | None:
     """
     kind, demand, most_bytes, device = options
     if device == "cpu":
-        found = [discovery.processors()]
+        found = [registry.processors()]
     else:
         assigned = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         if len(assigned) > 1:
@@ -181,13 +181,13 @@ def _visible(assigned: bool) -> list[DeviceInfo]:
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         if "CUDA_VISIBLE_DEVICES" in given:
             os.environ["CUDA_VISIBLE_DEVICES"] = given["CUDA_VISIBLE_DEVICES"]
-    names = [f"cuda:{index}" for index in range(len(discovery.visible_gpus()))]
-    return [discovery.find(name) for name in names] or [discovery.processors()]
+    names = [f"cuda:{index}" for index in range(len(registry.visible_gpus()))]
+    return [registry.find(name) for name in names] or [registry.processors()]
 
 
 def _budget(device: DeviceInfo) -> Callable[[], int]:
     """Function that returns the memory (bytes) that trials may use on a device at the time of the call."""
-    return lambda: discovery.find(device.name).memory_bytes
+    return lambda: registry.find(device.name).memory_bytes
 
 
 def _demand(memory: Size | tuple[Size, Size] | None) -> MemoryDemand | None:

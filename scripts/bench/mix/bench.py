@@ -8,17 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoshare.devices import mps, nvml
-from ecoshare.devices.discovery import DeviceInfo
+from ecoshare.devices import mps, registry
 from ecoshare.devices.meter import Meter
-from ecoshare.devices.nvml_meter import NvmlMeter
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import boot
 from ecoshare.runtime import reaping
+from ecoshare.values.device import DeviceInfo
 from scripts.bench.benchmarking import JOBS
 
 JOB = JOBS / "mix_job.py"
@@ -88,7 +87,9 @@ class Bench:
     def environment(self) -> dict[str, str]:
         """Environment of plain processes: this device alone, and clients of no MPS daemon."""
         pipes = {"CUDA_MPS_PIPE_DIRECTORY": str(self.folder / "no-daemon")}
-        own = {name: value or "" for name, value in self.device.environment.items()}
+        own = {
+            name: value or "" for name, value in registry.vendor(self.device.vendor).environment(self.device).items()
+        }
         return {**os.environ, **own, **pipes, reaping.TOKEN: self.token}
 
     def written(self, kind: str, stream: str) -> Path:
@@ -138,19 +139,15 @@ def meter_of(device: DeviceInfo) -> Iterator[tuple[Meter | None, str]]:
     if device.kind == "cpu":
         yield None, "joules are read from a GPU's counter only"
         return
-    gpu = None
-    try:
+    with ExitStack() as undo:
         try:
-            gpu = nvml.OpenGpu(str(device.uuid))
-            meter = NvmlMeter(gpu)
-            meter.open()
+            gpu = registry.open_device(device)
+            undo.callback(gpu.close)
+            meter: Meter = gpu.open_meter()
         except UnfitEnvironment as error:
             yield None, str(error)
         else:
             yield meter, ""
-    finally:
-        if gpu is not None:
-            gpu.close()
 
 
 @contextmanager

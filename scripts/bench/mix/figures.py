@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
 
-from ecoshare.devices import discovery
+from ecoshare.devices import registry
 from ecoshare.devices.meter import Meter, MeterFault
 from scripts.bench.benchmarking import Figure
 from scripts.bench.mix.bench import Bench, Way, WayFailed, meter_of, mix, swept
@@ -40,7 +40,7 @@ def measure(device: str, length_s: float, left_s: Callable[[], float]) -> list[F
         left_s: Time until all must be over.
     """
     with tempfile.TemporaryDirectory(prefix="mix-") as name:
-        found = discovery.find(device)
+        found = registry.find(device)
         with meter_of(found) as (meter, why_not):
             bench = Bench(found, Path(name), secrets.token_hex(8), left_s, meter)
             with swept(bench):

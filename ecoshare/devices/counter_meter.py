@@ -1,17 +1,17 @@
-"""Energy counter of an NVIDIA GPU, read through zeus.
+"""Meter of a GPU with an energy counter in its driver, for all vendors.
 
 zeus knows which boards have a counter, and gives the driver's errors types. ecoshare does not use the windows of zeus:
 differences of one growing number have no gaps between them. ecoshare does not use the GPU list of zeus either: zeus
-takes `CUDA_VISIBLE_DEVICES` for a list of numbers, and `ecoshare.devices.discovery` finds GPUs by UUID.
+takes `CUDA_VISIBLE_DEVICES` for a list of numbers, and ecoshare finds GPUs by UUID.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from statistics import median
 
-from ecoshare.devices import nvml
 from ecoshare.devices.meter import MEASURED, MeterFault, MeterInfo, Reading
 from ecoshare.errors import UnfitEnvironment
 
@@ -21,12 +21,17 @@ _LONGEST_S = 1.5
 """How a counter is watched: time (s) between looks, number of updates, and time (s) until it counts as stopped."""
 
 
-class NvmlMeter:
+class CounterMeter:
     """Counts the joules of one GPU and of everything on its board."""
 
-    def __init__(self, gpu: nvml.OpenGpu) -> None:
-        """Prepare a meter for a GPU. Call `open` before `read`."""
-        self._gpu = gpu
+    def __init__(self, name: str, energy_j: Callable[[], float]) -> None:
+        """Prepare a meter. Call `open` before `read`.
+
+        Args:
+            name: Short name of the meter, such as `nvml`.
+            energy_j: Returns the counter (J). It raises `UnfitEnvironment` if there is no counter or no answer.
+        """
+        self._name, self._energy_j = name, energy_j
         self._last_j = 0.0
         self._period_s = 0.0
 
@@ -34,17 +39,18 @@ class NvmlMeter:
     def info(self) -> MeterInfo:
         """Description of this meter."""
         about = f"the GPU's energy counter, updated every {1000 * self._period_s:.0f} ms"
-        return MeterInfo("nvml", MEASURED, "gpu", about, self._period_s)
+        return MeterInfo(self._name, MEASURED, "gpu", about, self._period_s)
 
-    def open(self) -> None:
+    def open(self) -> CounterMeter:
         """Find the counter and measure its update period: the median over a few updates.
 
         Raises:
             MeterFault: This GPU has no counter, or the counter stands still for 1.5 s.
             UnfitEnvironment: The driver fails.
         """
-        self._period_s = _period_s(self._gpu)
+        self._period_s = self._watch()
         self._last_j = 0.0
+        return self
 
     def read(self) -> Reading:
         """Joules since the driver was loaded.
@@ -53,7 +59,7 @@ class NvmlMeter:
             MeterFault: The GPU does not answer, or its counter went back.
         """
         before_s = time.monotonic()
-        energy_j = _joules(self._gpu)
+        energy_j = self._joules()
         at_s = (before_s + time.monotonic()) / 2
         if energy_j < self._last_j:
             back_j, self._last_j = self._last_j - energy_j, energy_j
@@ -61,25 +67,23 @@ class NvmlMeter:
         self._last_j = energy_j
         return Reading(at_s, energy_j)
 
+    def _joules(self) -> float:
+        try:
+            return self._energy_j()
+        except UnfitEnvironment as error:
+            raise MeterFault(str(error), error.hint) from error
 
-def _joules(gpu: nvml.OpenGpu) -> float:
-    try:
-        return gpu.energy_j()
-    except UnfitEnvironment as error:
-        raise MeterFault(str(error), error.hint) from error
-
-
-def _period_s(gpu: nvml.OpenGpu) -> float:
-    """Median time (s) between updates of a counter, found by reading it much more often."""
-    began_s = time.monotonic()
-    value_j = _joules(gpu)
-    moved_s: list[float] = []
-    while len(moved_s) < _UPDATES:
-        time.sleep(_LOOK_EVERY_S)
-        now_s, now_j = time.monotonic(), _joules(gpu)
-        if now_j != value_j:
-            value_j = now_j
-            moved_s.append(now_s)
-        elif now_s - began_s > _LONGEST_S and len(moved_s) < 2:
-            raise MeterFault(f"the GPU's energy counter stood still for {_LONGEST_S} s")
-    return median(later - earlier for earlier, later in itertools.pairwise(moved_s))
+    def _watch(self) -> float:
+        """Median time (s) between updates of the counter, found by reading it much more often."""
+        began_s = time.monotonic()
+        value_j = self._joules()
+        moved_s: list[float] = []
+        while len(moved_s) < _UPDATES:
+            time.sleep(_LOOK_EVERY_S)
+            now_s, now_j = time.monotonic(), self._joules()
+            if now_j != value_j:
+                value_j = now_j
+                moved_s.append(now_s)
+            elif now_s - began_s > _LONGEST_S and len(moved_s) < 2:
+                raise MeterFault(f"the GPU's energy counter stood still for {_LONGEST_S} s")
+        return median(later - earlier for earlier, later in itertools.pairwise(moved_s))

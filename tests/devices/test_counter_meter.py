@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.devices import discovery, nvml
+from ecoshare.devices import nvml, registry
+from ecoshare.devices.counter_meter import CounterMeter
 from ecoshare.devices.meter import MeterFault, Reading, between
-from ecoshare.devices.nvml_meter import NvmlMeter
 from ecoshare.record.samples import Sample, Session, read
 from ecoshare.runtime.meter_sampler import MeterSampler
 from tests.driver import COMPILER, FakeDriver, Fault, presets
@@ -27,10 +27,8 @@ def driver(tmp_path: Path) -> Iterator[FakeDriver]:
         yield running
 
 
-def opened(driver: FakeDriver, index: int = 0) -> NvmlMeter:
-    meter = NvmlMeter(nvml.OpenGpu(driver.gpu(index).uuid))
-    meter.open()
-    return meter
+def opened(driver: FakeDriver, index: int = 0) -> CounterMeter:
+    return nvml.NvmlDevice(driver.gpu(index).uuid).open_meter()
 
 
 def test_the_counters_period_is_found_and_not_assumed(driver: FakeDriver) -> None:
@@ -43,7 +41,7 @@ def test_joules_are_those_of_the_gpu(driver: FakeDriver) -> None:
     first = meter.read()
     time.sleep(0.5)
     last = meter.read()
-    watts = nvml.OpenGpu(driver.gpu(0).uuid).state().power_w
+    watts = nvml.NvmlDevice(driver.gpu(0).uuid).state().power_w
     assert watts is not None
     spent = between(first, last, meter.info.period_s)
     # The counter alone, the board's average aside: it must be far above idle, and within the limit.
@@ -90,7 +88,7 @@ def test_a_gpu_that_is_lost_is_a_fault_and_not_a_number(driver: FakeDriver) -> N
 
 def test_what_a_board_does_not_tell_is_none(driver: FakeDriver) -> None:
     driver.gpu(0).fault(Fault.NO_UTILISATION)
-    state = nvml.OpenGpu(driver.gpu(0).uuid).state()
+    state = nvml.NvmlDevice(driver.gpu(0).uuid).state()
     assert state.busy is None and state.memory_busy is None
     assert None not in (state.power_w, state.gpu_clock_mhz, state.memory_clock_mhz, state.memory_bytes)
 
@@ -98,7 +96,7 @@ def test_what_a_board_does_not_tell_is_none(driver: FakeDriver) -> None:
 def test_a_sampler_writes_what_the_gpu_tells(driver: FakeDriver, tmp_path: Path) -> None:
     gpu = driver.gpu(0)
     gpu.load(1, compute=0.5, memory=0.5, used_bytes=1 << 30)
-    device = dataclasses.replace(discovery.processors(), name="cuda:0", kind="cuda", uuid=gpu.uuid)
+    device = dataclasses.replace(registry.processors(), name="cuda:0", kind="cuda", vendor="nvidia", uuid=gpu.uuid)
     sampler = MeterSampler(tmp_path / "samples.jsonl", device, None, lambda _on_device: {})
     assert asyncio.run(sampler.begin(lambda: 0.0))
     sampler.close()
@@ -112,7 +110,7 @@ def test_standard_errors_cover_the_truth_as_often_as_they_claim(tmp_path: Path) 
     """Windows of a few periods under constant power: two thirds of them should be off by less than one error."""
     preset = dataclasses.replace(presets.H200)
     with FakeDriver(tmp_path, [preset], virtual=True, period_ms=100) as driver:
-        gpu = nvml.OpenGpu(driver.gpu(0).uuid)
+        gpu = nvml.NvmlDevice(driver.gpu(0).uuid)
         driver.gpu(0).load(1, compute=0.7, memory=0.2)
         driver.advance(10.0)
         before_j = gpu.energy_j()

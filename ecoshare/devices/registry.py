@@ -1,0 +1,110 @@
+"""Registry of the vendors, and the device that a name means.
+
+Each module of `ecoshare/devices/vendors/` is a vendor. Nothing else in ecoshare names one.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import re
+
+from ecoshare.common.plural import counted
+from ecoshare.devices import vendors
+from ecoshare.devices.knob import Knobs
+from ecoshare.devices.vendor import OpenDevice, Vendor
+from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
+from ecoshare.values.device import PROCESSORS, DeviceInfo
+
+
+@functools.cache
+def all_vendors() -> tuple[Vendor, ...]:
+    """All vendors, in the order of their precedence."""
+    names = [each.name for each in pkgutil.iter_modules(vendors.__path__)]
+    modules = [importlib.import_module(f"{vendors.__name__}.{name}") for name in names]
+    found: list[Vendor] = [module.VENDOR for module in modules]
+    return tuple(sorted(found, key=lambda each: each.precedence))
+
+
+def vendor(name: str) -> Vendor:
+    """Vendor with this name.
+
+    Raises:
+        UnfitEnvironment: This version of ecoshare knows no such vendor.
+    """
+    for each in all_vendors():
+        if each.name == name:
+            return each
+    known = ", ".join(each.name for each in all_vendors())
+    raise UnfitEnvironment(f"devices of {name} are not known here, only those of {known}")
+
+
+def open_device(device: DeviceInfo) -> OpenDevice:
+    """Open a device to read it.
+
+    Raises:
+        UnfitEnvironment: The device is not there, or does not answer.
+    """
+    return vendor(device.vendor).open(device)
+
+
+def open_knobs(name: str, key: str) -> Knobs:
+    """Open the knobs of a device.
+
+    Args:
+        name: Name of the vendor.
+        key: Key of the device, such as a GPU's UUID.
+
+    Raises:
+        UnfitEnvironment: The vendor is not known, or the device is not there or does not answer.
+    """
+    return vendor(name).open_knobs(key)
+
+
+def visible_gpus() -> list[DeviceInfo]:
+    """GPUs that this process may use, in torch's order. One torch serves one vendor: the first one with a GPU counts.
+
+    Raises:
+        UnfitEnvironment: A driver fails, or the environment names what ecoshare cannot share.
+    """
+    for each in all_vendors():
+        if each.kind != PROCESSORS and (found := each.visible()):
+            return found
+    return []
+
+
+def processors() -> DeviceInfo:
+    """Processors and memory that this process may use, as one device."""
+    return vendor(PROCESSORS).visible()[0]
+
+
+def find(wanted: str | None) -> DeviceInfo:
+    """Device with this name (`cpu`, `cuda`, `cuda:1`); without a name the first GPU, else the processors.
+
+    Raises:
+        UsageError: The name has another form.
+        UnfitEnvironment: There is no such device here, or it cannot be shared.
+    """
+    if wanted is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", wanted):
+        raise UsageError(f"--device {wanted}: expected cpu, cuda or cuda:N", _meant(wanted))
+    if wanted == PROCESSORS:
+        return processors()
+    visible = visible_gpus()
+    if wanted is None and not visible:
+        return processors()
+    index = int(wanted.partition(":")[2] or 0) if wanted else 0
+    if index >= len(visible):
+        raise UnfitEnvironment(
+            f"--device {wanted}: this machine shows {counted(len(visible), 'GPU')}",
+            "see `ecoshare doctor`; `--device cpu` needs none",
+        )
+    if (found := visible[index]).unfit:
+        raise UnfitEnvironment(f"{found.name} {found.unfit}")
+    return found
+
+
+def _meant(wanted: str) -> str:
+    # Letter for letter, `gpu` is nearer to `cpu` than to `cuda`.
+    is_gpu = wanted.lower().startswith(("gpu", "nvidia", "amd", "rocm", "hip"))
+    return did_you_mean("cuda" if is_gpu else wanted, ("cpu", "cuda"))

@@ -1,0 +1,144 @@
+"""Protocols of a vendor and of an open device: all that ecoshare asks of the devices of a machine.
+
+::
+
+    registry ──► Vendor ──┬── visible()        identity, memory
+                          ├── environment()    variables that show a job this device alone
+                          ├── share_contexts() how processes use it at the same moment
+                          ├── power_model()    watts for a device without a meter
+                          ├── open_knobs()     ──► Knobs: what can be set (devices/knob.py)
+                          └── open()           ──► OpenDevice ──┬── open_meter() ──► Meter: joules (devices/meter.py)
+                                                                ├── state(), processes(), power_limit_w()
+                                                                └── close()
+
+docs/adding-a-device.md shows how a vendor is added: one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ecoshare.devices.context_sharing import ContextSharing
+from ecoshare.devices.knob import Knobs
+from ecoshare.devices.meter import Meter
+from ecoshare.devices.power_model import PowerModel
+from ecoshare.values.device import DeviceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """State of a device at one moment. A value that the device does not report is None.
+
+    Attributes:
+        power_w: Present power draw (W), which the board averages over a window of its own.
+        busy: Share in [0, 1] of the driver's last sample period (1 s or less) in which a kernel ran.
+        memory_busy: Share in [0, 1] of that period in which device memory was read or written.
+        memory_bytes: Device memory in use.
+    """
+
+    power_w: float | None = None
+    gpu_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    busy: float | None = None
+    memory_busy: float | None = None
+    memory_bytes: int | None = None
+
+
+class OpenDevice(Protocol):
+    """One device that is read repeatedly."""
+
+    def open_meter(self) -> Meter:
+        """Meter that measures the joules of the device, open and ready to be read.
+
+        Raises:
+            MeterFault: The device has no meter that can be read.
+        """
+        ...
+
+    def state(self) -> DeviceState | None:
+        """Present state; None for a device that has none to report."""
+        ...
+
+    def processes(self) -> dict[int, int]:
+        """Device memory (bytes) of each process on the device, as far as it is reported; empty for processors."""
+        ...
+
+    def power_limit_w(self) -> float | None:
+        """Power limit (W) in force, no matter which program set it; None if the device has or reports none."""
+        ...
+
+    def close(self) -> None:
+        """Release the device."""
+        ...
+
+
+class Vendor(Protocol):
+    """All devices of one vendor. Each module of `devices/vendors/` defines one, as `VENDOR`.
+
+    Attributes:
+        name: Name of the vendor, which plans and journals keep.
+        kind: Device type in torch: `cpu` or `cuda`.
+        precedence: Order of the vendors: the smallest with a visible device gives the default device.
+        modules: Modules that setting a device needs. The guard imports them early, for a clean-up without delay.
+    """
+
+    name: str
+    kind: str
+    precedence: int
+    modules: tuple[str, ...]
+
+    def visible(self) -> list[DeviceInfo]:
+        """Devices that this process may use, in torch's order; empty without a driver, which is no error.
+
+        Raises:
+            UnfitEnvironment: The driver fails, or an environment variable names what ecoshare cannot share.
+        """
+        ...
+
+    def environment(self, device: DeviceInfo) -> dict[str, str | None]:
+        """Variables that make only this device visible to a job; None takes a variable out."""
+        ...
+
+    def share_contexts(
+        self, device: DeviceInfo, lanes: int, folder: Path, environment: Mapping[str, str]
+    ) -> ContextSharing:
+        """Decide how the jobs of parallel lanes use the device at the same moment.
+
+        Args:
+            device: The device.
+            lanes: Number of lanes on the device.
+            folder: Folder of the run for sockets.
+            environment: Environment of a service that is started for it.
+
+        Raises:
+            UnfitEnvironment: The device admits one process, and there is no service that shares it.
+        """
+        ...
+
+    def power_model(self, device: DeviceInfo) -> PowerModel | None:
+        """Power model of an idle device, for use without a meter; None if its watts are not known.
+
+        Raises:
+            UnfitEnvironment: The driver fails.
+        """
+        ...
+
+    def open_knobs(self, key: str) -> Knobs:
+        """Open the knobs of the device with this key.
+
+        Raises:
+            UnfitEnvironment: The device is not there, or does not answer.
+        """
+        ...
+
+    def open(self, device: DeviceInfo) -> OpenDevice:
+        """Open a device to read it.
+
+        Raises:
+            UnfitEnvironment: The device is not there, or does not answer.
+        """
+        ...

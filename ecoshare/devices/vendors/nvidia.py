@@ -1,0 +1,141 @@
+"""NVIDIA GPUs: NVML finds and reads them, zeus sets them, MPS lets processes share a context."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from ecoshare.devices import mps, nvml, power_model
+from ecoshare.devices.context_sharing import ContextSharing
+from ecoshare.devices.nvidia_knobs import GpuKnobs
+from ecoshare.devices.nvml import NvmlDevice, NvmlGpu
+from ecoshare.devices.power_model import PowerModel
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.values.device import DeviceInfo
+
+SHARE = 0.95
+"""Share of the free memory that a run may use. The rest is for the driver, which needs more with each context."""
+
+
+class Nvidia:
+    """Vendor of NVIDIA GPUs."""
+
+    name, kind, precedence = "nvidia", "cuda", 0
+    modules = ("httpx", "pynvml", "zeus.device.gpu.nvidia", "zeus.utils.zeusd")
+
+    def visible(self) -> list[DeviceInfo]:
+        """Visible GPUs in the order in which CUDA would count them in this environment.
+
+        `CUDA_VISIBLE_DEVICES` takes numbers, UUIDs and beginnings of UUIDs. CUDA ignores a name that fits no GPU and
+        all names after it, and so does this function. Numbers follow the bus order, which is the driver's
+        (`CUDA_DEVICE_ORDER=PCI_BUS_ID`).
+
+        Raises:
+            UnfitEnvironment: The driver fails, or the variable names a MIG instance. Such a part of a GPU has no energy
+                counter and no clocks of its own.
+        """
+        return [_info(place, gpu) for place, gpu in enumerate(_visible(nvml.gpus()))]
+
+    def environment(self, device: DeviceInfo) -> dict[str, str | None]:
+        """Variables that name the GPU by its UUID, which no order of GPUs changes."""
+        return {"CUDA_VISIBLE_DEVICES": device.uuid or ""}
+
+    def share_contexts(
+        self, device: DeviceInfo, lanes: int, folder: Path, environment: Mapping[str, str]
+    ) -> ContextSharing:
+        """Choose MPS if several processes run on the GPU at once and MPS is available.
+
+        A daemon that already runs is always used. Otherwise, one lane needs no MPS: its jobs never run at once. Each
+        job has its own context, so a crash stays with its job.
+
+        Raises:
+            UnfitEnvironment: The GPU is in compute mode exclusive_process, and MPS is not available.
+        """
+        exclusive = device.compute_mode == "exclusive_process"
+        if (found := mps.running()) is not None:
+            return ContextSharing(f"MPS daemon found at {found.pipes}", True, found.environment)
+        if lanes == 1 and not exclusive:
+            return ContextSharing("one lane: jobs take turns, each with a context of its own")
+        try:
+            daemon = mps.start(folder, str(device.uuid), dict(environment))
+        except UnfitEnvironment as error:
+            if exclusive:
+                raise UnfitEnvironment(
+                    f"{device.name} is in compute mode exclusive_process, and {error}",
+                    "ecoshare never changes the compute mode; its administrator can",
+                ) from error
+            return ContextSharing(f"lanes alternate by the driver's time slices: {error}")
+        return ContextSharing("MPS daemon started for this run", True, daemon.environment, partial(mps.end, daemon))
+
+    def power_model(self, device: DeviceInfo) -> PowerModel | None:
+        """Power model from the present power draw and the default power limit; None if the board lacks either.
+
+        Raises:
+            UnfitEnvironment: There is no driver, or no such GPU.
+        """
+        idle_w = nvml.power_w(str(device.uuid))
+        if idle_w is None or device.power_limit_w is None:
+            return None
+        return power_model.gpu(idle_w, device.power_limit_w)
+
+    def open_knobs(self, key: str) -> GpuKnobs:
+        """Open the knobs of the GPU with this UUID.
+
+        Raises:
+            UnfitEnvironment: There is no driver, there is no such GPU, or the driver fails.
+        """
+        return GpuKnobs(key)
+
+    def open(self, device: DeviceInfo) -> NvmlDevice:
+        """Open a GPU to read it.
+
+        Raises:
+            UnfitEnvironment: There is no driver, or no such GPU.
+        """
+        return NvmlDevice(str(device.uuid))
+
+
+VENDOR = Nvidia()
+
+
+def _visible(found: list[NvmlGpu]) -> list[NvmlGpu]:
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if names is None:
+        return found
+    visible: list[NvmlGpu] = []
+    for name in names.split(","):
+        if name.strip().startswith("MIG-"):
+            raise UnfitEnvironment(
+                f"CUDA_VISIBLE_DEVICES names a MIG instance ({name.strip()}), and ecoshare shares whole GPUs",
+                "name the GPU, or use `--device cpu` without it",
+            )
+        fits = [gpu for gpu in found if name.strip() == str(gpu.index) or _starts(gpu.uuid, name.strip())]
+        if len(fits) != 1:
+            break
+        visible += fits
+    return visible
+
+
+def _starts(uuid: str, name: str) -> bool:
+    return name.startswith("GPU-") and uuid.startswith(name)
+
+
+def _info(place: int, gpu: NvmlGpu) -> DeviceInfo:
+    unfit = "is in compute mode `prohibited`: no program may use it" if gpu.compute_mode == "prohibited" else ""
+    return DeviceInfo(
+        name=f"cuda:{place}",
+        kind=Nvidia.kind,
+        model=gpu.model,
+        uuid=gpu.uuid,
+        memory_bytes=int(gpu.free_bytes * SHARE),
+        cores=len(os.sched_getaffinity(0)),
+        power_limit_w=gpu.default_limit_w,
+        driver=gpu.driver,
+        compute_mode=gpu.compute_mode,
+        vendor=Nvidia.name,
+        total_bytes=gpu.memory_bytes,
+        free_bytes=gpu.free_bytes,
+        unfit="is cut into MIG instances, which ecoshare cannot share yet" if gpu.mig else unfit,
+    )

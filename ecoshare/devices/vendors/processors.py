@@ -1,0 +1,109 @@
+"""The processors of a machine as one device: RAPL counts their joules, and the kernel offers caps as knobs."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+from ecoshare.devices import power_model
+from ecoshare.devices.context_sharing import ContextSharing
+from ecoshare.devices.cpu_knobs import CpuKnobs
+from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.rapl_meter import RaplMeter
+from ecoshare.devices.vendor import DeviceState
+from ecoshare.values.device import PROCESSORS, DeviceInfo
+
+SHARE = 0.8
+"""Share of the available memory that a run may use. The rest is for the page cache and for other programs."""
+
+
+class OpenProcessors:
+    """The processors as they are read: a meter, and no state beside it."""
+
+    def open_meter(self) -> RaplMeter:
+        """Meter of all packages and their memory.
+
+        Raises:
+            MeterFault: There are no counters, or this user may not read them.
+        """
+        meter = RaplMeter()
+        meter.open()
+        return meter
+
+    def state(self) -> DeviceState | None:
+        """None: clocks differ from core to core, and the kernel counts the time of each job."""
+        return None
+
+    def processes(self) -> dict[int, int]:
+        """Empty: the memory of jobs is that of their processes."""
+        return {}
+
+    def power_limit_w(self) -> float | None:
+        """None: a limit of a package is a knob, and no part of a profile."""
+        return None
+
+    def close(self) -> None:
+        """Do nothing: no file is held open."""
+
+
+class Processors:
+    """Vendor of the processors."""
+
+    name = kind = PROCESSORS
+    precedence = 9
+    modules = ()
+
+    def visible(self) -> list[DeviceInfo]:
+        """Processors and memory that this process may use, as one device."""
+        cores = len(os.sched_getaffinity(0))
+        return [DeviceInfo("cpu", PROCESSORS, PROCESSORS, _model(), None, int(_available_bytes() * SHARE), cores)]
+
+    def environment(self, device: DeviceInfo) -> dict[str, str | None]:
+        """Variables that hide every GPU."""
+        return {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+
+    def share_contexts(
+        self, device: DeviceInfo, lanes: int, folder: Path, environment: Mapping[str, str]
+    ) -> ContextSharing:
+        """No service: the kernel shares the processors."""
+        return ContextSharing("no GPU")
+
+    def power_model(self, device: DeviceInfo) -> PowerModel | None:
+        """Power model of so many virtual cores."""
+        return power_model.processors(device.cores)
+
+    def open_knobs(self, key: str) -> CpuKnobs:
+        """Knobs of this machine's processors, whatever their key."""
+        return CpuKnobs()
+
+    def open(self, device: DeviceInfo) -> OpenProcessors:
+        """The processors, to read them."""
+        return OpenProcessors()
+
+
+VENDOR = Processors()
+
+
+def _model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _available_bytes() -> int:
+    """Memory (bytes) that is available without swapping, within the limit of the control group."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    try:
+        group = Path("/proc/self/cgroup").read_text().strip().rpartition(":")[2]
+        folder = Path("/sys/fs/cgroup") / group.lstrip("/")
+        limit = int((folder / "memory.max").read_text())
+        return min(available, limit - int((folder / "memory.current").read_text()))
+    except (OSError, ValueError):
+        return available

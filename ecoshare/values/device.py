@@ -1,0 +1,67 @@
+"""A device of this machine that jobs can share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+PROCESSORS = "cpu"
+"""Kind of the processors, which is their name in torch, too. Every other kind is an accelerator's."""
+
+_NOT_IN_JSON = ("total_bytes", "free_bytes", "unfit")
+"""Fields that describe one moment, or hold only before a run begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """Identity of a device, and how much of its memory a run may use.
+
+    Attributes:
+        name: `cpu` or `cuda:N`. N counts the GPUs that are visible here, in the driver's order.
+        kind: Device type in torch: `cpu` or `cuda`. AMD GPUs are `cuda`, too.
+        vendor: Name of the vendor, whose module in `ecoshare/devices/vendors/` reads and sets the device.
+        model: Name that the maker gives the device.
+        uuid: UUID of a GPU; None for the processors.
+        memory_bytes: Memory of the device that a run may use.
+        cores: Number of processors that this process may run on.
+        power_limit_w: Default power limit (W) of a GPU; None for the processors, or if the driver does not report it.
+        driver: Version of the GPU's driver.
+        compute_mode: Compute mode of an NVIDIA GPU: `default`, `exclusive_process` or `prohibited`; else None.
+        total_bytes: Whole memory of a GPU; 0 for the processors.
+        free_bytes: Free memory of a GPU when it was found; 0 for the processors.
+        unfit: Reason why the device cannot be shared, in words; empty if it can.
+    """
+
+    name: str
+    kind: str
+    vendor: str
+    model: str
+    uuid: str | None
+    memory_bytes: int
+    cores: int
+    power_limit_w: float | None = None
+    driver: str | None = None
+    compute_mode: str | None = None
+    total_bytes: int = 0
+    free_bytes: int = 0
+    unfit: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_IN_JSON}
+
+    @property
+    def on_processors(self) -> bool:
+        """Whether jobs run on the processors: their memory is watched, and processor time is their busy time."""
+        return self.kind == PROCESSORS
+
+    @property
+    def scope(self) -> str:
+        """Device that spends the joules, as meters name it: `gpu` or `cpu`."""
+        return "cpu" if self.on_processors else "gpu"
+
+    @property
+    def described(self) -> str:
+        """Device for which times and joules hold, in words; for processors with the number that a run may use."""
+        # One core is `1 cores`, too: stored profiles are found by these words.
+        return f"{self.model}, {self.cores} cores" if self.on_processors else self.model
