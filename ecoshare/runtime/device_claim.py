@@ -24,7 +24,7 @@ Only a busy GPU shows whether its clocks are locked, and jobs need time to load.
 """
 
 
-class Settings:
+class AppliedSettings:
     """Applies settings to a claimed device. A failed knob is reported once, and the run continues without it.
 
     Attributes:
@@ -94,11 +94,11 @@ class Settings:
             self.notes.append(words)
 
 
-def claim(device: DeviceInfo, exact: bool, assume_unlocked: bool = False) -> Settings:
+def claim(device: DeviceInfo, exact: bool, assume_unlocked: bool = False) -> AppliedSettings:
     """Claim a device for a run, and restore the settings that a dead run left there.
 
     Args:
-        exact: Whether one refused knob makes a setting refused: see `Settings`.
+        exact: Whether one refused knob makes a setting refused: see `AppliedSettings`.
         assume_unlocked: Whether to lock clocks without a check for locks of other software.
 
     Raises:
@@ -107,7 +107,7 @@ def claim(device: DeviceInfo, exact: bool, assume_unlocked: bool = False) -> Set
     """
     control = DeviceControl(key(device), device.vendor, device.model, StateFolder.of_this_user(), assume_unlocked)
     if control.specs and control.access.allowed:
-        return Settings(control, exact)
+        return AppliedSettings(control, exact)
     why = "; ".join(f"{name}: {words}" for name, words in control.missing.items()) or "it offers no knobs"
     if control.specs:
         why = control.access.how

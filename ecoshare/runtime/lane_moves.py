@@ -14,7 +14,8 @@ move, its `JobExited` is the answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -60,7 +61,7 @@ class Moving:
     send: Callable[[MoveAttempt], None]
     tell: Callable[[Callable[..., Event]], None]
     pending: dict[str, MoveAttempt] = field(default_factory=dict)
-    _pins: int = 0
+    _pins: Counter[int] = field(default_factory=Counter)
 
     def free_slots(self, lane: int) -> list[int]:
         """Free slots of a lane. The slot of a job that has just died stays taken until its end is reported."""
@@ -131,16 +132,17 @@ class Moving:
         if (move := self.pending.pop(job, None)) is not None:
             self.tables[move.lane].free(move.slot, move.command)
 
-    def pin(self) -> None:
-        """Keep every job in its lane until `unpin` was called as often: a measurement needs fixed places."""
-        self._pins += 1
-        for table in self.tables.values():
-            table.pin(True)
+    def pin(self, lanes: Sequence[int]) -> None:
+        """Keep the jobs of these lanes where they are until `unpin`: a measurement needs fixed places."""
+        for lane in lanes:
+            self._pins[lane] += 1
+            self.tables[lane].pin(True)
         for job in list(self.pending):
             self.follow(job)
 
-    def unpin(self) -> None:
-        """Undo one `pin`. The last call lets jobs move again."""
-        self._pins -= 1
-        for table in self.tables.values() if not self._pins else ():
-            table.pin(False)
+    def unpin(self, lanes: Sequence[int]) -> None:
+        """Undo one `pin` of these lanes. The last call for a lane lets its jobs move again."""
+        for lane in lanes:
+            self._pins[lane] -= 1
+            if not self._pins[lane]:
+                self.tables[lane].pin(False)

@@ -24,8 +24,9 @@ from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.record.run_view import ProgressDisplay
 from ecoshare.runtime import shared_folder
-from ecoshare.runtime.device_claim import Settings, claim, leftovers, not_restored
-from ecoshare.runtime.driver import Driver
+from ecoshare.runtime.device_claim import AppliedSettings, claim, leftovers, not_restored
+from ecoshare.runtime.device_session import ClaimedDevice
+from ecoshare.runtime.driver import Driver, RunParts
 from ecoshare.runtime.guard_client import Guard
 from ecoshare.runtime.on_end import run_at_end_of_run
 from ecoshare.runtime.plan import Plan
@@ -127,32 +128,29 @@ def conduct(
         write_json(folder.environment, environment)
         events.when_gone(partial(_make_again, folder, folder.documents(), profiler.notes))
         plan = replace(plan, mps=sharing.is_shared, environment={**plan.environment, **sharing.environment})
-        driver = Driver(
-            plan=plan,
-            folder=folder,
-            log=events,
-            shared=shared,
-            token=environment["token"],
-            began_s=time.monotonic() - max(time.time() - environment["opened_unix_s"], reached_s),
-            progress=progress,
-            after_jobs=sharing.end,
-            profiler=profiler,
-            guard=guard,
-            power=_power(environment),
-            settings=settings,
-            adviser=searching.adviser(profiler) if searching is not None else None,
-            host=host,
+        claimed = ClaimedDevice(
+            plan.device,
+            sharing,
+            _power(environment),
+            settings,
+            searching.adviser(profiler) if searching is not None else None,
+            plan.idle_w,
+        )
+        began_s = time.monotonic() - max(time.time() - environment["opened_unix_s"], reached_s)
+        parts = RunParts(
+            plan, folder, events, shared, environment["token"], began_s, progress, (claimed,), profiler, guard, host
         )
         try:
+            driver = Driver(parts)
             asyncio.run(driver.run())
         except EcoshareError as error:
             if settings is not None and settings.unrestored:
                 raise not_restored(settings.unrestored, str(error)) from error
             raise
         host.over()
-    if driver.ready is not None:
-        versions = {"torch": driver.ready.torch, "intra_op_threads": driver.ready.threads}
-        write_json(folder.environment, {**environment, **versions, "torch_load_s": driver.ready.load_s})
+    if (ready := driver.supervisor.ready) is not None:
+        versions = {"torch": ready.torch, "intra_op_threads": ready.threads}
+        write_json(folder.environment, {**environment, **versions, "torch_load_s": ready.load_s})
     result = conclude(folder, ran=True)
     profiler.doubt(result.data.summary["jobs"])
     notes = (
@@ -172,7 +170,7 @@ def conduct(
     )
 
 
-def _guard(environment: dict[str, Any], settings: Settings | None) -> Guard:
+def _guard(environment: dict[str, Any], settings: AppliedSettings | None) -> Guard:
     try:
         control = settings.control if settings is not None else None
         device = (control.vendor, control.device) if control is not None else None
@@ -195,7 +193,7 @@ def _as_found(plan: Plan, notes: list[str]) -> Plan:
     return plan if is_so else replace(plan, profiles=None)
 
 
-def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, Settings | None, Searching | None]:
+def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, AppliedSettings | None, Searching | None]:
     """Claim the device if it may be set, and prepare searches if joules are measured. Notes say why not, once."""
     if plan.goal is not None:
         try:

@@ -25,7 +25,7 @@ from ecoshare.profiling.tuning_store import (
     TuningResult,
     TuningStore,
 )
-from ecoshare.runtime.device_claim import Settings
+from ecoshare.runtime.device_claim import AppliedSettings
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.profiler import Profiler
 
@@ -57,7 +57,7 @@ class Searching:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: AppliedSettings,
         plan: Plan,
         goal: Goal,
         kept: TuningStore,
@@ -270,7 +270,7 @@ def _earlier(results: Sequence[TuningResult], names: set[str]) -> list[Earlier]:
     return [Earlier(name, own) for name, own in trials.items()]
 
 
-def _chosen(settings: Settings, names: tuple[str, ...] | None) -> list[KnobSpec]:
+def _chosen(settings: AppliedSettings, names: tuple[str, ...] | None) -> list[KnobSpec]:
     specs = list(settings.control.specs)
     offered = {spec.name for spec in specs}
     if names is not None and (wrong := [name for name in names if name not in offered]):

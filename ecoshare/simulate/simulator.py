@@ -41,6 +41,7 @@ from ecoshare.core.commands import (
     StartJob,
     WakeAt,
 )
+from ecoshare.core.driving import CoreDriver
 from ecoshare.core.events import (
     SCHEMA,
     Config,
@@ -187,7 +188,7 @@ class Simulator:
             watch: Gets each event and the commands that followed from it.
             progress: Gets the number of jobs that have ended.
         """
-        self._watch = watch
+        self._drive = CoreDriver(self._core, self, watch)
         self._tell(RunOpened(0.0, SCHEMA, self._config, self._cluster.devices()))
         self._watches = self._core.watches_neighbours
         if self._world.changes_s < math.inf:
@@ -289,58 +290,72 @@ class Simulator:
         )
 
     def _tell(self, event: Event) -> None:
-        commands = self._core.handle(event)
-        if self._watch is not None:
-            self._watch(event, commands)
-        for command in commands:
-            self._carry_out(command, event.at_s)
+        self._drive.tell(event)
 
-    def _carry_out(self, command: Command, now_s: float) -> None:
-        match command:
-            case StartJob():
-                self._start(command, now_s)
-            case SetShares():
-                lane = self._lanes[command.lane]
-                lane.claim(command.shares, now_s)  # the holder keeps the turn until its iteration ends
-                self._plan(lane)
-            case KillJob():
-                self._stop(command, now_s)
-            case DropJob():
-                running = self._jobs[command.job]
-                self._finish(running, now_s)
-                self._forget(running, now_s)
-            case AskSampler():
-                self._later(now_s, partial(self._sample, command))
-            case WakeAt():
-                self._push(command.at_s, _What.WAKE, command.id)
-            case AskPlanner():
-                from ecoshare.advisers.planners import shares  # imports scipy, so only on demand
+    # Commands
 
-                self._push(now_s, _What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
-            case OpenLane():
-                closely = self._packs or self._pours or self._config.profile
-                self._lanes[command.lane] = VirtualLane(self._costs.handover_s, closely)
-                device = self._devices.setdefault(command.device, VirtualDevice(command.device))
-                device.lanes.append(command.lane)
-                self._device_of[command.lane] = device
-                self._push(now_s, _What.DONE, (command.id, None))
-            case MoveJob():
-                self._move(command, now_s)
-            case ApplySetting():
-                self._push(now_s + self._costs.apply_s, _What.MEASURED, partial(self._apply, command))
-            case ProfileJob():
-                self._measuring.profile(command, self._seat_of(command.job), now_s)
-            case MeasureSetting():
-                seats = [self._seat_of(name) for name in command.jobs]
-                self._measuring.trial(command, self._devices[command.device], seats, now_s)
-            case AskSetting() | AskInterference():
-                self._measuring.ask(command, now_s)
+    def open_lane(self, command: OpenLane, now_s: float) -> None:
+        """See `CommandHandler`."""
+        closely = self._packs or self._pours or self._config.profile
+        self._lanes[command.lane] = VirtualLane(self._costs.handover_s, closely)
+        device = self._devices.setdefault(command.device, VirtualDevice(command.device))
+        device.lanes.append(command.lane)
+        self._device_of[command.lane] = device
+        self._push(now_s, _What.DONE, (command.id, None))
+
+    def set_shares(self, command: SetShares, now_s: float) -> None:
+        """See `CommandHandler`."""
+        lane = self._lanes[command.lane]
+        lane.claim(command.shares, now_s)  # the holder keeps the turn until its iteration ends
+        self._plan(lane)
+
+    def drop_job(self, command: DropJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        running = self._jobs[command.job]
+        self._finish(running, now_s)
+        self._forget(running, now_s)
+
+    def profile_job(self, command: ProfileJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._measuring.profile(command, self._seat_of(command.job), now_s)
+
+    def apply_setting(self, command: ApplySetting, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._push(now_s + self._costs.apply_s, _What.MEASURED, partial(self._apply, command))
+
+    def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
+        """See `CommandHandler`."""
+        seats = [self._seat_of(name) for name in command.jobs]
+        self._measuring.trial(command, self._devices[command.device], seats, now_s)
+
+    def ask_setting(self, command: AskSetting, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._measuring.ask(command, now_s)
+
+    def ask_interference(self, command: AskInterference, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._measuring.ask(command, now_s)
+
+    def ask_planner(self, command: AskPlanner, now_s: float) -> None:
+        """See `CommandHandler`."""
+        from ecoshare.advisers.planners import shares  # imports scipy, so only on demand
+
+        self._push(now_s, _What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
+
+    def ask_sampler(self, command: AskSampler, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._later(now_s, partial(self._sample, command))
+
+    def wake_at(self, command: WakeAt, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._push(command.at_s, _What.WAKE, command.id)
 
     def _push(self, at_s: float, what: _What, subject: Any) -> None:
         self._order += 1
         heappush(self._heap, (at_s, what, self._order, subject))
 
-    def _start(self, command: StartJob, now_s: float) -> None:
+    def start_job(self, command: StartJob, now_s: float) -> None:
+        """See `CommandHandler`."""
         running = self._jobs[command.job]
         left_s = running.left_s
         seat = SimulatedAttempt(
@@ -369,8 +384,8 @@ class Simulator:
         assert seat is not None, "only who runs is measured"
         return seat
 
-    def _move(self, command: MoveJob, now_s: float) -> None:
-        """Move a job to another lane at once; in virtual time it need not reach a boundary first."""
+    def move_job(self, command: MoveJob, now_s: float) -> None:
+        """See `CommandHandler`. The job moves at once; in virtual time it need not reach a boundary first."""
         seat = self._seat_of(command.job)
         self._leave(seat, now_s)
         seat.lanes = (command.lane,)
@@ -402,7 +417,8 @@ class Simulator:
             self._after(lane, now_s, before)
         return device
 
-    def _stop(self, command: KillJob, now_s: float) -> None:
+    def kill_job(self, command: KillJob, now_s: float) -> None:
+        """See `CommandHandler`."""
         seat = self._jobs[command.job].seat
         assert seat is not None and seat.job.name in self._lanes[seat.lanes[0]].seats, "only what runs gives way"
         self._leave(seat, now_s)

@@ -442,15 +442,15 @@ def test_nobody_leaves_a_lane_that_is_pinned(lanes: Lanes) -> None:
     wait_for(lambda: lanes.slot("runs").iterations > 3 and lanes.slot("waits").seat == SlotState.WAITING)
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
-        lanes.moving.pin()
-        lanes.moving.pin()
+        lanes.moving.pin([0, 1])
+        lanes.moving.pin([0, 1])
         commands = [lanes.move(name, 1, tasks) for name in ("runs", "waits")]
         done = lanes.slot("runs").iterations
         await until_then(lambda: lanes.slot("runs").iterations > done + 50)
-        lanes.moving.unpin()
+        lanes.moving.unpin([0, 1])
         await asyncio.sleep(0.05)
         assert not lanes.told and {lanes.place(name)[0] for name in ("runs", "waits")} == {0}
-        lanes.moving.unpin()
+        lanes.moving.unpin([0, 1])
         await until_then(lambda: all(map(lanes.has_moved, commands)), 0.9)
 
     moves(scene)

@@ -27,7 +27,7 @@ from ecoshare.record import event_log
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping, run_host, run_lifecycle, run_opening
-from ecoshare.runtime.driver import Driver
+from ecoshare.runtime.driver import Driver, RunParts
 from ecoshare.runtime.run_lifecycle import RunResult
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
 from tests.warm import spawned
@@ -47,6 +47,7 @@ class Moves(Scheduler):
         """
         super().__init__()
         self.driver: Driver
+        self.token = ""
         self.asked: dict[int, str] = {}
         self.arrived: Counter[str] = Counter()
         self.refused: list[str] = []
@@ -81,7 +82,7 @@ class Moves(Scheduler):
 
     def _moves(self) -> list[Command]:
         commands: list[Command] = []
-        for name, process in self.driver.processes.items():
+        for name, process in self.driver.attempts.live.items():
             may_move = self.jobs[name].state is JobState.RUNNING and name not in self.asked.values()
             if may_move and self._dice.random() < 0.7:
                 command = MoveJob(self._id(), name, process.attempt, 1 - process.places[0][0])
@@ -91,8 +92,8 @@ class Moves(Scheduler):
 
     def _look(self) -> None:
         """What is read of a job only grows."""
-        for name, process in self.driver.processes.items():
-            usage, key = self.driver.usage(name), (name, process.attempt)
+        for name, process in self.driver.attempts.live.items():
+            usage, key = self.driver.attempts.usage(name), (name, process.attempt)
             for what, before in asdict(self.seen.get(key, Usage())).items():
                 if isinstance(before, int | float):
                     assert getattr(usage, what) >= before, (name, what, before, usage)
@@ -131,17 +132,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         store = ProfileStore(profiles) if profiles is not None else None
         plan = planning.make(loaded, registry.find("cpu"), policy="fair", lanes=2, places=4, store=store)
 
-        def make(**fields: Any) -> Driver:
-            core.driver = Driver(core=core, **fields)
+        def make(parts: RunParts) -> Driver:
+            core.driver = Driver(parts, core)
+            core.token = parts.token
             return core.driver
 
         monkeypatch.setattr(run_lifecycle, "Driver", make)
         monkeypatch.setattr(run_host, "Spawned", spawned)
         result = run_opening.start(plan, loaded.text, tmp_path / "ecoshare-runs", Silent())
-        tables = core.driver.tables.values()
+        tables = core.driver.attempts.tables.values()
         left = [sum(slot.seat != SlotState.EMPTY for slot in table.slots) for table in tables]
-        assert not reaping.members(core.driver.token)
-        assert not core.driver.moving.pending
+        assert not reaping.members(core.token)
+        assert not core.driver.attempts.moving.pending
         return Moved(core, result, list(event_log.read(result.folder.events)), left)
 
     yield start
@@ -192,12 +194,14 @@ def test_jobs_killed_on_their_way_leave_the_others_going(run: Callable[..., Move
     dice, killed = random.Random(3), set[int]()
 
     def kill(driver: Driver, _at_s: float) -> None:
-        process = driver.processes.get("dies")
+        process = driver.attempts.live.get("dies")
         if process is None or dice.random() < 0.8 or len(killed) >= 6 or process.attempt in killed:
             return  # the end of one that was killed may not have been told yet
         lane, slot = process.places[0]
-        if 0 < driver.tables[lane].slots[slot].iterations < 150:  # later it might have ended before it is killed
-            os.kill(driver.tables[lane].slots[slot].pid, signal.SIGKILL)
+        if (
+            0 < driver.attempts.tables[lane].slots[slot].iterations < 150
+        ):  # later it might have ended before it is killed
+            os.kill(driver.attempts.tables[lane].slots[slot].pid, signal.SIGKILL)
             killed.add(process.attempt)
 
     core = Moves(kill)
@@ -214,8 +218,7 @@ def test_a_supervisor_killed_on_their_way_is_replaced(run: Callable[..., Moved])
 
     def kill(driver: Driver, _at_s: float) -> None:
         if not killed and sum(core.arrived.values()) > 4:
-            assert driver._supervisor is not None
-            killed.append(driver._supervisor.pid)
+            killed.append(driver.supervisor.pid)
             asyncio.get_running_loop().call_soon(
                 os.kill, killed[0], signal.SIGKILL
             )  # when the next moves are under way

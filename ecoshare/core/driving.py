@@ -1,0 +1,141 @@
+"""The one way to drive the core: an event goes in, and a method of the handler carries out each command that follows.
+
+::
+
+    event ──► core.handle ──► commands ──► noted (log, display) ──► handler.open_lane, start_job, ...
+
+The live run, the simulator and the driver for tests differ in their handlers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ecoshare.core.commands import (
+    ApplySetting,
+    AskInterference,
+    AskPlanner,
+    AskSampler,
+    AskSetting,
+    Command,
+    DropJob,
+    KillJob,
+    MeasureSetting,
+    MoveJob,
+    OpenLane,
+    ProfileJob,
+    SetShares,
+    StartJob,
+    WakeAt,
+)
+from ecoshare.core.events import Event
+from ecoshare.core.scheduler import Scheduler
+
+
+class CommandHandler(Protocol):
+    """Carries out the commands of the core, which `core/commands.py` describes. Answers go back as events.
+
+    Each method gets the time (s) of the event that the command follows from.
+    """
+
+    def open_lane(self, command: OpenLane, now_s: float) -> None:
+        """Open a lane; the answer is `Done` or `Refused`."""
+        ...
+
+    def start_job(self, command: StartJob, now_s: float) -> None:
+        """Start an attempt; the answer is `Done` or `Refused`, and its end is `JobExited`."""
+        ...
+
+    def move_job(self, command: MoveJob, now_s: float) -> None:
+        """Move a job to another lane; the answer is `Done` or `Refused`."""
+        ...
+
+    def set_shares(self, command: SetShares, now_s: float) -> None:
+        """Set the order of the jobs of a lane; there is no answer."""
+        ...
+
+    def kill_job(self, command: KillJob, now_s: float) -> None:
+        """End an attempt; the answer is its `JobExited`."""
+        ...
+
+    def drop_job(self, command: DropJob, now_s: float) -> None:
+        """Forget a paused trial, which has ended; there is no answer."""
+        ...
+
+    def profile_job(self, command: ProfileJob, now_s: float) -> None:
+        """Measure a job in a window; the answer is `Profiled`."""
+        ...
+
+    def apply_setting(self, command: ApplySetting, now_s: float) -> None:
+        """Set a device; the answer is `Done` or `Refused`."""
+        ...
+
+    def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
+        """Measure the jobs of a device; the answer is `SettingMeasured`."""
+        ...
+
+    def ask_setting(self, command: AskSetting, now_s: float) -> None:
+        """Ask for the next setting of a search; the answer is `SettingAdvised`."""
+        ...
+
+    def ask_interference(self, command: AskInterference, now_s: float) -> None:
+        """Ask for the speeds of co-located jobs; the answer is `InterferencePredicted`."""
+        ...
+
+    def ask_planner(self, command: AskPlanner, now_s: float) -> None:
+        """Ask for the plan of a round; the answer is `Planned`."""
+        ...
+
+    def ask_sampler(self, command: AskSampler, now_s: float) -> None:
+        """Ask for the next trial of a sweep; the answer is `JobArrived` or `Exhausted`."""
+        ...
+
+    def wake_at(self, command: WakeAt, now_s: float) -> None:
+        """Answer with `Done` at the time of the command."""
+        ...
+
+
+class CoreDriver:
+    """Passes events to a core, and its commands to a handler.
+
+    Attributes:
+        core: The core, which makes all decisions.
+    """
+
+    def __init__(
+        self, core: Scheduler, handler: CommandHandler, noted: Callable[[Event, list[Command]], None] | None = None
+    ) -> None:
+        """Drive a core.
+
+        Args:
+            core: A core without a run yet; the first event must be `RunOpened`.
+            handler: Carries out the commands.
+            noted: Gets each event with its commands before the first of them is carried out, such as a log.
+        """
+        self.core, self._noted = core, noted
+        self._methods: dict[type, Callable[..., None]] = {
+            OpenLane: handler.open_lane,
+            StartJob: handler.start_job,
+            MoveJob: handler.move_job,
+            SetShares: handler.set_shares,
+            KillJob: handler.kill_job,
+            DropJob: handler.drop_job,
+            ProfileJob: handler.profile_job,
+            ApplySetting: handler.apply_setting,
+            MeasureSetting: handler.measure_setting,
+            AskSetting: handler.ask_setting,
+            AskInterference: handler.ask_interference,
+            AskPlanner: handler.ask_planner,
+            AskSampler: handler.ask_sampler,
+            WakeAt: handler.wake_at,
+        }
+
+    def tell(self, event: Event) -> list[Command]:
+        """Handle an event and carry out what follows; return the commands."""
+        commands = self.core.handle(event)
+        if self._noted is not None:
+            self._noted(event, commands)
+        for command in commands:
+            self._methods[type(command)](command, event.at_s)
+        return commands

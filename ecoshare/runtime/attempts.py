@@ -1,0 +1,222 @@
+"""Attempts in progress during a run, with the lanes' tables that they have slots in.
+
+::
+
+    StartJob ──► start: a slot in each lane ──► Launched ... usage, memory, progress ... Ended ──► end
+                                            └─► NotLaunched ──► give_up
+
+Each reader of a job's table follows the job first: it may have moved to another lane meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from ecoshare.core.commands import OpenLane, SetShares, StartJob
+from ecoshare.core.events import Event, Usage
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.lane import attempt_process, processes
+from ecoshare.lane.lane_table import LaneTable, Slot, SlotState, lane_path
+from ecoshare.lane.messages import Ended, MoveAttempt
+from ecoshare.record import samples
+from ecoshare.record.samples import AttemptProgress
+from ecoshare.runtime.lane_moves import Moving
+from ecoshare.runtime.memory_watch import Footprints
+from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.values.device import DeviceInfo
+
+
+@dataclass(slots=True)
+class LiveAttempt:
+    """An attempt that the supervisor was asked to start, and that has no reported end.
+
+    Attributes:
+        places: Lane and slot on each device of the job.
+        owner: ID of the command that the slots were prepared for.
+        known: Usage that was last reported to the core.
+        seen: Usage that was last read.
+        told_s: Time (s) in the run of the last report to the core.
+    """
+
+    job: PlannedJob
+    attempt: int
+    places: tuple[tuple[int, int], ...]
+    owner: int
+    known: Usage = field(default_factory=Usage)
+    seen: Usage = field(default_factory=Usage)
+    told_s: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """Key of the attempt in the samples."""
+        return samples.attempt_key(self.job.spec.name, self.attempt)
+
+
+class Attempts:
+    """Attempts in progress, and the tables of the run's lanes.
+
+    Attributes:
+        live: Attempts in progress, by job.
+        tables: Table of each open lane, by number.
+        moving: Moves of jobs between lanes.
+    """
+
+    def __init__(
+        self,
+        shared: Path,
+        startable: Callable[[int], int],
+        send: Callable[[MoveAttempt], None],
+        tell: Callable[[Callable[..., Event]], None],
+    ) -> None:
+        """No attempt, and no lane yet.
+
+        Args:
+            shared: Private folder in memory, for the tables.
+            startable: Number of further jobs that the core may start in a lane.
+            send: Sends a message to the supervisor.
+            tell: Reports an event to the core.
+        """
+        self.live: dict[str, LiveAttempt] = {}
+        self.tables: dict[int, LaneTable] = {}
+        self.moving = Moving(self.tables, self.live, startable, send, tell)
+        self._shared = shared
+        self._device_of: dict[int, str] = {}
+        self._commands: dict[int, str] = {}
+        self._ended: dict[str, dict[str, AttemptProgress]] = defaultdict(dict)
+        self._footprints = Footprints()
+
+    # Lanes
+
+    def open_lane(self, command: OpenLane, tell_of_hung: Callable[[int], None]) -> None:
+        """Make the table of a lane.
+
+        Args:
+            tell_of_hung: Called with a process that is stopped while it holds the lock of the table.
+
+        Raises:
+            UnfitEnvironment: The table cannot be written.
+        """
+        try:
+            table = LaneTable.create(lane_path(self._shared, command.lane))
+        except OSError as error:
+            raise UnfitEnvironment(
+                f"cannot write the table of a lane in {self._shared}: {error.strerror or error}",
+                f"make room in {self._shared.parent}, or lift the limit on the size of files (`ulimit -f`)",
+            ) from error
+        table.tell_of_hung(tell_of_hung)
+        self.tables[command.lane], self._device_of[command.lane] = table, command.device
+
+    def tables_of(self, device: str) -> dict[int, LaneTable]:
+        """Tables of the lanes of a device, by number."""
+        return {lane: table for lane, table in self.tables.items() if self._device_of[lane] == device}
+
+    def device_of(self, job: str) -> str | None:
+        """Name of the first device of a job in progress; None if the job is not in progress."""
+        own = self.live.get(job)
+        return self._device_of[own.places[0][0]] if own is not None else None
+
+    def set_shares(self, command: SetShares) -> None:
+        """Write the order of the jobs of a lane into its table."""
+        claims = {}
+        for share in command.shares:
+            own = self.live.get(share.job)
+            for lane, slot in own.places if own is not None else ():
+                if lane == command.lane:
+                    claims[slot] = (share.rank, share.weight)
+        self.tables[command.lane].claim(claims)
+
+    # Attempts
+
+    def start(self, command: StartJob, job: PlannedJob) -> LiveAttempt:
+        """Prepare a slot in each lane of the command for an attempt."""
+        places = tuple((lane, self.moving.free_slots(lane)[0]) for lane in command.lanes)
+        for lane, slot in places:
+            self.tables[lane].seat(slot, command.id)
+        own = self.live[command.job] = LiveAttempt(job, command.attempt, places, command.id)
+        self._commands[command.id] = command.job
+        return own
+
+    def give_up(self, command: int) -> None:
+        """Free the slots of an attempt that was not launched, by the ID of its command."""
+        name = self._commands.pop(command)
+        self.free(self.live.pop(name))
+        self.moving.ended(name)
+
+    def free(self, own: LiveAttempt) -> None:
+        """Free the slots of an attempt, whose process is gone."""
+        for lane, slot in own.places:
+            self.tables[lane].free(slot, own.owner)
+
+    def end(self, ended: Ended) -> Usage | None:
+        """Take out an attempt that has ended, and return its usage; None if it is not in progress."""
+        own = self.live.get(ended.job)
+        if own is None or own.attempt != ended.attempt:
+            return None
+        del self.live[ended.job]
+        usage = Usage(**ended.usage) if ended.usage else own.seen
+        for lane, _ in own.places:
+            self._ended[self._device_of[lane]][own.key] = _progress(own, usage, None)
+        self._footprints.forget(own.key)
+        return usage
+
+    # What is read of them
+
+    def usage(self, name: str) -> Usage:
+        """Usage so far of a job in progress, from the table of its lane."""
+        own = self.live[name]
+        for _ in range(2):  # twice, since the job may move to another lane meanwhile
+            slot = self.slot(name)
+            usage = Usage(**attempt_process.usage(slot))
+            if slot.seat != SlotState.EMPTY:
+                # A read within a turn may exceed its final value by a few microseconds, and totals must not decrease.
+                own.seen = replace(usage, held_s=max(usage.held_s, own.seen.held_s))
+                break
+        return own.seen  # the last value read, if the job has ended and its end is not reported yet
+
+    def slot(self, name: str) -> Slot:
+        """Present slot of a job in progress."""
+        self.moving.follow(name)
+        lane, index = self.live[name].places[0]
+        return self.tables[lane].slots[index]
+
+    def peak_bytes(self, name: str) -> int:
+        """Largest memory (bytes) seen of a job on processors; 0 if the job has no process of its own."""
+        pid, is_fused = self.slot(name).process()
+        return 0 if is_fused or not pid else self._footprints.peak_bytes(self.live[name].key, processes.family(pid))
+
+    def progress_on(self, device: DeviceInfo, on_device: Mapping[int, int]) -> dict[str, AttemptProgress]:
+        """Progress of each attempt on a device, and once more of each attempt that ended since the last call.
+
+        Args:
+            on_device: Memory (bytes) of each process on the device, as far as its driver reports it.
+        """
+        done = self._ended.pop(device.name, {})
+        names = [name for name, own in self.live.items() if self._is_on(own, device)]
+        usages = {name: self.usage(name) for name in names}
+        shown = {name: self.slot(name).process() for name in names}  # once, as processes come and go
+        sharing = Counter(pid for pid, _ in shown.values())
+        for name in names:
+            own, usage, (pid, is_fused) = self.live[name], usages[name], shown[name]
+            family = processes.family(pid)
+            spent_s = usage.cpu_s if is_fused else max(processes.processor_s(family), usage.cpu_s)
+            reported = None if device.on_processors else on_device
+            memory_bytes = self._footprints.bytes(own.key, family, reported, sharing[pid])
+            done[own.key] = _progress(own, replace(usage, cpu_s=spent_s), memory_bytes)
+        return done
+
+    def progress_of(self, device: DeviceInfo) -> Callable[[Mapping[int, int]], dict[str, AttemptProgress]]:
+        """Function that reads the progress of the attempts on a device; see `progress_on`."""
+        return partial(self.progress_on, device)
+
+    def _is_on(self, own: LiveAttempt, device: DeviceInfo) -> bool:
+        return any(self._device_of[lane] == device.name for lane, _ in own.places)
+
+
+def _progress(own: LiveAttempt, usage: Usage, memory_bytes: int | None) -> AttemptProgress:
+    return AttemptProgress(
+        own.places[0][0], usage.held_s, usage.iterations, usage.eval_iterations, usage.cpu_s, memory_bytes
+    )

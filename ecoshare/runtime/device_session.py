@@ -1,0 +1,285 @@
+"""What a run holds of one device: meter, settings, contexts, profiling windows and measurements.
+
+::
+
+    ProfileJob     ──► Window              a job alone on the device   ──► profile ──► Profiled
+    ApplySetting   ──► AppliedSettings     knobs, under a journal      ──► Done | Refused
+    MeasureSetting ──► SettingMeasurement  all its jobs at a setting   ──► SettingMeasured
+    AskSetting     ──► adviser             the next setting            ──► SettingAdvised
+
+Each command is a task beside the driver's loop. A window or a measurement keeps the jobs of this device in their lanes;
+jobs of other devices go on. The core gets an answer even if a measurement fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ecoshare.core.commands import ApplySetting, AskSetting, MeasureSetting, ProfileJob
+from ecoshare.core.events import (
+    Done,
+    Event,
+    Measurement,
+    MeasurementStatus,
+    Profiled,
+    Refused,
+    SettingMeasured,
+    StopRequested,
+    Usage,
+)
+from ecoshare.devices.context_sharing import ContextSharing
+from ecoshare.devices.knob import Clocks
+from ecoshare.devices.power_model import PowerModel
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.lane.messages import Ready
+from ecoshare.record import samples
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.runtime.attempts import Attempts, LiveAttempt
+from ecoshare.runtime.bystanders import Bystanders
+from ecoshare.runtime.class_knowledge import demand, solo
+from ecoshare.runtime.device_claim import AppliedSettings
+from ecoshare.runtime.meter_sampler import MeterSampler
+from ecoshare.runtime.profiler import Profiler
+from ecoshare.runtime.profiling_window import ENDED_IN_WINDOW, Window, WindowFailed, WindowResult
+from ecoshare.runtime.setting_measurement import LanePosition, MeasurementVoid, SettingMeasurement
+from ecoshare.values.device import DeviceInfo
+
+if TYPE_CHECKING:
+    from ecoshare.advisers.setting_adviser import TunerAdviser
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedDevice:
+    """A device as a run has it before the first event.
+
+    Attributes:
+        device: The device.
+        sharing: Decision about the contexts of its jobs.
+        power: Power model, used without a meter; None without a model.
+        settings: Settings of the claimed device; None if nothing may be set.
+        adviser: Adviser that searches settings; None without a search.
+        known_idle_w: Power (W) of the idle device that a meter, given by name, showed in an earlier run.
+    """
+
+    device: DeviceInfo
+    sharing: ContextSharing
+    power: PowerModel | None = None
+    settings: AppliedSettings | None = None
+    adviser: TunerAdviser | None = None
+    known_idle_w: Callable[[str], float | None] = lambda _meter: None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """Parts of a run that its device sessions use.
+
+    Attributes:
+        folder: The run folder.
+        token: Token that marks the processes of the run.
+        attempts: Attempts in progress.
+        profiler: Makes profiles from windows, and stores them.
+        now_s: Time (s) since the run was opened.
+        stopping: Whether the run is being stopped.
+        ready: Start message of the warm server; None before it has loaded torch.
+        tell: Reports an event to the core.
+        stops_after_search: Whether the run is for one search only, and stops after it.
+    """
+
+    folder: RunFolder
+    token: str
+    attempts: Attempts
+    profiler: Profiler
+    now_s: Callable[[], float]
+    stopping: Callable[[], bool]
+    ready: Callable[[], Ready | None]
+    tell: Callable[[Callable[..., Event]], None]
+    stops_after_search: bool = False
+
+
+class DeviceSession:
+    """One device of a run.
+
+    Attributes:
+        device: The device.
+        sampler: Sampler of its meter.
+        settings: Settings of the claimed device; None if nothing may be set.
+        windows: Number of open windows. The job of an open window may have ended, with its profile still to be stored.
+        tasks: Tasks in progress.
+    """
+
+    def __init__(self, claimed: ClaimedDevice, run: LiveRun) -> None:
+        """Session of a device in a run. The meter is opened when the sampler begins."""
+        self.device, self.settings = claimed.device, claimed.settings
+        self.sampler = MeterSampler(
+            run.folder.samples,
+            claimed.device,
+            claimed.power,
+            run.attempts.progress_of(claimed.device),
+            claimed.known_idle_w,
+        )
+        self.windows = 0
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._run, self._adviser, self._sharing = run, claimed.adviser, claimed.sharing
+        self._bystanders = Bystanders(run.token, self.sampler.processes)
+
+    def profile(self, command: ProfileJob, tasks: asyncio.TaskGroup) -> None:
+        """Measure a job in a profiling window."""
+        self._begin(self._profile(command), tasks)
+
+    def measure(self, command: MeasureSetting, tasks: asyncio.TaskGroup) -> None:
+        """Measure the jobs of the device at a setting."""
+        self._begin(self._measure(command), tasks)
+
+    def apply(self, command: ApplySetting, tasks: asyncio.TaskGroup) -> None:
+        """Set the device."""
+        self._begin(self._apply(command), tasks)
+
+    def ask(self, command: AskSetting, tasks: asyncio.TaskGroup) -> None:
+        """Ask the adviser for the next setting of a search."""
+        self._begin(self._ask(command), tasks)
+
+    def end_sharing(self) -> None:
+        """End the service that shares contexts. All jobs must have ended."""
+        self._sharing.end()
+
+    def restore(self) -> None:
+        """Restore all knobs."""
+        if self.settings is not None:
+            self.settings.restore()
+
+    def _begin(self, work: Coroutine[Any, Any, None], tasks: asyncio.TaskGroup) -> None:
+        task = tasks.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    @contextlib.contextmanager
+    def _jobs_stay(self) -> Iterator[None]:
+        """Context manager: every job of this device stays in its lane, as a measurement needs."""
+        moving, lanes = self._run.attempts.moving, list(self._run.attempts.tables_of(self.device.name))
+        moving.pin(lanes)
+        try:
+            yield
+        finally:
+            moving.unpin(lanes)
+
+    # A job alone
+
+    async def _profile(self, command: ProfileJob) -> None:
+        run, made, error = self._run, None, ""
+        self.windows += 1
+        try:
+            own = run.attempts.live.get(command.job)
+            if own is None or own.attempt != command.attempt:
+                raise WindowFailed("the job ended before its window")
+            with self._jobs_stay():
+                measured = await self._window(command, own)
+            if run.stopping():
+                raise WindowFailed(ENDED_IN_WINDOW)
+            made = run.profiler.keep(own.job, command.attempt, measured, run.ready(), self.sampler)
+        except WindowFailed as failed:
+            error = str(failed)
+        except (OSError, UnfitEnvironment):
+            raise
+        except Exception as defect:  # a failed measurement must not end the run
+            error = f"no profile could be made: {defect!r}"
+        finally:
+            self.windows -= 1
+        memory, alone = (None, None) if made is None else (demand(made), solo(made))
+        run.tell(partial(Profiled, command=command.id, memory=memory, error=error, solo=alone))
+        if run.profiler.stops_the_run:
+            run.tell(partial(StopRequested, at_once=False))
+
+    async def _window(self, command: ProfileJob, own: LiveAttempt) -> WindowResult:
+        window = Window(
+            tables=self._run.attempts.tables_of(self.device.name),
+            place=own.places[0],
+            folder=self._run.folder.job(command.job),
+            attempt=command.attempt,
+            key=samples.attempt_key(command.job, command.attempt),
+            sampler=self.sampler,
+            limits=self._run.profiler.limits,
+            now_s=self._run.now_s,
+            usage=partial(self._usage_of, command.job, own),
+            on_gpu=not self.device.on_processors,
+        )
+        watch = await asyncio.to_thread(self._bystanders.watch)
+        measured = await window.measure()
+        measured.disturbed = await asyncio.to_thread(self._bystanders.disturbed, watch)
+        return measured
+
+    def _usage_of(self, job: str, own: LiveAttempt) -> Usage | None:
+        """Usage so far of an attempt; None if the attempt has ended or the run is being stopped."""
+        attempts = self._run.attempts
+        return attempts.usage(job) if attempts.live.get(job) is own and not self._run.stopping() else None
+
+    # All jobs at a setting
+
+    async def _apply(self, command: ApplySetting) -> None:
+        assert self.settings is not None, "the core asks for settings only where they may be set"
+        error = await self.settings.apply(command.setting)
+        if error:
+            self._run.tell(partial(Refused, command=command.id, error=error))
+        else:
+            self._run.tell(partial(Done, command=command.id))
+
+    async def _measure(self, command: MeasureSetting) -> None:
+        try:
+            with self._jobs_stay():
+                found = await self._measured(command)
+        except MeasurementVoid as void:
+            found = Measurement(command.setting, MeasurementStatus.CONTAMINATED, note=str(void))
+        except (OSError, UnfitEnvironment):
+            raise
+        except Exception as defect:  # a failed measurement must not end the run
+            found = Measurement(
+                command.setting, MeasurementStatus.CONTAMINATED, note=f"could not be measured: {defect!r}"
+            )
+        self._run.tell(partial(SettingMeasured, command=command.id, measurement=found))
+
+    async def _measured(self, command: MeasureSetting) -> Measurement:
+        attempts = self._run.attempts
+        own = {job: attempts.live[job] for job in command.jobs if job in attempts.live}
+        if len(own) < len(command.jobs):
+            raise MeasurementVoid("a job ended before the measurement")
+        places = {
+            job: LanePosition(attempts.tables[lane], slot, self._run.folder.job(job), each.attempt)
+            for job, each in own.items()
+            for lane, slot in each.places[:1]
+        }
+        measurement = SettingMeasurement(
+            command=command,
+            places=places,
+            sampler=self.sampler,
+            now_s=self._run.now_s,
+            usage=lambda job: self._usage_of(job, own[job]),
+            clocks=self._clocks,
+            readings=self._readings,
+            most_s=self._most_s(command),
+            for_joules=self._adviser is not None,
+        )
+        found = await measurement.measure()
+        if self.settings is not None and not command.setting:
+            await self.settings.look()  # the jobs keep the device busy now
+        return found
+
+    async def _clocks(self) -> Clocks | None:
+        return await self.settings.clocks() if self.settings is not None else None
+
+    async def _readings(self) -> Mapping[str, float]:
+        return await self.settings.readings() if self.settings is not None else {}
+
+    def _most_s(self, command: MeasureSetting) -> Mapping[str, float]:
+        """Longest time (s) of an iteration that the limit of each job allows; empty for the default setting."""
+        return {} if self._adviser is None or not command.setting else self._adviser.most_s(command.jobs)
+
+    async def _ask(self, command: AskSetting) -> None:
+        assert self._adviser is not None, "the core asks only where a search was asked for"
+        advice = await asyncio.to_thread(self._adviser.answer, command)
+        self._run.tell(advice.told(command.id))
+        if advice.over and self._run.stops_after_search:
+            self._run.tell(partial(StopRequested, at_once=False))

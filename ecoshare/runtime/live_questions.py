@@ -1,0 +1,63 @@
+"""Questions of the core to slow advisers, each asked in a thread beside the driver's loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from ecoshare.core.commands import AskInterference, AskPlanner
+from ecoshare.core.events import Event, InterferencePredicted, Planned
+from ecoshare.core.placement.colocation_estimates import BESIDE
+from ecoshare.runtime.profiler import Profiler
+
+BOTH_BUSY = 0.35
+"""Expected relative speed of a job beside another one if both keep all processors busy.
+
+Each job has half of the processors, and loses more: the threads of an operation wait for each other, and for those of
+the neighbour. Measured on two cores: 0.42 to 0.49 for large matrices, 0.17 to 0.3 for operations of well under a
+millisecond (the examples).
+"""
+
+ON_PROCESSORS = 0.4
+"""The same speed if nothing is known about either job: most scripts keep the processors busy."""
+
+
+@dataclass(slots=True)
+class LiveQuestions:
+    """Asks the advisers that no device owns.
+
+    Attributes:
+        profiler: Stores the co-location measurements that a question brings.
+        on_processors: Whether the jobs run on the processors.
+        tell: Reports an event to the core.
+        tasks: Tasks in progress.
+    """
+
+    profiler: Profiler
+    on_processors: bool
+    tell: Callable[[Callable[..., Event]], None]
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def ask(self, command: AskInterference | AskPlanner, tasks: asyncio.TaskGroup) -> None:
+        """Ask the adviser that a command names."""
+        work = self._predict(command) if isinstance(command, AskInterference) else self._plan(command)
+        task = tasks.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _plan(self, command: AskPlanner) -> None:
+        """Ask a planner for the shares of a round."""
+        from ecoshare.advisers.planners import shares
+
+        self.tell(partial(Planned, command=command.id, shares=await asyncio.to_thread(shares, command)))
+
+    async def _predict(self, command: AskInterference) -> None:
+        """Predict the speeds of co-located jobs."""
+        from ecoshare.advisers.interference_adviser import foresee
+
+        self.profiler.keep_seen(command.colocations)
+        expected = (ON_PROCESSORS, BOTH_BUSY) if self.on_processors else (BESIDE,)
+        pairs, prices = await asyncio.to_thread(foresee, command, *expected)
+        self.tell(partial(InterferencePredicted, command=command.id, pairs=pairs, prices=prices))

@@ -1,0 +1,120 @@
+"""The server of a run's lanes, as the run sees it: messages to and from it, and a new server after its death."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from ecoshare.common.plural import counted
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.lane import exit_records, processes
+from ecoshare.lane.messages import Message, Ready
+from ecoshare.runtime import reaping
+from ecoshare.runtime.run_host import RunHost
+from ecoshare.runtime.warm_server import LaneServer
+
+_MOST_DEATHS = 6
+"""Number of deaths of the server that ends the run, if no job ends meanwhile."""
+
+
+class Supervisor:
+    """Supervises the processes of the jobs.
+
+    Attributes:
+        ready: Start message of the server; None before it has loaded torch.
+    """
+
+    def __init__(self, host: RunHost, token: str, log: Path) -> None:
+        """Prepare a supervisor; `open` gets its server.
+
+        Args:
+            host: Host of the run, which provides servers.
+            token: Token that marks the processes of the run.
+            log: File for the stderr of the server.
+        """
+        self.ready: Ready | None = None
+        self._host, self._token, self._log = host, token, log
+        self._present: LaneServer | None = None
+
+    async def open(self) -> None:
+        """Get the server of the run.
+
+        Raises:
+            OSError: The process cannot be created.
+            UnfitEnvironment: This host cannot provide one.
+        """
+        self._present = await self._host.server(self._token, self._log)
+
+    @property
+    def pid(self) -> int:
+        """Process ID of the present server."""
+        return self._server.pid
+
+    def send(self, message: Message) -> None:
+        """Send a message. It is lost if the server is dead."""
+        self._server.send(message)
+
+    async def listen(
+        self, heard: Callable[[Message], None], lost: Callable[[], None], live_jobs: Callable[[], int]
+    ) -> None:
+        """Pass on the messages of the server, until cancelled. A server that dies is replaced.
+
+        Args:
+            heard: Gets each message.
+            lost: Called when a server has died and its jobs are gone; a new server takes messages by then.
+            live_jobs: Number of jobs that have not ended.
+
+        Raises:
+            UnfitEnvironment: The server has died several times, and no job ended meanwhile.
+        """
+        deaths, live = 0, live_jobs()
+        while deaths < _MOST_DEATHS:
+            async for message in self._server.messages():
+                if isinstance(message, Ready):
+                    self.ready = message
+                heard(message)
+            deaths = 1 if live_jobs() < live else deaths + 1
+            live = live_jobs()
+            await self._replace()
+            lost()
+        raise UnfitEnvironment(
+            f"the jobs' supervisor died {counted(deaths, 'time')}, and no job ended meanwhile", f"see {self._log}"
+        )
+
+    async def _replace(self) -> None:
+        code = await self._server.close()
+        if self.ready is None and code > 0:
+            said = exit_records.last_line(self._log)
+            raise UnfitEnvironment(f"torch cannot be loaded: {said or 'no reason given'}", "see `ecoshare doctor`")
+        await asyncio.to_thread(reaping.end_all, self._token, spare=True)
+        # No other task runs between this assignment and the loop of `lost`. Every later launch goes to the new server,
+        # and every earlier one is lost.
+        self._present = await self._host.server(self._token, self._log)
+
+    def kill(self) -> None:
+        """Kill the present server, whether it answers or not. All jobs die with it, and a new server replaces it."""
+        if self._present is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._present.pid, signal.SIGKILL)
+
+    def kill_if_stopped(self, _hung: int) -> None:
+        """Kill the server if it is stopped. Called when a stopped process holds the lock of a lane.
+
+        A server that runs ends that process itself.
+        """
+        if self._present is not None and processes.is_stopped(self._present.pid):
+            self.kill()
+
+    async def close(self) -> None:
+        """End the server, and with it every job that still runs."""
+        if self._present is not None:
+            await self._present.close()
+
+    @property
+    def _server(self) -> LaneServer:
+        assert self._present is not None, "`open` comes first"
+        return self._present
