@@ -31,7 +31,7 @@ from ecoshare.core.policies import POLICIES
 from ecoshare.core.retries import MOST_LOSSES
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import IllegalMove, JobState
-from tests.core.virtual import Script, VirtualDriver
+from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 
 GIB = 1 << 30
 UNASKED = [each for each in Outcome if each not in (Outcome.STOPPED, Outcome.PRUNED)]
@@ -40,15 +40,15 @@ CPU = (Device("cpu", "here", 8 * GIB),)
 
 
 def drive(
-    policy: str, *jobs: tuple[JobSpec, Script], config: dict[str, Any] | None = None, **options: Any
+    policy: str, *jobs: tuple[JobSpec, ScriptedJob], config: dict[str, Any] | None = None, **options: Any
 ) -> VirtualDriver:
     named = {spec.name: (spec, script) for spec, script in jobs}
     return VirtualDriver(Config(policy, **(config or {})), options.pop("devices", CPU), named, **options).run()
 
 
-def job(name: str, **spec: Any) -> tuple[JobSpec, Script]:
+def job(name: str, **spec: Any) -> tuple[JobSpec, ScriptedJob]:
     script = {key: spec.pop(key) for key in ("arrival_s", "attempts", "refused", "profile") if key in spec}
-    return JobSpec(name, spec.pop("job_class", "class"), **spec), Script(**script)
+    return JobSpec(name, spec.pop("job_class", "class"), **spec), ScriptedJob(**script)
 
 
 def starts(driver: VirtualDriver) -> list[str]:
@@ -313,7 +313,7 @@ JOBS = st.lists(
             memory=st.none() | st.builds(MemoryDemand, st.integers(0, 9 * GIB), st.integers(0, 4 * GIB)),
         ),
         st.builds(
-            Script,
+            ScriptedJob,
             arrival_s=st.floats(0, 5),
             attempts=st.lists(
                 st.tuples(st.floats(0, 5), st.sampled_from(UNASKED)),
@@ -342,7 +342,7 @@ JOBS = st.lists(
 )
 def test_whatever_happens_every_job_ends_and_no_lane_is_overfull(
     policy: str,
-    jobs: list[tuple[JobSpec, Script]],
+    jobs: list[tuple[JobSpec, ScriptedJob]],
     lanes: int,
     places: int,
     shared: bool,

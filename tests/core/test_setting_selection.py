@@ -24,7 +24,7 @@ from ecoshare.core.events import (
     Solo,
 )
 from ecoshare.core.memory import MemoryDemand
-from tests.core.virtual import Script, VirtualDriver
+from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 
 GIB = 1 << 30
 GPU = Device("cuda:0", "here", 8 * GIB)
@@ -34,13 +34,13 @@ SLOWER: Setting = (("gpu_clock", 900.0), ("power_limit", 300.0))
 
 def job(
     name: str, job_class: str, length_s: float, arrival_s: float = 0.0, known: bool = True
-) -> tuple[JobSpec, Script]:
+) -> tuple[JobSpec, ScriptedJob]:
     spec = JobSpec(name, job_class, memory=MemoryDemand(GIB), profiled=known)
-    return spec, Script(arrival_s, ((length_s, Outcome.COMPLETED),), profile=MemoryDemand(GIB))
+    return spec, ScriptedJob(arrival_s, ((length_s, Outcome.COMPLETED),), profile=MemoryDemand(GIB))
 
 
 def drive(
-    *jobs: tuple[JobSpec, Script],
+    *jobs: tuple[JobSpec, ScriptedJob],
     search: bool = False,
     lanes: int = 1,
     devices: tuple[Device, ...] = (GPU,),
@@ -82,7 +82,7 @@ def test_a_known_packing_gets_its_setting_and_others_the_default() -> None:
     driver = drive(
         job("a", "a", 9.0),
         job("b", "b", 3.0, arrival_s=2.0),
-        tuned=(KnownSetting((("a", "b"),), SLOW),),
+        known_settings=(KnownSetting((("a", "b"),), SLOW),),
     )
     assert applied(driver) == [SLOW, ()], "while both run, and not before and after"
 
@@ -90,8 +90,8 @@ def test_a_known_packing_gets_its_setting_and_others_the_default() -> None:
 def test_lanes_and_jobs_have_no_order_in_a_packing() -> None:
     known = (KnownSetting((("a",), ("b",)), SLOW),)
     for names in (("a", "b"), ("b", "a")):
-        assert applied(drive(*(job(name, name, 5.0) for name in names), lanes=2, tuned=known))[0] == SLOW
-    assert not applied(drive(job("a", "a", 5.0), job("b", "b", 5.0), lanes=1, tuned=known)), (
+        assert applied(drive(*(job(name, name, 5.0) for name in names), lanes=2, known_settings=known))[0] == SLOW
+    assert not applied(drive(job("a", "a", 5.0), job("b", "b", 5.0), lanes=1, known_settings=known)), (
         "one lane is another packing"
     )
 
@@ -132,7 +132,7 @@ def test_a_setting_that_is_refused_is_a_failed_trial() -> None:
 
 
 def test_a_known_setting_that_is_refused_is_not_tried_again_and_again() -> None:
-    driver = drive(job("a", "a", 20.0), tuned=(KnownSetting((("a",),), SLOW),), refuses=frozenset({SLOW}))
+    driver = drive(job("a", "a", 20.0), known_settings=(KnownSetting((("a",),), SLOW),), refuses=frozenset({SLOW}))
     assert applied(driver) == [SLOW]
 
 
@@ -142,7 +142,7 @@ def test_a_setting_too_slow_for_a_job_s_own_limit_is_not_used(limit: float | Non
     known = KnownSetting((("a",),), SLOW, slower=1.1)
     config = Config("energy", lanes_per_device=2)
     limited = replace(spec, slowdown=limit, solo=Solo("a", 0.1))
-    driver = VirtualDriver(config, (GPU,), {"a": (limited, script)}, tuned=(known,)).run()
+    driver = VirtualDriver(config, (GPU,), {"a": (limited, script)}, known_settings=(known,)).run()
     assert applied(driver)[:1] == ([SLOW] if is_set else [])
 
 
@@ -173,7 +173,9 @@ def test_a_stopped_run_asks_for_nothing_more() -> None:
 
 def test_every_device_has_its_own_setting() -> None:
     devices = (GPU, Device("cuda:1", "here", 8 * GIB))
-    driver = drive(job("a", "a", 5.0), job("b", "b", 5.0), devices=devices, tuned=(KnownSetting((("b",),), SLOW),))
+    driver = drive(
+        job("a", "a", 5.0), job("b", "b", 5.0), devices=devices, known_settings=(KnownSetting((("b",),), SLOW),)
+    )
     (first, *_) = commands(driver, ApplySetting)
     where = (
         next(lane.device.name for lane in driver.core.jobs["b"].lanes or []) if driver.core.jobs["b"].lanes else None
@@ -213,7 +215,7 @@ def test_whatever_comes_and_goes_trials_are_of_what_runs(
         *jobs,
         search=search,
         lanes=lanes,
-        tuned=(KnownSetting((("a",),), SLOW), KnownSetting((("a", "b"),), SLOWER)),
+        known_settings=(KnownSetting((("a",),), SLOW), KnownSetting((("a", "b"),), SLOWER)),
         advises=Scripted(*proposed),
         refuses=frozenset(refused),
         stop_s=stop_s,

@@ -1,0 +1,327 @@
+"""Driver of the core for tests of policies: time is virtual, jobs are numbers, and every end is scripted.
+
+It is the third driver, beside the live run and the simulator, and the strictest: after each event it checks what must
+always hold, and at the end it replays all events through a fresh core::
+
+    driver = VirtualDriver(
+        Config("mine", lanes_per_device=2),
+        (Device("cuda:0", "here", 16 << 30),),
+        {name: (JobSpec(name, "class"), ScriptedJob(arrival_s=0.1 * place)) for place, name in enumerate("abc")},
+    ).run()
+    assert set(driver.states().values()) == {JobState.COMPLETED}
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
+from ecoshare.advisers.planners import shares
+from ecoshare.core.commands import (
+    ApplySetting,
+    AskInterference,
+    AskPlanner,
+    AskSampler,
+    AskSetting,
+    Command,
+    DropJob,
+    KillJob,
+    MeasureSetting,
+    MoveJob,
+    OpenLane,
+    ProfileJob,
+    SetShares,
+    StartJob,
+    WakeAt,
+)
+from ecoshare.core.driving import CoreDriver
+from ecoshare.core.events import (
+    SCHEMA,
+    Config,
+    Device,
+    Done,
+    Event,
+    Exhausted,
+    InterferencePredicted,
+    IterationsDone,
+    JobArrived,
+    JobExited,
+    JobSpec,
+    KnownSetting,
+    Measurement,
+    MeasurementStatus,
+    Outcome,
+    Planned,
+    Profiled,
+    Refused,
+    RunOpened,
+    Setting,
+    SettingAdvised,
+    SettingMeasured,
+    StopRequested,
+    Usage,
+)
+from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import JobState
+
+PROGRESS_S, WINDOW_S = 0.5, 0.7
+"""Time (s) between two reports of the progress of a job; time (s) that a profiling window takes."""
+
+_ANSWER_S, _ADVICE_S, _PLAN_S, _APPLY_S, _MEASURE_S = 0.01, 0.1, 0.2, 0.05, 0.4
+"""Time (s) until a command is answered, by its kind."""
+
+_ITERATIONS_A_SECOND = 20
+
+
+@dataclass(frozen=True)
+class ScriptedJob:
+    """Course of a job.
+
+    Attributes:
+        arrival_s: Time (s) of its arrival.
+        attempts: For each attempt how long (s) it runs and how it ends; the last one repeats.
+        refused: Number of starts that are refused first.
+        profile: Result of a profiling window, or the reason why it has none.
+    """
+
+    arrival_s: float = 0.0
+    attempts: tuple[tuple[float, Outcome], ...] = ((1.0, Outcome.COMPLETED),)
+    refused: int = 0
+    profile: MemoryDemand | str | None = None
+
+
+@dataclass
+class VirtualDriver:
+    """Carries out commands in virtual time, and checks what must hold after each event.
+
+    Attributes:
+        config: Decisions that were made before the run.
+        devices: Devices of the run.
+        jobs: Description and course of each job, by name.
+        stop_s: Time (s) at which the user stops the run; None for never.
+        known_settings: Settings from earlier searches.
+        advises: Answers questions for a setting with the setting and whether the search is over.
+        refuses: Settings that every device refuses.
+        settings: Setting in force on each device.
+        core: The core.
+        log: Each event with the commands that followed from it.
+        now_s: Present time (s).
+    """
+
+    config: Config
+    devices: tuple[Device, ...]
+    jobs: dict[str, tuple[JobSpec, ScriptedJob]]
+    stop_s: float | None = None
+    known_settings: tuple[KnownSetting, ...] = ()
+    advises: Callable[[AskSetting], tuple[Setting, bool]] | None = None
+    refuses: frozenset[Setting] = frozenset()
+    settings: dict[str, Setting] = field(default_factory=dict)
+    core: Scheduler = field(default_factory=Scheduler)
+    log: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
+    now_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Begin without an event."""
+        self._order = count()
+        self._events: list[tuple[float, int, Callable[..., Event], Callable[[], bool]]] = []
+        self._attempt: dict[str, int] = {}
+        self._refusals: dict[str, int] = {}
+        self._windows: dict[str, tuple[str, set[str]]] = {}  # by job: its class, and its devices
+
+    def run(self) -> VirtualDriver:
+        """Run until no event is left, and check that the log replays to the same commands.
+
+        Raises:
+            AssertionError: The core broke an invariant, or it is not deterministic.
+        """
+        drive = CoreDriver(self.core, self, lambda event, commands: self.log.append((event, tuple(commands))))
+        opened = partial(
+            RunOpened,
+            schema=SCHEMA,
+            config=self.config,
+            devices=self.devices,
+            known_settings=self.known_settings,
+        )
+        self._at(0.0, opened)
+        for spec, script in self.jobs.values():
+            self._at(script.arrival_s, partial(JobArrived, job=spec))
+        if self.stop_s is not None:
+            self._at(self.stop_s, partial(StopRequested, at_once=False))
+        while self._events:
+            self.now_s, _, make, wanted = heapq.heappop(self._events)
+            if wanted():
+                drive.tell(make(at_s=self.now_s))
+                self._check()
+        again = Scheduler()
+        assert all(tuple(again.handle(event)) == commands for event, commands in self.log), "it does not replay"
+        return self
+
+    def states(self) -> dict[str, JobState]:
+        """State of every job."""
+        return {name: job.state for name, job in self.core.jobs.items()}
+
+    def _at(self, at_s: float, make: Callable[..., Event], wanted: Callable[[], bool] = lambda: True) -> None:
+        heapq.heappush(self._events, (at_s, next(self._order), make, wanted))
+
+    def _later(self, after_s: float, make: Callable[..., Event]) -> None:
+        self._at(self.now_s + after_s, make)
+
+    # Commands
+
+    def open_lane(self, command: OpenLane, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._later(0.0, partial(Done, command=command.id))
+
+    def start_job(self, command: StartJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        _, script = self.jobs[command.job]
+        if self._refusals.setdefault(command.job, 0) < script.refused:
+            self._refusals[command.job] += 1
+            self._later(_ANSWER_S, partial(Refused, command=command.id, error="no such interpreter"))
+            return
+        busy = {device for _, devices in self._windows.values() for device in devices}
+        assert not busy & {self.core.lanes[lane].device.name for lane in command.lanes}, "started into a window"
+        self._later(_ANSWER_S, partial(Done, command=command.id))
+        self._attempt[command.job] = command.attempt
+        if self.config.profile:
+            self._tell_progress(command.job, command.attempt, PROGRESS_S)
+        length_s, outcome = script.attempts[min(command.attempt, len(script.attempts)) - 1]
+        self._exit(command.job, command.attempt, 2 * _ANSWER_S + length_s, outcome)
+
+    def move_job(self, command: MoveJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._later(_ANSWER_S, partial(Done, command=command.id))
+
+    def set_shares(self, command: SetShares, now_s: float) -> None:
+        """See `CommandHandler`."""
+        assert {share.job for share in command.shares} <= set(self.jobs)
+
+    def kill_job(self, command: KillJob, now_s: float) -> None:
+        """See `CommandHandler`. A job whose start is refused has nothing to end."""
+        attempt = self._attempt.get(command.job)
+        if attempt is not None:
+            self._exit(command.job, attempt, _ANSWER_S, Outcome.PRUNED if command.pruned else Outcome.STOPPED)
+
+    def drop_job(self, command: DropJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        assert command.job not in self._attempt, "a paused trial does not run"
+
+    def profile_job(self, command: ProfileJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        spec, script = self.jobs[command.job]
+        devices = {lane.device.name for lane in self.core.jobs[command.job].lanes}
+        assert not any(self.settings.get(device) for device in devices), "measured alone at another than the default"
+        assert self.core.jobs[command.job].state is JobState.RUNNING
+        for other_class, others in self._windows.values():
+            assert not devices & others and other_class != spec.job_class, "two windows at once"
+        self._windows[command.job] = spec.job_class, devices
+
+        def make(at_s: float) -> Event:
+            del self._windows[command.job]
+            if isinstance(script.profile, str):
+                return Profiled(at_s, command.id, None, script.profile)
+            return Profiled(at_s, command.id, script.profile)
+
+        self._later(WINDOW_S, make)
+
+    def apply_setting(self, command: ApplySetting, now_s: float) -> None:
+        """See `CommandHandler`."""
+
+        def make(at_s: float) -> Event:
+            if command.setting in self.refuses:
+                return Refused(at_s, command.id, "value refused")
+            self.settings[command.device] = command.setting
+            return Done(at_s, command.id)
+
+        self._later(_APPLY_S, make)
+
+    def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
+        """See `CommandHandler`. A measurement is of the setting in force, and of all jobs that run on the device."""
+        assert self.settings.get(command.device, ()) == command.setting
+        running = {
+            name
+            for lane in self.core.lanes.values()
+            for name, job in lane.jobs.items()
+            if lane.device.name == command.device and job.state is JobState.RUNNING
+        }
+        assert set(command.jobs) == running and running
+        found = Measurement(
+            command.setting,
+            MeasurementStatus.MEASURED,
+            power_w=100.0,
+            joules=100.0 * _MEASURE_S,
+            duration_s=_MEASURE_S,
+            times_s=dict.fromkeys(command.jobs, 0.1),
+        )
+        self._later(_MEASURE_S, partial(SettingMeasured, command=command.id, measurement=found))
+
+    def ask_setting(self, command: AskSetting, now_s: float) -> None:
+        """See `CommandHandler`."""
+        assert self.advises is not None, "a search needs an adviser: give `advises`"
+        setting, over = self.advises(command)
+        self._later(_ADVICE_S, partial(SettingAdvised, command=command.id, setting=setting, over=over))
+
+    def ask_interference(self, command: AskInterference, now_s: float) -> None:
+        """See `CommandHandler`. Nothing is known of any pair, so the policy goes by its own expectation."""
+        self._later(_ADVICE_S, partial(InterferencePredicted, command=command.id, pairs=(), prices={}))
+
+    def ask_planner(self, command: AskPlanner, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._later(_PLAN_S, partial(Planned, command=command.id, shares=shares(command)))
+
+    def ask_sampler(self, command: AskSampler, now_s: float) -> None:
+        """See `CommandHandler`. No sweep has a trial here."""
+        self._later(0.0, partial(Exhausted, command=command.id))
+
+    def wake_at(self, command: WakeAt, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._at(command.at_s, partial(Done, command=command.id))
+
+    # Jobs
+
+    def _tell_progress(self, name: str, attempt: int, after_s: float) -> None:
+        """Report the progress of a job for as long as it runs."""
+
+        def wanted() -> bool:
+            return self._attempt.get(name) == attempt and self.core.jobs[name].state is JobState.RUNNING
+
+        def make(at_s: float) -> Event:
+            self._tell_progress(name, attempt, after_s + PROGRESS_S)
+            done = int(_ITERATIONS_A_SECOND * after_s)
+            return IterationsDone(at_s, name, Usage(iterations=done, span_s=after_s, held_s=after_s))
+
+        self._at(self.now_s + PROGRESS_S, make, wanted)
+
+    def _exit(self, name: str, attempt: int, after_s: float, outcome: Outcome) -> None:
+        """End an attempt, unless an earlier cause has ended it."""
+
+        def wanted() -> bool:
+            return self._attempt.get(name) == attempt
+
+        def make(at_s: float) -> Event:
+            del self._attempt[name]
+            return JobExited(at_s, name, attempt, outcome, 0, outcome.value, Usage(held_s=after_s))
+
+        self._at(self.now_s + after_s, make, wanted)
+
+    def _check(self) -> None:
+        """Check the safety condition of lanes, that gangs are placed all or nothing, and that no place counts twice."""
+        for lane in self.core.lanes.values():
+            demands = [job.demand for job in lane.jobs.values()]
+            persistent_bytes = sum(demand.persistent_bytes for demand in demands)
+            largest_bytes = max((demand.ephemeral_bytes for demand in demands), default=0)
+            assert persistent_bytes + largest_bytes <= lane.budget_bytes
+            assert len(lane.jobs) <= lane.places
+            gangs = [job for job in lane.jobs.values() if job.spec.gpus > 1]
+            assert not gangs or len(lane.jobs) == 1
+        for job in self.core.jobs.values():
+            placed = [lane for lane in self.core.lanes.values() if job.spec.name in lane.jobs]
+            active = job.state in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+            assert len(placed) == (job.spec.gpus if active else 0), (job.spec.name, job.state)
+            assert len({lane.device.name for lane in placed}) == len(placed)
+            assert len({lane.device.node for lane in placed}) <= 1
+        assert self.core.live_jobs == sum(not job.state.ended for job in self.core.jobs.values())
