@@ -147,7 +147,7 @@ class Attempts:
         self.moving.ended(name)
 
     def free(self, own: LiveAttempt) -> None:
-        """Free the slots of an attempt, whose process is gone."""
+        """Free the slots of an attempt that has no process any more."""
         for lane, slot in own.places:
             self.tables[lane].free(slot, own.owner)
 
@@ -163,7 +163,7 @@ class Attempts:
         self._footprints.forget(own.key)
         return usage
 
-    # What is read of them
+    # Readings
 
     def usage(self, name: str) -> Usage:
         """Usage so far of a job in progress, from the table of its lane."""

@@ -1,4 +1,4 @@
-"""What a run holds of one device: meter, settings, contexts, profiling windows and measurements.
+"""One device of a run: its meter, settings, contexts, profiling windows and measurements.
 
 ::
 

@@ -129,7 +129,7 @@ class RunParts:
 
 
 class Driver:
-    """Runs a plan in real time. Its methods that are named after a command carry it out.
+    """Runs a plan in real time. A method that is named after a command carries it out.
 
     Attributes:
         core: Scheduler, which makes all decisions.
@@ -284,7 +284,7 @@ class Driver:
                 pass
 
     def _lost(self) -> None:
-        """End all attempts in progress, whose server has died, as their records or else `lost`."""
+        """End all attempts in progress after the death of their server: as their records say, else as lost."""
         for own in list(self.attempts.live.values()):
             name, recorded = own.job.spec.name, list[Ended]()
             with contextlib.suppress(UsageError):  # a damaged record does not show that the attempt ended
