@@ -9,7 +9,7 @@ from statistics import fmean
 
 from ecoshare.advisers.setting_adviser import PackingSearch
 from ecoshare.advisers.setting_evaluation import PackedJob, observable
-from ecoshare.core.events import Packing
+from ecoshare.core.events import MeasurementStatus, Packing
 from tuner import Evaluation, EvaluationStatus, Prior, Setting, Space, transferred
 from tuner.objective import POWER
 
@@ -39,10 +39,10 @@ def tuned_alone(searches: Mapping[Packing, PackingSearch]) -> list[Earlier]:
         if len(classes) > 1 or own.search is None:
             continue
         trials = [
-            (each.requested, each.power_w, time_s, each.status is EvaluationStatus.CENSORED)
-            for each in own.search.trials
-            if each.power_w is not None and each.status in (EvaluationStatus.MEASURED, EvaluationStatus.CENSORED)
-            for time_s in each.times_s.values()
+            (each.requested, each.found.power_w, time_s, each.found.status is MeasurementStatus.CENSORED)
+            for each in own.search.measurements
+            if each.found.power_w is not None and each.has_numbers
+            for time_s in each.found.times_s.values()
         ]
         found.append(Earlier(classes[0], trials))
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import numpy as np
 
 from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.advisers.measured_table import Row, Table
-from ecoshare.advisers.setting_evaluation import MeasuredRates, PackedJob, SettingEvaluator, SettingScore
-from ecoshare.advisers.setting_search import BUDGET, SettingSearch, TriedSetting
+from ecoshare.advisers.setting_evaluation import PackedJob, SettingEvaluator, SettingScore
+from ecoshare.advisers.setting_search import BUDGET, JudgedMeasurement, SettingSearch
 from ecoshare.advisers.table_columns import ColumnContent
+from ecoshare.core.events import Measurement, MeasurementStatus
 from tuner import Knob, Role, Setting, Space
 
 GOOD = 1.05
@@ -137,29 +138,30 @@ class SearchReplay:
         self.space = _space(table)
         self._at_default = _measured(table.at(default))
         self._seed, self._noise, self._draw = seed, noise, np.random.default_rng([seed, 1])
-        self._first: MeasuredRates | None = self.measure(default)
+        self._first: Measurement | None = self.measure(default)
         # The first measurement stands for the work alone: a table has no other. Several jobs have equal parts of it.
         self.search = SettingSearch(
             self.space, self.default, _jobs(table, self._first), objective, tuning_limit, budget, seed
         )
         self._true = SettingEvaluator(_jobs(table, self._at_default), objective, tuning_limit)
 
-    def trials(self) -> Iterator[TriedSetting]:
+    def measurements(self) -> Iterator[JudgedMeasurement]:
         """Carry out the search, one measurement at a time."""
         while (setting := self.search.next()) is not None:
             # The first setting is the default: the tuner promises that.
             measured, self._first = self._first or self.measure(setting), None
             yield self.search.told(measured)
 
-    def measure(self, setting: Setting) -> MeasuredRates:
+    def measure(self, setting: Setting) -> Measurement:
         """Numbers of the table at a setting, with noise.
 
         Raises:
             LookupError: The table has no row for the setting.
         """
         true = _measured(self.table.at(setting))
-        times = {name: time_s * self._factor() for name, time_s in true.times_s.items()}
-        return MeasuredRates(true.power_w * self._factor(), times)
+        times_s = {name: time_s * self._factor() for name, time_s in true.times_s.items()}
+        assert true.power_w is not None, "a row has watts"
+        return replace(true, power_w=true.power_w * self._factor(), times_s=times_s)
 
     @property
     def ending(self) -> str:
@@ -189,7 +191,7 @@ class SearchReplay:
         truth = self.truth()
         judged = {tuple(setting.items()): each for setting, each in truth}
         optimum, at_best = min(((s, j) for s, j in truth if j.feasible), key=lambda pair: pair[1].objective)
-        tried = [judged[_key(trial.requested)] for trial in self.search.trials]
+        tried = [judged[_key(each.requested)] for each in self.search.measurements]
         good = [
             number
             for number, each in enumerate(tried, 1)
@@ -247,12 +249,14 @@ def _space(table: Table) -> Space:
     return Space(knobs, (table.setting(point) for point in table.rows))
 
 
-def _jobs(table: Table, default: MeasuredRates) -> list[PackedJob]:
+def _jobs(table: Table, default: Measurement) -> list[PackedJob]:
+    assert default.power_w is not None, "a row has watts"
     return [PackedJob(column.name, default.power_w / len(table.times)) for column in table.times]
 
 
-def _measured(row: Row) -> MeasuredRates:
-    return MeasuredRates(row.power_w, row.times_s)
+def _measured(row: Row) -> Measurement:
+    """Row as a measurement. The setting is the caller's, since a table has knobs that no device has."""
+    return Measurement((), MeasurementStatus.MEASURED, row.power_w, times_s=dict(row.times_s))
 
 
 def _key(setting: Setting) -> tuple[tuple[str, Any], ...]:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ecoshare.advisers.advice import Advice, Alone
-from ecoshare.advisers.setting_evaluation import MeasuredRates, PackedJob
-from ecoshare.advisers.setting_search import SearchEnding, SettingSearch, TriedSetting
+from ecoshare.advisers.setting_evaluation import PackedJob
+from ecoshare.advisers.setting_search import JudgedMeasurement, SearchEnding, SettingSearch
 from ecoshare.core.commands import AskSetting
 from ecoshare.core.events import Measurement, MeasurementStatus, Packing, Setting
 from ecoshare.core.goal import Goal
-from tuner import EvaluationStatus, Prior, Space
+from tuner import Prior, Space
 
 _MOST_DEFAULTS = 3
 """Most attempts to measure the default setting."""
@@ -28,13 +28,13 @@ class PackingSearch:
     Attributes:
         packing: The packing.
         search: The search; None until the default setting was measured.
-        trials: Measurements in order, each with the search's result; None where the search has none.
+        measurements: Measurements in order, each with the judgement of the search; None where there is none.
         ending: Reason why the search is over, in words; empty while it goes on.
     """
 
     packing: Packing
     search: SettingSearch | None = None
-    trials: list[tuple[Measurement, TriedSetting | None]] = field(default_factory=list)
+    measurements: list[tuple[Measurement, JudgedMeasurement | None]] = field(default_factory=list)
     ending: str = ""
 
     @property
@@ -42,7 +42,7 @@ class PackingSearch:
         """Time (s) of an iteration of each job at the default setting; empty before that was measured."""
         if self.search is None:
             return {}
-        return next(trial.times_s for trial, _ in self.trials if trial.status is MeasurementStatus.MEASURED)
+        return next(found.times_s for found, _ in self.measurements if found.status is MeasurementStatus.MEASURED)
 
 
 class TunerAdviser:
@@ -58,9 +58,9 @@ class TunerAdviser:
         default: Callable[[], dict[str, float | str]],
         alone: Callable[[str], Alone],
         goal: Goal,
-        told: Callable[[PackingSearch, Measurement, TriedSetting | None], None] = lambda _search, _trial, _outcome: (
-            None
-        ),
+        told: Callable[
+            [PackingSearch, Measurement, JudgedMeasurement | None], None
+        ] = lambda _search, _found, _judged: None,
         prior: Callable[
             [Space, Sequence[PackedJob], Mapping[str, float]], Prior | None
         ] = lambda _space, _jobs, _times: None,
@@ -113,18 +113,18 @@ class TunerAdviser:
             return {name: most[mine] * times_s[mine] for mine, name in self._stands(own.search, jobs).items()}
         return {}
 
-    def _default_told(self, own: PackingSearch, trial: Measurement) -> Advice:
-        if trial.status is not MeasurementStatus.MEASURED or trial.power_w is None:
-            self._note(own, trial, None)
-            if trial.status is not MeasurementStatus.FAILED and len(own.trials) < _MOST_DEFAULTS:
+    def _default_told(self, own: PackingSearch, found: Measurement) -> Advice:
+        if found.status is not MeasurementStatus.MEASURED or found.power_w is None:
+            self._note(own, found, None)
+            if found.status is not MeasurementStatus.FAILED and len(own.measurements) < _MOST_DEFAULTS:
                 return Advice(())
-            words = trial.note or ", ".join(trial.throttles) or trial.status.value
+            words = found.note or ", ".join(found.throttles) or found.status.value
             return self._over(own, f"the default setting could not be measured: {words}")
         space = self._space()
         if space is None:
             return self._over(own, "nothing can be set")
         goal = self._goal
-        jobs = [self._job(name, trial) for name in sorted(trial.times_s)]
+        jobs = [self._job(name, found) for name in sorted(found.times_s)]
         own.search = SettingSearch(
             space,
             self._default(),
@@ -133,38 +133,35 @@ class TunerAdviser:
             goal.tuning_limit,
             goal.budget,
             goal.seed,
-            self._prior(space, jobs, trial.times_s),
+            self._prior(space, jobs, found.times_s),
         )
         own.search.next()
-        self._note(own, trial, own.search.told(_measured(trial)))
+        self._note(own, found, own.search.told(_with_power(found)))
         return self._next(own, own.search)
 
-    def _told(self, own: PackingSearch, search: SettingSearch, trial: Measurement) -> Advice:
-        told = search.told(
-            _measured(trial) if trial.status in (MeasurementStatus.MEASURED, MeasurementStatus.CENSORED) else None,
-            EvaluationStatus(trial.status.value),
-        )
-        self._note(own, trial, told)
+    def _told(self, own: PackingSearch, search: SettingSearch, found: Measurement) -> Advice:
+        told = search.told(_with_power(found))
+        self._note(own, found, told)
         left = self._space()
         if left is None:
             return self._over(own, "nothing can be set any more")
         if len(left.knobs) < len(search.space.knobs):
             own.search = search = self._without(own, search, left)
-        if len(own.trials) >= self._goal.budget:
+        if len(own.measurements) >= self._goal.budget:
             return self._over(own, SearchEnding.BUDGET.value)
         return self._next(own, search)
 
-    def _of_same_jobs(self, search: SettingSearch, trial: Measurement) -> Measurement:
+    def _of_same_jobs(self, search: SettingSearch, found: Measurement) -> Measurement:
         """Measurement under the names of the jobs that the search began with, matched by class."""
-        stands = self._stands(search, trial.times_s)
+        stands = self._stands(search, found.times_s)
         if all(own == name for own, name in stands.items()):
-            return trial
+            return found
 
         def renamed(values: Mapping[str, float]) -> dict[str, float]:
             return {own: values[name] for own, name in stands.items() if name in values}
 
-        times_s, shares, rates = map(renamed, (trial.times_s, trial.shares, trial.rates))
-        return replace(trial, times_s=times_s, shares=shares, rates=rates)
+        times_s, shares, rates = map(renamed, (found.times_s, found.shares, found.rates))
+        return replace(found, times_s=times_s, shares=shares, rates=rates)
 
     def _stands(self, search: SettingSearch, jobs: Iterable[str]) -> dict[str, str]:
         """Job of `jobs` that stands for each job that the search began with."""
@@ -188,11 +185,10 @@ class TunerAdviser:
             self._goal.seed,
             self._prior(left, search.yardstick.jobs, own.default_times_s),
         )
-        for trial in search.trials:
-            if trial.judged is not None and all(trial.requested[name] == search.default[name] for name in gone):
-                setting = {name: value for name, value in trial.requested.items() if name not in gone}
-                assert trial.power_w is not None
-                again.carry(setting, MeasuredRates(trial.power_w, trial.times_s, trial.rates))
+        for each in search.measurements:
+            if each.score is not None and all(each.requested[name] == search.default[name] for name in gone):
+                setting = {name: value for name, value in each.requested.items() if name not in gone}
+                again.carry(setting, each.found)
         return again
 
     def _next(self, own: PackingSearch, search: SettingSearch) -> Advice:
@@ -212,9 +208,9 @@ class TunerAdviser:
         slower = max(judged.interference.values()) if judged is not None else 1.0
         return Advice(self._plain(best, own.search), True, why, max(1.0, slower))
 
-    def _note(self, own: PackingSearch, trial: Measurement, outcome: TriedSetting | None) -> None:
-        own.trials.append((trial, outcome))
-        self._tell(own, trial, outcome)
+    def _note(self, own: PackingSearch, found: Measurement, judged: JudgedMeasurement | None) -> None:
+        own.measurements.append((found, judged))
+        self._tell(own, found, judged)
 
     @staticmethod
     def _plain(setting: Mapping[str, float | str], search: SettingSearch) -> Setting:
@@ -239,7 +235,6 @@ class TunerAdviser:
         return max(1.0, limit * alone_s * rate)
 
 
-def _measured(trial: Measurement) -> MeasuredRates | None:
-    if trial.power_w is None or trial.power_w <= 0.0:
-        return None
-    return MeasuredRates(trial.power_w, trial.times_s, trial.rates)
+def _with_power(found: Measurement) -> Measurement:
+    """The measurement. A power of 0 W is none: a counter that stood still."""
+    return found if found.power_w is None or found.power_w > 0.0 else replace(found, power_w=None)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 import tuner
 from ecoshare.advisers.advice import OBJECTIVES
+from ecoshare.core.events import Measurement
 from tuner import Limit
 from tuner.objective import POWER, Objective, Observed
 
@@ -35,21 +36,6 @@ class PackedJob:
     alone_s: float | None = None
     share: float = 1.0
     most: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredRates:
-    """Observables of one measurement.
-
-    Attributes:
-        power_w: Mean power (W) of the device.
-        times_s: Iteration time (s) by the name of the job.
-        rates: Iterations a second by the name of the job, waits included; empty if they were not counted.
-    """
-
-    power_w: float
-    times_s: Mapping[str, float]
-    rates: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +90,8 @@ class SettingEvaluator:
         self.most = {job.name: tuning_limit if job.most is None else min(tuning_limit, job.most) for job in jobs}
         self.limits = tuple(Limit(observable(name), most) for name, most in self.most.items())
 
-    def judge(self, now: MeasuredRates, default: MeasuredRates) -> SettingScore:
-        """Score of the observables `now`, relative to `default`, the observables at the default setting."""
+    def judge(self, now: Measurement, default: Measurement) -> SettingScore:
+        """Score of the measurement `now`, relative to one at the default setting. Both have joules."""
         here, there = _tensors(now), _tensors(default)
         interference = self.interference(now, default)
         energy, objective = float(self._energy(here, there)), float(self.objective(here, there))
@@ -119,7 +105,7 @@ class SettingEvaluator:
             feasible=self.keeps(interference),
         )
 
-    def _counted(self, now: MeasuredRates, default: MeasuredRates) -> float | None:
+    def _counted(self, now: Measurement, default: Measurement) -> float | None:
         """Relative energy E from the counted iterations; None if they were not counted.
 
         The counts give the work that was done, however the jobs shared their turns. The tuner's own formula uses times
@@ -132,9 +118,10 @@ class SettingEvaluator:
             # If the time alone is unknown, the packing at its default setting is the reference.
             alone_s = job.alone_s if job.alone_s is not None else job.share / default.rates[job.name]
             work += job.alone_w * alone_s * now.rates[job.name]
+        assert now.power_w is not None, "the objective needs joules"
         return now.power_w / work
 
-    def interference(self, now: MeasuredRates, default: MeasuredRates) -> dict[str, float]:
+    def interference(self, now: Measurement, default: Measurement) -> dict[str, float]:
         """Ratio for each job with a time in `now`: time / time at the default setting."""
         names = [job.name for job in self.jobs if job.name in now.times_s]
         return {name: now.times_s[name] / default.times_s[name] for name in names}
@@ -157,9 +144,10 @@ def observable(job: str) -> str:
     return f"time of {job}"
 
 
-def numbers(measured: MeasuredRates) -> dict[str, float]:
-    """Observables under the tuner's names."""
-    return {POWER: measured.power_w} | {observable(name): time_s for name, time_s in measured.times_s.items()}
+def numbers(measured: Measurement) -> dict[str, float]:
+    """Observables under the tuner's names. A measurement without joules has no power."""
+    power = {} if measured.power_w is None else {POWER: measured.power_w}
+    return power | {observable(name): time_s for name, time_s in measured.times_s.items()}
 
 
 def _energy(jobs: Sequence[PackedJob]) -> Objective:
@@ -173,5 +161,5 @@ def _energy(jobs: Sequence[PackedJob]) -> Objective:
     return against_alone
 
 
-def _tensors(measured: MeasuredRates) -> dict[str, Tensor]:
+def _tensors(measured: Measurement) -> dict[str, Tensor]:
     return {name: torch.tensor(value, dtype=torch.double) for name, value in numbers(measured).items()}

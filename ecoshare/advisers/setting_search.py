@@ -2,7 +2,7 @@
 
 ::
 
-    next() ──► a setting ──► (the caller applies and measures it, or looks it up) ──► told(observed, status)
+    next() ──► a setting ──► (the caller applies and measures it, or looks it up) ──► told(measurement)
       ▲                                                                                 │
       └─────────────────────────────────────────────────────────────────────────────────┘
 
@@ -20,7 +20,8 @@ from statistics import fmean
 from typing import Any
 
 from ecoshare.advisers.advice import TUNING_LIMIT
-from ecoshare.advisers.setting_evaluation import MeasuredRates, PackedJob, SettingEvaluator, SettingScore, numbers
+from ecoshare.advisers.setting_evaluation import PackedJob, SettingEvaluator, SettingScore, numbers
+from ecoshare.core.events import Measurement, MeasurementStatus
 from tuner import ConstrainedTuner, EvaluationStatus, Prior, Setting, Space
 
 BUDGET = 20
@@ -28,6 +29,7 @@ BUDGET = 20
 LITTLE_GAIN = 0.01
 """Least expected gain of the next measurement, as a part of the objective. A search ends when the expectation is below
 it after two measurements in a row."""
+_WITH_NUMBERS = (MeasurementStatus.MEASURED, MeasurementStatus.CENSORED)
 _LEAST_TRIALS = 3
 _MOST_REPEATS = 2
 _SURE = 0.9
@@ -38,23 +40,20 @@ class SearchEnding(Enum):
     """Reason why a search has ended, in words."""
 
     BUDGET = "the budget is used up"
-    LITTLE_GAIN = f"another trial was expected to gain less than {100 * LITTLE_GAIN:g} %"
+    LITTLE_GAIN = f"another measurement was expected to gain less than {100 * LITTLE_GAIN:g} %"
     NOTHING_LEFT = "every setting has been tried"
     NO_DEFAULT = "the default setting could not be measured, and everything is relative to it"
 
 
 @dataclass(frozen=True, slots=True)
-class TriedSetting:
-    """Measurement of one setting, as the search was told of it.
+class JudgedMeasurement:
+    """A measurement with the judgement of the search.
 
     Attributes:
-        number: Number of the measurement, from 1.
-        requested: The setting.
-        status: Validity of the measurement.
-        power_w: Mean power (W) of the device; None if nothing was measured.
-        times_s: Time (s) of an iteration of each job. Lower bounds if the measurement was stopped early.
-        rates: Iterations per second of each job, waits included; empty if they were not counted.
-        judged: Score by the measurement's own numbers; None unless it and the default before it were measured.
+        number: Number of the measurement in the search, from 1.
+        requested: Setting that the search asked for, with a value for each of its knobs.
+        found: The measurement.
+        score: Score by the measurement's own numbers; None unless it and the default before it were measured.
         interference: Time of each job / time at the default setting. Lower bounds if it was stopped early.
         feasible: Whether every job keeps its limit; None if unknown.
         best: Whether the setting was the best one after this measurement.
@@ -62,24 +61,26 @@ class TriedSetting:
 
     number: int
     requested: Setting
-    status: EvaluationStatus
-    power_w: float | None = None
-    times_s: Mapping[str, float] = field(default_factory=dict)
-    rates: Mapping[str, float] = field(default_factory=dict)
-    judged: SettingScore | None = None
+    found: Measurement
+    score: SettingScore | None = None
     interference: Mapping[str, float] = field(default_factory=dict)
     feasible: bool | None = None
     best: bool = False
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the numbers of the measurement say something about the setting: whole, or as bounds."""
+        return self.found.status in (MeasurementStatus.MEASURED, MeasurementStatus.CENSORED)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data under the names in the record, without what only the measuring caller knows."""
         return {
             "number": self.number,
             "requested": dict(self.requested),
-            "status": self.status.value,
-            "power_w": self.power_w,
-            "times": dict(self.times_s),
-            "energy": None if self.judged is None else self.judged.energy,
+            "status": self.found.status.value,
+            "power_w": self.found.power_w if self.has_numbers else None,
+            "times": dict(self.found.times_s) if self.has_numbers else {},
+            "energy": None if self.score is None else self.score.energy,
             "interference": dict(self.interference),
             "feasible": self.feasible,
             "best": self.best,
@@ -95,7 +96,7 @@ class SettingSearch:
         default: Default setting.
         objective: Name of the objective.
         budget: Most measurements.
-        trials: Measurements in order.
+        measurements: Measurements in order, each with its judgement.
         ending: Reason why the search has ended; None while it goes on.
     """
 
@@ -127,10 +128,10 @@ class SettingSearch:
             ValueError: `SettingEvaluator` or `ConstrainedTuner` refuses an argument, or the budget is below 1.
         """
         if budget < 1:
-            raise ValueError(f"a budget of {budget} trials: expected at least 1")
+            raise ValueError(f"a budget of {budget} measurements: expected at least 1")
         self.yardstick = SettingEvaluator(jobs, objective, tuning_limit)
         self.space, self.default, self.objective, self.budget = space, dict(default), objective, budget
-        self.trials: list[TriedSetting] = []
+        self.measurements: list[JudgedMeasurement] = []
         self.ending: SearchEnding | None = None
         self._tuner = ConstrainedTuner(space, self.yardstick.objective, self.yardstick.limits, default, prior, seed)
         self._asked: Setting | None = None
@@ -146,18 +147,15 @@ class SettingSearch:
                 self._asked = self._last if self._repeats else self._tuner.ask(_SURE if self._is_over() else 0.0)
         return None if self._asked is None else dict(self._asked)
 
-    def told(
-        self, observed: MeasuredRates | None, status: EvaluationStatus = EvaluationStatus.MEASURED
-    ) -> TriedSetting:
+    def told(self, found: Measurement) -> JudgedMeasurement:
         """Note the result for the setting that `next` gave.
 
         Args:
-            observed: Measured numbers; None if nothing was measured. For a measurement that was stopped early: its
-                power, and the times with a known lower bound.
-            status: Validity of the measurement.
+            found: The measurement. If it was stopped early: its power, and the times with a known lower bound. Numbers
+                of a disturbed or failed one are not used.
 
         Returns:
-            The measurement with its score.
+            The measurement with its judgement.
 
         Raises:
             RuntimeError: `next` was not called before.
@@ -166,18 +164,19 @@ class SettingSearch:
         """
         if self._asked is None:
             raise RuntimeError("nothing was asked for: next() comes before told()")
-        setting, values = self._asked, self._values(observed, status)
-        repeats = self._repeats + 1 if status is EvaluationStatus.CONTAMINATED else 0
+        setting, values = self._asked, self._values(found)
+        repeats = self._repeats + 1 if found.status is MeasurementStatus.CONTAMINATED else 0
         given_up = repeats > _MOST_REPEATS
         # A setting that is disturbed every time is told as failed, so that the tuner does not ask for it again.
-        self._tuner.tell(setting, values, EvaluationStatus.FAILED if given_up else status)
+        status = MeasurementStatus.FAILED if given_up else found.status
+        self._tuner.tell(setting, values, EvaluationStatus(status.value))
         self._asked, self._last, self._repeats = None, setting, 0 if given_up else repeats
         if not self._repeats:
             self._closed.add(self.space.index(setting))
             self._low_gains = self._low_gains + 1 if self._tuner.expected_gain < LITTLE_GAIN else 0
-        return self._keep(setting, observed, status)
+        return self._keep(setting, found)
 
-    def carry(self, setting: Setting, observed: MeasuredRates) -> TriedSetting:
+    def carry(self, setting: Setting, found: Measurement) -> JudgedMeasurement:
         """Take over a measurement from before this search, such as from a search with more knobs: the default first.
 
         It is a measurement like any other, but does not count against the budget.
@@ -185,19 +184,19 @@ class SettingSearch:
         Raises:
             ValueError: The setting is not in the space, a job's time is missing, or a number is not positive.
         """
-        self._tuner.tell(setting, self._values(observed, EvaluationStatus.MEASURED))
+        self._tuner.tell(setting, self._values(found))
         self._closed.add(self.space.index(setting))
         self._carried += 1
-        return self._keep(dict(setting), observed, EvaluationStatus.MEASURED)
+        return self._keep(dict(setting), found)
 
     def _is_over(self) -> bool:
         """Whether the last measurement broke a limit. No job should be too slow for two measurements in a row."""
-        return bool(self.trials) and self.trials[-1].feasible is False
+        return bool(self.measurements) and self.measurements[-1].feasible is False
 
     @property
     def violations(self) -> int:
         """Number of measurements that broke a limit, by the measured numbers."""
-        return sum(trial.feasible is False for trial in self.trials)
+        return sum(each.feasible is False for each in self.measurements)
 
     @property
     def best(self) -> Setting | None:
@@ -207,7 +206,7 @@ class SettingSearch:
         tuner weighs the noise of a number at the limit against its neighbours. But a setting that was not measured as
         feasible is never chosen.
         """
-        places = {self.space.index(trial.requested) for trial in self.trials if trial.judged is not None}
+        places = {self.space.index(each.requested) for each in self.measurements if each.score is not None}
         judged = {place: self.judged(self.space.settings[place]) for place in places}
         kept = [(each.objective, place) for place, each in judged.items() if each is not None and each.feasible]
         if not kept:
@@ -257,7 +256,7 @@ class SettingSearch:
         }
 
     def _over(self) -> SearchEnding | None:
-        if len(self.trials) - self._carried >= self.budget:
+        if len(self.measurements) - self._carried >= self.budget:
             return SearchEnding.BUDGET
         if self._repeats:
             return None
@@ -265,65 +264,60 @@ class SettingSearch:
             return SearchEnding.NO_DEFAULT
         if len(self._closed) == len(self.space):
             return SearchEnding.NOTHING_LEFT
-        if len(self.trials) >= _LEAST_TRIALS and self._low_gains >= 2:
+        if len(self.measurements) >= _LEAST_TRIALS and self._low_gains >= 2:
             return SearchEnding.LITTLE_GAIN
         return None
 
-    def _values(self, observed: MeasuredRates | None, status: EvaluationStatus) -> dict[str, float]:
-        """Numbers for the tuner, by its names.
+    def _values(self, found: Measurement) -> dict[str, float]:
+        """Numbers for the tuner, by its names; empty if nothing was measured.
 
         Raises:
             ValueError: A number is missing, or belongs to no job.
         """
-        if observed is None:
-            if status is EvaluationStatus.MEASURED:
-                raise ValueError("a measured trial has numbers")
+        is_whole = found.status is MeasurementStatus.MEASURED
+        if found.power_w is None or found.status not in _WITH_NUMBERS:
+            if is_whole:
+                raise ValueError("a complete measurement has numbers")
             return {}
         names = {job.name for job in self.yardstick.jobs}
-        wrong = set(observed.times_s) - names or (
-            names - set(observed.times_s) if status is EvaluationStatus.MEASURED else set()
-        )
+        wrong = set(found.times_s) - names or (names - set(found.times_s) if is_whole else set())
         if wrong:
             raise ValueError(f"{', '.join(sorted(wrong))}: expected a time of each job, and of no other")
-        return numbers(observed)
+        return numbers(found)
 
-    def _keep(self, setting: Setting, observed: MeasuredRates | None, status: EvaluationStatus) -> TriedSetting:
-        self.trials.append(TriedSetting(len(self.trials) + 1, setting, status))
-        if observed is not None:
-            self.trials[-1] = replace(
-                self.trials[-1],
-                power_w=observed.power_w,
-                times_s=dict(observed.times_s),
-                rates=dict(observed.rates),
-            )
-            self.trials[-1] = self._judged(self.trials[-1], observed)
-        return self.trials[-1]
+    def _keep(self, setting: Setting, found: Measurement) -> JudgedMeasurement:
+        self.measurements.append(JudgedMeasurement(len(self.measurements) + 1, setting, found))
+        self.measurements[-1] = self._judged(self.measurements[-1])
+        return self.measurements[-1]
 
-    def _judged(self, trial: TriedSetting, observed: MeasuredRates) -> TriedSetting:
-        default = self._mean(self.default)
-        if default is None or trial.status not in (EvaluationStatus.MEASURED, EvaluationStatus.CENSORED):
-            return trial
-        interference = self.yardstick.interference(observed, default)
+    def _judged(self, own: JudgedMeasurement) -> JudgedMeasurement:
+        default, found = self._mean(self.default), own.found
+        if default is None or found.power_w is None or not own.has_numbers:
+            return own
+        interference = self.yardstick.interference(found, default)
         kept = self.yardstick.keeps(interference)
-        if trial.status is EvaluationStatus.CENSORED:
-            return replace(trial, interference=interference, feasible=None if kept else False)
-        judged = self.yardstick.judge(observed, default)
-        self.trials[-1] = trial = replace(trial, judged=judged, interference=interference, feasible=kept)
-        return replace(trial, best=self.best == trial.requested)
+        if found.status is MeasurementStatus.CENSORED:
+            return replace(own, interference=interference, feasible=None if kept else False)
+        score = self.yardstick.judge(found, default)
+        self.measurements[-1] = own = replace(own, score=score, interference=interference, feasible=kept)
+        return replace(own, best=self.best == own.requested)
 
-    def _mean(self, setting: Setting) -> MeasuredRates | None:
+    def _mean(self, setting: Setting) -> Measurement | None:
         """Geometric means of the measurements of a setting; None if there are none."""
         own = [
-            MeasuredRates(trial.power_w, trial.times_s, trial.rates)
-            for trial in self.trials
-            if trial.status is EvaluationStatus.MEASURED and trial.power_w is not None and trial.requested == setting
+            (each.found, each.found.power_w)
+            for each in self.measurements
+            if each.found.status is MeasurementStatus.MEASURED
+            and each.found.power_w is not None
+            and each.requested == setting
         ]
         if not own:
             return None
-        times = {job.name: _middle([each.times_s[job.name] for each in own]) for job in self.yardstick.jobs}
-        names = [job.name for job in self.yardstick.jobs if all(job.name in each.rates for each in own)]
-        rates = {name: _middle([each.rates[name] for each in own]) for name in names}
-        return MeasuredRates(_middle([each.power_w for each in own]), times, rates)
+        times = {job.name: _middle([each.times_s[job.name] for each, _ in own]) for job in self.yardstick.jobs}
+        names = [job.name for job in self.yardstick.jobs if all(job.name in each.rates for each, _ in own)]
+        rates = {name: _middle([each.rates[name] for each, _ in own]) for name in names}
+        power_w = _middle([power_w for _, power_w in own])
+        return replace(own[0][0], power_w=power_w, times_s=times, rates=rates)
 
 
 def _middle(values: Sequence[float]) -> float:

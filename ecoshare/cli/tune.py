@@ -124,8 +124,8 @@ def tune(
         raise UsageError(str(error), hint) from error
     lines = TrialLines(knobs_of(searching), Console(stderr=as_json, highlight=False), achieved=False)
     lines.heading()
-    for trial in searching.trials():
-        lines.line(MeasurementRecord.model_validate(trial.as_dict()))
+    for measured in searching.measurements():
+        lines.line(MeasurementRecord.model_validate(measured.as_dict()))
     verdict = searching.verdict()
     tuned = replayed(searching, verdict)
     if as_json:

@@ -122,8 +122,8 @@ def replayed(replay: SearchReplay, verdict: Verdict) -> TuningResult:
     table, search = replay.table, replay.search
     single = len(table.times) == 1
     joules = [
-        None if trial.power_w is None or not single else trial.power_w * sum(trial.times_s.values())
-        for trial in search.trials
+        None if each.found.power_w is None or not single else each.found.power_w * sum(each.found.times_s.values())
+        for each in search.measurements
     ]
     static = verdict.static
     return TuningResult.model_validate(
@@ -132,7 +132,7 @@ def replayed(replay: SearchReplay, verdict: Verdict) -> TuningResult:
             "packing": [[column.name] for column in table.times],
             "device": {"model": f"replay of {table.file}", "uuid": None},
             "trials": [
-                {**trial.as_dict(), "joules": spent} for trial, spent in zip(search.trials, joules, strict=True)
+                {**each.as_dict(), "joules": spent} for each, spent in zip(search.measurements, joules, strict=True)
             ],
             "best_static": None
             if static is None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ecoshare.advisers.earlier_searches import Earlier
     from ecoshare.advisers.setting_adviser import PackingSearch, TunerAdviser
     from ecoshare.advisers.setting_evaluation import PackedJob
-    from ecoshare.advisers.setting_search import TriedSetting
+    from ecoshare.advisers.setting_search import JudgedMeasurement
     from tuner import Prior, Space
 
 
@@ -222,7 +222,7 @@ class Searching:
             default_s,
         )
 
-    def _told(self, own: PackingSearch, trial: Measurement, outcome: TriedSetting | None) -> None:
+    def _told(self, own: PackingSearch, trial: Measurement, outcome: JudgedMeasurement | None) -> None:
         """Record a measurement that is over, with the judgement of the search."""
         judged = outcome.as_dict() if outcome is not None else {}
         records = self._records.setdefault(own.packing, [])

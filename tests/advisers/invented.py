@@ -6,12 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoshare.advisers.setting_evaluation import MeasuredRates, PackedJob
+from ecoshare.advisers.setting_evaluation import PackedJob
+from ecoshare.core.events import Measurement, MeasurementStatus
 from tuner import Knob, Role, Setting, Space
 
 CLOCKS = tuple(float(mhz) for mhz in range(600, 1500, 100))
 SPACE = Space.product(Knob("clock", CLOCKS, Role.CORE_CLOCK))
 DEFAULT = {"clock": 1400.0}
+
+
+def measured(
+    power_w: float | None,
+    times_s: Mapping[str, float],
+    status: MeasurementStatus = MeasurementStatus.MEASURED,
+    rates: Mapping[str, float] | None = None,
+) -> Measurement:
+    """Measurement with these numbers, at a setting that the search knows."""
+    return Measurement((), status, power_w, times_s=dict(times_s), rates=dict(rates or {}))
 
 
 @dataclass(frozen=True)
@@ -28,15 +39,16 @@ class Device:
     idle_w: float = 60.0
     dynamic_w: float = 190.0
 
-    def measure(self, setting: Setting) -> MeasuredRates:
+    def measure(self, setting: Setting) -> Measurement:
         clock = setting["clock"]
         assert isinstance(clock, float)
         relative = clock / CLOCKS[-1]
         times = {name: 0.1 * (part / relative + 1.0 - part) for name, part in self.compute.items()}
-        return MeasuredRates(self.idle_w + self.dynamic_w * relative**2.5, times)
+        return measured(self.idle_w + self.dynamic_w * relative**2.5, times)
 
     def jobs(self) -> list[PackedJob]:
         power_w = self.measure(DEFAULT).power_w
+        assert power_w is not None
         return [PackedJob(name, power_w / len(self.compute)) for name in self.compute]
 
 

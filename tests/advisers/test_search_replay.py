@@ -31,7 +31,7 @@ def by_hand(table: Table) -> dict[tuple[float | str, ...], tuple[float, float]]:
 
 def test_the_verdict_is_that_of_the_table(table: Table) -> None:
     replay = SearchReplay(table, DEFAULT, noise=0.0)
-    trials = list(replay.trials())
+    trials = list(replay.measurements())
     verdict, known = replay.verdict(), by_hand(table)
     feasible = {point: energy for point, (energy, slow) in known.items() if slow <= 1.1}
     optimum = min(feasible, key=lambda point: feasible[point])
@@ -54,20 +54,20 @@ def test_the_verdict_is_that_of_the_table(table: Table) -> None:
 def test_without_noise_a_trial_shows_the_row(table: Table) -> None:
     replay = SearchReplay(table, DEFAULT, noise=0.0)
     known = by_hand(table)
-    for trial in replay.trials():
+    for trial in replay.measurements():
         energy, slow = known[tuple(trial.requested.values())]
-        assert trial.judged is not None and trial.judged.energy == pytest.approx(energy)
+        assert trial.score is not None and trial.score.energy == pytest.approx(energy)
         assert trial.interference == {"epoch_s": pytest.approx(slow)} and trial.feasible == (slow <= 1.1)
 
 
 @pytest.mark.slow
 def test_noise_is_on_the_trials_alone_and_equal_seeds_are_equal(table: Table) -> None:
     one, again, other = (SearchReplay(table, DEFAULT, seed=seed, noise=0.05) for seed in (1, 1, 2))
-    assert list(one.trials()) == list(again.trials()) != list(other.trials())
-    first = one.search.trials[0]
-    assert first.requested == DEFAULT and first.judged is not None
-    assert first.judged.energy == pytest.approx(1.0), "the first trial is what the work costs alone"
-    assert first.power_w != table.at(DEFAULT).power_w
+    assert list(one.measurements()) == list(again.measurements()) != list(other.measurements())
+    first = one.search.measurements[0]
+    assert first.requested == DEFAULT and first.score is not None
+    assert first.score.energy == pytest.approx(1.0), "the first trial is what the work costs alone"
+    assert first.found.power_w != table.at(DEFAULT).power_w
     assert one.verdict().default_judged.energy == pytest.approx(1.0)
     assert one.truth() == other.truth()
 
@@ -93,7 +93,7 @@ def test_a_table_of_one_workload_knows_no_static_setting(tmp_path: Path) -> None
 def test_only_rows_that_are_there_are_tried(table: Table) -> None:
     replay = SearchReplay(table, DEFAULT, budget=40, noise=0.3)
     assert len(replay.space) == 27
-    for trial in replay.trials():
+    for trial in replay.measurements():
         assert (trial.requested["limit"], trial.requested["batch"]) != (250.0, 32.0)
     with pytest.raises(LookupError):
         replay.measure({"limit": 250.0, "batch": 32.0})
@@ -106,7 +106,7 @@ def test_several_jobs_each_keep_the_limit(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     table = read(tmp_path / "t.csv", ["core_clock=clock,time=a,time=b,power=w"])
     replay = SearchReplay(table, {"clock": 1400.0}, noise=0.0)
-    assert all(set(trial.interference) == {"a", "b"} for trial in replay.trials())
+    assert all(set(trial.interference) == {"a", "b"} for trial in replay.measurements())
     verdict = replay.verdict()
     assert verdict.optimum == {"clock": 1300.0}, "the mean may keep the limit, each job must"
     assert verdict.cost is None

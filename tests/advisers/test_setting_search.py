@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.advisers.setting_evaluation import MeasuredRates, PackedJob, SettingEvaluator, observable
-from ecoshare.advisers.setting_search import BUDGET, SearchEnding, SettingSearch, TriedSetting
+from ecoshare.advisers.setting_evaluation import PackedJob, SettingEvaluator, observable
+from ecoshare.advisers.setting_search import BUDGET, JudgedMeasurement, SearchEnding, SettingSearch
+from ecoshare.core.events import Measurement, MeasurementStatus
 from ecoshare.profiling.tuning_store import MeasurementRecord
-from tests.advisers.invented import CLOCKS, DEFAULT, SPACE, Device
-from tuner import EvaluationStatus, Knob, Prior, Role, Setting, Space
+from tests.advisers.invented import CLOCKS, DEFAULT, SPACE, Device, measured
+from tuner import Knob, Prior, Role, Setting, Space
 from tuner.physics import grey_box
 
 ONE = Device({"a": 0.4})
@@ -22,8 +24,8 @@ TWO = Device({"a": 0.2, "b": 0.9})
 
 positive = st.floats(0.01, 1000.0)
 statuses = st.sampled_from(
-    [EvaluationStatus.MEASURED] * 4
-    + [EvaluationStatus.CENSORED, EvaluationStatus.CONTAMINATED, EvaluationStatus.FAILED]
+    [MeasurementStatus.MEASURED] * 4
+    + [MeasurementStatus.CENSORED, MeasurementStatus.CONTAMINATED, MeasurementStatus.FAILED]
 )
 
 
@@ -31,7 +33,7 @@ def search(device: Device = ONE, **options: Any) -> SettingSearch:
     return SettingSearch(SPACE, DEFAULT, device.jobs(), **options)
 
 
-def carry_out(searching: SettingSearch, device: Device = ONE) -> list[TriedSetting]:
+def carry_out(searching: SettingSearch, device: Device = ONE) -> list[JudgedMeasurement]:
     found = []
     while (setting := searching.next()) is not None:
         found.append(searching.told(device.measure(setting)))
@@ -46,9 +48,8 @@ def test_the_best_setting_of_a_device_is_found_and_what_it_saves_is_right() -> N
     optimum = min(kept, key=lambda clock: kept[clock].energy)
     assert 1 < len(kept) < len(CLOCKS), "the limit decides nothing"
     assert searching.best == {"clock": optimum}
-    joules = {
-        clock: ONE.measure({"clock": clock}).power_w * ONE.measure({"clock": clock}).times_s["a"] for clock in CLOCKS
-    }
+    known = {clock: ONE.measure({"clock": clock}) for clock in CLOCKS}
+    joules = {clock: (each.power_w or 0.0) * each.times_s["a"] for clock, each in known.items()}
     assert searching.saved == pytest.approx(1.0 - joules[optimum] / joules[1400.0])
     assert trials[0].requested == DEFAULT and trials[0].best and trials[0].feasible
     assert searching.ending is not None and len(trials) < len(CLOCKS)
@@ -56,40 +57,41 @@ def test_the_best_setting_of_a_device_is_found_and_what_it_saves_is_right() -> N
 
 def times(searching: SettingSearch, setting: Setting) -> list[float]:
     """Of job b in the measured trials of a setting."""
-    told = [trial for trial in searching.trials if trial.requested == setting]
-    return [trial.times_s["b"] for trial in told if trial.status is EvaluationStatus.MEASURED]
+    told = [trial for trial in searching.measurements if trial.requested == setting]
+    return [trial.found.times_s["b"] for trial in told if trial.found.status is MeasurementStatus.MEASURED]
 
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(statuses, positive, positive, positive), min_size=1, max_size=14), st.integers(1, 14))
 def test_whatever_comes_the_rules_are_kept(
-    told: list[tuple[EvaluationStatus, float, float, float]], budget: int
+    told: list[tuple[MeasurementStatus, float, float, float]], budget: int
 ) -> None:
     searching = search(TWO, budget=budget)
-    first: MeasuredRates | None = None
+    first: Measurement | None = None
     for status, power_w, a_s, b_s in told:
         setting = searching.next()
         if setting is None:
             break
         assert setting == searching.next(), "asking twice is one question"
-        repeated = [trial.requested for trial in searching.trials if trial.status is EvaluationStatus.CONTAMINATED]
-        assert all(repeated.count(each) <= 3 for each in repeated), "a disturbed trial is repeated at most twice"
-        gone = [
-            t.requested for t in searching.trials if t.status in (EvaluationStatus.FAILED, EvaluationStatus.CENSORED)
-        ]
+        asked = [(each.requested, each.found.status) for each in searching.measurements]
+        repeated = [requested for requested, status in asked if status is MeasurementStatus.CONTAMINATED]
+        assert all(repeated.count(each) <= 3 for each in repeated), "a disturbed measurement is repeated at most twice"
+        over = (MeasurementStatus.FAILED, MeasurementStatus.CENSORED)
+        gone = [requested for requested, status in asked if status in over]
         assert setting not in gone, "what cannot be, or is too slow, is not tried again"
-        observed = MeasuredRates(power_w, {"a": a_s, "b": b_s})
-        outcome = searching.told(None if status is EvaluationStatus.FAILED else observed, status)
-        if status is EvaluationStatus.MEASURED and setting == DEFAULT:
+        observed = measured(power_w, {"a": a_s, "b": b_s})
+        nothing = measured(None, {}, status)
+        outcome = searching.told(nothing if status is MeasurementStatus.FAILED else replace(observed, status=status))
+        if status is MeasurementStatus.MEASURED and setting == DEFAULT:
             first = first or observed
-        if outcome.judged is not None:
-            assert first is not None and status is EvaluationStatus.MEASURED
+        if outcome.score is not None:
+            assert first is not None and status is MeasurementStatus.MEASURED
             assert outcome.feasible == (max(outcome.interference.values()) <= 1.1)
         if outcome.best:
             assert outcome.requested == searching.best
         MeasurementRecord.model_validate(outcome.as_dict())
-    assert len(searching.trials) <= budget
-    assert searching.violations == sum(trial.feasible is False for trial in searching.trials)
+    assert len(searching.measurements) <= budget
+    assert searching.violations == sum(trial.feasible is False for trial in searching.measurements)
     if first is None:
         assert searching.best is None and searching.saved is None, "nothing is known without the default"
     else:
@@ -140,8 +142,8 @@ def test_a_disturbed_trial_is_repeated_twice_and_then_left() -> None:
     setting = searching.next()
     for _ in range(3):
         assert searching.next() == setting
-        outcome = searching.told(MeasuredRates(1.0, {"a": 1e-6}), EvaluationStatus.CONTAMINATED)
-        assert outcome.judged is None and outcome.feasible is None and not outcome.best
+        outcome = searching.told(measured(1.0, {"a": 1e-6}, MeasurementStatus.CONTAMINATED))
+        assert outcome.score is None and outcome.feasible is None and not outcome.best
     rest = carry_out(searching)
     assert all(trial.requested != setting for trial in rest), "it is tried for ever"
     assert searching.best is not None
@@ -151,9 +153,9 @@ def test_a_default_that_is_always_disturbed_or_fails_ends_it() -> None:
     disturbed, failing = search(), search()
     for _ in range(3):
         assert disturbed.next() == DEFAULT
-        disturbed.told(ONE.measure(DEFAULT), EvaluationStatus.CONTAMINATED)
+        disturbed.told(replace(ONE.measure(DEFAULT), status=MeasurementStatus.CONTAMINATED))
     failing.next()
-    failing.told(None, EvaluationStatus.FAILED)
+    failing.told(measured(None, {}, MeasurementStatus.FAILED))
     for searching in (disturbed, failing):
         assert searching.next() is None and searching.ending is SearchEnding.NO_DEFAULT
         assert searching.best is None
@@ -162,13 +164,14 @@ def test_a_default_that_is_always_disturbed_or_fails_ends_it() -> None:
 def test_a_trial_stopped_early_is_a_violation_only_where_it_was_too_slow_already() -> None:
     searching = search()
     searching.next()
-    searching.told(MeasuredRates(200.0, {"a": 0.1}))
+    searching.told(measured(200.0, {"a": 0.1}))
     searching.next()
-    assert searching.told(MeasuredRates(100.0, {"a": 0.12}), EvaluationStatus.CENSORED).feasible is False
+    assert searching.told(measured(100.0, {"a": 0.12}, MeasurementStatus.CENSORED)).feasible is False
     searching.next()
-    assert searching.told(MeasuredRates(100.0, {"a": 0.105}), EvaluationStatus.CENSORED).feasible is None
+    assert searching.told(measured(100.0, {"a": 0.105}, MeasurementStatus.CENSORED)).feasible is None
     setting = searching.next()
-    assert searching.told(None, EvaluationStatus.CENSORED).feasible is None, "it was too slow to say how slow"
+    nothing = measured(None, {}, MeasurementStatus.CENSORED)
+    assert searching.told(nothing).feasible is None, "it was too slow to say how slow"
     assert searching.violations == 1 and searching.next() != setting
 
 
@@ -180,18 +183,18 @@ def test_trials_of_an_earlier_search_are_known_and_cost_nothing() -> None:
     new = carry_out(searching)
     assert new and all(trial.requested not in known for trial in new), "what is known is measured again"
     assert new[0].number == 4 and len(new) <= 3
-    for setting, observed in (({"clock": 1.0}, ONE.measure(DEFAULT)), (DEFAULT, MeasuredRates(1.0, {}))):
+    for setting, observed in (({"clock": 1.0}, ONE.measure(DEFAULT)), (DEFAULT, measured(1.0, {}))):
         with pytest.raises(ValueError):
             searching.carry(setting, observed)
 
 
 def test_energy_is_joules_per_joule_of_the_same_work_alone() -> None:
-    default = MeasuredRates(300.0, {"a": 0.2, "b": 0.4})
+    default = measured(300.0, {"a": 0.2, "b": 0.4})
     # Two jobs in turn in one lane, half of the time each, alone 300 and 100 W: no gain and no loss.
     halves = SettingEvaluator([PackedJob("a", 300.0, 0.2, 0.5), PackedJob("b", 100.0, 0.4, 0.5)], "energy", 1.1)
-    assert halves.judge(MeasuredRates(200.0, default.times_s), default).energy == pytest.approx(1.0)
+    assert halves.judge(measured(200.0, default.times_s), default).energy == pytest.approx(1.0)
     # Side by side at 0.8 of their speed alone, together 350 W: 350 / (0.8 * 300 + 0.8 * 100).
-    packed = MeasuredRates(350.0, {"a": 0.25, "b": 0.5})
+    packed = measured(350.0, {"a": 0.25, "b": 0.5})
     side = SettingEvaluator([PackedJob("a", 300.0, 0.2), PackedJob("b", 100.0, 0.4)], "energy", 1.1)
     assert side.judge(packed, packed).energy == pytest.approx(350.0 / 320.0)
     assert side.judge(packed, packed).feasible, "the limit is on what tuning costs, not on what packing costs"
@@ -202,7 +205,7 @@ def test_energy_is_joules_per_joule_of_the_same_work_alone() -> None:
 @given(st.tuples(positive, positive, positive), st.tuples(positive, positive, positive))
 def test_objectives_agree_with_each_other(now: tuple[float, ...], default: tuple[float, ...]) -> None:
     jobs = [PackedJob("a", 120.0), PackedJob("b", 80.0)]
-    here, there = (MeasuredRates(each[0], {"a": each[1], "b": each[2]}) for each in (now, default))
+    here, there = (measured(each[0], {"a": each[1], "b": each[2]}) for each in (now, default))
     by = {name: SettingEvaluator(jobs, name, 1.1).judge(here, there) for name in ("energy", "edp", "jct", "makespan")}
     assert by["jct"] == by["makespan"]
     assert by["energy"].objective == by["energy"].energy == by["edp"].energy
@@ -254,11 +257,11 @@ def test_telling_what_was_not_asked_is_refused_and_changes_nothing() -> None:
         searching.told(ONE.measure(DEFAULT))
     searching.next()
     for wrong in (
-        MeasuredRates(1.0, {}),
-        MeasuredRates(1.0, {"a": 1.0, "c": 1.0}),
-        MeasuredRates(0.0, {"a": 1.0}),
-        None,
+        measured(1.0, {}),
+        measured(1.0, {"a": 1.0, "c": 1.0}),
+        measured(0.0, {"a": 1.0}),
+        measured(None, {"a": 1.0}),
     ):
         with pytest.raises(ValueError):
             searching.told(wrong)
-    assert not searching.trials and searching.next() == DEFAULT
+    assert not searching.measurements and searching.next() == DEFAULT

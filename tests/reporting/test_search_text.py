@@ -130,7 +130,7 @@ def test_hostile_words_stay_words_and_all_encodings_do() -> None:
 def replay(tmp_path: Path) -> SearchReplay:
     table = read(write_table(tmp_path / "t.csv", {"a": 0.3, "b": 0.6}), [COLUMNS], ["network=b"])
     replay = SearchReplay(table, {"limit": 250.0, "batch": 64.0}, noise=0.02)
-    list(replay.trials())
+    list(replay.measurements())
     return replay
 
 
@@ -150,7 +150,7 @@ def test_the_text_the_chart_and_the_page_of_a_replay_name_one_saving(tmp_path: P
     """By the table's own numbers; the noisy number of the trials stands beside it where it differs."""
     table = read(write_table(tmp_path / "t.csv", {"a": 0.3, "b": 0.6}), [COLUMNS], ["network=b"])
     replay = SearchReplay(table, {"limit": 250.0, "batch": 64.0}, noise=noise, seed=4)
-    list(replay.trials())
+    list(replay.measurements())
     verdict = replay.verdict()
     made, ground = replayed(replay, verdict), ground_of(replay, verdict)
     assert verdict.saved is not None and made.saved_against_default is not None
