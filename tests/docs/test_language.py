@@ -22,6 +22,7 @@ FOLDERS = (
     "ecoshare/core",
     "ecoshare/devices",
     "ecoshare/integrations",
+    "ecoshare/jobs",
     "ecoshare/lane",
     "ecoshare/profiling",
     "ecoshare/record",
