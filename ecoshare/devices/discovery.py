@@ -86,7 +86,7 @@ def find(wanted: str | None) -> DeviceInfo:
     if gpu.mig:
         raise UnfitEnvironment(f"cuda:{index} is cut into MIG instances, which ecoshare cannot share yet")
     if gpu.compute_mode == "prohibited":
-        raise UnfitEnvironment(f"cuda:{index} is in compute mode `prohibited`: nobody may use it")
+        raise UnfitEnvironment(f"cuda:{index} is in compute mode `prohibited`: no program may use it")
     return DeviceInfo(
         name=f"cuda:{index}",
         kind="cuda",

@@ -113,7 +113,7 @@ class GpuKnobs:
             KnobFault: The clock looks locked. Or it cannot be told: the GPU is idle, or throttles the memory clock.
         """
         nvml, handle = self._nvml, self.handle
-        remedy = "`ecoshare tune --assume-unlocked` where nobody has locked it"
+        remedy = "`ecoshare tune --assume-unlocked` if no program has locked it"
         now = self._told(lambda: nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_GRAPHICS))
         usual = self._told(lambda: nvml.nvmlDeviceGetDefaultApplicationsClock(handle, nvml.NVML_CLOCK_GRAPHICS))
         if now is not None and usual is not None and now != usual:
@@ -132,7 +132,7 @@ class GpuKnobs:
             if seen_mhz >= enough_mhz:
                 return True
             if bits & _USER_CLOCKS:
-                raise KnobFault(Cause.LOCKED, f"somebody has set {knob}: {seen_mhz:.0f} MHz", remedy)
+                raise KnobFault(Cause.LOCKED, f"another program has set {knob}: {seen_mhz:.0f} MHz", remedy)
             throttled = throttled or any(bits & bit for bit in _THROTTLES)
         if throttled and knob == GPU_CLOCK:
             return False
@@ -308,9 +308,9 @@ def typed() -> Iterator[None]:
             (Cause.FAILED, (Exception,)),
         ]
         cause = next(cause for cause, kinds in causes if isinstance(error, kinds))
-        who = "zeusd" if isinstance(error, ZeusdError) else "the NVIDIA driver"
-        who = "zeusd does not answer" if isinstance(error, httpx.HTTPError) else who
-        said = f"{who}: {error}" if str(error) else f"{who} failed"
+        source = "zeusd" if isinstance(error, ZeusdError) else "the NVIDIA driver"
+        source = "zeusd does not answer" if isinstance(error, httpx.HTTPError) else source
+        said = f"{source}: {error}" if str(error) else f"{source} failed"
         raise KnobFault(cause, said, _REMEDIES.get(cause, "")) from error
 
 

@@ -46,7 +46,7 @@ class JobOptions(_Model):
     job_class: fields.Name | None = Field(
         default=None,
         alias="class",
-        description="Job class; jobs of one class share a profile. By default the class follows from the script.",
+        description="Job class; jobs of one class share a profile. The default follows from the script.",
     )
     arrival_s: fields.Duration = Field(
         default=0.0,

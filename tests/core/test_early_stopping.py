@@ -105,7 +105,7 @@ def test_the_best_go_on_when_all_are_there_and_not_before() -> None:
     assert set(run.running) == {"t1", "t4"}, "the best two of six"
     assert run.dropped == ["t3", "t0", "t2"], "the best first"
     assert {name for name, state in run.states().items() if state is JobState.PRUNED} == {"t0", "t2", "t3", "t5"}
-    assert "place 3 of the 6 of its rung, of whom 2 go on (halving)" in run.core.jobs["t5"].history[-2].cause
+    assert "place 3 of the 6 of its rung, of which 2 go on (halving)" in run.core.jobs["t5"].history[-2].cause
     assert run.core.live_jobs == 2
 
 

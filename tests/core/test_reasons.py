@@ -64,7 +64,7 @@ def test_who_would_cost_more_waits_and_it_is_said_how_much_more() -> None:
 def test_those_that_gain_share_and_are_told_how_fast_they_should_be() -> None:
     core = Asked()
     core.arrive("a")
-    assert core.why("a") == Reason(Doing.ALONE, "cuda:0", because=Explanation(ReasonKind.NOBODY))
+    assert core.why("a") == Reason(Doing.ALONE, "cuda:0", because=Explanation(ReasonKind.NO_OTHER_JOB))
     core.arrive("b")
     core.foresee(ab=0.9)
     assert replace(core.why("a"), speeds=()) == Reason(Doing.SHARES, "cuda:0", ("b",))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.integrations.ray.node_ledger import NodeLedger, TrialPlace, Wish
-from ecoshare.lane.lane_table import NOBODY
+from ecoshare.lane.lane_table import NO_SLOT
 from ecoshare.lane.turn import LaneTurn
 
 BUDGET = 1000
@@ -138,15 +138,15 @@ def test_the_dead_lose_turn_memory_and_their_place_in_the_queue(tmp_path: Path) 
     assert other.stdout is not None
     assert other.stdout.readline() == "holds\n"
     table = mine.table
-    assert table.header.holder not in (NOBODY, mine.slot)
+    assert table.header.holder not in (NO_SLOT, mine.slot)
     ledger.look(mine)
-    assert table.header.holder not in (NOBODY, mine.slot), "it lives"
+    assert table.header.holder not in (NO_SLOT, mine.slot), "it lives"
     later = ledger.queue()
     assert ledger.enter(later, wish(800)) is None
     other.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped: a zombie has nothing
     ledger.look(mine)
-    assert table.header.holder == NOBODY
+    assert table.header.holder == NO_SLOT
     LaneTurn(table, mine.slot).take()
     assert ledger.enter(later, wish(800)) is not None
     other.communicate()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane import messages
-from ecoshare.lane.lane_table import ANYBODY, NOBODY, SLOTS, LaneTable, SlotState
+from ecoshare.lane.lane_table import ANY_SLOT, NO_SLOT, SLOTS, LaneTable, SlotState
 from ecoshare.lane.messages import Ended, LaunchAttempt, Launched, Message, NotLaunched, StopAttempt
 from tests import warm
 
@@ -48,13 +48,13 @@ class ServedLane:
     def together(self) -> Iterator[None]:
         """Jobs that are started in here get no turn until all of them wait for it."""
         before = self._seated()
-        self.table.reserve(NOBODY)
+        self.table.reserve(NO_SLOT)
         try:
             yield
             mine = self._seated() - before
             warm.wait_for(lambda: all(self.table.slots[slot].seat == SlotState.WAITING for slot in mine), _LONGEST_S)
         finally:  # the lane is that of other tests, too
-            self.table.reserve(ANYBODY)
+            self.table.reserve(ANY_SLOT)
 
     def _seated(self) -> set[int]:
         return {index for index in range(SLOTS) if self.table.slots[index].seat != SlotState.EMPTY}

@@ -20,7 +20,7 @@ import pytest
 from ecoshare.core.commands import MoveJob
 from ecoshare.core.events import Done, Event, Refused
 from ecoshare.lane.attempt_process import AttemptProcess, PreparedSlot, usage
-from ecoshare.lane.lane_table import ANYBODY, NO_RANK, NOBODY, LaneTable, SlotState, lane_path
+from ecoshare.lane.lane_table import ANY_SLOT, NO_RANK, NO_SLOT, LaneTable, SlotState, lane_path
 from ecoshare.lane.messages import LaunchAttempt, MoveAttempt, StopAttempt
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.runtime.lane_moves import Moving
@@ -122,7 +122,7 @@ class Lanes:
     def is_empty(self) -> bool:
         """Whether no slot of any lane is anybody's, and nobody has the turn."""
         return all(
-            table.header.holder == NOBODY
+            table.header.holder == NO_SLOT
             and table.header.waiting_rank == NO_RANK
             and all(slot.seat == SlotState.EMPTY for slot in table.slots)
             for table in self.tables.values()
@@ -415,7 +415,7 @@ def test_a_turn_that_is_reserved_there_is_waited_for(lanes: Lanes) -> None:
         await until_then(lambda: lanes.slot("measured").iterations > others + 100)
         assert lanes.slot("moves").iterations == done, "it ran in the window of another job"
         assert lanes.slot("moves").back == 0, "it would come in before the end of a quantum, as one that loads data"
-        lanes.tables[1].reserve(ANYBODY)
+        lanes.tables[1].reserve(ANY_SLOT)
         await until_then(lambda: lanes.slot("moves").iterations > done + 10)
 
     moves(scene)
@@ -597,7 +597,7 @@ def cut_moves(lanes: Lanes, what: str, steps: Iterator[int], waits: bool) -> int
             lanes.tables[0].reserve(0 if waits else 1)
             attempt = lanes.start("moves", 0, cut_off(step, what, die, waits))
             await until_then(lambda: lanes.slot("moves").seat == seat)
-            lanes.tables[0].reserve(0 if waits else ANYBODY)
+            lanes.tables[0].reserve(0 if waits else ANY_SLOT)
             before = usage(lanes.slot("moves"))
             lanes.move("moves", 1, tasks)
             await until_then(
@@ -607,7 +607,7 @@ def cut_moves(lanes: Lanes, what: str, steps: Iterator[int], waits: bool) -> int
                 lanes.moving.follow("moves")
             code, used = lanes.reap("moves")
             wall_s = time.monotonic() - began_s
-            lanes.tables[0].reserve(ANYBODY)
+            lanes.tables[0].reserve(ANY_SLOT)
             assert used["iterations"] == (0 if waits else 3)
             assert before["held_s"] <= used["held_s"] <= wall_s, (step, "a turn is lost, or counted twice")
             assert waits or used["held_s"] >= 0.02
@@ -704,7 +704,7 @@ def test_a_move_that_a_signal_handler_breaks_off_is_gone_on_with(lanes: Lanes, s
             lanes.tables[0].reserve(1)
             attempt = lanes.start("moves", 0, cut_off(step, "line", raise_it, False, go_on))
             await until_then(lambda: lanes.slot("moves").seat == SlotState.HOLDING)
-            lanes.tables[0].reserve(ANYBODY)
+            lanes.tables[0].reserve(ANY_SLOT)
             command = lanes.move("moves", 1, tasks)
             await until_then(
                 lambda: os.waitid(os.P_PIDFD, attempt.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None  # noqa: B023

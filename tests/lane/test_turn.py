@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.lane_table import ANYBODY, NO_RANK, NOBODY, BoundaryRequest, LaneTable, Slot, SlotState
+from ecoshare.lane.lane_table import ANY_SLOT, NO_RANK, NO_SLOT, BoundaryRequest, LaneTable, Slot, SlotState
 from ecoshare.lane.turn import LaneTurn
 from tests.warm import wait_for
 
@@ -87,7 +87,7 @@ def test_one_job_at_a_time_has_the_turn(table: LaneTable, fork: Fork, tmp_path: 
         pair = b"<%d></%d>" % (slot, slot)
         assert content.count(pair) == 800, "another job's mark stands inside an iteration"
     assert [table.slots[slot].iterations for slot in range(4)] == [800] * 4
-    assert table.header.holder == NOBODY
+    assert table.header.holder == NO_SLOT
 
 
 def test_turns_alternate_while_others_wait(table: LaneTable, fork: Fork) -> None:
@@ -198,7 +198,7 @@ def test_a_wait_that_a_signal_handler_breaks_off_is_taken_up_again(table: LaneTa
     holder = fork(0, hold)
     wait_for(lambda: table.header.holder == 0)
     succeed(holder, fork(1, with_alarm))
-    assert table.header.holder == NOBODY
+    assert table.header.holder == NO_SLOT
 
 
 @pytest.mark.slow
@@ -372,7 +372,7 @@ def test_deaths_of_one_that_loads_data_and_of_one_in_between_lose_nothing(table:
             os.kill(pids[0], signal.SIGKILL)
             os.waitpid(pids[0], 0)
             table.free(0)
-    assert table.header.holder == NOBODY
+    assert table.header.holder == NO_SLOT
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_a_reserved_turn_goes_to_its_slot_alone_and_to_all_again_after(table: La
     own = table.slots[1].iterations
     wait_for(lambda: table.slots[1].iterations > own + 200)
     assert [table.slots[slot].iterations for slot in (0, 2)] == others, "another job ran in the window"
-    table.reserve(ANYBODY)
+    table.reserve(ANY_SLOT)
     wait_for(lambda: all(table.slots[slot].iterations > others[0] + 50 for slot in (0, 2)))
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -400,14 +400,14 @@ def test_a_reserved_turn_goes_to_its_slot_alone_and_to_all_again_after(table: La
 def test_a_lane_that_is_reserved_for_nobody_stands_still_and_goes_on(table: LaneTable, fork: Fork) -> None:
     pid = fork(0, iterate(400, each_s=0.001))
     wait_for(lambda: table.slots[0].iterations > 10)
-    table.reserve(NOBODY)
-    wait_for(lambda: table.header.holder == NOBODY and table.slots[0].seat == SlotState.WAITING)
+    table.reserve(NO_SLOT)
+    wait_for(lambda: table.header.holder == NO_SLOT and table.slots[0].seat == SlotState.WAITING)
     done = table.slots[0].iterations
     newcomer = fork(1, iterate(10))
     wait_for(lambda: table.slots[1].seat == SlotState.WAITING)
     time.sleep(0.05)
     assert (table.slots[0].iterations, table.slots[1].iterations) == (done, 0)
-    table.reserve(ANYBODY)
+    table.reserve(ANY_SLOT)
     succeed(pid, newcomer)
     assert (table.slots[0].iterations, table.slots[1].iterations) == (400, 10)
 

@@ -82,7 +82,7 @@ def test_one_job_is_the_same_whether_others_are_asked_for_or_not(entries: Entrie
 def test_the_words_of_a_job(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = told(capsys, folder, "bert")
     assert words.startswith("bert (class b): completed, ")
-    assert "paused: anna was measured alone" in words or "anna was measured alone, and nobody may come" in words
+    assert "paused: anna was measured alone" in words or "anna was measured alone, and no job may start" in words
     assert "must keep 0." in words and "(`slowdown:`)" in words, "anna's limit kept bert behind"
     assert "measured alone, since nothing was known of its class" in words
     assert "its slowdown was" in told(capsys, folder, "anna")

@@ -107,7 +107,7 @@ def test_a_job_that_keeps_its_batch_size_needs_no_schedule_and_one_that_does_not
     path = written(tmp_path, shockwave_line() + shockwave_line(mode="static"))
     trace = read(path, speeds=speeds(tmp_path))
     assert [job.iterations for job in trace.jobs] == [STEPS, STEPS]
-    assert "keep the first without schedules: 1" in trace.note
+    assert "keep their first batch size for lack of schedules: 1" in trace.note
 
 
 @pytest.mark.parametrize(
