@@ -1,4 +1,4 @@
-"""Predicted speeds of pairs: what must always hold, and how good they are on measured pairs."""
+"""Predicted speeds of pairs: properties that always hold, and accuracy on measured pairs."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_it_loads_no_torch_and_no_scipy() -> None:
 @pytest.mark.slow
 @needs_data
 def test_on_measured_pairs_of_unseen_types_it_decides_as_well_as_it_did() -> None:
-    """A part of the splits of the benchmark: what it reached there, less what another draw of splits may cost."""
+    """The bound is the benchmark's accuracy on all splits, less what another draw of splits may cost."""
     script = Path(__file__).parents[2] / "scripts" / "bench_interference.py"
     command = [sys.executable, str(script), "--quick", "--json", "--data", os.environ["ECOSHARE_DATA"]]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The collector is held off, and comes back."""
+"""The garbage collector is paused, and resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials that pause at a rung: they leave their places, and go on or end when all of their rung are there."""
+"""Trials that pause at a rung leave their places, and go on or end when all trials of the rung are there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STEPS = 9
 
 
 class Run:
-    """A sweep of trials `t0`, `t1`, ... by halving with rungs at 1 and 3 of 9 steps, told step by step."""
+    """Sweep of trials `t0`, `t1`, ... by halving, with rungs at 1 and 3 of 9 steps and one report a step."""
 
     def __init__(
         self, trials: int = 6, parallel: int = 6, devices: int = 4, policy: str = "fifo", preempt: bool = False

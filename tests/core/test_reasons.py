@@ -1,4 +1,4 @@
-"""Why jobs wait, share or run alone: the reasons are true of the moment, and asking for them changes nothing."""
+"""Reasons why jobs wait, share or run alone: they are true of the moment, and a question for them changes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.simulate.test_packs import JOBS, PACKS, SIZES, SPEEDS, job, simulated
 
 
 class Asked(Core):
-    """The same, asked for its reasons."""
+    """Virtual driver that asks for the reasons after each event."""
 
     def why(self, name: str) -> Reason:
         found = Reasons(self.scheduler.inside, self.now_s).of(self.scheduler.jobs[name])
@@ -139,7 +139,7 @@ def test_lanes_that_are_not_there_yet_keep_everybody_waiting() -> None:
 
 
 def state(value: object, seen: dict[int, int]) -> object:
-    """All that an object of the core is made of, to be compared; what was seen already by its place."""
+    """Content of an object of the core, for comparison; an object that was seen already is named by its place."""
     if id(value) in seen:
         return seen[id(value)]
     if isinstance(value, dict):
@@ -203,7 +203,7 @@ def test_asking_at_every_moment_changes_no_decision_and_every_job_has_a_reason(
 
 
 def check(found: Reason, state: JobState) -> None:
-    """What must hold of any reason."""
+    """Check the properties of every reason."""
     because = found.because
     if state is JobState.QUEUED:
         assert found.doing is Doing.WAITS and because is not None

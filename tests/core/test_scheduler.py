@@ -35,7 +35,7 @@ from tests.core.virtual import Script, VirtualDriver
 
 GIB = 1 << 30
 UNASKED = [each for each in Outcome if each not in (Outcome.STOPPED, Outcome.PRUNED)]
-"""How an attempt ends that nobody asked to end."""
+"""Outcomes of an attempt that the scheduler did not end."""
 CPU = (Device("cpu", "here", 8 * GIB),)
 
 

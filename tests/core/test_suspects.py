@@ -1,4 +1,4 @@
-"""Jobs that died twice with the process that others depend on run alone, so that it is known which of them it is."""
+"""Jobs that died twice with a process that others depend on run alone, so that the cause shows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def end(core: Core, name: str, outcome: Outcome) -> None:
 
 
 def server_dies(core: Core) -> None:
-    """All that run are lost with it."""
+    """End the shared process: all running jobs are lost."""
     for name in running(core):
         end(core, name, Outcome.LOST)
 

@@ -1,4 +1,4 @@
-"""Who gets the turn of a lane, and how long it lasts."""
+"""Choice of the job that gets the turn of a lane, and the length of its turn."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_nobody_comes_early_where_another_would_then_wait_past_the_bound() -> No
 
 @dataclass
 class Simulated:
-    """A job in virtual time: an iteration of so long, then an absence; and what became of it."""
+    """Job in virtual time, with the length of an iteration and of the absence after it; and its results."""
 
     iteration_s: float
     away_s: float = 0.0
@@ -164,7 +164,7 @@ class Simulated:
 
 
 class Lane:
-    """A lane in virtual time, whose hand-overs take none."""
+    """Lane in virtual time, with hand-overs of no length."""
 
     def __init__(self, jobs: list[Simulated], handover_s: float = 0.0) -> None:
         self.jobs = jobs
@@ -278,6 +278,6 @@ def test_absences_starve_nobody_and_nobody_waits_past_the_bound(jobs: list[Simul
     longest_s = max(job.iteration_s for job in jobs)
     for job in jobs:
         can_use = job.iteration_s / (job.iteration_s + job.away_s + longest_s) if job.away_s else 1.0
-        # Of several that are there, more than one may go before it.
+        # Several waiting jobs may go before it.
         assert job.held_s / lane.now_s > 0.7 * min(can_use, 1 / len(jobs))
         assert job.longest_wait_s <= lane.bound_s + 1e-9

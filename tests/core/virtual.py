@@ -1,4 +1,4 @@
-"""A driver of the core in virtual time, for tests: jobs are numbers, and every end is scripted."""
+"""Driver of the core in virtual time, for tests: jobs are numbers, and every end is scripted."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ from ecoshare.core.states import JobState
 
 @dataclass
 class Script:
-    """What a job does: for each attempt how long it runs and how it ends; the last repeats.
+    """Script of a job: length and outcome of each attempt; the last repeats.
 
     Attributes:
-        profile: What a window of measuring it gives, or why it gives nothing.
+        profile: Result of a profiling window, or the reason why there is none.
     """
 
     arrival_s: float = 0.0
@@ -91,10 +91,10 @@ class VirtualDriver:
         self._events: list[tuple[float, int, Callable[..., Event], Callable[[], bool]]] = []
         self._attempt: dict[str, int] = {}
         self._refusals: dict[str, int] = {}
-        self._windows: dict[str, tuple[str, set[str]]] = {}  # by job: its class, and its devices
+        self._windows: dict[str, tuple[str, set[str]]] = {}  # class and devices of each job
 
     def run(self) -> VirtualDriver:
-        """Until nothing happens any more."""
+        """Run until no event is left."""
         self._at(
             0.0, partial(RunOpened, schema=SCHEMA, config=self.config, devices=self.devices, known_settings=self.tuned)
         )
@@ -117,7 +117,7 @@ class VirtualDriver:
         return self
 
     def states(self) -> dict[str, JobState]:
-        """How every job has ended."""
+        """Outcome of every job."""
         return {name: job.state for name, job in self.core.jobs.items()}
 
     def _at(self, at_s: float, make: Callable[..., Event], wanted: Callable[[], bool] = lambda: True) -> None:
@@ -164,7 +164,7 @@ class VirtualDriver:
         self._exit(command.job, command.attempt, 0.02 + length_s, outcome)
 
     def _tell_progress(self, name: str, attempt: int, after_s: float) -> None:
-        """A job that runs tells of its progress, for as long as it runs."""
+        """Report the progress of a job for as long as it runs."""
 
         def wanted() -> bool:
             return self._attempt.get(name) == attempt and self.core.jobs[name].state is JobState.RUNNING
@@ -202,7 +202,7 @@ class VirtualDriver:
         self._at(self.now_s + 0.05, make)
 
     def _measure(self, command: MeasureSetting) -> None:
-        """A trial is of the setting that is in force, and of all jobs that run."""
+        """Check that a measurement is of the setting in force and of all running jobs."""
         assert self.settings.get(command.device, ()) == command.setting
         running = {
             name
@@ -223,7 +223,7 @@ class VirtualDriver:
         self._at(self.now_s + 0.1, partial(SettingAdvised, command=command.id, setting=setting, over=over))
 
     def _exit(self, name: str, attempt: int, after_s: float, outcome: Outcome) -> None:
-        """The attempt ends once, by the first cause."""
+        """End the attempt, once, by the first cause."""
 
         def wanted() -> bool:
             return self._attempt.get(name) == attempt
@@ -235,7 +235,7 @@ class VirtualDriver:
         self._at(self.now_s + after_s, make, wanted)
 
     def _check(self) -> None:
-        """The safety condition of every lane, gangs all or nothing, and no place counted twice."""
+        """Check the safety condition of every lane, that gangs run wholly or not, and that no place counts twice."""
         for lane in self.core.lanes.values():
             demands = [job.demand for job in lane.jobs.values()]
             persistent = sum(demand.persistent_bytes for demand in demands)

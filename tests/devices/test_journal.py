@@ -1,4 +1,4 @@
-"""The journal: on the disk before anything is set, and believed only where nobody else could have written it."""
+"""The journal is on the disk before anything is set, and is believed only if no other user could have written it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 of the process that sets a GPU, or of its guard, at any moment: the GPU ends as it was before."""
+"""After `kill -9` of the process that sets a GPU, or of its guard, at any moment, the GPU is as it was before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="the fake driver is wri
 
 @dataclass
 class Setter:
-    """A process at work, which ends when `end` closes its input, and its guard."""
+    """Process that sets the GPU until `end` closes its input, and its guard."""
 
     process: Started
     guard: int
@@ -56,7 +56,7 @@ class Setter:
 
 
 def kill_once(driver: FakeDriver, folder: Path, seed: int) -> None:
-    """Kill one of the two at a random moment."""
+    """Kill the process or its guard at a random moment."""
     draw = random.Random(seed)
     setter = Setter.start(driver, folder, seed)
     time.sleep(draw.uniform(0.0, 0.4))

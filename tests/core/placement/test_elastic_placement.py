@@ -1,4 +1,4 @@
-"""Places for jobs that cannot be resized, as all live ones: nobody is moved, and the longest start first."""
+"""Places for jobs that cannot be resized, such as all live jobs: none is moved, and the longest start first."""
 
 from __future__ import annotations
 

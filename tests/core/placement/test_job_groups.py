@@ -1,4 +1,4 @@
-"""Groups against all that there are, and how long choosing takes when a thousand wait."""
+"""The chosen group against all possible groups, and the time of the choice with a thousand waiting jobs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def everybody(members: object) -> bool:
 
 
 def all_groups(grouping: Grouping, them: list[Candidate], largest: int) -> list[JobGroup]:
-    """With the first of them, and all that keep the limits, but for the first alone, which always may."""
+    """All groups that hold the first candidate and keep the limits. The first candidate alone always counts."""
     first, *others = them
     groups = [grouping.of([first, *mates]) for size in range(largest) for mates in combinations(others, size)]
     return [each for each in groups if each.keeps_limits or len(each.members) == 1]
@@ -113,7 +113,7 @@ def test_who_hurts_each_other_stays_apart_and_who_does_not_is_packed() -> None:
 
 
 def test_a_job_that_will_be_measured_is_given_more_of_a_chance_than_one_that_was() -> None:
-    """Else a class that is expected to hurt others would only run when nobody else is left, known or not."""
+    """Else a class that is expected to slow others would run only when no other job is left, known or not."""
     outlook = ColocationEstimates()
     outlook.foreseen([PairSpeed(one, other, 0.4, 0.15) for one in "ab" for other in "ab"], {})
     grouping = Grouping(outlook, lambda forecast: 1.0, 2)

@@ -1,4 +1,4 @@
-"""How fast a job must be from now on for its limit."""
+"""Least speed that a job must keep from now on for its slowdown limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ITERATION_S = 0.1
 
 def job(limit: float | None, iterations: int | None, done: int, wall_s: float) -> Job:
     made = Job(JobSpec("a", "a", iterations=iterations, slowdown=limit), 0.0)
-    made.tell(Usage(iterations=1), 5.0)  # its first boundary
+    made.tell(Usage(iterations=1), 5.0)  # at the first boundary
     made.tell(Usage(iterations=done), 5.0 + wall_s)
     return made
 
@@ -30,7 +30,7 @@ def test_before_anything_is_known_it_is_that_of_the_limit() -> None:
 
 
 def test_what_was_lost_is_made_up_for_by_the_end() -> None:
-    """Of 100 s alone, 200 s are allowed: 100 s are gone, and 80 s of work are left."""
+    """A job of 100 s alone may take 200 s: 100 s are gone, and 80 s of work are left."""
     late = job(2.0, 1000, 200, 100.0)
     assert least_speed(late, ITERATION_S) == pytest.approx(0.8)
     assert least_speed(late, ITERATION_S, lost_s=10.0) == pytest.approx(80.0 / 90.0)

@@ -1,4 +1,4 @@
-"""Packing by trial: told of the rates of two jobs beside each other, the scheduler keeps the packing or undoes it."""
+"""Packing on probation: from the rates of two jobs beside each other, the scheduler keeps the packing or undoes it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GIB = 1 << 30
 
 @dataclass
 class Told:
-    """A core that is told by hand; what it asks to open or to start is done at once."""
+    """Core that gets its events from the test; lanes open and jobs start at once when it asks."""
 
     gpus: int = 1
     lanes: int = 2
@@ -50,7 +50,7 @@ class Told:
         self.tell(RunOpened(0.0, SCHEMA, config, devices))
 
     def tell(self, event: Event) -> list[Command]:
-        """All that follows from an event."""
+        """Commands that follow from an event."""
         commands = self.core.handle(event)
         self.log.append((event, commands))
         for command in list(commands):
@@ -59,12 +59,12 @@ class Told:
         return commands
 
     def arrive(self, *names: str, **spec: Any) -> list[Command]:
-        """Jobs of the class that their first letter names, 0.1 s an iteration alone."""
+        """Jobs with 0.1 s an iteration alone; the first letter of a name is the class."""
         known = {"iterations": 10_000, "service_s": 1000.0, "movable": True, "profiled": True, **spec}
         return [each for name in names for each in self.tell(JobArrived(self.now_s, JobSpec(name, name[0], **known)))]
 
     def iterate(self, name: str, iterations: int, iteration_s: float) -> list[Command]:
-        """A job has done so many more, each with so much of its turn."""
+        """Report more iterations of a job, each with this share of its turn."""
         before = self.usages.get(name, Usage())
         passed_s = iterations * iteration_s
         self.now_s += passed_s
@@ -83,7 +83,7 @@ class Told:
         return self.tell(JobExited(self.now_s, name, attempt, outcome, 0, outcome.value, usage))
 
     def together(self, one: str, other: str, one_s: float, other_s: float) -> list[Command]:
-        """Two beside each other do enough to be judged."""
+        """Let two jobs beside each other do enough work to be judged."""
         self.iterate(other, 5, other_s)
         self.iterate(one, 5, one_s)
         return [*self.iterate(other, 60, other_s), *self.iterate(one, 60, one_s)]
@@ -105,7 +105,7 @@ def test_empty_devices_come_first() -> None:
 def test_two_that_slow_each_other_down_are_parted_and_not_tried_again() -> None:
     run = Told()
     run.arrive("a")
-    run.iterate("a", 5000, 0.1)  # by the mean of its attempt it would look as fast as alone for hours
+    run.iterate("a", 5000, 0.1)  # its mean over the attempt would look as fast as alone for hours
     run.arrive("b")
     commands = run.together("a", "b", 0.25, 0.25)
     assert stopped(commands) == ["b"]
