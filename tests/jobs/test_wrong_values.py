@@ -1,4 +1,4 @@
-"""Files whose keys are right and whose values are not."""
+"""Job files with right keys and wrong values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_wrong_value(wrong_file: WrongFile, folder: Path) -> None:
 
 
 def test_a_script_that_the_working_folder_has(folder: Path) -> None:
-    """`script:` is relative to the job file; the error says so and names the file that is there.
+    """The error says that `script:` is relative to the job file, and names the file that exists.
 
     Many projects are begun in the folder of one of their parts, such as each of the examples of PyTorch.
     """

@@ -1,4 +1,4 @@
-"""The trace that a job leaves of its iterations and turns."""
+"""Trace of a job's iterations and turns."""
 
 from __future__ import annotations
 

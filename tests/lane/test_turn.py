@@ -1,4 +1,4 @@
-"""The turn of a lane, among real processes."""
+"""Turns of a lane with real processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def table(tmp_path: Path) -> LaneTable:
 
 @pytest.fixture
 def fork(table: LaneTable) -> Iterator[Callable[..., int]]:
-    """Start a process that runs a function of its own turn, in a slot that is prepared before."""
+    """Function that starts a process with a body and its turn, in a slot that is prepared before."""
     pids = []
 
     def start(slot: int, body: Callable[[LaneTurn, LaneTable], None], rank: int = 0) -> int:
@@ -57,11 +57,11 @@ def succeed(*pids: int) -> None:
 
 
 Fork = Callable[..., int]
-"""Starts a body in a process of its own, at a slot; its number."""
+"""Function that starts a body in a process of its own, at a slot; it returns the process number."""
 
 
 def iterate(count: int, marks: Path | None = None, each_s: float = 0.0) -> Callable[[LaneTurn, LaneTable], None]:
-    """A job of `count` iterations; with `marks` it writes its slot twice around each, so that overlaps show."""
+    """Body of `count` iterations; with `marks` it writes its slot before and after each, so that overlaps show."""
 
     def body(turn: LaneTurn, table: LaneTable) -> None:
         turn.take()
@@ -136,7 +136,7 @@ def test_a_killed_waiter_is_passed_over(table: LaneTable, fork: Fork) -> None:
 
 
 def outlived_by_a_waiter(table: LaneTable, fork: Fork, die: Callable[[LaneTurn, LaneTable], None]) -> None:
-    """The holder in slot 0 dies while slot 1 waits, who then gets the turn."""
+    """The holder in slot 0 dies while slot 1 waits, which then gets the turn."""
     holder = fork(0, die)
     wait_for(lambda: table.header.holder == 0)
     waiter = fork(1, iterate(3))
@@ -146,7 +146,7 @@ def outlived_by_a_waiter(table: LaneTable, fork: Fork, die: Callable[[LaneTurn, 
 
 
 def test_death_between_choosing_and_granting_loses_nothing(table: LaneTable, fork: Fork) -> None:
-    """Killed before the holder's word is written, the old holder still holds."""
+    """If it is killed before the holder's word is written, the old holder still has the turn."""
 
     def die_half_way(turn: LaneTurn, own: LaneTable) -> None:
         turn.take()
@@ -265,7 +265,7 @@ def test_a_stopped_job_ends_at_its_boundary(table: LaneTable, fork: Fork) -> Non
 
 @pytest.mark.slow
 def test_time_is_shared_by_time_and_not_by_turns(table: LaneTable, fork: Fork) -> None:
-    """A job of long iterations and one of short ones hold the turn for equally long."""
+    """Jobs with long and with short iterations hold the turn for equally long."""
 
     def working(step_s: float) -> Callable[[LaneTurn, LaneTable], None]:
         def body(turn: LaneTurn, own: LaneTable) -> None:
@@ -287,7 +287,7 @@ def test_time_is_shared_by_time_and_not_by_turns(table: LaneTable, fork: Fork) -
 
 
 def load_data(count: int, away_s: float = 0.01) -> Callable[[LaneTurn, LaneTable], None]:
-    """A job of iterations of 5 ms that leaves its turn after each, to load data."""
+    """Body with iterations of 5 ms that leaves its turn after each to load data."""
 
     def body(turn: LaneTurn, own: LaneTable) -> None:
         turn.take()
@@ -304,7 +304,7 @@ def load_data(count: int, away_s: float = 0.01) -> Callable[[LaneTurn, LaneTable
 
 
 def train(turn: LaneTurn, own: LaneTable) -> None:
-    """A job of iterations of 5 ms that does not end by itself."""
+    """Body with iterations of 5 ms that does not end by itself."""
     turn.take()
     while True:
         time.sleep(0.005)
@@ -437,7 +437,7 @@ def test_a_job_stays_until_it_was_looked_at_but_not_for_ever(table: LaneTable) -
 
 
 class EndsMeanwhile(Slot):
-    """A slot of a fused job that is cleared as soon as its process was read."""
+    """Slot of a fused job that is cleared as soon as its process has been read."""
 
     def __getattribute__(self, name: str) -> object:
         value = super().__getattribute__(name)
@@ -447,7 +447,7 @@ class EndsMeanwhile(Slot):
 
 
 def test_a_fused_job_that_ends_never_passes_for_the_only_one_of_its_process() -> None:
-    """Else the sampler takes the processor time of all that the process ever ran for the job's own."""
+    """Else the sampler would count the processor time of the whole process as the job's own."""
     assert EndsMeanwhile(pid=4711, fused=1).process() == (0, False)
     assert Slot(pid=4711, fused=1).process() == (4711, True)
     assert Slot(pid=4711, fused=0).process() == (4711, False)
