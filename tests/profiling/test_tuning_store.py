@@ -1,4 +1,4 @@
-"""The store of tuned results: each case says what would be lost if it failed."""
+"""The store of tuned results; each case says what a failure would lose."""
 
 from __future__ import annotations
 

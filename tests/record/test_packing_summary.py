@@ -1,4 +1,4 @@
-"""Which packings ran, as expected and as measured, and what else the same work would have taken."""
+"""Packings that ran, as expected and as measured, and the cost of the same work in another way."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def end_of(entries: Entries) -> float:
 
 
 def rows_of(entries: Entries) -> dict[tuple[tuple[str, ...], ...], dict[str, Any]]:
-    """The packings of a run whose meter says the same all the time, by their classes."""
+    """Packings of a run with a constant power, by their classes."""
     end_s = end_of(entries)
     rows = packings(course(entries), metered(end_s), end_s)
     return {tuple(map(tuple, row["classes"])): row for row in rows}
 
 
 def ratio(setting: Setting) -> float:
-    """E over that at the default of jobs that draw as much as one alone, by the world's own numbers."""
+    """E at a setting over E at the default, by the world's numbers, for jobs that draw as much as one alone."""
     speed, watts = EFFECTS[setting]
     return (GPU.idle_w + watts * GPU.active_w) / speed / (GPU.idle_w + GPU.active_w)
 
@@ -143,13 +143,13 @@ def test_time_at_other_settings_is_counted_back_to_the_default(best: Setting) ->
 
 
 def at_slow(**classes: str) -> PackingPeriod:
-    """These jobs beside each other for 20 s, the second half at another setting that nobody measured."""
+    """Packing period of 20 s, with the second half at a setting that was never measured."""
     packing = tuple((name,) for name in classes.values())
     return PackingPeriod("n0g0", classes, packing, 0.0, to_s=20.0, settings=[(0.0, ()), (10.0, SLOW)])
 
 
 def counted(**rates: int) -> EnergyAccount:
-    """A meter of 100 W, and iterations a second of each job."""
+    """Energy account at a constant 100 W, with the iterations a second of each job."""
     session = Session(0.0, "n0g0", "a meter", "measured", "gpu", "about it", 0.1, 40.0)
     lines: list[Line] = [session]
     for at_s in range(21):
@@ -159,7 +159,7 @@ def counted(**rates: int) -> EnergyAccount:
 
 
 def test_where_no_trial_tells_the_iterations_do() -> None:
-    """2 iterations a second of 60 J each alone: 1200 J at the default for what took 1000 J at the setting."""
+    """Two iterations a second of 60 J each alone: 1200 J at the default for work that took 1000 J at the setting."""
     known = PackingTimeline([at_slow(j="a")], {"a": Solo("a", 0.5, 120.0)})
     found = baseline([], {}, known, counted(j=2), 20.0)
     assert found["packed_default_energy_j"] == pytest.approx(2000.0 - 1000.0 + 20 * 60.0)
@@ -192,7 +192,7 @@ def done(name: str, iterations: int, arrival_s: float = 0.0, evals: int = 0, job
 
 TIMES = IterationTimes(count=100, mean_s=0.5, standard_error_s=0.005, median_s=0.5, p95_s=0.5)
 KNOWN = {"c": PROFILE.model_copy(update={"train": TIMES, "eval": None})}
-"""4.25 J and 0.5 s an iteration."""
+"""Profile of 4.25 J and 0.5 s an iteration."""
 
 
 def alone(*jobs: dict[str, Any], profiles: Any = KNOWN, energy: EnergyAccount | None = None) -> tuple[Any, Any]:
@@ -216,7 +216,7 @@ def test_a_few_inference_iterations_that_were_not_measured_are_taken_for_trainin
 
 
 def test_each_job_alone_loads_torch_and_prepares_its_data() -> None:
-    """Else sharing would seem to cost what an interpreter takes to start: the run's own makespan has its start."""
+    """Else sharing would seem to cost the start of an interpreter, which the run's own makespan includes."""
     jobs = [{**done(name, 10), "preparation_s": 1.5} for name in ("forked", "fresh")]
     planned = {"forked": {"isolation": "process"}, "fresh": {"isolation": "fresh"}}
     energy = metered(10.0)

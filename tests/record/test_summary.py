@@ -1,4 +1,4 @@
-"""The result of a run, derived from its log."""
+"""Summary of a run, derived from its log."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_is_not_known_is_null() -> None:
 
 
 def energy_of(source: str) -> EnergyAccount:
-    """What a meter of 40 W at rest saw of job a: 10 iterations, 60 J more than idle."""
+    """Samples of job a by a meter of 40 W at rest: 10 iterations, 60 J more than idle."""
     session = Session(0.0, "cuda:0", "a meter", source, "gpu", "about it", 0.1, 40.0)
     last = Sample(2.0, 140.0, jobs={"a#1": AttemptProgress(0, 2.0, 10, 1, 4.0)})
     return account([session, Sample(0.0, 0.0), last], {"a": EnergyRate(6.0, 0.0, 0.02)}.get)

@@ -1,4 +1,4 @@
-"""The HTML report, read as a browser reads it."""
+"""The HTML report, parsed like in a browser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYS = ["jct", "energy", "power", "memory", "timeline", "clocks"]
 
 
 class Page(HTMLParser):
-    """Tags, attributes and text of a page; a tag that is closed by another fails."""
+    """Tags, attributes and text of a page; a tag that another closes is an error."""
 
     def __init__(self, content: str) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def page(content: str) -> Page:
 
 @pytest.fixture(scope="module")
 def whole() -> Page:
-    """A run of which all joules are known."""
+    """Run with known energy throughout."""
     return Page(html(run(gap=False)))
 
 
@@ -275,7 +275,7 @@ def test_watts_drawn_are_the_joules_accounted(data: RunData) -> None:
 
 
 def test_a_spike_of_joules_told_late_is_not_drawn() -> None:
-    """Half the last second's joules are told 3 ms after a sample."""
+    """Half the last second's energy is reported 3 ms after a sample."""
     data = run(gap=False, source="modelled")
     last = data.account.intervals[-1]
     assert last.energy_j is not None

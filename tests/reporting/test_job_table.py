@@ -1,4 +1,4 @@
-"""The table of all jobs in a report."""
+"""Table of all jobs in a report."""
 
 from __future__ import annotations
 

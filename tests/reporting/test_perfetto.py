@@ -1,4 +1,4 @@
-"""The Perfetto trace, read back with the format's own classes."""
+"""Perfetto trace, read back with the format's own classes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Slice:
 
 @dataclass
 class Read:
-    """What a viewer would see: slices and values by the path of their track."""
+    """Slices and values that a viewer shows, by the path of their track."""
 
     slices: dict[str, list[Slice]]
     counters: dict[str, list[tuple[int, float]]]

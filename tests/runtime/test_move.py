@@ -1,4 +1,4 @@
-"""Real scripts that go on in another lane of a real run, again and again: the same bits, and nothing counted twice."""
+"""Real scripts that move between lanes of a real run again and again: the same bits, and nothing counts twice."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
 from tests.warm import spawned
 
 OWN = 1_000_000
-"""Ids from here on are of commands that the core did not give."""
+"""First id of the commands that the core did not give."""
 
 EVERY_S = 0.03
 
 
 class Moves(Scheduler):
-    """The core, with moves added: every running job goes on in the other lane, again and again."""
+    """Core with added moves: every running job moves to the other lane again and again."""
 
     def __init__(self, also: Callable[[Driver, float], None] | None = None) -> None:
         """Args:
@@ -54,7 +54,7 @@ class Moves(Scheduler):
         self._also, self._last, self._dice = also, OWN, random.Random(7)
 
     def handle(self, event: Event) -> list[Command]:
-        """What the core says, and moves."""
+        """Commands of the core, and moves."""
         if isinstance(event, Done | Refused) and event.command in self.asked:
             job = self.asked.pop(event.command)
             if isinstance(event, Done):
@@ -90,7 +90,7 @@ class Moves(Scheduler):
         return commands
 
     def _look(self) -> None:
-        """What is read of a job only grows."""
+        """Check that the reported progress of a job only grows."""
         for name, process in self.driver.processes.items():
             usage, key = self.driver.usage(name), (name, process.attempt)
             for what, before in asdict(self.seen.get(key, Usage())).items():
@@ -101,10 +101,10 @@ class Moves(Scheduler):
 
 @dataclass
 class Moved:
-    """A run that is over.
+    """Finished run.
 
     Attributes:
-        slots: That were left to somebody when the jobs had ended, by lane.
+        slots: Slots that were not empty after the jobs had ended, by lane.
     """
 
     core: Moves
@@ -113,11 +113,11 @@ class Moved:
     slots: list[int] = field(default_factory=list)
 
     def job(self, name: str) -> dict[str, Any]:
-        """Its part of the summary."""
+        """Part of the summary about a job."""
         return next(job for job in self.result.data.summary["jobs"] if job["name"] == name)
 
     def log(self, name: str) -> bytes:
-        """What it wrote."""
+        """Output of a job."""
         return (self.result.folder.job(name) / "stdout.log").read_bytes()
 
 
@@ -188,7 +188,7 @@ def test_a_job_in_an_interpreter_of_its_own_moves_too(run: Callable[..., Moved])
 
 @pytest.mark.slow
 def test_jobs_killed_on_their_way_leave_the_others_going(run: Callable[..., Moved]) -> None:
-    """SIGKILL at any moment, of the mover alone: it is tried again, and every slot is free at the end."""
+    """After SIGKILL of the moving job at any moment, it is tried again, and every slot is free at the end."""
     dice, killed = random.Random(3), set[int]()
 
     def kill(driver: Driver, _at_s: float) -> None:

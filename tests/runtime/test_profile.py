@@ -1,4 +1,4 @@
-"""Profiles of real scripts: `ecoshare profile`, and windows in runs."""
+"""Profiles of real scripts from `ecoshare profile` and from windows in runs."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_the_next_run_knows_the_class_and_a_changed_script_is_another(shared: Fi
 
 @pytest.mark.slow
 def test_a_profile_that_jobs_are_faster_than_is_not_relied_on_and_measured_again(tmp_path: Path) -> None:
-    """Savings of 45 % were claimed from a profile that was made while the machine was busy with something else."""
+    """Before, a profile from a machine that was busy with other programs led to a claim of 45 % savings."""
     job = slow_steps("a", 300, 20)  # on a fast machine 100 are over before they are measured
     done = profile(tmp_path, str(SLOW), "--iterations", "30", "--json", "--", *job["args"])
     assert done.returncode == 0, done.stderr
