@@ -30,7 +30,7 @@ ALL += [(policy, *WAYS[number % len(WAYS)]) for number, policy in enumerate(sort
 
 
 pytestmark = pytest.mark.timeout(400)
-"""Time limit for the scripts alone: they take a minute on a quiet machine, and many times that beside other programs."""
+"""Time limit for the scripts alone: they take a minute on a quiet machine, and many times that beside other loads."""
 
 
 @pytest.fixture(scope="module")

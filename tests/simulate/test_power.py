@@ -1,4 +1,4 @@
-"""The device that prices a simulation: the user's choice, the recorded device, or one that is assumed and named."""
+"""Device for the energy of a simulation: the user's choice, the recorded device, or an assumed one that is named."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.simulate.test_recorded import recorded
 from tests.warm import ecoshare
 
 PLAUSIBLE = 1.35
-"""Most that simulated joules may be off, as a factor. The joules of the jobs agree: they are what was attributed. The
-rest of the device's joules is its draw at rest times the makespan, and the simulation lays the times out anew: it takes
+"""Largest factor by which simulated joules may be off. The joules of the jobs agree with the attributed ones. The
+rest is the device's power at rest times the makespan, and the simulation computes the times anew: it takes
 jobs of two lanes to have 0.55 of their speed, or none to have a neighbour, and knows nothing of the first second in
 which a run measures. On processors the draw at rest is up to half of all joules."""
 
