@@ -42,7 +42,7 @@ class Block:
     marks: tuple[str, ...] = ()
 
     def mark(self, name: str) -> str | None:
-        """What follows `NAME:` in a mark, empty for a mark without more words; None where there is none."""
+        """Words after `NAME:` in a mark, empty for a mark without more words; None if there is no such mark."""
         for each in self.marks:
             head, _, rest = each.partition(":")
             if head.strip() == name:

@@ -1,6 +1,6 @@
 """The script builds its vocabulary from a sorted set.
 
-Its output repeats under any hash seed, including the seed that warm jobs share.
+The output repeats under any hash seed, including the seed that warm jobs share.
 """
 
 import torch

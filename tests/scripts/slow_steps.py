@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-SIGMOIDS_A_MS = 80  # of 128 x 128 numbers, on one core: too few for torch to use a second thread
+SIGMOIDS_A_MS = 80  # 128 x 128 numbers, on one core: too few for torch to use a second thread
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=50)

@@ -82,7 +82,7 @@ def workload(space: Space, default: Setting, seed: int, device: int | None = Non
     """Random workload.
 
     Args:
-        device: Number of the device; workloads with equal numbers share one. By default each has its own.
+        device: Number of the device; workloads with equal numbers share one. Default: a device for each.
     """
     draw = np.random.default_rng([seed, 3])
     board = _Board(np.random.default_rng([seed if device is None else device, 4]))

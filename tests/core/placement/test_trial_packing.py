@@ -105,7 +105,7 @@ def test_empty_devices_come_first() -> None:
 def test_two_that_slow_each_other_down_are_parted_and_not_tried_again() -> None:
     run = Told()
     run.arrive("a")
-    run.iterate("a", 5000, 0.1)  # its mean over the attempt would look as fast as alone for hours
+    run.iterate("a", 5000, 0.1)  # the mean over its attempt would look as fast as alone for hours
     run.arrive("b")
     commands = run.together("a", "b", 0.25, 0.25)
     assert stopped(commands) == ["b"]
