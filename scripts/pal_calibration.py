@@ -52,6 +52,7 @@ def draw(folder: Path, where: Cluster, seed: int) -> Speeds:
 
 
 def main() -> None:
+    """Print a calibration as CSV."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="with resnet-longhorn-agg.csv, bert-... and pagerank-...")
     parser.add_argument("--nodes", default="16x4", help="nodes and the GPUs of each; 136 GPUs at most")

@@ -62,6 +62,7 @@ class Philly:
     jobs: int
 
     def __call__(self) -> Trace:
+        """Read the trace."""
         trace = read(self.data / "philly" / "philly_jobs.csv")
         return replace(trace, jobs=trace.jobs[: self.jobs])
 
@@ -74,6 +75,7 @@ class Generated:
     gpus: int
 
     def __call__(self) -> Trace:
+        """Generate the trace."""
         return generate("philly", self.jobs, 0, gpus=self.gpus, load=GROWTH_LOAD)
 
 

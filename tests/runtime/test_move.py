@@ -42,9 +42,7 @@ class Moves(Scheduler):
     """Core with added moves: every running job moves to the other lane again and again."""
 
     def __init__(self, also: Callable[[Driver, float], None] | None = None) -> None:
-        """Args:
-        also: Called at each look.
-        """
+        """Make a core without moves yet; `also` is called at each look."""
         super().__init__()
         self.driver: Driver
         self.asked: dict[int, str] = {}
