@@ -118,7 +118,7 @@ def test_a_run_then_its_exports(tmp_path: Path) -> None:
     assert again.returncode == 0 and json.loads(again.stdout)["jobs"][0]["attempts"] == 1
 
 
-def test_a_run_goes_on_when_nobody_reads_its_progress(tmp_path: Path) -> None:
+def test_a_run_goes_on_without_a_reader_of_its_progress(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD)
     line = ["run", "jobs.yaml", "--device", "cpu", "--no-report", "--json"]
     with Path("/dev/full").open("w") as full:
@@ -201,7 +201,7 @@ def test_the_number_of_a_closed_stream_is_nobodys(closed: tuple[int, ...]) -> No
 
 
 @pytest.mark.cold
-def test_who_profiles_the_command_gets_the_figures(tmp_path: Path) -> None:
+def test_a_profile_of_the_command_has_the_figures(tmp_path: Path) -> None:
     figures = tmp_path / "figures"
     line = [sys.executable, "-m", "cProfile", "-o", str(figures), "-m", "ecoshare", "--version"]
     assert subprocess.run(line, capture_output=True, check=False).returncode == 0

@@ -249,7 +249,7 @@ def main(driver: str, about: str | None, prepare: Prepare) -> NoReturn:
     )
     parser.add_argument("--rounds", type=int, default=100, metavar="N", help="how many rounds (100)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the same seed draws the same rounds (0)")
-    parser.add_argument("--only", type=int, metavar="ROUND", help="one round alone, whose folder is kept")
+    parser.add_argument("--only", type=int, metavar="ROUND", help="one round alone; its folder is kept")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result as JSON")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix=f"ecoshare-fuzz-{driver}-"))

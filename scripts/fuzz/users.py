@@ -132,7 +132,7 @@ def _leave(one: Round, place: Path, own: Own, stack: ExitStack) -> None:
         "a file": lambda: _write(place, dice.choice(_CONTENTS)),
         "a file with rubbish": lambda: _write(place, dumped(value(dice)).encode(errors="surrogatepass")),
         "a file that is held": lambda: _hold(place, dice.choice([*_CONTENTS, _record(dice)]), stack),
-        "a file that nobody may read": lambda: _write(place, b"", 0),
+        "a file without read permission": lambda: _write(place, b"", 0),
         "a FIFO": lambda: os.mkfifo(place),
         "a socket": lambda: _bind(place, stack),
         "a link to a file": lambda: place.symlink_to(own.file),

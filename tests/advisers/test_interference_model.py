@@ -21,7 +21,7 @@ from ecoshare.core.events import PairSpeed
 from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates
 
 NAMES = ("a", "b", "c", "d", "e", "f")
-STRANGER = "nobody knows it"
+STRANGER = "unknown class"
 
 needs_data = pytest.mark.skipif(
     "ECOSHARE_DATA" not in os.environ, reason="ECOSHARE_DATA names no folder with Gavel's measured pairs"
@@ -123,7 +123,7 @@ def test_of_strangers_the_prior_is_said_with_a_wide_margin(beside: float) -> Non
     assert first.mean == pytest.approx(beside, abs=0.05) and first.sd > 0.1
 
 
-def test_who_leaves_the_device_idle_is_expected_to_suffer_less() -> None:
+def test_a_job_that_leaves_the_device_idle_is_expected_to_slow_down_less() -> None:
     busy = {"idle": 0.2, "half": 0.6, "all": 1.0}
     model = InterferenceModel({name: Traits(name, {"busy": value}) for name, value in busy.items()}, [])
     light, medium, heavy = (model.combined(name, "all").mean for name in busy)

@@ -119,7 +119,7 @@ def test_those_that_run_keep_their_places() -> None:
     run = Run(UNEVEN, spec("calm", "calm"))
     run.come(spec("picky", "picky"), at_s=1.0)
     run.wait_until(299.0)
-    assert run.places == {"calm": ("b0",)}, "nobody is started before the next round"
+    assert run.places == {"calm": ("b0",)}, "no job starts before the next round"
     run.wait_until(300.0)
     assert run.places == {"calm": ("b0",), "picky": ("a1",)}
     assert not run.stopped
@@ -131,7 +131,7 @@ def test_the_earliest_run_whatever_they_gain_by_fast_devices() -> None:
     assert run.places == {"c0": ("a0",), "c1": ("a1",)}
 
 
-def test_who_had_least_runs_where_that_is_asked_for() -> None:
+def test_the_job_with_the_least_service_runs_under_that_option() -> None:
     for las, runs, stopped in ((0.0, "early", []), (1.0, "late", ["early"])):
         run = Run({"a0": {}}, spec("early"), las=las)
         run.come(spec("late"), at_s=10.0)

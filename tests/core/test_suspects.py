@@ -36,7 +36,7 @@ def test_after_two_deaths_each_runs_alone_and_only_the_one_fails(policy: str) ->
     deaths = 0
     while live := [name for name, job in core.scheduler.jobs.items() if not job.state.ended]:
         now = running(core)
-        assert now, f"nobody runs of {live}"
+        assert now, f"no job of {live} runs"
         if "bad" in now:
             deaths += 1
             server_dies(core)

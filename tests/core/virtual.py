@@ -218,7 +218,7 @@ class VirtualDriver:
         self._at(self.now_s + 0.4, partial(SettingMeasured, command=command.id, measurement=trial))
 
     def _ask(self, command: AskSetting) -> None:
-        assert self.advises is not None, "nobody is there to be asked"
+        assert self.advises is not None, "there is no adviser to ask"
         setting, over = self.advises(command)
         self._at(self.now_s + 0.1, partial(SettingAdvised, command=command.id, setting=setting, over=over))
 

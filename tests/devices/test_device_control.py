@@ -163,7 +163,7 @@ def test_a_lost_gpu_keeps_its_journal_until_it_is_back(found: FakeDriver, state:
     assert not path.exists()
 
 
-def test_a_change_by_somebody_else_is_told_and_not_overwritten(found: FakeDriver, state: StateFolder) -> None:
+def test_a_change_by_another_program_is_reported_and_not_overwritten(found: FakeDriver, state: StateFolder) -> None:
     control = claim(found, state)
     control.apply({POWER_LIMIT: some_limit_w(control)})
     limited(found, 450.0)
@@ -284,7 +284,7 @@ def test_an_idle_gpu_tells_nothing_and_is_asked_again(driver: FakeDriver, state:
     control.restore()
 
 
-def test_clocks_that_somebody_else_has_locked_are_left(driver: FakeDriver, state: StateFolder) -> None:
+def test_clocks_locked_by_another_program_are_left(driver: FakeDriver, state: StateFolder) -> None:
     import pynvml
 
     pynvml.nvmlInit()
@@ -321,7 +321,7 @@ def test_a_lock_at_the_highest_clock_of_an_idle_gpu_is_not_taken_for_none(
     assert driver.gpu(0).settings().gpu_clocks_mhz == (1980, 1980)
 
 
-def test_a_memory_lock_of_somebody_else_is_left(driver: FakeDriver, state: StateFolder) -> None:
+def test_a_memory_lock_of_another_program_is_left(driver: FakeDriver, state: StateFolder) -> None:
     import pynvml
 
     pynvml.nvmlInit()

@@ -144,7 +144,7 @@ def test_energy_is_the_integral_of_power(driver: FakeDriver, gpu: NVIDIAGPU) -> 
     assert gpu.get_total_energy_consumption() / 1000 == pytest.approx(wanted_j, rel=1e-6)
 
 
-def test_events_that_nobody_looked_at_are_integrated_one_by_one(driver: FakeDriver, gpu: NVIDIAGPU) -> None:
+def test_pending_events_are_integrated_one_by_one(driver: FakeDriver, gpu: NVIDIAGPU) -> None:
     idle_w, wanted_j = power_w(gpu), 0.0
     for second in range(20):
         compute = second % 2 / 2
@@ -263,7 +263,7 @@ def test_what_is_requested_is_not_always_achieved(driver: FakeDriver, gpu: NVIDI
     assert clock_mhz(gpu) == 1800
 
 
-def test_setters_are_logged_with_who_called_them(driver: FakeDriver, gpu: NVIDIAGPU) -> None:
+def test_setters_are_logged_with_their_caller(driver: FakeDriver, gpu: NVIDIAGPU) -> None:
     gpu.set_gpu_locked_clocks(600, 900)
     gpu.set_persistence_mode(True)
     driver.gpu(0).fault(Fault.NO_PERMISSION)
@@ -501,7 +501,7 @@ def test_a_load_of_a_process_that_does_not_exist_is_refused(driver: FakeDriver) 
         Pretend(driver.state_path).load(2**22 + 1, compute=0.5)
 
 
-def test_a_process_has_its_own_driver_again_when_all_who_entered_have_left(tmp_path: Path) -> None:
+def test_a_process_has_its_own_driver_again_after_the_last_exit(tmp_path: Path) -> None:
     before = pynvml.nvmlLib, os.environ.get("FAKE_NVML_STATE")
     with FakeDriver(tmp_path) as driver:
         with driver:

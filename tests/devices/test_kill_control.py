@@ -81,13 +81,13 @@ def kill_often(folder: Path, seeds: range) -> None:
         kill_once(driver, folder, seed)
 
 
-def test_whoever_is_killed_the_gpu_is_as_it_was(tmp_path: Path) -> None:
+def test_the_gpu_is_as_before_after_any_kill(tmp_path: Path) -> None:
     kill_often(tmp_path, range(QUICK))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_whoever_is_killed_and_however_often(tmp_path: Path) -> None:
+def test_the_gpu_is_as_before_after_many_kills(tmp_path: Path) -> None:
     kill_often(tmp_path, range(1000, 1000 + ALL))
 
 

@@ -111,7 +111,7 @@ def test_a_run_that_was_killed_uses_nothing(first: Holder, state: StateFolder) -
     assert not list(state.locks.glob("*.run"))
 
 
-def test_a_run_whose_jobs_are_still_ending_is_waited_for(state: StateFolder) -> None:
+def test_the_next_run_waits_for_the_ending_jobs_of_the_last(state: StateFolder) -> None:
     """A process that was forked from a killed one holds the lock until it has ended, too."""
     device = processors()
     killed = Occupancy(device, state)
@@ -177,7 +177,7 @@ def test_runs_on_other_processors_are_in_nobodys_way(first: Holder) -> None:
         holder.let_go()
 
 
-def test_a_file_of_another_kind_keeps_nobody_out(state: StateFolder) -> None:
+def test_a_file_of_another_kind_keeps_no_run_out(state: StateFolder) -> None:
     """All users share the folder: a FIFO or a link there must not hang or mislead a run."""
     state.locks.mkdir()
     os.mkfifo(state.place("cpu", "fifo"))

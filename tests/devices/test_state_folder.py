@@ -84,7 +84,7 @@ def put(kind: str, path: Path) -> None:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("kind", ["fifo", "folder", "link", "link to a fifo"])
-def test_what_another_user_has_put_there_is_no_lock_and_keeps_nobody_waiting(tmp_path: Path, kind: str) -> None:
+def test_a_file_of_another_user_is_no_lock_and_blocks_no_run(tmp_path: Path, kind: str) -> None:
     """Else any local user could hang the runs of all users with a FIFO."""
     path = tmp_path / "ecoshare-cpu.lock"
     put(kind, path)
@@ -118,7 +118,7 @@ def test_a_run_says_what_is_in_its_way_or_goes_on(tmp_path: Path, monkeypatch: p
         (boot.command("ecoshare.runtime.guard", "token", "/nowhere", "")[1:], "(ecoshare.runtime.guard)"),
     ],
 )
-def test_who_has_a_lock_is_told_without_its_program(line: list[str], said: str) -> None:
+def test_the_holder_of_a_lock_is_named_without_its_program(line: list[str], said: str) -> None:
     process = subprocess.Popen([sys.executable, *line], stdin=subprocess.PIPE)
     wait_for(lambda: b"-c" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
     assert described(process.pid).endswith(f"process {process.pid} {said}")

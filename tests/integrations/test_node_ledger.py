@@ -87,7 +87,7 @@ def test_a_kind_that_was_seen_to_need_more_than_there_is_still_runs_alone(tmp_pa
     assert enter(ledger, wish()).demand.peak_bytes == BUDGET
 
 
-def test_nobody_overtakes(tmp_path: Path) -> None:
+def test_no_trial_overtakes_another(tmp_path: Path) -> None:
     """Else small trials that keep arriving would keep a large one out for ever."""
     ledger = NodeLedger(tmp_path / "ledger")
     small = enter(ledger, wish(600))

@@ -419,7 +419,7 @@ def objective(trial):
         time.sleep(100)
     return trial.suggest_float("x", 0, 1)
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts a test suite in the background ignores it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test suite in the background ignores it
 steps = int(sys.argv[1])
 study = optuna.create_study(storage="sqlite:///study.db", study_name="s", load_if_exists=True)
 if "handler" in sys.argv:
@@ -454,7 +454,7 @@ def test_a_trial_without_enough_memory_is_tried_again_with_more(tmp_path: Path) 
     study = optuna.create_study()
     done = optimize(study, objective, n_trials=1, policy="fair", lanes=1, jobs_per_lane=2)
     assert states(study) == ["COMPLETE"] and done.summary["jobs"][0]["attempts"] == 2
-    assert study.trials[0].user_attrs["seen"] == [study.best_value] * 2, "it is one trial, whose values stay"
+    assert study.trials[0].user_attrs["seen"] == [study.best_value] * 2, "it is one trial with lasting values"
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ class Slow(tune.Callback):  # type: ignore[misc]
 
 
 @pytest.mark.slow
-def test_nobody_has_the_turn_while_tune_looks_at_its_result(ledger: Path, tmp_path: Path) -> None:
+def test_no_trial_has_the_turn_while_tune_processes_its_result(ledger: Path, tmp_path: Path) -> None:
     space = [{"seed": seed, "logs": str(tmp_path), "each_s": 0.004} for seed in range(2)]
     run(share(of(trials.reports), memory=SMALL), space, tmp_path, callbacks=[Slow()])
     spans = [json.loads((tmp_path / f"{seed}.json").read_text()) for seed in range(2)]
@@ -95,7 +95,7 @@ def test_nobody_has_the_turn_while_tune_looks_at_its_result(ledger: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_trials_that_fail_keep_nobody_from_the_turn(ledger: Path, tmp_path: Path) -> None:
+def test_failed_trials_keep_no_other_from_the_turn(ledger: Path, tmp_path: Path) -> None:
     """Both trials end inside an iteration, with the turn: one by an exception, one by SIGKILL."""
     ends = ("", "raises", "killed", "")
     space = [{"seed": seed, "each_s": 0.01, "ends": each} for seed, each in enumerate(ends)]
@@ -167,7 +167,7 @@ def test_a_class_has_the_turn_in_its_steps(ledger: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_devices_go_to_those_who_need_them_still(ledger: Path, tmp_path: Path) -> None:
+def test_devices_go_to_the_trials_that_still_need_them(ledger: Path, tmp_path: Path) -> None:
     """A long trial beside two short ones gets all four processors once it is alone."""
     (meets := tmp_path / "meets").mkdir()
     space = [
@@ -186,10 +186,10 @@ def test_devices_go_to_those_who_need_them_still(ledger: Path, tmp_path: Path) -
     widths = {seed: list(result.metrics_dataframe["width"]) for seed, result in results.items()}
     assert widths[0][0] == 1.0
     last = max(results, key=lambda seed: results[seed].metrics["timestamp"])  # a busy machine may hold the long one up
-    assert widths[last][-1] == 4.0, "nobody else is left"
+    assert widths[last][-1] == 4.0, "no other trial is left"
     assert 0.5 in widths[1] + widths[2], "a short one shares a processor while the long one is there"
     done = {seed: result.metrics["done_so_far"] for seed, result in results.items()}
-    assert done == {each["seed"]: each["results"] for each in space}, "whoever was paused went on where it was"
+    assert done == {each["seed"]: each["results"] for each in space}, "paused trials continued from their checkpoints"
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_all_that_cannot_are_moved_out(name: str, lane: ServedLane, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("name", "how"), [("segfault", "SIGSEGV"), ("killed_self", "SIGKILL")])
-def test_who_dies_takes_the_others_along_and_is_named(name: str, how: str, lane: ServedLane, tmp_path: Path) -> None:
+def test_a_dying_job_ends_its_process_and_is_named(name: str, how: str, lane: ServedLane, tmp_path: Path) -> None:
     scripts = copy_of_scripts(tmp_path)
     with lane.together():
         for job in ("one", "two"):
@@ -389,7 +389,7 @@ print(len(kept))
 
 
 @pytest.mark.slow
-def test_who_grows_past_its_profile_is_moved_out(lane: ServedLane, tmp_path: Path) -> None:
+def test_a_job_that_outgrows_its_profile_is_moved_out(lane: ServedLane, tmp_path: Path) -> None:
     script = written(tmp_path, KEEPS)
     with lane.together():
         lane.start("grows", script, "20", cap_bytes=900 << 20)
@@ -601,7 +601,7 @@ def test_files_that_are_left_open_end_a_process_too(lane: ServedLane, tmp_path: 
 
 
 @pytest.mark.slow
-def test_who_waits_for_long_is_stopped_without_harm_to_the_others(lane: ServedLane, tmp_path: Path) -> None:
+def test_a_long_waiting_job_is_stopped_without_harm_to_the_others(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,
         """

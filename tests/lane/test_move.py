@@ -230,7 +230,7 @@ def test_random_moves_lose_and_repeat_nothing(lanes: Lanes, tmp_path: Path, seed
         ended: set[str] = set()
         deadline_s = time.monotonic() + 60.0
         while len(ended) < jobs:
-            assert time.monotonic() < deadline_s, "somebody has come to a stop"
+            assert time.monotonic() < deadline_s, "a job has stopped"
             for name in set(lanes.known) - ended:
                 look(name)
                 if os.waitid(os.P_PIDFD, lanes.attempts[name].pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -305,7 +305,7 @@ def test_one_that_is_away_moves_when_it_comes_back(lanes: Lanes) -> None:
         train(5)(turn)
         wait_for(lambda: turn._slot.goal != 0)
         time.sleep(0.1)
-        assert Path(turn._table.path).name == "lane0", "nobody looked at its turn"
+        assert Path(turn._table.path).name == "lane0", "the turn was never looked at"
         turn.take()
         assert Path(turn._table.path).name == "lane1" and turn.holding
         turn.leave()
@@ -436,7 +436,7 @@ def test_a_reservation_does_not_outlast_the_one_that_it_was_for(lanes: Lanes) ->
     moves(scene)
 
 
-def test_nobody_leaves_a_lane_that_is_pinned(lanes: Lanes) -> None:
+def test_no_job_leaves_a_pinned_lane(lanes: Lanes) -> None:
     lanes.start("runs", 0, train())
     lanes.start("waits", 0, train(), rank=1)
     wait_for(lambda: lanes.slot("runs").iterations > 3 and lanes.slot("waits").seat == SlotState.WAITING)
@@ -509,7 +509,7 @@ def test_slots_that_the_core_may_fill_are_left_to_it(lanes: Lanes) -> None:
     moves(scene)
 
 
-def test_who_frees_or_stops_late_touches_nobody_else(lanes: Lanes) -> None:
+def test_a_late_free_or_stop_touches_no_other_job(lanes: Lanes) -> None:
     table = lanes.tables[0]
     table.seat(0, 7)
     table.free(0, 6)

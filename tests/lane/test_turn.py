@@ -397,7 +397,7 @@ def test_a_reserved_turn_goes_to_its_slot_alone_and_to_all_again_after(table: La
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_lane_that_is_reserved_for_nobody_stands_still_and_goes_on(table: LaneTable, fork: Fork) -> None:
+def test_a_lane_that_is_reserved_for_no_slot_pauses_and_goes_on(table: LaneTable, fork: Fork) -> None:
     pid = fork(0, iterate(400, each_s=0.001))
     wait_for(lambda: table.slots[0].iterations > 10)
     table.reserve(NO_SLOT)

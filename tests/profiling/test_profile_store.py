@@ -126,7 +126,7 @@ def test_what_was_saved_is_found_to_the_last_bit(tmp_path_factory: pytest.TempPa
     assert store.notes == []
 
 
-def test_nobody_else_may_read_what_jobs_were_called_with(tmp_path: Path) -> None:
+def test_other_users_may_not_read_the_arguments_of_jobs(tmp_path: Path) -> None:
     """Arguments may hold secrets, so only the owner may read the folder and its files."""
     path = ProfileStore(tmp_path / "data" / "profiles").save(profile())
     assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -320,7 +320,7 @@ def _find(folder: str, barrier: Any, notes: Any) -> None:
 
 
 @pytest.mark.slow
-def test_of_many_who_find_a_corrupt_file_one_sets_it_aside(tmp_path: Path) -> None:
+def test_one_of_many_finders_sets_a_corrupt_file_aside(tmp_path: Path) -> None:
     """Else two processes would rename over each other and lose the evidence, or the slower would fail."""
     context = multiprocessing.get_context("fork")
     for trial in range(3):

@@ -26,7 +26,7 @@ def test_the_shares_add_up_to_what_was_spent_and_none_is_negative(active_j: floa
 
 
 @given(st.floats(0, 1e7), WORKS)
-def test_who_did_nothing_gets_nothing(active_j: float, works: list[Work]) -> None:
+def test_a_job_without_work_gets_no_energy(active_j: float, works: list[Work]) -> None:
     for work, share in zip(works, split(active_j, works), strict=True):
         assert work.alone_j > 0.0 or share == 0.0
 

@@ -94,7 +94,7 @@ def test_progress_of_a_run_agrees_with_its_trials() -> None:
         assert speed == pytest.approx(0.9, rel=0.05)
 
 
-def test_the_time_in_which_somebody_is_measured_alone_is_in_no_packing() -> None:
+def test_the_time_of_a_profiling_window_is_in_no_packing() -> None:
     entries = entries_of([job("a0", "a", 200.0), job("b0", "b", 200.0)], world(ab=0.9), ENERGY)
     classes = {"a0": "a", "b0": "b"}
     measured = windows(entries, classes, {}, EnergyAccount())
@@ -232,7 +232,7 @@ def test_each_job_alone_loads_torch_and_prepares_its_data() -> None:
 def test_what_alone_would_have_taken_is_null_where_anything_is_missing() -> None:
     assert alone() == (None, None)
     assert alone(done("a", 10), done("b", 10, job_class="d")) == (None, None), "a class without a profile"
-    assert alone(done("a", 10, evals=3)) == (None, None), "nobody knows what evaluation takes"
+    assert alone(done("a", 10, evals=3)) == (None, None), "the time of evaluation is unknown"
     assert alone(done("a", 0)) == (None, None), "it has done something that is no iteration"
     assert alone(done("a", 10), energy=EnergyAccount()) == (None, pytest.approx(5.0))
     energy = PROFILE.energy.model_copy(update={"source": "modelled"}) if PROFILE.energy is not None else None
@@ -266,7 +266,7 @@ def test_stretches_of_a_device_follow_each_other_and_hold_the_time_of_every_job(
     assert all(each.to_s is not None and each.ending is not None for each in found.stretches), "all jobs have ended"
     ran = {name for each in found.stretches for name in each.jobs}
     long_ones = {each.name for each in jobs if each.phases[0].iterations > 300}
-    assert long_ones <= ran, "whoever ran for half a minute was in some packing"
+    assert long_ones <= ran, "a job that ran for half a minute is in no packing"
     assert all(math.isclose(speed, 1.0) for each in found.stretches if len(each.jobs) == 1 for speed in _speeds(each))
 
 

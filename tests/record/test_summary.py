@@ -105,7 +105,7 @@ def test_a_window_costs_what_was_spent_in_it_beyond_the_work_done_there() -> Non
     assert summary["search_energy_j"] == pytest.approx(60.0)
 
 
-def test_without_windows_nothing_was_searched_and_without_a_meter_nobody_knows() -> None:
+def test_without_windows_search_energy_is_zero_and_without_a_meter_unknown() -> None:
     assert summarise(plan(a=None), [OPENED], energy_of("measured"), "r")["search_energy_j"] == 0.0
     assert summarise(plan(a=None), [OPENED], EnergyAccount(), "r")["search_energy_j"] is None
 
@@ -157,7 +157,7 @@ def test_a_window_that_was_cut_off_is_told_too() -> None:
     assert all("in this window" in each["error"] for each in windows)
 
 
-def test_a_job_whose_arrival_was_lost_with_the_log_costs_only_its_jct() -> None:
+def test_a_job_with_a_lost_arrival_costs_only_its_jct() -> None:
     ended = story("a", Outcome.COMPLETED)[-1]
     summary = summarise(plan(a=None), [OPENED, ended], EnergyAccount(), "r")
     assert summary["jobs"][0]["state"] == "completed"

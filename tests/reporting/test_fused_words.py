@@ -48,6 +48,6 @@ def test_a_start_that_was_refused_is_none() -> None:
     assert fused_words(entries) == ["isolation lane: 1 job ran in 1 shared process"]
 
 
-def test_a_plan_names_who_may_share() -> None:
+def test_a_plan_names_the_jobs_that_may_share() -> None:
     plan = {"jobs": [{"name": "a", "isolation": "process"}], "sweeps": [{"name": "s", "isolation": "lane"}]}
     assert asked_for(plan) == "s"

@@ -95,7 +95,7 @@ def test_the_report_has_all_its_parts(page: Page) -> None:
     assert len(page.named("svg")) == len(KEYS) + 2
 
 
-def test_it_asks_nobody_for_anything(content: str, page: Page) -> None:
+def test_it_requests_nothing_from_elsewhere(content: str, page: Page) -> None:
     assert not re.search(r"(https?:)?//[a-z]", content), "an address of something elsewhere"
     assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in page.tags}
     for tag, attributes in page.tags:
@@ -172,7 +172,7 @@ def test_a_hostile_name_is_text_in_tables_and_charts(data: RunData) -> None:
     assert sum(name in text for text in hostile.text) >= 5, "title, heading, table, note and charts should show it"
 
 
-def test_charts_can_be_told_apart_by_who_cannot_see_them(page: Page) -> None:
+def test_charts_have_texts_for_screen_readers(page: Page) -> None:
     for svg in page.named("svg"):
         assert svg["role"] == "img" and len(svg["aria-label"] or "") > 40
     ids = [each["id"] for _, each in page.tags if "id" in each]

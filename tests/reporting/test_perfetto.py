@@ -139,7 +139,7 @@ def test_modelled_watts_are_called_modelled() -> None:
     names = [path.rpartition("/")[2] for path in read(perfetto(run(source="modelled"))).counters]
     watts = [name for name in names if "power" in name]
     assert watts and all(name.endswith("modelled") for name in watts)
-    assert not any("clock" in name for name in names), "a clock that nobody read is shown"
+    assert not any("clock" in name for name in names), "a clock without readings is shown"
 
 
 def test_what_is_not_known_is_said_and_never_zero() -> None:

@@ -228,7 +228,7 @@ def test_the_page_shows_what_was_simulated(tmp_path: Path, results: list[Simulat
     assert len(ids) == len(set(ids)), "charts that share ids draw each other's parts"
 
 
-def test_the_page_asks_nobody_for_anything(tmp_path: Path, results: list[SimulationResult]) -> None:
+def test_the_page_requests_nothing_from_elsewhere(tmp_path: Path, results: list[SimulationResult]) -> None:
     page = Page(report(tmp_path / "report.html", results))
     assert "default-src 'none'" in str(page.named("meta"))
     assert not {"script", "link", "img", "iframe", "image"} & {tag for tag, _ in page.tags}

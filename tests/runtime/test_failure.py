@@ -71,7 +71,7 @@ def test_a_job_that_kills_its_parent_fails_and_its_neighbours_do_not(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_new_job_may_have_what_nobody_else_takes(tmp_path: Path) -> None:
+def test_a_new_job_may_have_all_unused_memory(tmp_path: Path) -> None:
     """A new job may have 1 GiB of 2: memory on processors is watched, so none is reserved for jobs that never come."""
     (tmp_path / "needs.py").write_text("import torch\nkept = torch.ones(1 << 28)\nprint('done')\n")
     done = run(tmp_path, {"name": "a", "script": "needs.py"}, options=("--memory", "2 GiB"))

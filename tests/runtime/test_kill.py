@@ -139,7 +139,7 @@ def test_a_killed_controller_or_guard(tmp_path: Path, number: int) -> None:
 @pytest.mark.cold
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", range(COLD))
-def test_a_killed_controller_or_guard_whose_server_loads(tmp_path: Path, number: int) -> None:
+def test_a_killed_controller_or_guard_while_the_server_loads(tmp_path: Path, number: int) -> None:
     dice = random.Random(number)
     kill_and_resume(tmp_path, ["controller", "guard"][number % 2], dice.uniform(0, 4.5), cold=True)
 
@@ -189,7 +189,7 @@ def test_a_signal_before_the_first_job_ends_the_server(tmp_path: Path, number: s
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_ctrl_c_twice_ends_a_run_whose_server_and_guard_do_not_answer(tmp_path: Path) -> None:
+def test_ctrl_c_twice_ends_a_run_without_answers_of_server_and_guard(tmp_path: Path) -> None:
     """Before, no number of Ctrl-C ended a run in which both were stopped (SIGSTOP)."""
     process = start(tmp_path)
     wait_for_jobs(tmp_path)

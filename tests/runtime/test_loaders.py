@@ -70,7 +70,7 @@ while not Path(sys.argv[2]).exists():
 
 @pytest.mark.slow
 @pytest.mark.serial
-def test_one_whose_workers_load_data_is_not_starved_by_one_without(tmp_path: Path) -> None:
+def test_a_job_with_loader_workers_is_not_starved_by_one_without(tmp_path: Path) -> None:
     """Before, the other job got a whole quantum at each fetch, and did 20 iterations for each of the loader's."""
     steps, done = 120, str(tmp_path / "done")
     loads, trains = tmp_path / "loads.py", tmp_path / "trains.py"

@@ -248,7 +248,7 @@ def test_a_stop_ends_jobs_wherever_they_are(run: Callable[..., Moved]) -> None:
 
 
 @pytest.mark.slow
-def test_nobody_moves_while_one_is_measured(run: Callable[..., Moved], tmp_path: Path) -> None:
+def test_no_job_moves_during_a_window(run: Callable[..., Moved], tmp_path: Path) -> None:
     core = Moves()
     moved = run(core, *(slow_steps(f"j{number}", 1200, 5) for number in range(2)), profiles=tmp_path / "profiles")
     began = [n for n, entry in enumerate(moved.entries) if isinstance(entry, ProfileJob)]
@@ -261,9 +261,9 @@ def test_nobody_moves_while_one_is_measured(run: Callable[..., Moved], tmp_path:
         assert isinstance(end, Profiled) and not end.error
         window = moved.entries[first:last]
         settled = [n for n, entry in enumerate(window) if isinstance(entry, Done) and entry.command in asked]
-        assert all(n < 6 for n in settled), "somebody has moved in the middle of a window"
+        assert all(n < 6 for n in settled), "a job has moved in the middle of a window"
         wanted = [id for id, n in asked.items() if n < last and answered.get(id, last) > first]
-        assert wanted, "nobody was to move"
+        assert wanted, "no move was wanted"
     assert any(isinstance(entry, Done) and entry.command in asked for entry in moved.entries[ended[-1] :])
     starts = sum(isinstance(entry, StartJob) for entry in moved.entries)
     assert starts == 2 and moved.slots == [0, 0]

@@ -265,7 +265,7 @@ while True:
 
 
 @pytest.mark.slow
-def test_a_job_that_is_killed_in_its_window_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_job_that_is_killed_in_its_window_delays_no_other(tmp_path: Path) -> None:
     (tmp_path / "victim.py").write_text(VICTIM)
     path = job_file(tmp_path, {"name": "victim", "script": "victim.py"}, slow_steps("other", 60, arrival="2 s"))
     process = start(path, "--lanes", "2", "--profiles", str(tmp_path / "profiles"))

@@ -137,10 +137,10 @@ class Drifting(Srtf):
         return -0.5
 
 
-class Nobody(Fifo):
+class Chooseless(Fifo):
     """Policy that chooses no job in any round."""
 
-    name = "nobody"
+    name = "chooseless"
     places, preempts = None, True
     round_s = 10.0
 
@@ -148,8 +148,8 @@ class Nobody(Fifo):
         return []
 
 
-class Everybody(Nobody):
-    name = "everybody"
+class Twice(Chooseless):
+    name = "twice"
 
     def arrange(self, jobs, devices, at_s):
         return [*jobs, *jobs[:1]]
@@ -261,8 +261,10 @@ SAYS = "test_it_says_what_it_is"
         (Bare, ENDS, r"the scheduler cannot go on: TypeError: .*\nbefore: order\(\) of job j0"),
         (Uneven, COMPARABLE, r"order\(\) of job j\d+ .* has \d parts, and had \d before"),
         (Drifting, DRIFT, r"while it ran; drift\(\) -0\.5 a second promised"),
-        pytest.param(Nobody, ENDS, r"policy nobody, .* lets 24 jobs wait for ever: j0, j1, j2", marks=pytest.mark.slow),
-        (Everybody, BY_ITSELF, r"arrange\(\) chose \['j0', 'j0'\]: expected some of the jobs .* once"),
+        pytest.param(
+            Chooseless, ENDS, r"policy chooseless, .* lets 24 jobs wait for ever: j0, j1, j2", marks=pytest.mark.slow
+        ),
+        (Twice, BY_ITSELF, r"arrange\(\) chose \['j0', 'j0'\]: expected some of the jobs .* once"),
         pytest.param(Restless, ENDS, r"the core is woken for ever: \d+ events by 0 s", marks=pytest.mark.slow),
         (Backwards, BY_ITSELF, r"changes_s\(\) of job j0 \(queued\) at 0 s is -5\.0: expected a time ahead"),
         (Fractional, COMPARABLE, r"pour\(\) of \d+ jobs? is \[1\.5.*\]: expected of each a whole number up to \[1"),
@@ -382,7 +384,7 @@ def test_the_package_of_the_page_keeps_the_contract(installed: dict[str, str]) -
     assert done.returncode == 0 and f"{2 * len(CHECKS)} passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_who_is_impatient_does_change_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_impatient_policy_changes_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(OWN))
     options = (("patience", 3.0),)
     patience, impatience = (importlib.import_module(name) for name in ("patience", "impatience"))

@@ -31,9 +31,9 @@ def job(name: str, service_s: float, gpus: int = 1) -> TraceJob:
     return TraceJob(name, "c", 1.0, (Phase(100, service_s / 100),), gpus=gpus)
 
 
-def test_who_would_outlast_the_backlog_runs_at_once() -> None:
+def test_a_job_that_would_outlast_the_backlog_runs_at_once() -> None:
     found = ends_s(*(job(f"short{place}", 30.0) for place in range(4)), job("long", 150.0))
-    assert found.pop("long") == pytest.approx(150.0), "it was the longest, and waited for nobody"
+    assert found.pop("long") == pytest.approx(150.0), "it was the longest, and waited for no other"
     assert sorted(found.values()) == pytest.approx([30.0, 60.0, 90.0, 120.0])
 
 

@@ -226,7 +226,7 @@ def test_the_order_of_jobs_means_nothing(world: MeasuredWorld, draw: st.DataObje
     assert other.speeds == pytest.approx([state.speeds[place] for place in order], rel=1e-12)
 
 
-def test_shared_limits_throttle_everybody(world: MeasuredWorld) -> None:
+def test_shared_limits_throttle_all_jobs(world: MeasuredWorld) -> None:
     """If it failed, two jobs could draw more than the limit together, or be held back without need."""
     one = next(name for name in world.classes if name.startswith("LM"))
     other = next(name for name in world.classes if name.startswith("ResNet-18 (batch size 256"))

@@ -128,7 +128,7 @@ def test_a_class_is_measured_once_and_what_it_was_granted_is_free_then() -> None
     assert all(each.cap_bytes < GPU.memory_bytes // 4 for each in starts[1:])
 
 
-def test_who_needs_more_than_was_free_is_tried_again_with_more() -> None:
+def test_a_job_that_outgrew_the_free_memory_is_tried_again_with_more() -> None:
     jobs = [job("a0", "a", 200.0, gib=20.0), job("b0", "b", 60.0, arrival_s=60.0, gib=14.0)]
     result, log = simulated(jobs, world(ab=0.9), Config("energy", 2, 4, profile=True), costs=Costs())
     outcomes = [event.outcome for event, _ in log if isinstance(event, JobExited) and event.job == "b0"]

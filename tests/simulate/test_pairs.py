@@ -179,7 +179,7 @@ def test_jobs_of_any_kind_are_tried_beside_each_other(
     assert len(parted(log)) <= 6 * 2, "each pair of classes fails once on each device, at most"
 
 
-def test_news_of_neighbours_is_for_those_who_ask_and_does_not_grow_with_their_length() -> None:
+def test_reports_on_neighbours_are_made_on_request_and_do_not_grow_with_their_length() -> None:
     def told(policy: str, service_s: float) -> int:
         jobs = [job("a", "a", service_s=service_s), job("b", "b", service_s=service_s)]
         return sum(isinstance(event, IterationsDone) for event, _ in run(jobs, policy, pairs(ab=0.8))[1])

@@ -69,7 +69,7 @@ def test_the_users_choice_wins_over_the_recorded_device(ran: running.Finished) -
 
 
 @pytest.mark.slow
-def test_the_table_names_the_device_whose_power_it_takes(ran: running.Finished, tmp_path: Path) -> None:
+def test_the_table_names_the_device_of_its_power(ran: running.Finished, tmp_path: Path) -> None:
     shown = ecoshare("simulate", ran.folder, "--policy", "fifo").stdout
     assert "joules: power of the recorded device, " in shown
     model = json.loads((ran.folder / "environment.json").read_text())["device"]["model"]

@@ -66,7 +66,7 @@ def rungs_by_hand(sweep: TraceSweep) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_who_goes_on_by_halving_depends_on_no_policy(way: tuple[str, int, int]) -> None:
+def test_survivors_of_halving_depend_on_no_policy(way: tuple[str, int, int]) -> None:
     """All trials wait for each other, so times decide nothing, and each trial does its steps once."""
     trace = generate("halving", 27, 3, gpus=4)
     run = Run(trace, *way, costs=Costs(2.0, 1.0, 3.0))
@@ -84,7 +84,7 @@ def test_every_kind_of_search_is_in_order_in_every_way(kind: str, way: tuple[str
     assert Run(generate(kind, 9, 1, gpus=4), *way).result.finished
 
 
-def test_who_is_pruned_by_asha_ends_at_a_rung_where_others_were_better() -> None:
+def test_a_trial_that_asha_prunes_ends_at_a_rung_with_better_trials() -> None:
     trace = generate("asha", 60, 0, gpus=4)
     run = Run(trace, "fluid", 2, 1)
     curves = {trial.job.name: trial.curve for sweep in trace.sweeps for trial in sweep.trials}

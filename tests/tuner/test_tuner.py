@@ -102,7 +102,7 @@ def test_the_best_keeps_the_limits() -> None:
 
 
 @pytest.mark.slow
-def test_who_must_be_sure_tries_what_is_likeliest_to_keep_the_limits() -> None:
+def test_a_cautious_search_tries_the_setting_that_most_likely_keeps_the_limits() -> None:
     bold = sure = 0
     for seed in range(6):
         device, tuned = Device(seed), make(seed)

@@ -90,7 +90,7 @@ def test_jobs_that_outgrow_the_memory_give_way(policy: str) -> None:
     assert state(core, "b") is JobState.RUNNING and granted_gib(core, "b") >= SPARE * 3.0
 
 
-def test_a_job_whose_class_was_measured_does_not_give_way() -> None:
+def test_a_job_of_a_measured_class_does_not_give_way() -> None:
     """A measured demand counts from the start, so this job did not grow beyond it."""
     core = Core("fair", lanes=1, threads=4)
     core.arrive("known", gib=4.0)

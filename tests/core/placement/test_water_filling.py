@@ -166,7 +166,7 @@ def test_what_rounding_down_leaves_is_given_away() -> None:
 @given(
     st.lists(st.floats(0.0, 1e6), min_size=1, max_size=30), st.integers(1, 32), st.integers(1, 4), st.integers(1, 16)
 )
-def test_nobody_gets_less_for_it(hours: list[float], gpus: int, places: int, most: int) -> None:
+def test_no_trial_gets_less_from_the_rest(hours: list[float], gpus: int, places: int, most: int) -> None:
     """No GPU is idle while a trial that shares one, or could be wider, has work left."""
     before = widths(hours, gpus, 1 / places, most)
     after = with_the_rest(hours, gpus, 1 / places, most)
