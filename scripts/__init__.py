@@ -1,1 +1,1 @@
-"""Commands of this repository; `scripts.bench` has the benchmarks. Not a part of what is installed."""
+"""Commands of this repository; `scripts.bench` has the benchmarks. An installation does not include them."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Everything that only a GPU can show, from any folder: scripts/bench/gpu/check.py."""
+"""All checks that need a GPU, from any folder: scripts/bench/gpu/check.py."""
 
 import sys
 from pathlib import Path

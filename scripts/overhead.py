@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What measuring costs the jobs that are measured, from any folder: scripts/bench/measure_overhead.py."""
+"""Cost of measuring for the measured jobs, from any folder: scripts/bench/measure_overhead.py."""
 
 import sys
 from pathlib import Path

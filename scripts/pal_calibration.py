@@ -1,9 +1,9 @@
-"""A calibration of some GPUs, drawn from those of the Longhorn cluster that PAL's authors measured.
+"""Calibration of some GPUs, drawn from those of the Longhorn cluster that PAL's authors measured.
 
 Source: Jain et al., "PAL", SC 2024; their repository, hal-uw/blox-pal, has the tables (`aggregated_data/sim`). A GPU's
 time is the median of its runs, its speed the median of all GPUs' times over that. Only 20 GPUs were measured under all
 three applications, so each class is drawn by itself, each measured GPU once: the spread of each class is as measured,
-which of a GPU's speeds go together is not.
+but not the combination of a GPU's speeds.
 
     python scripts/pal_calibration.py ../shared/data/pal/longhorn --nodes 16x4 > longhorn.csv
     ecoshare simulate TRACE --nodes 16x4 --policy pal --calibration longhorn.csv
@@ -24,14 +24,14 @@ from ecoshare.simulate.cluster import Cluster, cluster
 from ecoshare.simulate.gpus import GPUS
 
 CLASSES = ("resnet", "bert", "pagerank")
-"""Their applications of classes A (computes), B and C (waits for memory)."""
+"""Applications of PAL's classes A (computes), B and C (waits for memory)."""
 
 Speeds = dict[str, dict[str, float]]
 """Speeds by device and class."""
 
 
 def measured(folder: Path, job_class: str) -> list[float]:
-    """Speeds of all measured GPUs, over that of the one in the middle."""
+    """Speeds of all measured GPUs, relative to the median one."""
     times: dict[str, list[float]] = defaultdict(list)
     with (folder / f"{job_class}-longhorn-agg.csv").open(newline="") as file:
         for row in csv.DictReader(file):
@@ -52,6 +52,7 @@ def draw(folder: Path, where: Cluster, seed: int) -> Speeds:
 
 
 def main() -> None:
+    """Print a calibration as CSV."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="with resnet-longhorn-agg.csv, bert-... and pagerank-...")
     parser.add_argument("--nodes", default="16x4", help="nodes and the GPUs of each; 136 GPUs at most")

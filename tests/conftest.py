@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Fixtures and settings of all tests."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ settings.load_profile("quick")  # `--hypothesis-profile` loads another one
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers that run tests side by side share the processes that commands are forked from."""
+    """Let parallel workers share the processes from which commands are forked."""
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         share_zygotes()
 
 
 class ByModule(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives tests of a module that makes something once for all of them to one worker, and other tests to any.
+    """Scheduler of workers: tests of a module with shared fixtures go to one worker, other tests to any.
 
     xdist's own groups go by `_nodeid`, which the nodes of pytest 9.2 no longer have.
     """
@@ -45,12 +45,12 @@ def _has_module_fixture(module: str) -> bool:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule | None:
-    """Used with `--dist loadgroup`, which `scripts/test` gives."""
+    """Use this scheduler with `--dist loadgroup`, which `scripts/test` sets."""
     return ByModule(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_collection_finish() -> None:
-    """Torch and its like leave a million objects: a test that collects garbage need not look at them each time."""
+    """Freeze the million objects of torch and others, so that a test that collects garbage does not visit them."""
     gc.collect()
     gc.freeze()
     if "torch" in sys.modules:  # two workers' threads would spin for each other's processors
@@ -59,7 +59,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _profiles_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test reads or writes the profiles of who runs it, nor what was set on this machine."""
+    """Keep tests from the user's own profiles and from the state folder of this machine."""
     own = {"ECOSHARE_PROFILES": "profiles", "ECOSHARE_STATE": "state"}
     for name, folder in own.items():
         os.environ[name] = str(tmp_path_factory.mktemp(folder))
@@ -71,5 +71,5 @@ def _profiles_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(autouse=True)
 def _own_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test finds what another has measured."""
+    """Give each test a folder of profiles of its own."""
     monkeypatch.setenv("ECOSHARE_PROFILES", str(tmp_path / "own-profiles"))

@@ -1,4 +1,4 @@
-"""How often a test does what it does again and again, and which tests are for the night alone."""
+"""Number of rounds of repeating tests, and the mark for tests that run at night only."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ def is_nightly() -> bool:
 
 
 def rounds(usual: int, nightly: int) -> int:
-    """`nightly` under the Hypothesis profile of that name, as for properties; `usual` otherwise.
+    """Number of rounds: `nightly` under the Hypothesis profile of that name, `usual` otherwise.
 
-    To be asked where a test is collected, not where its module is imported by another one.
+    Call this at collection of the test, not at import of its module by another one.
     """
     return nightly if is_nightly() else usual
 
 
 def nightly() -> pytest.MarkDecorator:
-    """Marks a long test that runs with `--hypothesis-profile nightly` alone; to be asked as `rounds`."""
+    """Mark of a long test that runs with `--hypothesis-profile nightly` only. Call this as `rounds`."""
     reason = "long: runs with --hypothesis-profile nightly"
     return pytest.mark.skipif(not is_nightly(), reason=reason)

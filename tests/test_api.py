@@ -1,4 +1,4 @@
-"""What `import ecoshare` offers to scripts stays there, whatever else of the package is imported."""
+"""Names that `import ecoshare` offers to scripts stay there after any other import of the package."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def test_no_module_has_the_name_of_a_function() -> None:
 
 @pytest.mark.slow
 def test_a_study_may_report() -> None:
-    """The integration imports what draws reports."""
+    """The integration imports the modules that draw reports."""
     program = "import ecoshare.integrations.optuna, ecoshare; ecoshare.report(a=1); ecoshare.iteration()"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=100)

@@ -1,4 +1,4 @@
-"""The command line: what it prints, where, and what it leaves with."""
+"""The command line: its texts on stdout and stderr, and its exit codes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_run_then_its_exports(tmp_path: Path) -> None:
     assert again.returncode == 0 and json.loads(again.stdout)["jobs"][0]["attempts"] == 1
 
 
-def test_a_run_goes_on_when_nobody_reads_its_progress(tmp_path: Path) -> None:
+def test_a_run_goes_on_without_a_reader_of_its_progress(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD)
     line = ["run", "jobs.yaml", "--device", "cpu", "--no-report", "--json"]
     with Path("/dev/full").open("w") as full:
@@ -135,7 +135,7 @@ def test_a_run_goes_on_when_nobody_reads_its_progress(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.cold
 def test_the_real_command_runs_jobs(tmp_path: Path) -> None:
-    """What a user's shell starts: all else here is forked from a process that has loaded it."""
+    """The real command in a process of its own; all other tests fork it from a process that has loaded it."""
     (tmp_path / "jobs.yaml").write_text(GOOD)
     line = [*COLD, "run", "jobs.yaml", "--device", "cpu", "--json"]
     done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False)
@@ -187,7 +187,7 @@ def test_a_closed_stream_changes_no_exit_code(closed: int) -> None:
 @pytest.mark.cold
 @pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
 def test_the_number_of_a_closed_stream_is_nobodys(closed: tuple[int, ...]) -> None:
-    """Else the next file got it, and whatever was printed went there."""
+    """Else the next opened file got the descriptor, and output went there."""
     streams = "".join(f" {number}>&-" for number in closed)
     code = (
         "import os, sys\n"
@@ -201,7 +201,7 @@ def test_the_number_of_a_closed_stream_is_nobodys(closed: tuple[int, ...]) -> No
 
 
 @pytest.mark.cold
-def test_who_profiles_the_command_gets_the_figures(tmp_path: Path) -> None:
+def test_a_profile_of_the_command_has_the_figures(tmp_path: Path) -> None:
     figures = tmp_path / "figures"
     line = [sys.executable, "-m", "cProfile", "-o", str(figures), "-m", "ecoshare", "--version"]
     assert subprocess.run(line, capture_output=True, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""`ecoshare tune`, as a new user meets it."""
+"""`ecoshare tune` on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One word for one thing: what a name means must not depend on the module that a reader is in."""
+"""One word for one thing: the meaning of a name does not depend on the module."""
 
 from __future__ import annotations
 

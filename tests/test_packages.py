@@ -1,4 +1,4 @@
-"""The wheel and the source distribution: each installs where nothing of ecoshare is, and runs there."""
+"""The wheel and the source distribution install in an environment without ecoshare, and run there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with both, built from the files that git would give away."""
+    """Folder with both, built from the files that git tracks."""
     folder = tmp_path_factory.mktemp("built")
     names = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -42,7 +42,7 @@ def test_it_installs_into_an_empty_environment_and_runs(built: Path, tmp_path: P
     """If it failed, an install would lack a module, a template or the mark that it is typed."""
     (package,) = built.glob(form)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
-    # What ecoshare requires takes gigabytes: it is found where the tests have it, in which ecoshare is a link only.
+    # Requirements take gigabytes, so they come from the environment of the tests, in which ecoshare is only a link.
     paths = {"base": str(tmp_path / "venv"), "platbase": str(tmp_path / "venv")}
     site = Path(sysconfig.get_path("purelib", vars=paths))
     (site / "required.pth").write_text(sysconfig.get_path("purelib") + "\n")

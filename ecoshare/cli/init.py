@@ -15,7 +15,7 @@ MOST_SCRIPTS = 20
 
 
 def init(
-    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("jobs.yaml"),
+    path: Annotated[Path, typer.Argument(help="Path of the job file to write.")] = Path("jobs.yaml"),
     example: Annotated[
         bool, typer.Option("--example", help="Write two small training scripts, too: they run at once.")
     ] = False,

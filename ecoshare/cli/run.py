@@ -23,7 +23,7 @@ JobsArgument = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="JOBS.YAML | SCRIPT.PY",
-        help="A job file; see `ecoshare init`. Or scripts, each of which is a job; all get the words after `--`.",
+        help="A job file; see `ecoshare init`. Or scripts, one job each; all get the arguments after `--`.",
     ),
 ]
 
@@ -45,47 +45,49 @@ def run(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="fair, fifo, pack, priority, srtf, tiresias, ...; the objective chooses where none is named.",
+            help="fair, fifo, pack, priority, srtf, tiresias, ...; by default the objective chooses it.",
             autocompletion=completion.policies,
         ),
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(help="A parameter of the policy that is named, such as limit_1=3600; may be repeated."),
+        typer.Option(help="A parameter of the policy named by --policy, such as limit_1=3600; may be repeated."),
     ] = None,
     device: DeviceOption = None,
     lanes: Annotated[
         int | None,
         typer.Option(
-            help="Lanes: jobs of one lane take turns, lanes run side by side. By default 6 where the policy chooses "
-            "who runs beside whom, else 1."
+            help="Lanes: jobs of one lane take turns, lanes run side by side. Default: 6 if the policy chooses which "
+            "jobs run beside each other, else 1."
         ),
     ] = None,
-    jobs_per_lane: Annotated[int | None, typer.Option(help="Most jobs that hold memory in one lane at once.")] = None,
-    memory: Annotated[str | None, typer.Option(help="Most memory for all jobs, such as '8 GiB'.")] = None,
+    jobs_per_lane: Annotated[
+        int | None, typer.Option(help="Largest number of jobs that hold memory in one lane at once.")
+    ] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory limit for all jobs together, such as '8 GiB'.")] = None,
     control: Annotated[
         str,
         typer.Option(
             metavar="auto|known|off",
             autocompletion=completion.controls,
-            help="Clocks and power: auto searches the best setting of each packing and uses it, known only uses what "
-            "was found before, off sets nothing.",
+            help="Control of clocks and power: auto searches the best setting of each packing and uses it, known uses "
+            "settings from earlier searches only, off sets nothing.",
         ),
     ] = ControlMode.AUTO.value,
     tuning_limit: Annotated[
         float,
-        typer.Option(help="Most that a setting may make an iteration take, over the same at the default setting."),
+        typer.Option(help="Limit on the time of an iteration at a setting, relative to the default setting."),
     ] = TUNING_LIMIT,
     wait: WaitOption = False,
     share_device: ShareOption = False,
     runs: RunsOption = RUNS,
     profiles: ProfilesOption = None,
     no_profiles: Annotated[
-        bool, typer.Option("--no-profiles", help="Neither use profiles of job classes nor measure new ones.")
+        bool, typer.Option("--no-profiles", help="Use no profiles of job classes, and measure none.")
     ] = False,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Go on with a run that was cut off.", autocompletion=completion.runs),
+        typer.Option(metavar="RUN", help="Run folder of an interrupted run to resume.", autocompletion=completion.runs),
     ] = None,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Draw no report.html and no trace.pftrace at the end.")

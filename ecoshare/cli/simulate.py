@@ -37,9 +37,9 @@ def simulate(
             autocompletion=completion.traces,
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="With --generate: how many.")] = 100,
+    jobs: Annotated[int, typer.Option(min=1, help="With --generate: number of jobs.")] = 100,
     load: Annotated[
-        float | None, typer.Option(help="With --generate: work that comes over what the GPUs can do.")
+        float | None, typer.Option(help="With --generate: load, as arriving work over the work that the GPUs can do.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="With --generate: the same seed gives the same trace.")] = 0,
     data: Annotated[
@@ -48,57 +48,58 @@ def simulate(
     gpus: Annotated[int | None, typer.Option(help="GPUs of one node.")] = None,
     nodes: Annotated[str | None, typer.Option(help="Nodes and the GPUs of each, such as 15x4.")] = None,
     spread: Annotated[
-        bool, typer.Option("--spread", help="The GPUs of a job may be of any nodes; else as few as can be.")
+        bool,
+        typer.Option("--spread", help="Spread the GPUs of a job over any nodes; by default over as few as possible."),
     ] = False,
     gpu_model: Annotated[
         str | None,
         typer.Option(
-            help="Of the GPUs: a100, h100, h200, k80, p100, rtx6000, v100. By default a recorded run has the power "
-            "that it recorded, and any other trace is run on h200."
+            help="Model of the GPUs: a100, h100, h200, k80, p100, rtx6000, v100. Default: the recorded power for a "
+            "recorded run, h200 for any other trace."
         ),
     ] = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="One or more, such as fifo,srtf,tiresias.", autocompletion=completion.policies),
+        typer.Option(help="One or more policies, such as fifo,srtf,tiresias.", autocompletion=completion.policies),
     ] = None,
     objective: Annotated[
         str | None,
-        typer.Option(help="In place of a policy: energy, edp, jct or makespan.", autocompletion=completion.objectives),
+        typer.Option(
+            help="Objective, in place of a policy: energy, edp, jct or makespan.", autocompletion=completion.objectives
+        ),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option(help="A policy's own parameter, such as limit_1=3600; may be repeated.")
+        list[str] | None, typer.Option(help="A parameter of a policy, such as limit_1=3600; may be repeated.")
     ] = None,
     history: Annotated[
-        Path | None, typer.Option(help="GPU-seconds of past jobs, one a line: what gittins learns from.")
+        Path | None, typer.Option(help="File with the GPU-seconds of past jobs, one a line, from which gittins learns.")
     ] = None,
     lanes: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Lanes of each GPU: jobs of different lanes run side by side. By default 1, and 6 with --objective.",
+            help="Lanes of each GPU: jobs of different lanes run side by side. Default: 1, or 6 with --objective.",
         ),
     ] = None,
     jobs_per_lane: Annotated[
-        int, typer.Option(min=1, help="Jobs that share a lane by turns. With 1 a job has its GPU to itself, and moves.")
+        int,
+        typer.Option(min=1, help="Jobs that share a lane by turns. With 1 a job has a GPU of its own and can move."),
     ] = 1,
-    no_costs: Annotated[
-        bool, typer.Option("--no-costs", help="Starting, stopping and switching cost nothing.")
-    ] = False,
+    no_costs: Annotated[bool, typer.Option("--no-costs", help="Let starts, stops and switches cost nothing.")] = False,
     start_s: Annotated[float | None, typer.Option(min=0.0, help="Seconds to start a job.")] = None,
-    stop_s: Annotated[float | None, typer.Option(min=0.0, help="Seconds to stop one that gives way.")] = None,
-    restart_s: Annotated[float | None, typer.Option(min=0.0, help="Seconds more to start it again.")] = None,
+    stop_s: Annotated[float | None, typer.Option(min=0.0, help="Seconds to stop a preempted job.")] = None,
+    restart_s: Annotated[float | None, typer.Option(min=0.0, help="Extra seconds to restart a preempted job.")] = None,
     speeds: Annotated[
         Path | None, typer.Option(help="Measured speeds of the jobs of a Gavel or Shockwave trace (JSON).")
     ] = None,
-    speeds_of: Annotated[str, typer.Option(help="The GPU in that file whose speeds are meant.")] = "v100",
+    speeds_of: Annotated[str, typer.Option(help="GPU to read from the file of --speeds.")] = "v100",
     pairs: Annotated[
-        Path | None, typer.Option(help="Measured speeds of jobs beside each other, in such a file; with --lanes 2.")
+        Path | None,
+        typer.Option(help="Measured speeds of co-located jobs, in a file like that of --speeds; needs --lanes 2."),
     ] = None,
-    schedules: Annotated[
-        Path | None, typer.Option(help="How the batch sizes of a Shockwave trace change (JSON).")
-    ] = None,
+    schedules: Annotated[Path | None, typer.Option(help="Batch size schedules of a Shockwave trace (JSON).")] = None,
     calibration: Annotated[
-        Path | None, typer.Option(help="Speeds of single GPUs by class of job (CSV): device,class,speed; 1 is typical.")
+        Path | None, typer.Option(help="Speeds of single GPUs by job class (CSV): device,class,speed; 1 is typical.")
     ] = None,
     convert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the trace in ecoshare's own form (CSV), and stop.")
@@ -149,7 +150,7 @@ def simulate(
     if lanes is None:
         lanes = LANES_TO_PACK if objective is not None else 1
     if lanes == 1 and (packing := [each for each in policies if packs(each)]):
-        _say(f"{', '.join(packing)}: with one lane of each GPU nobody is beside anybody; --lanes 6 lets them choose")
+        _say(f"{', '.join(packing)}: with one lane of each GPU no job runs beside another; use --lanes 6")
     if pairs is not None and lanes == 1:
         raise UsageError("--pairs: jobs of one lane are never beside each other", "--lanes 2 opens two on each GPU")
     beside = None if pairs is None else beside_each_other(pairs, speeds_of)

@@ -35,10 +35,10 @@ def tune(
         typer.Option(min=1, help="Lanes of the packing; by default one for each job, up to 3, as in `ecoshare run`."),
     ] = None,
     knobs: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Those to set, such as gpu_clock,power_limit; by default all.")
+        str | None, typer.Option(metavar="NAMES", help="Knobs to set, such as gpu_clock,power_limit; by default all.")
     ] = None,
     assume_unlocked: Annotated[
-        bool, typer.Option("--assume-unlocked", help="Lock clocks also where it cannot be seen that nobody else has.")
+        bool, typer.Option("--assume-unlocked", help="Lock clocks even if another program may have locked them.")
     ] = False,
     profiles: ProfilesOption = None,
     runs: RunsOption = RUNS,
@@ -49,7 +49,7 @@ def tune(
         list[str] | None,
         typer.Option(
             metavar="PART=COLUMN[:UNIT],...",
-            help="What the table's columns are. Knobs: core_clock (MHz, GHz), memory_clock, power_limit (W, mW), "
+            help="Columns of the table. Knobs: core_clock (MHz, GHz), memory_clock, power_limit (W, mW), "
             "work_size (such as a batch size; times are then those of a fixed amount of work), other (any number of "
             "them). Measured: power (W, mW), time (s, ms, us; one for each job). "
             "Such as 'power_limit=limit:W, work_size=batch, time=epoch_s, power=watts'.",
@@ -57,7 +57,7 @@ def tune(
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE,...", help="The table's rows to use, such as network=resnet50."),
+        typer.Option(metavar="COLUMN=VALUE,...", help="Rows of the table to use, such as network=resnet50."),
     ] = None,
     default: Annotated[
         list[str] | None,
@@ -71,12 +71,15 @@ def tune(
         str, typer.Option(help="energy, edp, jct or makespan.", autocompletion=completion.objectives)
     ] = "energy",
     tuning_limit: Annotated[
-        float, typer.Option(help="Most that an iteration may take, over the same at the default setting.")
+        float, typer.Option(help="Limit on the time of an iteration, relative to the default setting.")
     ] = TUNING_LIMIT,
-    budget: Annotated[int, typer.Option(min=1, help="Most trials.")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Of the search and the noise; equal ones give equal searches.")] = 0,
+    budget: Annotated[int, typer.Option(min=1, help="Largest number of measurements.")] = 20,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the search and the noise; equal seeds give equal searches.")
+    ] = 0,
     noise: Annotated[
-        float, typer.Option(min=0.0, max=0.5, help="Put on each number of the table: 0.02 is 2 percent.")
+        float,
+        typer.Option(min=0.0, max=0.5, help="Relative noise added to each number of the table: 0.02 is 2 percent."),
     ] = 0.02,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw energy against slowdown: .svg, .html or .png.")

@@ -83,7 +83,7 @@ class Asha:
         place = bisect_left(values, value)
         if place < good:
             return ""
-        return f"place {place + 1} of the {len(values)} that reached step {at_step}, of whom {good} go on (asha)"
+        return f"place {place + 1} of the {len(values)} that reached step {at_step}, of which {good} go on (asha)"
 
     def ended(self, trial: str, completed: bool) -> None:
         """See `StoppingRule`."""
@@ -121,7 +121,7 @@ class Halving:
         order = sorted(self.waiting, key=self.waiting.__getitem__)
         good = max(1, len(order) // self.halting.reduction)
         self.waiting.clear()
-        words = f"of the {len(order)} of its rung, of whom {good} go on (halving)"
+        words = f"of the {len(order)} of its rung, of which {good} go on (halving)"
         return {trial: f"place {place} {words}" if place > good else "" for place, trial in enumerate(order, start=1)}
 
     def ended(self, trial: str, completed: bool) -> None:

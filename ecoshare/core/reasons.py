@@ -220,7 +220,7 @@ class Reasons:
         lanes = self._inside.room.devices[device]
         waiting = [job for job in choice.window if job not in choice.candidates]
         if not waiting:
-            return Explanation(ReasonKind.NOBODY)
+            return Explanation(ReasonKind.NO_OTHER_JOB)
         return replace(self._memory(waiting[0], lanes), jobs=names(waiting[:1]))
 
     def _choice(self, device: str, packer: Packer) -> GroupChoice:

@@ -347,7 +347,7 @@ class Scheduler:
         return self._fill(event.at_s) + self._settings()
 
     def _foreseen(self, event: InterferencePredicted) -> list[Command]:
-        assert self._packer is not None, "who asked packs"
+        assert self._packer is not None, "only a packing policy asks"
         self._packer.foreseen(event)
         return self._pack(self._packer, event.at_s, answered=True)
 
@@ -612,8 +612,8 @@ class Scheduler:
         if self._packer is not None:
             return self._packer.is_settled(device) and all(map(self._profiling.settled, self._packer.present(lanes)))
         may_come = len(self._seating.waiting) and any(len(lane.jobs) < lane.places for lane in lanes)
-        everybody = (job for lane in lanes for job in lane.jobs.values())
-        return not self._starting and not may_come and all(map(self._profiling.settled, everybody))
+        present = (job for lane in lanes for job in lane.jobs.values())
+        return not self._starting and not may_come and all(map(self._profiling.settled, present))
 
     @staticmethod
     def _devices_of(job: Job) -> tuple[str, ...]:

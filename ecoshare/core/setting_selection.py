@@ -193,7 +193,7 @@ class SettingSelector:
                 return self._advised(device, event, lanes)
 
     def _advised(self, device: _Device, event: SettingAdvised, lanes: Sequence[Lane]) -> list[Command]:
-        assert device.packing is not None, "who asked had a packing"
+        assert device.packing is not None, "only a device with a packing asks"
         if event.over:
             self.known[device.packing] = KnownSetting(device.packing, event.setting, event.slower)
         if event.over or device.packing != self._packing_of(lanes):

@@ -36,8 +36,8 @@ class Cause(Enum):
     IGNORED = "value not taken"
     LOST = "device lost"
     UNREACHABLE = "zeusd does not answer"
-    CHANGED = "changed by somebody else"
-    LOCKED = "locked by somebody else"
+    CHANGED = "changed by another program"
+    LOCKED = "locked by another program"
     UNTOLD = "cannot be told yet"
     FAILED = "failed"
 

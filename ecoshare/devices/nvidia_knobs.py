@@ -111,7 +111,7 @@ class GpuKnobs:
             KnobFault: The clock looks locked. Or it cannot be told: the GPU is idle, or throttles the memory clock.
         """
         nvml, handle = self._nvml, self.handle
-        remedy = "`ecoshare tune --assume-unlocked` where nobody has locked it"
+        remedy = "`ecoshare tune --assume-unlocked` if no program has locked it"
         now = self._told(lambda: nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_GRAPHICS))
         usual = self._told(lambda: nvml.nvmlDeviceGetDefaultApplicationsClock(handle, nvml.NVML_CLOCK_GRAPHICS))
         if now is not None and usual is not None and now != usual:
@@ -130,7 +130,7 @@ class GpuKnobs:
             if seen_mhz >= enough_mhz:
                 return True
             if bits & _USER_CLOCKS:
-                raise KnobFault(Cause.LOCKED, f"somebody has set {knob}: {seen_mhz:.0f} MHz", remedy)
+                raise KnobFault(Cause.LOCKED, f"another program has set {knob}: {seen_mhz:.0f} MHz", remedy)
             throttled = throttled or any(bits & bit for bit in _THROTTLES)
         if throttled and knob == GPU_CLOCK:
             return False

@@ -41,7 +41,7 @@ class KnobOutcome(Enum):
 
     RESTORED = "put back"
     UNTOUCHED = "as it was"
-    FOREIGN = "left as somebody else has set it"
+    FOREIGN = "left as another program has set it"
     GONE = "gone with a restart of the machine"
     FAILED = "not put back"
 
@@ -145,7 +145,7 @@ def _knob(known: Journal, name: str, entry: Entry, knob: DeviceKnob | None, fore
         if not force and not _is_ours(now, entry):
             return result(
                 KnobOutcome.FOREIGN,
-                f"is {in_words(now, unit)}, which somebody else has set; before ecoshare it was "
+                f"is {in_words(now, unit)}, which another program has set; before ecoshare it was "
                 f"{in_words(entry.before, unit)}",
             )
         _write(knob, entry.before)

@@ -29,7 +29,7 @@ _SCALAR_TYPES: Final = ["string", "number", "boolean", "null"]
 
 
 class Isolation(StrEnum):
-    """How a job is kept apart from the others of its lane."""
+    """Isolation of a job from the other jobs of its lane."""
 
     PROCESS = "process"  # forked from the warm server
     FRESH = "fresh"  # an interpreter of its own

@@ -25,65 +25,67 @@ class _Model(BaseModel):
 
 
 class JobOptions(_Model):
-    """What `defaults:` may set for all jobs, and any job for itself.
+    """Options of a job, which `defaults:` may set for all jobs and each job for itself.
 
-    Attributes are named as the keys of the file, with the unit added; `class` is `job_class`.
+    Attributes have the names of the keys in the file, with the unit added; `class` is `job_class`.
     """
 
     cwd: fields.FolderPath = Field(
         default=Path(),
-        description="Working folder, relative to the job file; without it, the folder of the job file.",
+        description="Working folder, relative to the job file; by default the folder of the job file.",
     )
     env: fields.Environment = Field(
         default={},
         repr=False,
-        description="Environment variables; those of a job are added to those of `defaults`.",
+        description="Environment variables; `env` of a job is added to `env` of `defaults`.",
     )
     python: fields.Program | None = Field(
         default=None,
-        description="Another interpreter: a path relative to the job file, or a name on the PATH.",
+        description="Another Python interpreter: a path relative to the job file, or a name on the PATH.",
     )
     job_class: fields.Name | None = Field(
         default=None,
         alias="class",
-        description="Jobs of one class share a profile; without it, the class follows from the script.",
+        description="Job class; jobs of one class share a profile. The default follows from the script.",
     )
     arrival_s: fields.Duration = Field(
         default=0.0,
         alias="arrival",
-        description="When the job arrives after the start of the run, such as `2 min`.",
+        description="Time from the start of the run to the arrival of the job, such as `2 min`.",
     )
-    priority: fields.AnyInteger = Field(default=0, description="The higher goes first.")
+    priority: fields.AnyInteger = Field(default=0, description="Priority; jobs with a higher number go first.")
     iterations: fields.PositiveInteger | None = Field(
         default=None,
-        description="Iterations in total, where known; without it, the history of the class tells.",
+        description="Total number of iterations, if known; by default it is estimated from the history of the class.",
     )
-    gpus: fields.PositiveInteger = Field(default=1, description="Devices that the job needs, all at once.")
+    gpus: fields.PositiveInteger = Field(default=1, description="Number of devices that the job needs at once.")
     slowdown: fields.Factor | None = Field(
-        default=None, description="At most this many times slower than alone, waits included."
+        default=None, description="Largest slowdown: time of the job, waits included, over its time alone."
     )
     isolation: fields.IsolationMode = Field(
         default=fields.Isolation.PROCESS,
         description=(
-            "`process`: forked from a warm server; `fresh`: an interpreter of its own; "
-            "`lane`: one process for those of a trusted script in a lane, as in a sweep."
+            "How the job is isolated. `process`: it is forked from a warm server; `fresh`: it has an interpreter of "
+            "its own; `lane`: jobs of one trusted script share one process in a lane, as in a sweep."
         ),
     )
-    retries: fields.Attempts = Field(default=0, description="How often a failed job is started again.")
-    resume_args: fields.Arguments = Field(default=(), description="Arguments added from the second attempt on.")
+    retries: fields.Attempts = Field(default=0, description="How many times a failed job is started again.")
+    resume_args: fields.Arguments = Field(
+        default=(), description="Arguments that are added from the second attempt on."
+    )
     timeout_s: fields.PositiveDuration | None = Field(
         default=None,
         alias="timeout",
-        description="Longest time with the turn and without a step before the job is stopped.",
+        description="Longest time that the job may have the turn without a step; after it, the job is stopped.",
     )
     startup_timeout_s: fields.PositiveDuration | None = Field(
-        default=None, alias="startup_timeout", description="Longest time from the start to the first step."
+        default=None, alias="startup_timeout", description="Longest time from the start of the job to its first step."
     )
     on_end: fields.Command = Field(
         default=(),
         description=(
-            "Program and arguments, run when the job has ended, without a shell; `{job}`, `{state}` and `{run}` stand "
-            "for its name, `completed`, `failed`, `cancelled` or `pruned`, and the run folder."
+            "Program and arguments to run at the end of the job, without a shell. `{job}` stands for its name, `{run}` "
+            "for the run folder, and `{state}` for `completed`, `failed`, `cancelled` or `pruned`."
         ),
     )
 
@@ -91,22 +93,22 @@ class JobOptions(_Model):
 class JobConfig(JobOptions):
     """One job: a script or a module, its arguments, and how to run it.
 
-    As `load` gives it, paths are absolute and the defaults of the file are filled in.
+    In a job that `load` returns, paths are absolute and the defaults of the file are filled in.
     """
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["script"]}, {"required": ["module"]}]})
 
-    name: fields.Name = Field(description="Unique in the file; letters, digits, '.', '_' and '-'.")
+    name: fields.Name = Field(description="Name, unique in the file; letters, digits, '.', '_' and '-'.")
     script: fields.FilePath | None = Field(
-        default=None, description="The script to run, relative to the job file; or `module`."
+        default=None, description="Script to run, relative to the job file; a job has this or `module`."
     )
     module: fields.Module | None = Field(
-        default=None, description="The module to run, as `python -m` would; or `script`."
+        default=None, description="Module to run, as `python -m` does; a job has this or `script`."
     )
-    args: fields.Arguments = Field(default=(), description="Arguments, passed on exactly as written.")
+    args: fields.Arguments = Field(default=(), description="Arguments of the script, passed on exactly as written.")
     sweep: Sweep | None = Field(
         default=None,
-        description="Makes many trials of the job, which differ in some values: `{name}` in `args` and `env`.",
+        description="Sweep: many trials of the job, which differ in the values for `{name}` in `args` and `env`.",
     )
 
     @model_validator(mode="after")
@@ -121,16 +123,16 @@ class JobFile(_Model):
     """A job file: version, defaults and jobs."""
 
     version: Annotated[int, BeforeValidator(_read_version), WithJsonSchema({"const": 1})] = Field(
-        description="Of the format of this file: 1."
+        description="Version of the format of this file: 1."
     )
     defaults: Annotated[JobOptions, BeforeValidator(lambda value: {} if value is None else value)] = Field(
-        default=JobOptions(), description="What all jobs share; a job's own keys win."
+        default=JobOptions(), description="Options of all jobs; a key of a job replaces the default."
     )
     on_end: fields.Command = Field(
         default=(),
         description=(
-            "Program and arguments, run when the run is over, without a shell; `{state}` and `{run}` stand for "
-            "`completed`, `failed` or `interrupted`, and the run folder."
+            "Program and arguments to run at the end of the run, without a shell. `{run}` stands for the run folder, "
+            "and `{state}` for `completed`, `failed` or `interrupted`."
         ),
     )
     jobs: tuple[JobConfig, ...] = Field(min_length=1, max_length=MAX_ITEMS, description="The jobs, in any order.")

@@ -1,4 +1,4 @@
-"""Schema of the key `sweep:`: many trials of one script that differ in some values."""
+"""Schema of the key `sweep:`: trials of one script, which differ in some values."""
 
 from __future__ import annotations
 
@@ -168,33 +168,37 @@ Named = tuple[str, dict[str, Any]]
 
 
 class StopConfig(_Model):
-    """When trials end early."""
+    """Early stopping: the rule that ends trials before their last iteration."""
 
     rule: Annotated[Literal["asha", "median"], BeforeValidator(_one_of("asha", "median"))] = Field(
-        description="`asha`: of those that reach a rung the best go on; `median`: those better than half of the others."
+        description="`asha`: the best trials of each rung go on; `median`: trials better than half of the others go on."
     )
-    grace: fields.PositiveInteger = Field(default=1, description="Values that each trial may report before it can end.")
+    grace: fields.PositiveInteger = Field(
+        default=1, description="Values that each trial reports before it can be ended."
+    )
     reduction: Annotated[fields.PositiveInteger, Field(ge=2, le=100)] = Field(
-        default=3, description="Of `asha`: one of so many goes on, for so many times as long."
+        default=3,
+        description="For `asha`: one trial of this many goes on to the next rung, which is this many times as long.",
     )
 
 
 class Optuna(_Model):
-    """A sweep whose trials Optuna chooses."""
+    """A sweep with trials that Optuna chooses."""
 
-    space: Space = Field(description="What is varied: a list of choices or a range under each name.")
+    space: Space = Field(description="Varied values: a list of choices or a range under each name.")
     sampler: Annotated[Named, BeforeValidator(_optuna_has("samplers")), WithJsonSchema(_NAMED_SCHEMA)] = Field(
-        default=("TPESampler", {}), description="One of optuna.samplers, with its options if any."
+        default=("TPESampler", {}), description="Sampler of optuna.samplers, alone or with its options."
     )
     pruner: Annotated[Named, BeforeValidator(_optuna_has("pruners")), WithJsonSchema(_NAMED_SCHEMA)] | None = Field(
-        default=None, description="One of optuna.pruners, with its options if any; without it none is ended early."
+        default=None, description="Pruner of optuna.pruners, alone or with its options; by default no trial ends early."
     )
 
 
 class Sweep(_Model):
     """Many trials of one script, which differ in some values.
 
-    A value stands for `{name}` in `args` and `env`; one that stands nowhere is added to the arguments, `--name=value`.
+    A value replaces `{name}` in `args` and `env`. A value with a name that appears in neither is added to the arguments
+    as `--name=value`.
     """
 
     model_config = ConfigDict(
@@ -207,24 +211,28 @@ class Sweep(_Model):
     )
     optuna: Optuna | None = Field(default=None, description="Trials that a sampler of Optuna chooses.")
     trials: Annotated[fields.PositiveInteger, Field(le=MAX_TRIALS)] | None = Field(
-        default=None, description="How many; of a grid all, without it."
+        default=None, description="Number of trials; by default every combination of a grid."
     )
-    seed: fields.AnyInteger = Field(default=0, description="Of the draws.")
+    seed: fields.AnyInteger = Field(default=0, description="Seed of the random draws.")
     metric: Annotated[Metric, BeforeValidator(_read_metric), WithJsonSchema({"type": "string"})] | None = Field(
         default=None,
-        description="`val_loss={:f}`: a number in what the script prints; `val_loss`: given to ecoshare.report().",
+        description=(
+            "Metric of a trial. `val_loss={:f}`: a number in the output of the script; `val_loss`: a value that it "
+            "gives to ecoshare.report()."
+        ),
     )
     goal: Annotated[Literal["minimize", "maximize"], BeforeValidator(_one_of("minimize", "maximize"))] = Field(
-        default="minimize", description="Which values of the metric are good."
+        default="minimize", description="Direction in which the metric gets better."
     )
     target: Annotated[float, BeforeValidator(_read_number)] | None = Field(
-        default=None, description="A value of the metric: the report has time and joules until a trial reached it."
+        default=None,
+        description="Target value of the metric; the report gives time and joules until a trial reached it.",
     )
     stop: Annotated[StopConfig, BeforeValidator(_read_stop)] | None = Field(
-        default=None, description="Rule by which trials that do badly end early."
+        default=None, description="Early stopping: the rule that ends trials with bad values of the metric."
     )
     parallel: fields.PositiveInteger | None = Field(
-        default=None, description="Most trials at once; without it, as many as there is room for."
+        default=None, description="Largest number of trials at once; by default as many as there is room for."
     )
 
     @model_validator(mode="after")

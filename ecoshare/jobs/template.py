@@ -12,15 +12,15 @@ import yaml
 from ecoshare.jobs.fields import MAX_NAME_LENGTH
 
 _HEAD: Final = """\
-# Jobs that share this machine's device. Try it:  ecoshare run FILE
-# Any script that runs as `python script.py` will do; nothing in it has to change.
+# Jobs that share the device of this machine. To run them:  ecoshare run FILE
+# A job is any script that runs as `python script.py`; it needs no change.
 version: 1
 
-# Options that all jobs share. A job's own keys win; `env` is added up.
+# Options of all jobs. A key of a job replaces the default; `env` of a job is added to `env` here.
 defaults:
-  retries: 0                # start a failed job again, this often
+  retries: 0                # how many times a failed job is started again
 
-# Command for the end of the run, such as [notify-send, '{state}', '{run}']; jobs can have one each.
+# Command to run at the end of the run, such as [notify-send, '{state}', '{run}']; each job can have one, too.
 on_end: []
 
 jobs:
@@ -31,23 +31,23 @@ REFERENCE: Final = """\
 #
 #   - name: first             # unique: letters, digits, '.', '_' and '-'
 #     script: train.py        # relative to this file; or  module: package.train
-#     args: []                # such as [--epochs, 3]; passed on exactly as you write them
+#     args: []                # such as [--epochs, 3]; passed on exactly as written
 #     cwd: .                  # working folder; . is the folder of this file
-#     env: {}                 # such as {OMP_NUM_THREADS: 2}; values stay out of logs and reports
+#     env: {}                 # such as {OMP_NUM_THREADS: 2}; logs and reports do not show the values
 #     python: null            # another interpreter, such as .venv/bin/python
-#     class: null             # jobs of one class share what was measured; null: told by the script
-#     arrival: 0 s            # when it arrives after the start: 250 ms, 2 min, 1.5 h
-#     priority: 0             # the higher goes first
-#     iterations: null        # how many in total, if you know: it helps to plan
-#     gpus: 1                 # needed all at once
-#     slowdown: null          # such as 1.5: at most this much slower than alone
+#     class: null             # jobs of one class share a profile; null: the class follows from the script
+#     arrival: 0 s            # time from the start of the run to its arrival: 250 ms, 2 min, 1.5 h
+#     priority: 0             # jobs with a higher number go first
+#     iterations: null        # total number, if known: it helps to plan
+#     gpus: 1                 # number of devices that the job needs at once
+#     slowdown: null          # such as 1.5: largest time, waits included, over the time alone
 #     isolation: process      # fresh: an interpreter of its own, slower to start; lane: one process for many trials
-#     retries: 0              # tried again after a failure; ECOSHARE_ATTEMPT tells the script
-#     resume_args: []         # added from the second attempt on, such as [--resume]
-#     timeout: null           # such as 10 min: stop it after this long without a step
-#     startup_timeout: null   # the same for the time before its first step
-#     on_end: []              # such as [notify-send, '{job} {state}', '{run}']: a command for its end, without a shell
-#     sweep: null             # such as {grid: {lr: [0.1, 0.01]}}: a trial for each; docs/sweeps.md has all of it
+#     retries: 0              # how many times a failed job is started again; see ECOSHARE_ATTEMPT
+#     resume_args: []         # arguments that are added from the second attempt on, such as [--resume]
+#     timeout: null           # such as 10 min: longest time with the turn and without a step
+#     startup_timeout: null   # such as 10 min: longest time from its start to its first step
+#     on_end: []              # command to run at its end, without a shell: [notify-send, '{job} {state}', '{run}']
+#     sweep: null             # such as {grid: {lr: [0.1, 0.01]}}: one trial for each value; see docs/sweeps.md
 """
 
 

@@ -154,9 +154,9 @@ class AttemptProcess:
         if self.launch.device != "cpu" or (self.launch.fused and self.slot.seat != SlotState.HOLDING):
             return None
         # A job in a shared process checks its own cap at its boundaries; the supervisor checks the lane's.
-        cap_bytes, whose = self.launch.cap_bytes, "its cap"
+        cap_bytes, limit = self.launch.cap_bytes, "its cap"
         if self.launch.fused:
-            cap_bytes, whose = self.launch.lane_bytes, "its lane"
+            cap_bytes, limit = self.launch.lane_bytes, "its lane"
         pids = processes.family(self.pid)
         upper_bytes = processes.resident_bytes(pids)
         if upper_bytes <= max(self.peak_bytes, cap_bytes):
@@ -167,7 +167,7 @@ class AttemptProcess:
             return None
         return (
             "out of memory",
-            f"used {used_bytes / _GIB:.2f} GiB of memory, more than {whose} of {cap_bytes / _GIB:.2f} GiB",
+            f"used {used_bytes / _GIB:.2f} GiB of memory, more than {limit} of {cap_bytes / _GIB:.2f} GiB",
         )
 
     def _hanging(self, now_s: float) -> tuple[str, str] | None:

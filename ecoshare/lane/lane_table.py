@@ -48,8 +48,12 @@ SLOTS = 64
 REFILL_AT_FIRST_S = 0.0025
 """Assumed cost (s) of a hand-over until it has been measured: the first quanta are long rather than wasteful."""
 
-NOBODY = -1
-ANYBODY = -2
+NO_SLOT = -1
+"""Holder of a turn that no job has; as a reservation, it lets no job take the turn."""
+
+ANY_SLOT = -2
+"""Reservation that lets every job take the turn."""
+
 NO_RANK = 2**31 - 1
 """Rank that stands for no job: above every rank that the controller sends."""
 
@@ -223,9 +227,9 @@ class LaneTable:
         """
         layout = _Layout()
         layout.header.magic = _MAGIC
-        layout.header.holder = NOBODY
+        layout.header.holder = NO_SLOT
         layout.header.waiting_rank = NO_RANK
-        layout.header.only = ANYBODY
+        layout.header.only = ANY_SLOT
         layout.header.early_at_s = math.inf
         layout.header.wait_per_job_s = wait_per_job_s
         layout.header.refill_s = REFILL_AT_FIRST_S
@@ -285,7 +289,7 @@ class LaneTable:
         with self.locked():
             self.header.only = only
             chosen = None
-            if self.header.holder == NOBODY:
+            if self.header.holder == NO_SLOT:
                 chosen = self.choose(time.monotonic())
                 self.grant(chosen)
             else:
@@ -317,7 +321,7 @@ class LaneTable:
 
     def admits(self, index: int) -> bool:
         """Whether a slot may have the turn: every slot may, unless the turn is reserved."""
-        return self.header.only in (ANYBODY, index)
+        return self.header.only in (ANY_SLOT, index)
 
     def choose(self, now_s: float) -> int | None:
         """Slot that gets the turn next, among those that wait; None if none waits. The caller holds the lock."""
@@ -335,7 +339,7 @@ class LaneTable:
         header.handed_s = time.monotonic()
         header.epoch += 1
         if index is None:
-            header.holder = NOBODY
+            header.holder = NO_SLOT
         else:
             # The word on which the waiter sleeps changes last. The waiter reads that word first and the holder second,
             # so it either sees itself as the holder or does not fall asleep.
@@ -381,13 +385,13 @@ class LaneTable:
         The call has no effect if the slot has another owner by now.
         """
         with self.locked():
-            slot, holder = self.slots[index], NOBODY
+            slot, holder = self.slots[index], NO_SLOT
             if slot.owner == owner:
                 slot.seat = SlotState.EMPTY  # first: readers of the counters check it after them
                 ctypes.memset(ctypes.addressof(slot), 0, ctypes.sizeof(Slot))
                 self.pass_on(index)
                 holder = self.header.holder
-        if holder != NOBODY:  # also an earlier holder: the dead process may have granted it the turn without waking it
+        if holder != NO_SLOT:  # also an earlier holder: the dead process may have granted it the turn without waking it
             self.wake(holder)
 
     def pass_on(self, index: int) -> int | None:
@@ -397,8 +401,8 @@ class LaneTable:
             Slot that was granted the turn, which the caller must wake; None if there is none.
         """
         if self.header.only == index:
-            self.header.only = ANYBODY
-        if self.header.holder not in (index, NOBODY):
+            self.header.only = ANY_SLOT
+        if self.header.holder not in (index, NO_SLOT):
             self.refresh()
             return None
         chosen = self.choose(time.monotonic())
@@ -458,7 +462,7 @@ class LaneTable:
         header.quantum_s = quantum_s(jobs, cost_s, longest_s, header.wait_per_job_s)
         header.turn_s = header.quantum_s + longest_s + cost_s
         header.bound_s = jobs * header.wait_per_job_s
-        header.waiting_rank = waiting_rank if holder == NOBODY or self.admits(holder) else AT_ONCE
+        header.waiting_rank = waiting_rank if holder == NO_SLOT or self.admits(holder) else AT_ONCE
         header.early_at_s = math.inf
-        if back and holder != NOBODY:
+        if back and holder != NO_SLOT:
             header.early_at_s = early_at_s(self.slots[holder].rank, self.contenders())

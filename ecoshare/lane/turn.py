@@ -31,7 +31,7 @@ from ecoshare.core.turns import Contender
 from ecoshare.lane.lane_table import (
     NO_GOAL,
     NO_RANK,
-    NOBODY,
+    NO_SLOT,
     UNREACHABLE,
     BoundaryRequest,
     LaneTable,
@@ -305,7 +305,7 @@ class LaneTurn:
             slot.back = slot.handovers > self._handovers_before
             table.level(self._index, slot.since_s)
             slot.seat = SlotState.WAITING
-            if table.header.holder == NOBODY:
+            if table.header.holder == NO_SLOT:
                 chosen = table.choose(slot.since_s)
                 table.grant(chosen)
             else:

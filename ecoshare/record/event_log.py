@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from functools import cache
@@ -54,6 +55,9 @@ _FORMER_FIELDS: dict[str, dict[str, str]] = {
 """Former field names mapped to present ones, for each present entry name. Fields of a job or sweep lie one level
 deeper.
 """
+
+_OF_WHICH = re.compile(r", of \w+ (?=\d+ go on \()")
+"""Words in the reason of a `KillJob` by early stopping that former versions wrote differently."""
 
 Entry = TypeVar("Entry")
 
@@ -127,6 +131,8 @@ def _entry(line: bytes) -> Event | Command:
         raise ValueError(f"there is no {key} {name!r}")
     if former := _FORMER_FIELDS.get(name):
         _rename_fields(fields, former)
+    if name == "KillJob" and fields.get("pruned") and isinstance(fields.get("reason"), str):
+        fields["reason"] = _OF_WHICH.sub(", of which ", fields["reason"])
     try:
         entry: Event | Command = _adapter(known[name]).validate_python(fields)
     except ValidationError as error:

@@ -53,7 +53,7 @@ class RunFolder:
         try:
             runs.mkdir(parents=True, exist_ok=True)
             if (owner := runs.lstat().st_uid) not in (os.geteuid(), 0) and runs.is_symlink():
-                raise UnfitEnvironment(f"{runs} is a link of user {owner}, who could have it lead anywhere", _ELSEWHERE)
+                raise UnfitEnvironment(f"{runs} is a link of user {owner}, which can lead anywhere", _ELSEWHERE)
             for attempt in range(1000):
                 folder = cls(runs / (f"{stamp}-{name}" + (f"-{attempt + 1}" if attempt else "")))
                 try:

@@ -163,8 +163,8 @@ def _finding(finding: PackingFinding, names: list[str]) -> str:
     known = [name for name in names if name in finding.speeds]
     if len(names) < 2 or not known:
         return ""
-    whom = "" if len(known) == len(names) else f"{listed(known)} at "
-    words = f"measured {whom}{speeds([finding.speeds[name] for name in known])} of their speeds alone"
+    measured = "" if len(known) == len(names) else f"{listed(known)} at "
+    words = f"measured {measured}{speeds([finding.speeds[name] for name in known])} of their speeds alone"
     if expected := [finding.expected[name] for name in known if name in finding.expected]:
         words += f", expected {speeds(expected)}"
     if finding.power_w is not None:

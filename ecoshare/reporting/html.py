@@ -251,7 +251,7 @@ def _decisions(data: RunData) -> dict[str, Any]:
 
 def _idle_caption(summary: dict[str, Any]) -> str:
     if summary["energy"] is not None and summary["idle_power_w"] is None:
-        return "while nobody worked; what the device draws at rest is not known"
+        return "while no job worked; the idle power of the device is not known"
     return _share(summary["idle_energy_j"], summary["energy"])
 
 

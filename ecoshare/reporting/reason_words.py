@@ -33,10 +33,10 @@ def reason_words(job: str, reason: Reason, policy: str) -> str:
         case Doing.WAITS:
             return f"waited: {why}"
         case Doing.ALONE:
-            return f"alone: {why}" if why else "alone: nobody else was there"
+            return f"alone: {why}" if why else "alone: there was no other job"
         case Doing.BEHIND:
-            whom = f"behind {beside}, with turns that were left over" if beside else "behind others"
-            return f"{whom}: {why}" if why else whom
+            behind = f"behind {beside}, with turns that were left over" if beside else "behind other jobs"
+            return f"{behind}: {why}" if why else behind
         case Doing.SHARES:
             return _shares(reason)
         case Doing.MEASURED:
@@ -77,11 +77,11 @@ def because_words(job: str, because: Explanation, policy: str) -> str:
             others = f"{counted(ahead, 'other')} {'was' if ahead == 1 else 'were'}"
             return f"{others} before it by the policy ({listed(jobs, ahead)})"
         case ReasonKind.WINDOW:
-            return f"{listed(jobs)} was measured alone, and nobody may come meanwhile"
+            return f"{listed(jobs)} was measured alone, and no job may start meanwhile"
         case ReasonKind.TRIAL if jobs == (job,):
             return "it was being measured"
         case ReasonKind.TRIAL:
-            return f"{listed(jobs)} {_were(jobs)} being measured, and nobody may come meanwhile"
+            return f"{listed(jobs)} {_were(jobs)} being measured, and no job may start meanwhile"
         case ReasonKind.PLACES:
             return f"all places were taken (by {listed(jobs)})"
         case ReasonKind.FULL:
@@ -96,27 +96,27 @@ def because_words(job: str, because: Explanation, policy: str) -> str:
             return _worse(job, because, policy)
         case ReasonKind.CHOSEN:
             return "it was about to start"
-    return "nobody else was there"
+    return "there was no other job"
 
 
 def _memory(job: str, because: Explanation) -> str:
-    whom = listed(because.jobs) if because.jobs else "it"
+    newcomers = listed(because.jobs) if because.jobs else "it"
     if because.needs_bytes is None or because.free_bytes is None:
-        return f"there was no memory for {whom}"
+        return f"there was no memory for {newcomers}"
     free = format_size(max(0, because.free_bytes))
-    return f"{whom} would take {format_size(because.needs_bytes)} more memory, and {free} were free"
+    return f"{newcomers} would take {format_size(because.needs_bytes)} more memory, and {free} were free"
 
 
 def _limit(job: str, because: Explanation) -> str:
     """Words about the slowdown limit that would be broken by most."""
     names = (job, *because.jobs)
     limited = [place for place, least in enumerate(because.least) if least > 0.0]
-    who = min(limited, key=lambda place: because.speeds[place] - because.least[place], default=0)
-    beside = [name for name in names if name != names[who]]
-    least, speed = because.least[who], because.speeds[who]
+    tightest = min(limited, key=lambda place: because.speeds[place] - because.least[place], default=0)
+    beside = [name for name in names if name != names[tightest]]
+    least, speed = because.least[tightest], because.speeds[tightest]
     too_near = ", which is too uncertain" if speed >= least else ""
     return (
-        f"beside {listed(beside)}, {names[who]} must keep {least:.2f} of its speed alone (`slowdown:`), "
+        f"beside {listed(beside)}, {names[tightest]} must keep {least:.2f} of its speed alone (`slowdown:`), "
         f"and {speed:.2f} was expected{too_near}"
     )
 

@@ -132,8 +132,8 @@ def _assumptions(power: Power) -> list[str]:
         "are at work on one device and nothing is known of the two, each has "
         f"{share(BESIDE)} of its speed alone: half the median combined speed of all pairs that Gavel measured on a "
         "V100 (OSDI 2020). All together draw at most the power limit.",
-        "What starting and switching cost was measured by the live runtime on a CPU, unless the costs above were given "
-        "by hand. Saving and loading a job's own state is not in it: nobody but its owner knows what that takes.",
+        "The costs of starting and switching were measured by the live runtime on a CPU, unless the costs above were "
+        "given by hand. They do not include the time in which a job saves and loads its own state, which is unknown.",
     ]
 
 

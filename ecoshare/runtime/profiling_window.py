@@ -24,7 +24,7 @@ from typing import Any
 from ecoshare.core.events import Usage
 from ecoshare.devices.meter import MEASURED, MeterFault
 from ecoshare.lane import trace
-from ecoshare.lane.lane_table import ANYBODY, NOBODY, BoundaryRequest, LaneTable, SlotState
+from ecoshare.lane.lane_table import ANY_SLOT, NO_SLOT, BoundaryRequest, LaneTable, SlotState
 from ecoshare.lane.memory.observer import memory_path
 from ecoshare.profiling.iteration_times import relative_error
 from ecoshare.record.energy_account import spent
@@ -168,7 +168,7 @@ class Window:
         finally:
             self._slot.ask = BoundaryRequest.NOTHING
             for table in self.tables.values():
-                table.reserve(ANYBODY)
+                table.reserve(ANY_SLOT)
             result.ended_s = self.now_s()
         return result
 
@@ -188,12 +188,12 @@ class Window:
         own, slot = self.place
         for number, table in self.tables.items():
             holder = table.header.holder
-            if number != own and holder != NOBODY and not table.slots[holder].last_s:
+            if number != own and holder != NO_SLOT and not table.slots[holder].last_s:
                 raise WindowFailed("a job beside it that has no iterations cannot be made to wait")
         session = self.sampler.session
         watch = session is not None and session.source == MEASURED and not self.sampler.idle_watched
         for number, table in self.tables.items():
-            table.reserve(slot if number == own and not watch else NOBODY)
+            table.reserve(slot if number == own and not watch else NO_SLOT)
         others = [
             (table, index)
             for number, table in self.tables.items()

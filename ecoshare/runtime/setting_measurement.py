@@ -205,7 +205,7 @@ class SettingMeasurement:
         for name in {name for each in readings for name in each}:
             values = [each[name] for each in readings if name in each]
             if max(values) - min(values) > 0.01 * max(values):
-                found.append(f"{name} was changed by somebody else")
+                found.append(f"{name} was changed by another program")
         for name, wanted in self.command.setting:
             reached = [each.gpu_mhz if name == "gpu_clock" else each.memory_mhz for each in seen]
             known = [each for each in reached if each is not None]

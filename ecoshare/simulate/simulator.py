@@ -381,7 +381,7 @@ class Simulator:
 
     def _seat_of(self, job: str) -> SimulatedAttempt:
         seat = self._jobs[job].seat
-        assert seat is not None, "only who runs is measured"
+        assert seat is not None, "only a running job is measured"
         return seat
 
     def move_job(self, command: MoveJob, now_s: float) -> None:
@@ -427,7 +427,7 @@ class Simulator:
 
     def _lane_event(self, lane: VirtualLane, now_s: float) -> None:
         holder = lane.holder
-        assert holder is not None, "somebody's turn or work is over"
+        assert holder is not None, "a turn or the work of a job is over"
         lane.advance(now_s)
         if holder.has_report:
             self._report(holder, lane, now_s)

@@ -1,4 +1,4 @@
-"""Options, machine facts and form of the figures, which all benchmarks share.
+"""Options, machine facts and figures, as all benchmarks share them.
 
 A benchmark is a module with a function that measures and a `main` that hands it to `run_benchmark`:
 
@@ -31,7 +31,7 @@ JOBS = Path(__file__).parent / "jobs"
 
 
 class Options(argparse.Namespace):
-    """Options of every benchmark; a benchmark with more of them declares theirs in a subclass."""
+    """Options of every benchmark; a benchmark with options of its own declares them in a subclass."""
 
     quick: bool
     json: bool
@@ -76,7 +76,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that figures were measured on.
+    """Machine on which figures were measured.
 
     Attributes:
         load: Mean number of runnable processes in the last minute.
@@ -129,7 +129,7 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def machine() -> Machine:
-    """The present machine; a figure means nothing without it."""
+    """Present machine; a figure means nothing without it."""
     from ecoshare.devices import registry
 
     device = registry.processors()
@@ -152,10 +152,10 @@ def say(text: str) -> None:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value."""
+    """Median of the values."""
     return statistics.median(values)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` of them lie."""
+    """Quantile: the value below which a part `share` of the values lies."""
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]

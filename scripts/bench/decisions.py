@@ -1,11 +1,11 @@
-"""How long the core takes for a decision while 1,000 jobs of 60 classes wait, by what has happened; and its adviser.
+"""Time of a decision of the core while 1,000 jobs of 60 classes wait, by kind of event; and time of its adviser.
 
 A simulation under policy `energy` on one device and on eight, three lanes each, with windows and measured packings,
-gives the events; a fresh core gets the same ones, and each `handle` is timed. Those count that come while so many wait
-or more: new jobs replace those that end. Processor time; the median of some replays for each event.
+gives the events; a fresh core gets the same ones, and each `handle` is timed. Events count if at least 1,000 jobs wait:
+new jobs replace those that end. Times are processor time, as the median of some replays for each event.
 
-The adviser is asked on neighbours what the core asked it there, once with the fewest packings measured and once with
-the most. It answers beside everything else, so that nothing waits for it.
+The interference adviser gets the questions of the core from that run, once with the fewest measured packings and once
+with the most. It answers in parallel, so that nothing waits for it.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ FIRST_S = 10.0
 """Time in which the first thousand arrive."""
 
 FOLLOW_EVERY_S = 8.0
-"""Time between two later arrivals for each device: about as fast as jobs end."""
+"""Time (s) between two later arrivals for each device: about as fast as jobs end."""
 
 WATCHED_S, QUICK_WATCHED_S = {1: 1_200.0, 8: 240.0}, {1: 240.0, 8: 40.0}
-"""Virtual time, by devices: most of what recording takes is the adviser's, and that grows with what was measured."""
+"""Virtual time (s) by number of devices: the adviser takes most of the recording, and more with each measurement."""
 
 REPLAYS, QUICK_REPLAYS = 5, 3
 ASKED = 20
@@ -68,17 +68,17 @@ KINDS: dict[type[Event], str] = {
 
 
 class _Enough(Exception):
-    """Enough events are recorded."""
+    """Raised when enough events are recorded."""
 
 
 @dataclass(frozen=True)
 class Log:
-    """Events that a core was told in a run.
+    """Events of a core in a run.
 
     Attributes:
         events: Events in order.
-        from_there: Place of the first event before which enough jobs waited.
-        asked: Questions to the adviser on neighbours.
+        from_there: Index of the first event before which enough jobs waited.
+        asked: Questions to the interference adviser.
     """
 
     events: Sequence[Event]
@@ -87,7 +87,7 @@ class Log:
 
 
 def jobs(devices: int, until_s: float) -> Iterable[TraceJob]:
-    """More than wait at a time, of classes that differ in time, memory and length."""
+    """Jobs, more than wait at a time, of classes that differ in time, memory and length."""
     random = Random(devices)
     arrivals_s = [FIRST_S * place / WAITING for place in range(WAITING + devices * PLACES * LANES)]
     late = int(devices * until_s / FOLLOW_EVERY_S)
@@ -106,7 +106,7 @@ def jobs(devices: int, until_s: float) -> Iterable[TraceJob]:
 
 
 def world() -> World:
-    """Classes that keep a device more or less busy; two that do so delay each other."""
+    """World with classes that keep a device more or less busy; two busy classes delay each other."""
     random = Random("world")
     gpu = GPUS["v100"]
     names = [f"family {number // 3} {number}" for number in range(CLASSES)]
@@ -119,7 +119,7 @@ def world() -> World:
 
 
 def record(devices: int, until_s: float) -> Log:
-    """Simulate until then, and keep what happened."""
+    """Simulate until enough events are recorded."""
     events: list[Event] = []
     asked: list[AskInterference] = []
     arrived = ended = from_there = 0
@@ -146,7 +146,7 @@ def record(devices: int, until_s: float) -> Log:
 
 
 def replay(log: Log) -> list[float]:
-    """Processor time of a fresh core for each event, seconds."""
+    """Processor time (s) of a fresh core for each event."""
     core = Scheduler()
     spent_s = []
     for event in log.events:
@@ -157,7 +157,7 @@ def replay(log: Log) -> list[float]:
 
 
 def decisions(devices: int, quick: bool) -> tuple[list[Figure], Log]:
-    """Times by what has happened."""
+    """Figures of the times by kind of event."""
     log = record(devices, (QUICK_WATCHED_S if quick else WATCHED_S)[devices])
     replays = [replay(log) for _ in range(QUICK_REPLAYS if quick else REPLAYS)]
     typical_s = [median(list(each)) for each in zip(*replays, strict=True)]
@@ -181,7 +181,7 @@ def decisions(devices: int, quick: bool) -> tuple[list[Figure], Log]:
 
 
 def adviser(asked: Sequence[AskInterference], quick: bool) -> list[Figure]:
-    """Time of an answer for as many classes as are asked about at once."""
+    """Time of an answer for as many classes as one question has."""
     full = [each for each in asked if len(each.work_s) == MOST_CLASSES]
     if not full:
         return [Figure(f"foresee, {MOST_CLASSES} classes", None, "ms", note="the core never asked about so many")]

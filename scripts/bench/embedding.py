@@ -1,9 +1,9 @@
-"""Whether LlamaTune's three ideas pay: searches over 12 knobs, of which 2 to 4 matter, within 30 trials.
+"""Benefit of LlamaTune's three ideas: searches over 12 knobs, of which 2 to 4 matter, within 30 measurements.
 
 The problems are invented: logarithms of power and time are sums of each knob's own curve (a step somewhere, and a bump)
-and of what pairs of the knobs that matter do together; a special value lies off its knob's curve. That is not the form
-that the tuner's prior is made of. The best possible under the limit is found exactly: what knobs that matter do by
-looking at every combination, the others by the frontier of their sums.
+and of effects of pairs of the knobs that matter; a special value lies off its knob's curve. The tuner's prior has
+another form. The best possible under the limit is found exactly: for the knobs that matter from every combination,
+for the others from the frontier of their sums.
 
 Every search begins with the default, measures with 2 % noise, and has as many settings to choose from as the others.
 Relative objectives are those of the best feasible setting tried over the best possible; ratios those of one search to
@@ -58,7 +58,7 @@ class Problem:
     """One invented workload.
 
     Attributes:
-        matters: Places of the knobs that matter.
+        matters: Indices of the knobs that matter.
         curves: Logarithms of power and time for each knob, (2, n_values), with special values last.
         together: Logarithms for pairs of knobs, (2, n_values, n_values).
     """
@@ -71,7 +71,7 @@ class Problem:
 
     @classmethod
     def invent(cls, seed: int) -> Problem:
-        """A problem of the family; seeds that differ by one differ in how many knobs matter."""
+        """Problem of the family; seeds that differ by one differ in the number of knobs that matter."""
         draw = np.random.default_rng(seed)
         sizes = draw.permutation(SIZES)
         special = set(draw.choice(len(sizes), SPECIALS, replace=False).tolist())
@@ -130,7 +130,7 @@ class Problem:
 
 
 def _shape(rank: Array, like: int, draw: np.random.Generator, special: bool) -> Array:
-    """A step and a bump, and off them a special value; of the size of 1."""
+    """Curve of a step and a bump, with a special value off it; of the size of 1."""
     step = 1.0 / (1.0 + np.exp(-(rank - draw.uniform(0.0, 1.0)) / draw.uniform(0.08, 0.4)))
     step = (step - step.min()) / np.ptp(step) * draw.choice([-1.0, 1.0])
     shape = step + 0.5 * draw.standard_normal() * np.exp(-(((rank - draw.uniform(0.0, 1.0)) / 0.2) ** 2))
@@ -176,12 +176,12 @@ def low(
 
 
 def unscaled(space: EmbeddedSpace) -> Space:
-    """The same settings, to a model that does not know which knobs move together."""
+    """Same settings for a model that does not know which knobs move together."""
     return Space(space.knobs, space.settings)
 
 
 def search(problem: Problem, space: Space, seed: int, kind: str) -> list[float]:
-    """After each trial, the logarithm of the best feasible energy by then over the best possible."""
+    """Logarithm of the best feasible energy so far over the best possible, after each measurement."""
     draw = np.random.default_rng(1000 + seed)
     nothing = Prior.of_samples((POWER, TIME), torch.zeros(2, 2, len(space), dtype=torch.double), [5.0, 5.0])
     tuned = None
@@ -242,7 +242,7 @@ def ways(quick: bool, most: int) -> dict[str, Way]:
 
 
 def measure(options: EmbeddingOptions) -> list[Figure]:
-    """Every way on every problem."""
+    """Figures of every way on every problem."""
     problems = [Problem.invent(options.first + seed) for seed in range(3 if options.quick else 12)]
     seeds = range(1 if options.quick else options.seeds)
     points = options.points // (2 if options.quick else 1)

@@ -1,9 +1,9 @@
-"""What comes after a run of many jobs: time of its report, of its trace for Perfetto and of `ecoshare explain`.
+"""End of a run of many jobs: time of its report, of its trace for Perfetto and of `ecoshare explain`.
 
 The runs are simulated, under a policy that has no groups and under the default one, and written as run folders: short
 jobs of four classes that all come at once, a sample of the meter each second and rarer later, the mark of every
-iteration. So most jobs wait most of the time, which is the hard case. Processor time of the calls that the commands
-make; they have done the same for a small run before.
+iteration. So most jobs wait most of the time, which is the hard case. Times are processor time of the calls of the
+commands, after the same calls for a small run.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from scripts.bench.benchmarking import Figure, Options, run_benchmark, say
 SIZES, QUICK_SIZES = (1_000, 3_000, 10_000), (100, 300)
 CONFIGS = (Config("fair", 1, 4, profile=True), Config("energy", 3, 4, profile=True))
 WANTED = "<= 20"
-"""Seconds, of the largest run."""
+"""Bounds (s) for the largest run."""
 
 FIRST = 20
-"""Jobs of the run that is shown first: it loads what is needed."""
+"""Number of jobs of the first run, which loads all modules."""
 
 CLASSES = 4
 METER_W = 100.0
 MEMORY = Path("/dev/shm")
-"""A log is synced after each decision, which takes a disk too long."""
+"""Folder of the runs: a log is synced after each decision, which takes a disk too long."""
 
 Log = Sequence[tuple[Event, list[Command]]]
 
@@ -67,7 +67,7 @@ def jobs(count: int) -> list[TraceJob]:
 
 
 def world() -> World:
-    """Classes that keep a device more or less busy; two that do so delay each other."""
+    """World with classes that keep a device more or less busy; two busy classes delay each other."""
     busy = {f"class {number}": 0.2 + 0.25 * number for number in range(CLASSES)}
     known = {}
     for one, other in combinations_with_replacement(busy, 2):
@@ -78,7 +78,7 @@ def world() -> World:
 
 
 def write(path: Path, count: int, config: Config) -> int:
-    """Write the folder of a run of so many jobs; the number of its events."""
+    """Write the folder of a run with a number of jobs; returns the number of its events."""
     trace = Trace("made", "made", in_order(jobs(count)), "")
     log: list[tuple[Event, list[Command]]] = []
     cluster = Cluster(1, 1, GPUS["v100"])
@@ -96,7 +96,7 @@ def write(path: Path, count: int, config: Config) -> int:
 
 
 def plan(trace: Trace, device: str, config: Config) -> dict[str, Any]:
-    """What a run writes down before it begins."""
+    """Content of plan.json, which a run writes before it begins."""
     gpu = GPUS["v100"]
     row = {"name": device, "kind": "cuda", "model": gpu.name, "uuid": None, "cores": 8}
     return {
@@ -118,7 +118,7 @@ def plan(trace: Trace, device: str, config: Config) -> dict[str, Any]:
 
 
 def samples(log: Log, device: str) -> list[Line]:
-    """What the meter said, and how far each job was by then."""
+    """Samples of the run: the meter's values, and the progress of each job."""
     lines: list[Line] = [Session(0.0, device, "a meter", "measured", "gpu", "made for this benchmark", 0.1, 40.0)]
     keys: dict[str, str] = {}
     going: dict[str, AttemptProgress] = {}
@@ -144,7 +144,7 @@ def samples(log: Log, device: str) -> list[Line]:
 
 
 def progress(before: AttemptProgress, usage: Usage) -> AttemptProgress:
-    """What an attempt has done by now."""
+    """Progress of an attempt at a time."""
     return AttemptProgress(before.lane, usage.held_s, usage.iterations, usage.eval_iterations, usage.cpu_s)
 
 
@@ -168,7 +168,7 @@ def write_traces(folder: RunFolder, log: Log) -> None:
 
 
 def explained(folder: RunFolder) -> int:
-    """Explain a run in words; the number of characters."""
+    """Explain a run in words; returns the number of characters."""
     words = io.StringIO()
     with redirect_stdout(words):
         show(folder.path, None, as_json=False)

@@ -1,8 +1,8 @@
 """Joules, mean JCT and broken limits of random mixes of jobs on one GPU, the search included, beside other ways.
 
-Simulated: the world that judges (energy_world.py) is not the model that decides. It looks up measured pair speeds and
-power responses, and has drift, noise and contention that the predictor has no term for. No measured table joins clocks,
-power limits and co-location, so no figure here says what a card would do.
+Runs are simulated. The world that judges (energy_world.py) is not the model that decides. It looks up measured pair
+speeds and power responses, and has drift, noise and contention for which the predictor has no term. No measured table
+joins clocks, power limits and co-location, so no figure here predicts a card.
 
 Ways: `exclusive` one job after the other, shortest first; `exclusive, tuned` the same with a search for each class
 (PolyThrottle alone); `packed` all that fit take turns in one lane (Salus alone); `blind` all that fit run beside each
@@ -49,7 +49,7 @@ FEWEST, MOST = 5, 30
 LANES, PLACES = 3, 4
 TUNING_LIMIT = 1.1
 DRIFT_S = 30.0
-"""How often the drift of the world is felt by what runs."""
+"""Time (s) between two updates of the drift for running jobs."""
 
 WAYS = {
     "exclusive": Config("srtf", 1, 1),
@@ -65,7 +65,7 @@ class EnergyOptions(DataOptions):
     """Options of this benchmark.
 
     Attributes:
-        mixes: Number of mixes; None for the usual one.
+        mixes: Number of mixes; None for the default.
         workers: Processes; None if the number of processors is unknown.
     """
 
@@ -79,15 +79,15 @@ class Blind(ObjectivePolicy):
     name: ClassVar[str] = "blind"
 
     def order(self, job: Job, at_s: float) -> Key:
-        """Order of arrival."""
+        """Order by arrival."""
         return (job.arrival_s,)
 
     def spent(self, forecast: ColocationForecast) -> float:
-        """The more there are, the better."""
+        """Cost of a group: more members are better."""
         return 0.5 ** len(forecast.speeds) / sum(forecast.speeds)
 
     def worth(self, job: Job, price: float, at_s: float) -> float:
-        """The same for every job."""
+        """Value that is the same for every job."""
         return 1.0
 
 
@@ -96,14 +96,14 @@ POLICIES[Blind.name] = Blind
 
 @dataclass(frozen=True)
 class Judge:
-    """The measured world as a simulation asks it."""
+    """Measured world with the interface of the simulator."""
 
     world: MeasuredWorld
     changes_s: float = DRIFT_S
 
     @property
     def idle_w(self) -> float:
-        """Idle watts of the card."""
+        """Idle power (W) of the card."""
         return self.world.idle_w
 
     def speed(
@@ -114,15 +114,15 @@ class Judge:
         return self.world.state(classes, setting, at_s, devices[0]).speeds[0]
 
     def watts(self, job: TraceJob) -> float:
-        """Active watts of a job alone."""
+        """Active power (W) of a job alone."""
         return self.device_watts([job], "", (), 0.0)
 
     def device_watts(self, jobs: Sequence[TraceJob], device: str, setting: Setting, at_s: float) -> float:
-        """Watts of these jobs beyond idle."""
+        """Power (W) of these jobs beyond idle."""
         return self.world.state([each.job_class for each in jobs], setting, at_s, device).watts - self.world.idle_w
 
     def solo(self, job: TraceJob, device: str, at_s: float) -> Solo:
-        """A job alone, as a profiler measures it."""
+        """Profile of a job alone, as a profiler measures it."""
         seen = self.world.profile(job.job_class, at_s, device)
         family = job.job_class.partition(" (")[0]
         idle_w = self.measured(self.world.idle_w, f"idle {device}", at_s)
@@ -135,7 +135,7 @@ class Judge:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a mix.
+    """Result of a mix under one way.
 
     Attributes:
         broken: Number of jobs over their limit.
@@ -150,7 +150,7 @@ class Outcome:
 
 
 def run(world: MeasuredWorld, jobs: Sequence[MixJob], config: Config) -> Outcome:
-    """A mix under one way."""
+    """Result of a mix under one way."""
     return outcome(simulate(world, jobs, config), jobs)
 
 
@@ -160,7 +160,7 @@ def simulate(
     config: Config,
     watch: Callable[[Event, list[Command]], None] = lambda event, commands: None,
 ) -> SimulationResult:
-    """A mix under one way, with all its events."""
+    """Simulation of a mix under one way, with all its events."""
     trace = Trace("mix", "energy", tuple(_job(world, each, config.policy != Blind.name) for each in jobs), "")
     gpu = GpuModel("judged", max(world.space.knobs[1].values), world.memory_bytes)
     solos: dict[str, Solo] = {}
@@ -199,7 +199,7 @@ def _job(world: MeasuredWorld, job: MixJob, with_limit: bool) -> TraceJob:
 
 
 def outcome(result: SimulationResult, jobs: Sequence[MixJob]) -> Outcome:
-    """The numbers of a result that are compared."""
+    """Numbers of a result that are compared."""
     limits = {each.name: each.slowdown for each in jobs if each.slowdown is not None}
     slowdowns = {each.name: each.placed_s / each.service_s for each in result.finished}
     broken = sum(slowdowns[name] > limit for name, limit in limits.items())
@@ -226,7 +226,7 @@ def measure(options: EnergyOptions) -> list[Figure]:
 
 
 def one(data: Path, seed: int) -> tuple[dict[str, Outcome], float, float]:
-    """A mix under every way, and its bounds with the tuning limit and without."""
+    """Results of a mix under every way, and its bounds with and without the tuning limit."""
     world = load(data, seed)
     jobs = mix(world, seed, Random(f"jobs {seed}").randint(FEWEST, MOST))
     outcomes = {way: run(world, jobs, config) for way, config in WAYS.items()}

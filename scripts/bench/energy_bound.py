@@ -1,14 +1,13 @@
-"""The least joules that some work can be done with: what a scheduler that knew everything could not go below.
+"""Least energy of some work: a bound for any scheduler, even with full knowledge.
 
-A fluid linear program: columns are the packings that fit and the settings that they could run at, each for so many
-seconds in all::
+The bound is a fluid linear program. Columns are the packings that fit, at each possible setting, with a total time::
 
     min sum_c t_c watts_c    so that    sum_c t_c speed_(class, c) >= work_class,    t >= 0
 
-Its freedoms are those of no real schedule, and each makes the bound lower, hence safe: jobs are there from the start
-and have no limits of slowdown; any part of a class's work can be beside any other's, as long as no packing has more
-jobs of a class than there are; changes are free, and a device that has nothing to do costs nothing. Drift is left out:
-its mean is none, so a schedule that happens to work while a device is cool may need up to 4 % less than counted here.
+The program has freedoms of no real schedule, and each makes the bound lower, hence safe. Jobs are there from the start
+and have no slowdown limits. Any part of a class's work can be beside any other's, as long as no packing has more jobs
+of a class than there are. Changes are free, and an idle device costs nothing. Drift is left out: its mean is zero, so a
+schedule that happens to work while a device is cool may need up to 4 % less than counted here.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The least joules, and how.
+    """Least energy, and its schedule.
 
     Attributes:
-        seconds: Working time of all devices together.
+        seconds: Working time (s) of all devices together.
         least_s: `seconds` over the number of devices.
         columns: Columns that run, the longest first.
-        prices: Joules, by class, of one more second of its work alone at the default setting.
+        prices: Energy (J) of one more second of work alone at the default setting, by class.
     """
 
     joules: float
@@ -74,13 +73,13 @@ def bound(
     settings: Collection[Setting] | None = None,
     tuning_limit: float = math.inf,
 ) -> Bound:
-    """The least joules that do all work.
+    """Least energy for all work.
 
     Args:
-        jobs: The class of each, and its seconds of work alone at the default setting.
-        most_at_once: Jobs in a packing.
+        jobs: Class of each job, and its work in seconds alone at the default setting.
+        most_at_once: Largest number of jobs in a packing.
         settings: Settings that may be used; None for all of the space.
-        tuning_limit: Most that an iteration may take in a packing, over the same at the default setting.
+        tuning_limit: Limit on the time of an iteration in a packing, relative to the default setting.
 
     Raises:
         ValueError: A setting is not in the space, or there is none.
@@ -113,7 +112,7 @@ def bound(
 
 
 def exclusive(world: MeasuredWorld, jobs: Sequence[tuple[str, float]], setting: Setting = ()) -> Bound:
-    """Joules and seconds of the same work, one job after the other, all at one setting."""
+    """Energy (J) and time (s) of the same work, one job after the other, all at one setting."""
     (place,) = _places(world, [setting])
     columns, prices = [], {}
     for job_class, work_s in _work(jobs).items():
@@ -151,7 +150,7 @@ def _places(world: MeasuredWorld, settings: Collection[Setting] | None) -> list[
 
 
 def _kept(world: MeasuredWorld, states: States, places: Sequence[int], tuning_limit: float) -> list[int]:
-    """Given settings at which no job is slower than the limit allows; the default is one if it is given."""
+    """Given settings at which every job keeps the limit; the default is one if it is given."""
     default = states.speeds[:, world.space.index(world.default)]
     return [place for place in places if (states.speeds[:, place] * tuning_limit >= default * (1.0 - 1e-9)).all()]
 

@@ -1,7 +1,7 @@
 """Measured curves of time and watts, against the power limit and the GPU clock, for the world that judges.
 
 Curves are logarithms, time over that at the highest value and watts beyond idle, made to go in the direction of their
-knob (`monotone`). What of them is measured, looked up or invented: energy_world.py.
+knob (`monotone`). energy_world.py says which parts are measured, looked up or invented.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ecoshare.simulate.gpus import IDLE_SHARE
 Array = NDArray[np.float64]
 
 CLOCKS_MHZ = (795.0, 900.0, 1005.0, 1110.0, 1215.0, 1320.0, 1425.0, 1530.0)
-"""Clocks of a V100; the lowest is about as far below the highest as the kernels were measured."""
+"""Clocks of a V100; the ratio of the lowest to the highest is about that of the measured kernels."""
 _MEMORY_BOUND = 1.8
-"""A kernel that is slowed by less than this at half the clock waits for memory."""
+"""Bound on the slowdown at half the clock: a kernel below it waits for memory."""
 
 _A4000_W = 140.0
-"""Power limit of the A4000, from the data sheet: the table has no idle watts."""
+"""Power limit (W) of the A4000, from the data sheet, since the table has no idle power."""
 
 Workload = tuple[str, str, str, int]
 """Dataset, network, optimizer, batch size."""
 
 
 def measured_workloads(data: Path) -> dict[Workload, dict[float, tuple[float, float]]]:
-    """(Seconds an epoch, watts) by power limit, of each workload that Zeus measured."""
+    """Seconds an epoch and power (W), by power limit, of each workload that Zeus measured."""
     found: dict[Workload, dict[float, tuple[float, float]]] = defaultdict(dict)
     with (data / "zeus_nsdi23" / "summary_power_v100.csv").open(newline="") as file:
         for row in csv.DictReader(file):
@@ -76,19 +76,19 @@ def _curve(mhz: Array, times: Array, active_w: Array) -> Array:
 
 
 def monotone(values: Array) -> Array:
-    """The values where they rise; else half way between the rising curves above and below them."""
+    """Rising values; where they fall, half way between the rising curves above and below."""
     above, below = np.maximum.accumulate(values), np.minimum.accumulate(values[::-1])[::-1]
     middle: Array = 0.5 * (above + below)
     return middle
 
 
 def by_clock(kernels: Sequence[Array], work: float, share: float, seed: int, name: str) -> Array:
-    """(2, n_clocks) the curve of a class: the device is at work for a part of its time at the highest clock.
+    """(2, n_clocks) curve of a class that keeps the device at work for a part of its time at the highest clock.
 
-    The mean of logarithms, so that what the device spends on an iteration is what it spends on the kernels.
+    The curve is the mean of logarithms, so that the energy of an iteration is the energy of its kernels.
 
     Args:
-        work: Part of its time in which the device is at work.
+        work: Part of the time in which the device is at work.
         share: Part of `work` that waits for memory.
     """
     computing = [each for each in kernels if each[0, 0] >= math.log(_MEMORY_BOUND)]
@@ -103,8 +103,11 @@ def by_clock(kernels: Sequence[Array], work: float, share: float, seed: int, nam
 
 
 def by_cap(caps_w: Array, limits_w: Array, idle_w: float, by_limit: Array, by_clock: Array) -> Array:
-    """(2, n_caps) the curve by limits at each cap; below the lowest limit a class draws no more than the cap, and is
-    slowed as by the clocks with which it draws so much less, on and on."""
+    """(2, n_caps) curve by limits at each cap.
+
+    Below the lowest limit a class draws no more than the cap, and is slowed as by the clocks with which it draws as
+    little, extrapolated.
+    """
     logs = np.stack([np.interp(np.log(caps_w), np.log(limits_w), row) for row in by_limit])
     lower = caps_w < limits_w[0]
     logs[1, lower] = np.minimum(by_limit[1, 0], np.log(caps_w[lower] - idle_w))
@@ -115,11 +118,11 @@ def by_cap(caps_w: Array, limits_w: Array, idle_w: float, by_limit: Array, by_cl
 
 
 def uniform(*key: object) -> float:
-    """In (0, 1), the same for the same key in every process."""
+    """Number in (0, 1) that is the same for the same key in every process."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return (int.from_bytes(digest) + 0.5) / 2.0**64
 
 
 def between(low: float, high: float, *key: object) -> float:
-    """Between two numbers, likewise."""
+    """Number between two others that is the same for the same key in every process."""
     return low + (high - low) * uniform(*key)

@@ -1,4 +1,4 @@
-"""The world that judges what ecoshare saves: measured numbers where there are any, and none of ecoshare's own models.
+"""World that judges ecoshare's savings: measured numbers as far as they exist, and none of ecoshare's own models.
 
 No public table joins clocks, power limit and co-location: tables of settings are of one job on the card (Zeus,
 gpuPTXModel, Kernel Tuner), and tables of neighbours are of one setting, without a meter (Gavel). This module joins
@@ -8,12 +8,12 @@ them, in a form that the predictor does not have, and with parts that it cannot 
 * *Looked up,* with straight lines in logarithms between measured points: time and watts at each power limit, of the
   workload (Zeus, V100) that a class stands for; time and active watts at each GPU clock, over those at the highest, as
   the geometric mean of two kernels (Titan X, A4000), one that computes and one that waits for memory, and of a host
-  that no clock changes. Of the two knobs the slower time and the lower watts count. Where a table goes against the
-  direction of its knob, which is its noise, half way between the monotone curves above and below it counts.
-* *Invented:* which workload and kernels a class is like, where its name says nothing; its bytes; idle watts
-  (`IDLE_SHARE` of the largest limit, less than the lightest workload draws); and, hidden behind the seed, how a
-  neighbour's delay changes with the setting, what a third job costs, how watts overlap, throttling where a limit is
-  shared (`MeasuredWorld.states`), drift and noise. The predictor has no term for any of these.
+  that no clock changes. The slower time and the lower power of the two knobs count. Noise of a table against the
+  direction of its knob is replaced by the middle between the monotone curves above and below it.
+* *Invented:* the workload and kernels of a class with a name that does not tell them; its bytes; idle watts
+  (`IDLE_SHARE` of the largest limit, less than the lightest workload draws); and, hidden behind the seed, the change of
+  a neighbour's delay with the setting, the cost of a third job, the overlap of watts, throttling under a shared limit
+  (`MeasuredWorld.states`), drift and noise. The predictor has no term for any of these.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _DRIFT_PERIOD_S = (480.0, 720.0)
 
 _MEMORY_SHARES = {"ResNet-50": 0.346, "Transformer": 0.421}
 """Part of the kernels' time that waits for memory: Orion's for ResNet-50 and Transformer-XL on a V100 (its
-`summary.csv`). Of others it is drawn, 0.1 to 0.7."""
+`summary.csv`). Other families get a random value, 0.1 to 0.7."""
 
 _STAND_INS = {
     "ResNet-18": ("cifar100", "shufflenetv2"),
@@ -68,7 +68,7 @@ _STAND_INS = {
     "LM": ("librispeech", "deepspeech2"),
     "Recommendation": ("movielens-1m", "ncf"),
 }
-"""Workloads of Zeus that stand for Gavel's job types, at the nearest batch size by ratio; for others any, by hash."""
+"""Workloads of Zeus in place of Gavel's job types, at the nearest batch size by ratio; other types get any, by hash."""
 
 _MEMORY_BYTES = 16 << 30
 _PEAKS_GIB = {
@@ -80,14 +80,14 @@ _PEAKS_GIB = {
     "Recommendation": {512: 3.6, 1024: 4.4, 2048: 5.1, 4096: 5.6, 8192: 6.2},
     "CycleGAN": {0: 6.6},
 }
-"""P + T by batch size, invented so that the 21 pairs that do not fit by Gavel's table exceed the 16 GiB of its V100s.
-No sums do that and keep all others: of the 330 pairs that it measured, 3 are lost (all with a Transformer)."""
+"""P + T (GiB) by batch size, invented so that the 21 pairs that do not fit by Gavel's table exceed its V100s' 16 GiB.
+No sums do that and keep all others: 3 of the 330 measured pairs are lost (all with a Transformer)."""
 _PERSISTENT_SHARE = 0.7
-"""P of a family, of the peak of its smallest batch size; invented."""
+"""P of a family, as a part of the peak of its smallest batch size; invented."""
 
 _CAP_STEP_W = 2.5
 _NEAR = 0.7
-"""Mean watts over the limit from which on a limit slows a workload: its phases differ. Slower with less is noise."""
+"""Mean power over the limit from which a limit slows a workload: its phases differ. A slowdown below that is noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +245,8 @@ class MeasuredWorld:
 
         Alone, speed and watts are looked up. Beside others the delay by each is the measured one (times the neighbour's
         own slowdown at the setting, to a power: invented); delays add up, and a part of the product of each two comes
-        on top. Active watts count as far as a job gets on, the lesser ones not in full. Where all that is more than the
-        limit lets through, every job follows its own curve by limits, down to the largest cap with which it is not.
+        on top. Active watts count by a job's progress, and the lesser ones not in full. If the sum is more than the
+        limit, every job follows its own curve by limits, down to the largest cap that keeps the limit.
 
         Raises:
             ValueError: They do not fit.
@@ -377,10 +377,10 @@ def load(data: Path, seed: int, gpu: str = "v100") -> MeasuredWorld:
 
 
 def mix(world: MeasuredWorld, seed: int, jobs: int) -> list[MixJob]:
-    """A number of jobs of 1 to 10 minutes in the order of their arrivals, drawn from a seed.
+    """Random jobs of 1 to 10 minutes in the order of their arrivals, drawn from a seed.
 
-    A quarter is there at once; the others arrive at random, so that the work of those to come is 1 to 2 times what one
-    device does alone in that time. A third carries a limit on its slowdown.
+    A quarter is there at once; the others arrive at random, with 1 to 2 times the work that one device does alone in
+    that time. A third has a slowdown limit.
     """
     draw = Random(f"mix {seed}")
     classes = [draw.choice(world.classes) for _ in range(jobs)]
@@ -412,7 +412,7 @@ def _memory(name: str) -> MemoryDemand:
 
 
 def _stand_in(name: str, workloads: Collection[Workload], seed: int) -> Workload:
-    """The workload that a class stands for; where its name says nothing, any."""
+    """Workload in place of a class; any workload if the class name does not tell."""
     family, size = _family(name)
     alike = [each for each in workloads if each[:2] == _STAND_INS.get(family)]
     if not alike:

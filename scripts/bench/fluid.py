@@ -1,22 +1,22 @@
-"""Searches for hyper-parameters with trials of changing width, against one trial a GPU and equal shares: simulated.
+"""Simulated searches for hyper-parameters with trials of changing width, against one trial a GPU and equal shares.
 
-How much longer the makespan is with one trial a GPU (`fifo`, in the order in which they are drawn), in percent: the
-paper's own measure, in which 100 is half of the time. Fluid (Yu et al., MLSys 2021) speeds up synchronous BOHB by 100 %
-(abstract in the proceedings' index) to 200 % (abstract of the paper), BOHB and ASHA by 30 %, measured on a cluster of
-theirs. Ours are simulated (`ecoshare/simulate/traces/searches.py`), so what is assumed decides:
+The figure is the paper's: percent by which the makespan is longer with one trial a GPU (`fifo`, in the order of the
+draws); 100 means half of the time. Fluid (Yu et al., MLSys 2021) speeds up synchronous BOHB by 100 %
+(abstract in the proceedings' index) to 200 % (abstract of the paper), BOHB and ASHA by 30 %, measured on a cluster.
+Ours are simulated (`ecoshare/simulate/traces/searches.py`), so the assumptions decide:
 
 - a trial on twice as many GPUs of a node has 1.8 times the speed: in Gavel's table of the V100 the median of 19 types
   of jobs on 2 GPUs is 1.81. On 8 it is 6.5, which is more than our 5.8, on 4 it is 2.3, which is less than our 3.2;
 - two trials on a GPU have 0.625 of their speed each, as the median of 26 types in the same table beside their like;
 - to start costs 5 s, to stop 2 s, to start again 3 s more: a CUDA context and a state that is saved and loaded, round
   numbers of ours. The policy believes that a restart costs 10 s;
-- what an iteration takes alone is known from the beginning, and true. To profile it costs nothing here;
+- the time of an iteration alone is known from the beginning, and true. A profile costs nothing here;
 - learning curves and lengths are invented. 8 GPUs of one node, up to 8 for a trial, two trials on a GPU, 81 trials (all
   in all 143 in the brackets of BOHB), a whole trial of 81 minutes, give or take half of that.
 
-Live jobs cannot be resized: for them stands the figure with one GPU at most. What each assumption is worth is said by
-the figures in which one of them is another. ASHA decides by the order in which trials reach
-a rung, so that two runs of it do not do the same work; its second figure is by work done.
+Live jobs cannot be resized, so their figure is the one with one GPU at most. The weight of each assumption shows in the
+figures that change it. ASHA decides by the order in which trials reach a rung, so two runs of it do not do the same
+work; its second figure is by work done.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Fused lanes against a process for each trial: the hand-over, what a trial costs beside its work, and memory.
+"""Fused lanes against a process for each trial: hand-over, cost of a trial beside its work, and memory.
 
 Trials of one script in one lane of a real warm server. A hand-over is timed inside the scripts, from the call that ends
-an iteration of one to the return of that call in the next: what changes hands, the choice and the wake-up. Processes
-and threads are measured in turn, in rounds.
+an iteration of one to the return of that call in the next: exchange of state, choice and wake-up. Processes
+and threads are measured alternately, in rounds.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def trial_s(folder: Path, trials: int, fused: bool) -> float:
 
 
 def memory_bytes(folder: Path, jobs: int, fused: bool, device: str) -> int:
-    """Memory of the device that `jobs` trials take which have trained and wait for their turns."""
+    """Device memory of `jobs` trials that have trained and wait for their turns."""
     before = _used_bytes(device, 0)
     lane = ServedLane(folder)
     try:

@@ -1,12 +1,12 @@
 """Jobs that should share a GPU: predicted speeds of pairs against Gavel's measured ones (`--data DIR`).
 
-Of the 26 types of jobs that fit on one GPU, 18 are known: their pairs were measured. Judged are the pairs of the other
-8 among themselves, of which only what a type does alone is known: its family, batch size, speed, and how much faster
-it is on a V100 than on the two other GPUs, which stands for whether the GPU or the host holds it up. Packing pays
-where the speeds of both, over those alone, add up to more than 1; the gain of a rule is the sum of what is above 1
-over the pairs that it packs, as a part of that of the oracle, which knows the table. Pairs of zeros do not fit and are
-left out. 95 % of the errors of the combined speed should be within 1.96 of the predicted standard deviations. How far
-one could get is said by `all types known`: each pair judged with 9 in 10 of the others measured.
+There are 26 types of jobs that fit on one GPU. The pairs of 18 types are known from measurements, and the pairs of the
+other 8 among themselves are judged. Only values of a type alone are known of those: its family, batch size, speed, and
+its gain from a V100 over the two other GPUs, which shows whether the GPU or the host limits it. Packing pays if the
+relative speeds of both add up to more than 1. The gain of a rule is the sum of the excess over 1 of its pairs, as a
+part of the gain of the oracle, which knows the table. Pairs of zeros do not fit and are left out. 95 % of the errors of
+the combined speed should be within 1.96 of the predicted standard deviations. The row `all types known` shows the best
+possible: each pair is judged with 9 in 10 of the others measured.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from scripts.bench.benchmarking import DataOptions, Figure, add_data, run_benchm
 
 TABLES = (("simulation", "v100"), ("simulation", "k80"), ("oracle", "k80"), ("oracle", "v100"), ("oracle", "p100"))
 JUDGED = TABLES[:3]
-"""Tables on which to pack always gets less than 0.9 of the oracle's gain."""
+"""Tables on which packing every pair gets less than 0.9 of the oracle's gain."""
 
 KNOWN = 0.7
 SPLITS, QUICK_SPLITS = 40, 8
@@ -60,7 +60,7 @@ class Table:
     used: dict[str, float]
 
     def seen(self, pairs: Sequence[tuple[str, str]]) -> list[PairMeasurement]:
-        """Both sides of these."""
+        """Both sides of these pairs."""
         both = []
         for one, other in pairs:
             speed, others = self.speeds[one, other]
@@ -129,7 +129,7 @@ def _judged(table: Table, wanted: bool, splits: int) -> list[Figure]:
 
 
 def _all_known(table: Table) -> Score:
-    """Each pair, where those of nine other folds of ten are measured."""
+    """Each pair, with the pairs of the nine other folds measured."""
     score, pairs = Score(), sorted(table.speeds)
     folds = np.random.default_rng(0).permutation(len(pairs)) % FOLDS
     for fold in range(FOLDS):
@@ -202,7 +202,7 @@ def table_of(data: Path, file: str, gpu: str) -> Table:
 
 
 def _alone(rows: Mapping[str, Mapping[str, object]]) -> dict[str, float]:
-    """Iterations a second of those that need one GPU; 0 where they do not fit."""
+    """Iterations a second of types that need one GPU; 0 if a pair does not fit."""
     return {name: speed_of(row.get("null")) or 0.0 for key, row in rows.items() if (name := _type(key))}
 
 
@@ -228,8 +228,8 @@ def _numbers(name: str, gpu: str, alone: dict[str, dict[str, float]]) -> dict[st
 def _used(traits: dict[str, Traits]) -> dict[str, float]:
     """Gain of a type from a V100 over a K80, scaled to 0 for the least and 1 for the most.
 
-    Gavel's tables have no utilisations. What uses all of a GPU gains most from a faster one; what waits for its host
-    gains nothing. Types without this number are in the middle.
+    Gavel's tables have no utilisations. A type that uses all of a GPU gains most from a faster one, and a type that
+    waits for its host gains nothing. Types without this number are in the middle.
     """
     ratios = {name: each.numbers.get("log_v100_over_k80") for name, each in traits.items()}
     there = [ratio for ratio in ratios.values() if ratio is not None]

@@ -24,7 +24,7 @@ JobEntry = TypedDict(
 
 
 def write_jobs(folder: Path, jobs: Sequence[JobEntry]) -> Path:
-    """Write `jobs.yaml` into a folder; its path. JSON is YAML, too."""
+    """Write `jobs.yaml` into a folder; returns its path. JSON is YAML, too."""
     path = folder / "jobs.yaml"
     path.write_text(json.dumps({"version": 1, "jobs": jobs}))
     return path

@@ -1,23 +1,22 @@
-"""Trials that a new packing of known classes needs until its setting is within 5 % of its optimum, and afresh.
+"""Measurements until the setting of a new packing is within 5 % of its optimum, with known classes and without.
 
-Simulated, in the world that judges (energy_world.py), with 2 % noise on every number, by the adviser that both drivers
-ask. For each seed another world, and a random packing of two or three different classes that fit beside each other and
-do more together than alone, at the default setting. Each class is first searched alone. Then the packing is searched
-with what those searches have shown for its prior (`known`), and with the physical prior only (`afresh`); and the same
-again with its jobs in one lane, where they take turns.
+Searches are simulated in the world that judges (energy_world.py), with 2 % noise on every number, by the adviser that
+both drivers ask. Each seed has another world, and a random packing of two or three different classes that fit beside
+each other and do more together than alone, at the default setting. Each class is first searched alone. Then the packing
+is searched with those searches as its prior (`known`), and with the physical prior only (`afresh`); and the same again
+with its jobs in one lane, in which they take turns.
 
-A trial is one setting, measured once. The default setting is always the first of a packing: without it nothing is
-relative to anything. `trials` counts it, `trials after the default` does not. They are counted until the setting that
-the search would keep, were it to end then, is within 5 % of the least energy that any setting within the tuning limit
-has: by the noise-free truth, and within the limit by the truth too. A search that ends before counts one more than its
-budget.
+A trial is one setting, measured once. The default setting is always the first of a packing, since all others are
+relative to it. `trials` counts it, `trials after the default` does not. Trials count until the setting that the search
+would keep at that moment is within 5 % of the least energy of any setting within the tuning limit, and keeps the limit,
+both by the noise-free truth. A search that ends before counts one more than its budget.
 
-What was wanted is at most 2 in the median, asked here of both counts. After the default it is met with room to spare.
-With the default counted the first guess must do, and it does for about half of the packings, so that other seeds may
-have a median of 3. More can hardly be had: a setting is kept only where it was *measured* within the limit, and the
-best ones are within the noise of it, so that the first guess of a search that knows every response fails in a third
-of them too (`oracle`: a prior that is the truth, to half a percent). `until tried` counts as bench_tuner.py does:
-until a setting that is within 5 % was tried, whatever was measured there.
+The goal is a median of at most 2, for both counts. It is met easily after the default. With the default, the first
+guess must be right, and it is for about half of the packings, so other seeds may have a median of 3. Much more is not
+possible: a setting is kept only if it was *measured* within the limit, and the best settings are within the noise of
+the limit. So the first guess of a search that knows every response fails in a third of the packings, too (`oracle`: a
+prior that is the truth, to half a percent). `until tried` counts as in bench_tuner.py: until a setting within 5 % was
+tried, with any measurement.
 """
 
 from __future__ import annotations
@@ -77,11 +76,11 @@ class Truth:
     """A packing without noise, at every setting; a job is named after its class.
 
     Attributes:
-        packing: One lane for all of them, or one for each.
+        packing: One lane for all jobs, or one for each.
         times_s: Seconds an iteration while a job holds its turn, (n_jobs, n_settings).
         watts: Watts of the device, (n_settings,).
         cost: Joules spent per joule that the same work costs alone, (n_settings,).
-        slower: Slowdown against the default of the job that suffers most, (n_settings,).
+        slower: Largest slowdown of a job against the default, (n_settings,).
         feasible: Whether every job keeps the tuning limit, (n_settings,).
     """
 
@@ -107,11 +106,11 @@ class Truth:
 
 @dataclass(frozen=True)
 class Course:
-    """How a search went.
+    """Course of a search.
 
     Attributes:
-        tried: Places in the space, the default first.
-        kept: After each trial the one that would be kept; None where none.
+        tried: Indices of the tried settings, the default first.
+        kept: Index of the setting that would be kept after each trial; None if there is none.
     """
 
     truth: Truth
@@ -141,7 +140,7 @@ class Course:
 
     @property
     def longest_over(self) -> int:
-        """Most of those in a row."""
+        """Largest number of such trials in a row."""
         runs = groupby(bool(self.truth.feasible[place]) for place in self.tried)
         return max((len(list(run)) for feasible, run in runs if not feasible), default=0)
 
@@ -163,22 +162,22 @@ class Course:
 
 
 class Bench:
-    """One world with its adviser, which is told nothing but noisy numbers."""
+    """One world with its adviser, which gets noisy numbers only."""
 
     def __init__(self, world: MeasuredWorld, seed: int) -> None:
         self._world, self._seed = world, seed
         self._known = self._adviser(self._transferred)
 
     def known(self, truth: Truth) -> Course:
-        """A search with what the searches before have shown."""
+        """Search with the results of the earlier searches."""
         return self._search(self._known, truth, "known")
 
     def afresh(self, truth: Truth) -> Course:
-        """One that knows of no other."""
+        """Search without results of others."""
         return self._search(self._adviser(lambda _space, _jobs, _default_s: None), truth, "afresh")
 
     def oracle(self, truth: Truth) -> Course:
-        """A search with the truth as its prior."""
+        """Search with the truth as its prior."""
 
         def prior(_space: Space, jobs: Sequence[PackedJob], _default_s: Mapping[str, float]) -> Prior:
             logs = torch.from_numpy(np.log(np.concatenate([truth.watts[None], truth.times_s])))
@@ -203,7 +202,7 @@ class Bench:
         return prior_from(space, self._world.default, jobs, classes, earlier, self._seed, default_s)
 
     def _alone(self, job: str) -> Alone:
-        """A job alone, as its profile says."""
+        """Profile of a job alone."""
         world = self._world
         watts = float(world.states((job,)).watts[world.space.index(world.default)])
         return Alone(watts * self._noise(f"{job} alone watts", 0), world.solo_s(job) * self._noise(f"{job} alone", 0))

@@ -1,8 +1,8 @@
 """Ten thousand trials in one sweep: memory and processor time of the controller.
 
-The short trials of `bench_sweep.py`, of one small model, in fused lanes. The controller is looked at alone, as the
-kernel counts it: the server, the guard and the trials are other processes. Its memory is compared between a tenth of
-the trials and all of them.
+Trials are the short ones of `bench_sweep.py`, of one small model, in fused lanes. Only the controller counts, by the
+kernel's numbers: the server, the guard and the trials are other processes. Memory is compared between a tenth of the
+trials and all of them.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class ControllerCost:
 
 
 def run(trials: int, iterations: int) -> ControllerCost:
-    """One sweep of so many, each of so many iterations.
+    """Run one sweep with a number of trials of equal length.
 
     Raises:
-        RuntimeError: It fails, or a trial does.
+        RuntimeError: The run or a trial fails.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

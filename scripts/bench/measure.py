@@ -1,8 +1,8 @@
-"""How right the split of joules among jobs is, and what measuring costs the jobs.
+"""Accuracy of the split of energy among jobs, and cost of measuring for the jobs.
 
-The split is judged on a driver whose power is not additive in the jobs. The truth is the Shapley value of that driver's
-own model: each subset of the jobs is run on it, in virtual time, with the same work. The method knows what each job
-takes alone at full speed, and what the device spent on all of them.
+The split is judged on a driver with power that is not additive in the jobs. The truth is the Shapley value of that
+driver's own model: each subset of the jobs is run on it, in virtual time, with the same work. The method knows the
+energy of each job alone at full speed, and the energy of the device for all of them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tests.driver import FakeDriver, presets
 WINDOW_S = 10.0
 WANTED = {"ours": ("<= 0.05", "<= 0.15")}
 
-Load = tuple[float, float]  # of the multiprocessors and of the memory, each 0 to 1
+Load = tuple[float, float]  # utilisation of the multiprocessors and of the memory, each 0 to 1
 
 
 class Bench:
-    """A device to run loads on."""
+    """Device that runs loads."""
 
     def __init__(self, driver: FakeDriver) -> None:
         self._driver = driver
@@ -36,7 +36,7 @@ class Bench:
         self._known: dict[tuple[Load, ...], float] = {}
 
     def watts(self, loads: Sequence[Load]) -> float:
-        """Mean power under constant loads; every job keeps its context, whether it works or not."""
+        """Mean power under constant loads; idle jobs keep their contexts, too."""
         key = tuple(sorted(load for load in loads if load != (0.0, 0.0)))
         if key not in self._known:
             padded = [*key, *[(0.0, 0.0)] * (self._most - len(key))]
@@ -50,7 +50,7 @@ class Bench:
 
 
 def shapley(players: int, cost: Callable[[tuple[int, ...]], float]) -> list[float]:
-    """The Shapley value, by subsets."""
+    """Shapley value from subsets."""
     values = []
     for player in range(players):
         others = [each for each in range(players) if each != player]

@@ -1,12 +1,12 @@
-"""What measuring costs the jobs that are measured: a part of bench_measure.py; alone: `scripts/overhead.py`.
+"""Cost of measuring for the measured jobs. The module is a part of bench_measure.py; alone it is `scripts/overhead.py`.
 
-Meters: the controller reads them. It is stopped and let go on every few seconds while two jobs train in one lane; the
-jobs need it for nothing meanwhile, so their rates with it and without it compare. That counts all that a controller
-does beside reading meters, and so is more than the meters cost.
+Meters: the controller reads them. It is stopped and continued every few seconds while two jobs train in one lane; the
+jobs do not need it meanwhile, so their rates with and without it compare. The figure includes all other work of the
+controller, and so is an upper bound on the cost of the meters.
 
-Windows: a script is run until its class has been measured and a little longer. The first iterations of the window, in
-which memory is observed, count in full; of the others the median, against that of those just before and after the
-window: the machine has hiccups of its own, and changes its speed, by many times what is looked for.
+Windows: a script is run until a little after its class has been measured. The first iterations of the window, in which
+memory is observed, count in full. The others count by their median, against the median just before and after the
+window: the machine has pauses of its own, and changes its speed, by many times the cost.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def meters(pairs: int, each_s: float) -> list[Figure]:
 
 
 def windows(scripts: dict[str, list[str]], times: int) -> list[Figure]:
-    """What being measured adds to the time of a script's iterations, over a whole window; the median of some."""
+    """Relative increase of a script's iteration time over a whole window, as the median of some runs."""
     figures = []
     for name, args in scripts.items():
         known = [each for _ in range(times) if (each := _window(name, args)) is not None]
@@ -140,7 +140,7 @@ def _window(name: str, args: list[str]) -> float | None:
                 return None
             time.sleep(0.2)
         time.sleep(BESIDE_S)
-        _end(process)  # its trace is whole then
+        _end(process)  # the trace is whole then
         entries = _entries(folder)
         ended = found[0]
         if ended.error:

@@ -1,11 +1,11 @@
 """Chosen groups of jobs against all jobs beside each other, on the processors: for bench_share.py.
 
-The mix has jobs that keep all processors busy, which hurt each other, and jobs that mostly wait, which go well beside
-any job (share_job.py). Ways:
+The mix has jobs that keep all processors busy, which slow each other, and jobs that mostly wait, which fit beside any
+job (share_job.py). Ways:
 
 * *in turn*: one after the other, as plain processes.
-* *blind*: all beside each other from the beginning, as plain processes, without a choice. It is what the
-  operating system does with jobs that are all started at once, and on a GPU the driver's time slices or MPS.
+* *blind*: all beside each other from the beginning, as plain processes, without a choice. The operating system does
+  the same with jobs that are started at once, and on a GPU the driver's time slices or MPS do.
 * *one lane*: ecoshare's turns (`--policy fair`); a job that waits for its data lets the next ones go on.
 * *packer*: ecoshare as it runs by default (`--objective energy`), with no profile of any class: windows and measured
   pairs are part of its time.
@@ -39,10 +39,10 @@ ROUNDS = 3
 PACKER = ("--objective", "energy", "--control", "off", "--no-report")
 LANE = ("--policy", "fair", "--no-profiles", "--no-report", "--jobs-per-lane")
 LIMIT = 2.0
-"""Times the time in turn, after which `blind` is given up."""
+"""Time of `blind` over the time in turn, after which it is given up."""
 
 Ways = dict[str, list[list[float]]]
-"""JCTs, by way and round; none of a way that was given up."""
+"""JCTs (s) by way and round; none for a way that was given up."""
 
 
 def tasks(quick: bool) -> list[Task]:

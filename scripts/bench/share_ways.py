@@ -1,4 +1,4 @@
-"""How bench_share.py runs a mix of jobs: as plain processes after or beside each other, and through ecoshare.
+"""Ways in which bench_share.py runs a mix: as plain processes after or beside each other, and through ecoshare.
 
 Plain processes run in the user's own environment, with the threads that they take by themselves.
 """
@@ -24,7 +24,7 @@ class Task:
     """One job of a mix.
 
     Attributes:
-        iterations: In all, which the job file tells.
+        iterations: Total number of iterations, for the job file.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Task:
 
 
 def one_after_the_other(tasks: Sequence[Task]) -> list[float]:
-    """JCT of each, all having arrived at the beginning."""
+    """JCT (s) of each job, one after the other; all arrive at the beginning."""
     began_s = time.monotonic()
     jcts_s = []
     for task in tasks:
@@ -54,10 +54,10 @@ def one_after_the_other(tasks: Sequence[Task]) -> list[float]:
 
 
 def all_at_once(tasks: Sequence[Task], limit_s: float) -> list[float] | None:
-    """JCT of each; None where they are not done after `limit_s`.
+    """JCT (s) of each job, all at once; None if they are not done after `limit_s`.
 
     Raises:
-        RuntimeError: One of them fails.
+        RuntimeError: A job fails.
     """
     began_s = time.monotonic()
     running = {subprocess.Popen(task.line, stdout=subprocess.DEVNULL): task for task in tasks}
@@ -78,13 +78,13 @@ def all_at_once(tasks: Sequence[Task], limit_s: float) -> list[float] | None:
 
 
 def shared(tasks: Sequence[Task], *options: str) -> list[float]:
-    """JCT of each, and of the whole command as the last.
+    """JCT (s) of each job through ecoshare, and of the whole command as the last.
 
     Args:
         options: Options of `ecoshare run`.
 
     Raises:
-        RuntimeError: It fails.
+        RuntimeError: The command fails.
     """
     with tempfile.TemporaryDirectory() as name:
         path = write_jobs(Path(name), [task.entry for task in tasks])

@@ -1,15 +1,15 @@
-"""The simulator against its peers' own, Salus' headline, and how fast and in how much memory traces are simulated.
+"""The simulator against its peers' own, Salus' headline, and speed and memory of simulations.
 
-Traces and the peers' results come from a folder (`--data DIR`); without it only generated traces are simulated. What is
-compared, and why some figures differ: simulate_peers.py. How speed is measured: simulate_speed.py.
+Traces and the peers' results come from a folder (`--data DIR`); without it only generated traces are simulated.
+simulate_peers.py has the comparisons and the reasons for differences, simulate_speed.py the measurement of speed.
 
 Salus' headline (Yu and Chowdhury, MLSys 2020): 100 jobs on one GPU have a mean JCT of 170.6 min under FIFO, 53.4 under
-SRTF, 145.5 under PACK and 96.6 under FAIR. Its trace is not public. Ours are drawn from its catalogue, or without it
-from its models and lengths. The load at which they come was chosen so that FIFO has its 170.6 min on average over 200
-seeds of the catalogue: that figure says nothing, what the other policies make of it does. Jobs of 1, 5 and 10 minutes
-cannot give SRTF its 3.19x at any load: from 0.8 to 20 times what the GPU can do, the median ratio is at most 1.7 with
-the catalogue and 1.9 without. Jobs share the GPU as they do live: one lane, by turns, as many as its memory allows,
-and what that costs is what the live runtime has measured.
+SRTF, 145.5 under PACK and 96.6 under FAIR. The trace is not public. Ours are drawn from its catalogue, or without it
+from its models and lengths. The load was chosen so that FIFO has its 170.6 min on average over 200 seeds of the
+catalogue, so only the figures of the other policies say something. Jobs of 1, 5 and 10 minutes cannot give SRTF its
+3.19x at any load: from 0.8 to 20 times the work that the GPU can do, the median ratio is at most 1.7 with the catalogue
+and 1.9 without. Jobs share the GPU as in a live run: one lane, by turns, as many as its memory allows, at the costs
+that the live runtime has measured.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MOST_IN_LANE = 64
 
 SEEDS, QUICK_SEEDS = 200, 5
 SLOW_SEEDS, QUICK_SLOW_SEEDS = 20, 1
-"""Seeds for FAIR, which simulates every turn: some seconds a trace."""
+"""Number of seeds for FAIR, which simulates every turn and takes some seconds a trace."""
 
 
 def measure(options: DataOptions) -> list[Figure]:

@@ -2,10 +2,10 @@
 
 The peers' results are in the folder of data: those of Tiresias (Gu et al., NSDI 2019) on 480 jobs drawn from Philly,
 job by job; those of Gavel (Narayanan et al., OSDI 2020) on 30 jobs of its generator; those that Shockwave's authors
-publish (Zheng et al., NSDI 2023) on 120 jobs. Starting and stopping cost nothing in those of the first two, so neither
-in ours; in Shockwave's a job that did not run in the round before loses 20 s.
+publish (Zheng et al., NSDI 2023) on 120 jobs. Starts and stops cost nothing in the first two, and so in ours; in
+Shockwave's a job that did not run in the round before loses 20 s.
 
-Where ours is not equal, and why:
+Differences and their reasons:
 
 - Tiresias moves a job to the next queue when its next check finds it over the limit. It means to check after
   (limit - executed x GPUs) / GPUs seconds, and does so after (limit - executed) / GPUs, so jobs of several GPUs sink
@@ -43,7 +43,7 @@ ROUND_S, RENEWAL_S = 360.0, 1920.0
 
 GAVELS = (("reset", RENEWAL_S), ("round", ROUND_S))
 SHOCKWAVES = (("reset", 1000.0), ("round", 120.0))
-"""Options of our policies in rounds, as these simulators have them."""
+"""Options of our policies in rounds, with the values of these simulators."""
 
 EXACT_S = 1e-6
 """Two JCTs are equal but for rounding."""
@@ -67,7 +67,7 @@ class Check:
     """A comparison of one figure.
 
     Attributes:
-        figure: One of an outcome's, or `JCTs`: how many jobs have another one.
+        figure: Name of a figure of an outcome, or `JCTs`: the number of jobs with another JCT.
         unit: Unit of the difference: the figure's own, or `%` of theirs.
         wanted: Bound of the difference; empty if there is none.
     """
@@ -80,14 +80,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Case:
-    """A trace under a policy of ours and a peer's.
+    """Trace under a policy of ours and a peer's.
 
     Attributes:
         bench: Name of a trace of `BENCHES`.
         policy: Our name of it.
         theirs: Their name of it.
         options: Options of our policy.
-        past: File with the GPU-seconds of past jobs that it learns from, in the folder of data.
+        past: File with the GPU-seconds of past jobs from which the policy learns, in the folder of data.
     """
 
     bench: str
@@ -129,10 +129,10 @@ CASES = (
 
 @dataclass(frozen=True)
 class Bench:
-    """A trace, where it runs, and what the peer found.
+    """Trace, its cluster, and the peer's results.
 
     Attributes:
-        theirs: Their result under a policy, by their name of it.
+        theirs: Their result under each policy, by their name of it.
     """
 
     trace: Trace
@@ -217,7 +217,7 @@ def compare(data: Path) -> list[Figure]:
 
 
 def own_planner(bench: Bench, data: Path) -> list[Figure]:
-    """`critical` on Shockwave's trace, beside what was wanted of it: about as good as Shockwave in everything."""
+    """Figures of `critical` on Shockwave's trace, with the goal to be about as good as Shockwave in everything."""
     found = ours(Case("shockwave120", "critical", "", ()), bench, data).figures
     wanted = {
         "makespan": (1.0, "s", "<= 24200"),
@@ -243,7 +243,7 @@ def _figures(case: Case, bench: Bench, data: Path) -> list[Figure]:
 
 
 def _figure(name: str, check: Check, found: Outcome, peer: Outcome) -> Figure:
-    """A difference, whichever is larger, with both in its note."""
+    """Figure of a difference, with both values in its note."""
     if check.figure == "JCTs":
         others = float(len(differing(found, peer)))
         return Figure(f"{name}: other JCTs", others, check.unit, check.wanted, f"of {len(peer.jcts_s)} jobs")
@@ -259,7 +259,7 @@ def differing(found: Outcome, peer: Outcome) -> list[str]:
 
 
 def with_gaps(trace: Trace) -> Outcome:
-    """FIFO on one GPU as Gavel's simulator does it: ours, and the time until it looks for the next job.
+    """FIFO on one GPU like Gavel's simulator: ours, and the time until it looks for the next job.
 
     Rounds begin one after the other, and end with the job that runs, too. At the beginning of one, if jobs came or
     ended since the last allocation and that was `RENEWAL_S` ago, the GPU is given to the earliest job. If no job
@@ -297,7 +297,7 @@ def _whole(iteration_s: float) -> float:
 
 
 def _static_rho(job: Finished, jobs: int, gpus: int) -> float:
-    """Finish-time ratio as Shockwave's authors have it: against a share of the cluster among all jobs of the trace."""
+    """Finish-time ratio by Shockwave's authors: against a share of the cluster among all jobs of the trace."""
     return job.jct_s / (job.service_s * max(1.0, jobs / gpus))
 
 

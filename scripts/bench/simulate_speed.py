@@ -1,7 +1,7 @@
-"""How fast traces are simulated, and in how much memory: for bench_simulate.py.
+"""Speed and memory of simulations, for bench_simulate.py.
 
-Each is measured in a process of its own, as `ecoshare simulate` would be: what another one has left behind (a heap that
-is full of holes, objects for the collector to look at) is no part of it.
+Each simulation runs in a process of its own, like `ecoshare simulate`, without the remains of another (a fragmented
+heap, objects for the collector).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ QUICK_JOBS = 5_000
 """Number of the first jobs of the Philly trace that `--quick` takes."""
 
 SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (3_200, 9_600)
-"""Jobs that are generated: for a hundredth as many GPUs, so that the load and its length are alike."""
+"""Numbers of generated jobs, each for a hundredth as many GPUs, so that load and length are alike."""
 
 JOBS_A_GPU = 100
 
 GROWTH_LOAD = 1.5
-"""More than the GPUs can do. At Philly's own load of 0.94 a cluster that is empty at first has no queue under `srtf`
-before so many jobs have come, since most of the work is in a few long ones: 10^6 jobs on 10,000 GPUs never gave way."""
+"""Load, above 1. At Philly's own load of 0.94 a cluster that is empty at first gets no queue under `srtf` within that
+many jobs, since most of the work is in a few long ones: none of 10^6 jobs on 10,000 GPUs was preempted."""
 
 MOST_BYTES = 2e9
 
@@ -51,17 +51,18 @@ Load = Callable[[], Trace]
 
 @dataclass(frozen=True)
 class Philly:
-    """The first jobs of the Philly trace.
+    """First jobs of the Philly trace.
 
     Attributes:
         data: Folder of data.
-        jobs: At most so many.
+        jobs: Largest number of jobs.
     """
 
     data: Path
     jobs: int
 
     def __call__(self) -> Trace:
+        """Read the trace."""
         trace = read(self.data / "philly" / "philly_jobs.csv")
         return replace(trace, jobs=trace.jobs[: self.jobs])
 
@@ -74,6 +75,7 @@ class Generated:
     gpus: int
 
     def __call__(self) -> Trace:
+        """Generate the trace."""
         return generate("philly", self.jobs, 0, gpus=self.gpus, load=GROWTH_LOAD)
 
 
@@ -101,7 +103,7 @@ class Run:
 
 
 def run(load: Load, gpus: int, policy: str) -> Run:
-    """Simulate a trace in a new process, as the live runtime would run it on one job a GPU."""
+    """Simulate a trace in a new process, with one job a GPU like in a live run."""
     # spawn: a fork would have this process's memory, and count it as its own.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(_run, load, gpus, policy).result()
@@ -122,7 +124,7 @@ def _run(load: Load, gpus: int, policy: str) -> Run:
 def _peak_bytes() -> int:
     """Most memory that this process has had.
 
-    Not `ru_maxrss`, in which a process inherits the peak of the one that has started it.
+    The value is not `ru_maxrss`, which a process inherits from the process that started it.
     """
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
@@ -163,7 +165,7 @@ def growth(quick: bool) -> list[Figure]:
 
 
 def _gpus(jobs: int) -> int:
-    """Number of GPUs for so many jobs, of whole nodes."""
+    """Number of GPUs for a number of jobs, in whole nodes."""
     return jobs // JOBS_A_GPU // GPUS_OF_NODE * GPUS_OF_NODE
 
 

@@ -1,7 +1,7 @@
-"""What starting a job costs: many jobs of five steps, as fresh interpreters one after the other, and through ecoshare.
+"""Cost of starting a job: many jobs of five steps, as fresh interpreters one after the other, and through ecoshare.
 
-Fresh interpreters are timed in two halves around the ecoshare run, in one run of this script. A figure of the CPU: on
-a GPU the making of a context dominates.
+Fresh interpreters are timed in two halves around the ecoshare run, in one run of this script. The figure is for the
+CPU: on a GPU the making of a context dominates.
 """
 
 from __future__ import annotations

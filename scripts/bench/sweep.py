@@ -1,8 +1,8 @@
 """Hundreds of small trials: Ray Tune, Optuna's threads, joblib's processes, and ecoshare; makespan and peak memory.
 
-The same 300 trials of three small models (as in Salus' experiment, Yu and Chowdhury, MLSys 2020, 5.2), two at a time,
-each with one thread: long ones of 500 iterations, and short ones of 20; `ecoshare-fused` has them in shared processes.
-Losses are compared with those that joblib's processes give, to the bit.
+Each tool runs the same 300 trials of three small models (as in Salus' experiment, Yu and Chowdhury, MLSys 2020, 5.2),
+two at a time, each with one thread: long ones of 500 iterations, and short ones of 20; `ecoshare-fused` has them in
+shared processes. Losses are compared with those of joblib's processes, to the bit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SweepOptions(Options):
     Attributes:
         size: Sizes of trials, keys of `SIZES`; None for all.
         way: Ways to run them, of `WAYS`; None for all.
-        rounds: Times that each way is run, in turn.
+        rounds: Number of times that each way is run, in turn.
     """
 
     size: list[str] | None

@@ -60,6 +60,7 @@ def _with_ray(each: Sequence[Sequence[str]]) -> list[float]:
 
 
 def main() -> None:
+    """Run the trials one way, and write their losses."""
     parser = argparse.ArgumentParser()
     parser.add_argument("way", choices=("joblib", "optuna", "ray"))
     parser.add_argument("trials", type=int)

@@ -1,7 +1,7 @@
-"""How bench_sweep.py runs the same trials: with joblib, Optuna, Ray Tune, and through ecoshare.
+"""Ways in which bench_sweep.py runs the same trials: with joblib, Optuna, Ray Tune, and through ecoshare.
 
-Each way is a program of its own, so that its memory is that of its processes, and its time has everything in it: the
-start of the tool, the import of torch, and the end. A way is left out if its tool is not installed.
+Each way is a program of its own, so that its memory is that of its processes, and its time includes the start of the
+tool, the import of torch, and the end. A way is left out if its tool is not installed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scripts.bench.job_file import JobEntry, write_jobs
 
 TRIAL = JOBS / "sweep_trial.py"
 AT_ONCE = 2
-"""Trials at a time: the cores of the machine that the figures are from."""
+"""Number of trials at a time: the cores of the machine of the published figures."""
 
 _LOOK_S = 0.25
 
@@ -62,7 +62,7 @@ def run(way: str, trials: int, iterations: int) -> Spent:
     """Run all trials one way.
 
     Raises:
-        RuntimeError: It fails, or some trial's loss is missing.
+        RuntimeError: The program fails, or a trial's loss is missing.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -121,7 +121,7 @@ def _told(folder: Path, trials: int) -> list[float]:
 
 
 class _Peak:
-    """Watches the memory of a process and all that it has started."""
+    """Watch on the memory of a process and all its descendants."""
 
     def __init__(self, pid: int) -> None:
         self._pid, self._most = pid, 0
@@ -140,7 +140,7 @@ class _Peak:
             time.sleep(_LOOK_S)
 
     def bytes(self) -> int:
-        """The largest sum that was seen."""
+        """Largest sum so far."""
         self._thread.join()
         return self._most
 

@@ -1,9 +1,9 @@
-"""How many trials it takes to tune a device: ours against other searches, on measured tables (`--data DIR`) and on
-invented workloads (`--invented N`), which are of another form than the tuner's own model.
+"""Measurements that it takes to tune a device: ours against other searches.
 
 Each search begins with the default setting, measures with 2 % noise, and must keep every time within 1.1 of the
-default's. Counted are the trials until one is within 5 % of the best that is possible under that limit by the table
-itself, the trials on the way that break it, and the joules of all of them.
+default's. Problems are measured tables (`--data DIR`) and invented workloads (`--invented N`), which have another form
+than the tuner's own model. The figures are the trials until one is within 5 % of the best possible under that limit by
+the table itself, the trials before it that break the limit, and the joules of all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tuner import ConstrainedTuner, Evaluation, Knob, Limit, Role, Setting, Spac
 
 SEEDS, QUICK_SEEDS = 20, 3
 SLOW_SEEDS, QUICK_SLOW_SEEDS = 3, 1
-"""Seeds for optuna's samplers, which fit anew in every trial."""
+"""Number of seeds for optuna's samplers, which fit anew in every trial."""
 
 Way = Callable[[Problem, int], Search]
 
@@ -48,7 +48,7 @@ _NO_LIMITS = ("", "", "")
 
 
 def measure(options: TunerOptions) -> list[Figure]:
-    """Every search on every table, and the tuner's own speed."""
+    """Figures of every search on every table, and of the tuner's own speed."""
     figures = latency()
     few, many = (QUICK_SLOW_SEEDS, QUICK_SEEDS) if options.quick else (SLOW_SEEDS, SEEDS)
     if options.data is None:
@@ -70,7 +70,7 @@ def _by_table(problems: list[Problem]) -> dict[str, list[Problem]]:
 
 
 def _table(table: str, problems: list[Problem], whole: list[Problem], few: int, many: int) -> list[Figure]:
-    """Every search on the problems of a table, of which `whole` are all.
+    """Figures of every search on the problems of a table; `whole` has all problems of the table.
 
     Args:
         few: Seeds for slow searches.
@@ -116,7 +116,7 @@ def _figures(name: str, outcomes: list[Outcome], wanted: tuple[str, str, str], t
 
 
 def _static(table: str, problems: list[Problem], whole: list[Problem]) -> list[Figure]:
-    """The best setting of the other workloads: what one gets without any search."""
+    """Figures of the best setting of the other workloads, which takes no search."""
     places = [searches.best_static(each, whole) for each in problems]
     regrets = [_regret(each, place) for each, place in zip(problems, places, strict=True)]
     broken = [float(not each.feasible(MOST)[place]) for each, place in zip(problems, places, strict=True)]
@@ -137,7 +137,7 @@ def _wanted(table: str) -> dict[str, tuple[str, str, str]]:
 
 
 def latency() -> list[Figure]:
-    """`ask` and `tell` on 2,000 settings with 50 trials told and limits on three jobs; the tuner uses one thread."""
+    """Time of `ask` and `tell` on 2,000 settings after 50 trials, with limits on three jobs and one thread."""
     cores, limits = np.linspace(300.0, 1500.0, 100).tolist(), np.linspace(100.0, 300.0, 20).tolist()
     space = Space.product(Knob("core", tuple(cores), Role.CORE_CLOCK), Knob("limit", tuple(limits), Role.POWER_LIMIT))
     default = {"core": 1500.0, "limit": 300.0}

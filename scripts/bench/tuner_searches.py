@@ -1,4 +1,4 @@
-"""Ways to search a table of measured settings, ours and others, all with the same face: for bench_tuner.py."""
+"""Searches of a table of measured settings, ours and others, with one interface: for bench_tuner.py."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ MOST, NOISE, BUDGET = 1.1, 0.02, 25
 TIME = "time_s"
 
 Search = Generator[int, tuple[float, float], None]
-"""Places to try, the default first; is sent what was measured there: (power, time)."""
+"""Generator of indices to try, the default first; it is sent each measurement: (power, time)."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a search went.
+    """Course of a search.
 
     Attributes:
         trials: Trials until one was within 5 % of the best feasible setting; one more than the budget if none was.
         violations: Trials among these that break the limit.
-        spent: Joules of these, over those of one trial at the default; every trial does the same work.
-        regrets: After each trial: of the best feasible one by then, against the best that there is.
+        spent: Energy of these trials, over that of one trial at the default; every trial does the same work.
+        regrets: Regret of the best feasible setting so far against the best of all, after each trial.
     """
 
     trials: int
@@ -42,7 +42,7 @@ class Outcome:
     regrets: list[float]
 
     def regret(self, after: int) -> float:
-        """After so many trials, or after the last one."""
+        """Regret after a number of trials, or after the last one."""
         return self.regrets[min(after, len(self.regrets)) - 1]
 
 
@@ -71,7 +71,7 @@ def run(problem: Problem, search: Search, seed: int) -> Outcome:
 
 
 def random(problem: Problem, seed: int) -> Search:
-    """In any order."""
+    """Search in random order."""
     yield problem.at
     for place in np.random.default_rng(_seed(problem, seed)).permutation(len(problem.space)):
         if place != problem.at:
@@ -79,7 +79,7 @@ def random(problem: Problem, seed: int) -> Search:
 
 
 def grid(problem: Problem, _seed: int) -> Search:
-    """In order, from the highest values of all knobs down."""
+    """Search in order, from the highest values of all knobs down."""
     yield problem.at
     for place in np.lexsort(-problem.space.numbers.T):
         if place != problem.at:
@@ -87,8 +87,10 @@ def grid(problem: Problem, _seed: int) -> Search:
 
 
 def sweep(problem: Problem, _seed: int) -> Search:
-    """Zeus' way: the first knob from its highest value down, the rest at the default; then the cheapest is taken among
-    those that keep the maximal slowdown, so that what counts is the best feasible one of the sweep."""
+    """Search of Zeus: the first knob from its highest value down, the rest at the default.
+
+    It then takes the cheapest setting within the maximal slowdown, so the best feasible one of the sweep counts.
+    """
     yield problem.at
     numbers = problem.space.numbers
     same = (numbers[:, 1:] == numbers[problem.at, 1:]).all(axis=1)
@@ -98,7 +100,7 @@ def sweep(problem: Problem, _seed: int) -> Search:
 
 
 def ours(problem: Problem, seed: int, prior: Prior | None = None, plain: bool = False) -> Search:
-    """Our tuner, with a prior, by default the physical one, or without (`plain`)."""
+    """Search of our tuner, with a prior, by default the physical one, or without (`plain`)."""
     prior = prior or _physical(problem)
     tuned = ConstrainedTuner(
         problem.space, energy({TIME: 1.0}), [Limit(TIME, MOST)], problem.default, prior, seed, plain
@@ -115,7 +117,7 @@ def plain(problem: Problem, seed: int) -> Search:
 
 
 def warm(problem: Problem, others: Sequence[Problem]) -> Prior:
-    """The prior when other workloads on the same settings were measured."""
+    """Prior from measurements of other workloads at the same settings."""
     known = [torch.from_numpy(other.logs)[None] for other in others if other is not problem]
     return transferred(problem.space, [TIME], problem.default, known)
 
@@ -126,7 +128,7 @@ def _physical(problem: Problem) -> Prior:
 
 
 def optuna_search(problem: Problem, seed: int, sampler: str) -> Search:
-    """One of optuna's samplers as it comes, told of the limit; what is asked again is a trial like any other."""
+    """Search of one of optuna's samplers with its defaults and the limit; repeated settings count as trials."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # both ways to give constraints are marked experimental
@@ -140,7 +142,7 @@ def optuna_search(problem: Problem, seed: int, sampler: str) -> Search:
     slow_at_default = 0.0
     while True:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of experimental methods, again
+            warnings.simplefilter("ignore")  # warnings about experimental methods, again
             trial = study.ask()
             setting = {
                 name: axis[trial.suggest_int(name, 0, len(axis) - 1)] for name, axis in zip(names, values, strict=True)
@@ -160,14 +162,14 @@ def _excess(trial: optuna.trial.FrozenTrial) -> Sequence[float]:
 
 
 def _seed(problem: Problem, seed: int) -> int:
-    """Seed of a search, different for each problem: else a lucky seed would be lucky on all problems."""
+    """Seed of a search, different for each problem; else a lucky seed would be lucky on all problems."""
     return zlib.crc32(f"{problem.table} {problem.name} {seed}".encode())
 
 
 def best_static(problem: Problem, others: Sequence[Problem]) -> int:
-    """The setting that is cheapest on average for the other workloads and feasible for each of them.
+    """Setting that is cheapest on average for the other workloads and feasible for each of them.
 
-    Work sizes are compared by their ratio to the default's, to the nearest that another workload has.
+    Work sizes are compared by their ratio to the default's, and the nearest of another workload counts.
     """
     settings = _relative(problem)
     mean, kept = np.zeros(len(settings)), np.ones(len(settings), dtype=bool)

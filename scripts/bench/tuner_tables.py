@@ -32,7 +32,7 @@ _DEFAULT_BATCH = {
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One workload on one device; equal to itself alone.
+    """One workload on one device; it is equal only to itself.
 
     Attributes:
         table: The device and its knobs; workloads of one table can learn from each other.
@@ -47,7 +47,7 @@ class Problem:
 
     @property
     def at(self) -> int:
-        """Place of the default."""
+        """Index of the default."""
         return self.space.index(self.default)
 
     def feasible(self, most: float) -> NDArray[np.bool_]:
@@ -112,7 +112,7 @@ def _zeus(folder: Path, device: str) -> list[Problem]:
 
 
 def invent(spaces: int) -> list[Problem]:
-    """Invented workloads, three on each of so many spaces of either kind."""
+    """Invented workloads, three on each of a number of spaces of either kind."""
     return [
         Problem(f"invented, {kind}", f"{seed}.{each}", space, default, workload.logs)
         for kind, draw in (("power limit x batch", invented.limits_and_batches), ("clocks", invented.clocks))

@@ -1,4 +1,4 @@
-"""What taking turns costs: the hand-over itself, and N jobs in one lane against the sum of their times alone.
+"""Cost of taking turns: the hand-over itself, and N jobs in one lane against the sum of their times alone.
 
 Alone means in an ordinary process, in the user's own environment. A virtual machine may change its speed by a factor of
 1.7 from one minute to the next, so the jobs of the lane are stopped every few seconds to measure alone in between; the
@@ -28,7 +28,7 @@ WANTED = {("1", 5): "<= 1.02", ("1", 20): "<= 1.01", ("default", 5): "<= 1.05", 
 
 
 def handover(jobs: int, turns: int) -> list[Figure]:
-    """Time from the boundary at which a holder gives up its turn until the next holder runs on, with no work at all."""
+    """Time from the boundary at which a holder gives up its turn until the next holder runs on, without work."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         table = LaneTable.create(Path(folder) / "lane")
         results = [Path(folder) / f"{slot}.json" for slot in range(jobs)]
@@ -68,7 +68,7 @@ def _hand_over(table: LaneTable, slot: int, turns: int) -> list[float]:
 
 
 class Alone:
-    """A process that trains on demand, in the user's own environment."""
+    """Process that trains on demand, in the user's own environment."""
 
     def __init__(self, threads: str) -> None:
         environment = dict(os.environ) if threads == "default" else {**os.environ, "OMP_NUM_THREADS": threads}
@@ -81,14 +81,14 @@ class Alone:
         )
 
     def time_s(self, layers: int, iterations: int) -> float:
-        """Seconds for so many iterations."""
+        """Time (s) of a number of iterations."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(f"{layers} {iterations}\n")
         self._process.stdin.flush()
         return float(self._process.stdout.readline())
 
     def layers_for(self, milliseconds: float) -> int:
-        """How many layers make an iteration of about this long."""
+        """Number of layers for an iteration of about this time."""
         layers = 4
         for _ in range(4):
             iterations = max(10, round(300 / milliseconds))
@@ -104,10 +104,10 @@ class Alone:
 
 
 class Shared:
-    """A run of N jobs in one lane that train until they are told to end.
+    """Run of N jobs in one lane that train until they are told to end.
 
-    The benchmark reads the lane's table, and stops the jobs' processes while it measures alone. What the lane would
-    learn from such a stop (an iteration a second long, a longer wait) is taken out of the table again.
+    The benchmark reads the lane's table, and stops the jobs' processes while it measures alone. It removes the effects
+    of such a stop (an iteration a second long, a longer wait) from the table.
     """
 
     def __init__(self, jobs: int, layers: int, threads: str) -> None:
@@ -155,7 +155,7 @@ class Shared:
         self._until(lambda: all(slot.handovers >= old + times for slot, old in zip(self._slots(), before, strict=True)))
 
     def pause(self) -> None:
-        """Stop every job where it is."""
+        """Stop every job at once."""
         with self._table.locked():
             self._learned = (
                 self._table.header.refill_s,
@@ -165,7 +165,7 @@ class Shared:
             os.kill(pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let them train again, until each has had the turn and the lane is as it was before."""
+        """Continue all jobs, until each has had the turn and the lane is as before."""
         for pid in self._pids:
             os.kill(pid, signal.SIGCONT)
         self._all_have_had_the_turn(1)

@@ -1,4 +1,4 @@
-"""Drivers that do hostile things at random and count what ecoshare survives.
+"""Drivers that do random hostile things to ecoshare, and count the rounds that it survives.
 
 ::
 
@@ -9,8 +9,8 @@
     python -m scripts.fuzz.traces        damaged traces and tables of the simulator
     python -m scripts.fuzz.stores        damaged profiles, and journals of settings
     python -m scripts.fuzz.environments  environments, limits and streams of the command
-    python -m scripts.fuzz.users         what another user leaves in places that all users share
+    python -m scripts.fuzz.users         files of another user in places that all users share
 
-Each takes `--rounds N`, `--seed S`, `--only ROUND` and `--json FILE`, and leaves with 1 if a round was lost.
-`rounds.py` has what they share, `damage.py` the damage, and `commands.py` what is expected of a command.
+Each takes `--rounds N`, `--seed S`, `--only ROUND` and `--json FILE`, and exits with 1 if a round was lost.
+`rounds.py` has their common parts, `damage.py` the damage, and `commands.py` the checks of a command.
 """

@@ -1,4 +1,4 @@
-"""What is expected of a command that meets something hostile: a documented exit code, and one clear error."""
+"""Checks of a command that meets something hostile: a documented exit code, and one clear error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHOWN = 2_000
 
 @dataclass(frozen=True)
 class Called:
-    """A command that is over.
+    """Finished command.
 
     Attributes:
         code: Exit code, negative for a signal.
@@ -47,7 +47,7 @@ class Called:
 
 
 def called(words: str, function: Callable[[], Any]) -> Called:
-    """A command in this process: errors become words and exit codes as in `ecoshare.cli.entry`, defects are raised."""
+    """Run a command in this process: errors give words and exit codes as in `ecoshare.cli.entry`; defects raise."""
     out, err = io.StringIO(), io.StringIO()
     code = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -75,14 +75,14 @@ def started(
     memory_bytes: int = 12 << 30,
     **how: Any,
 ) -> Called:
-    """A real command, when it is over.
+    """Run a real command to its end.
 
     Args:
-        memory_bytes: Most addresses that it may have.
-        how: As `Started` takes it.
+        memory_bytes: Limit on its address space.
+        how: Options of `Started`.
 
     Raises:
-        Lost: It is not over within the limit.
+        Lost: The command does not end within the limit.
     """
     process = Started(*words, **how)
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -94,7 +94,7 @@ def ended(process: Started, limit_s: float = 60.0) -> Called:
     """A command that was started, when it is over.
 
     Raises:
-        Lost: It is not over within the limit.
+        Lost: The command does not end within the limit.
     """
     words = " ".join(process.words)
     try:
@@ -114,7 +114,7 @@ def judge(done: Called, named: Collection[str] = (), codes: Collection[int] = CO
         named: If the command failed, one of these must be in its error.
 
     Raises:
-        Lost: It ended otherwise than is documented.
+        Lost: The end is not a documented one.
     """
 
     def lose(finding: str) -> NoReturn:
@@ -149,7 +149,7 @@ def is_json(done: Called) -> None:
     """Check that what a command printed is JSON, as other programs read it.
 
     Raises:
-        Lost: It is not.
+        Lost: The output is no JSON.
     """
 
     def refuse(constant: str) -> NoReturn:
@@ -180,7 +180,7 @@ def nothing_left(token: str, within_s: float = 15.0) -> None:
     """Wait until no process and no folder in memory of the run with this token is there.
 
     Raises:
-        Lost: One stays.
+        Lost: A process or folder stays.
     """
     until_s = time.monotonic() + within_s
     while (members := reaping.members(token)) or shared_folder.path_of(token).exists():

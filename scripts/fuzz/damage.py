@@ -1,4 +1,4 @@
-"""Damage that is done to files: to their bytes, their lines, the values in them, or to what they are."""
+"""Damage to files: to their bytes, their lines, the values in them, or their type."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ VALUES: tuple[Any, ...] = (
 """Values in place of others."""
 
 Change = tuple[bytes, str]
-"""What a file holds after the damage, and the damage in words."""
+"""Content of a file after the damage, and the damage in words."""
 
 
 def value(dice: random.Random) -> Any:
-    """A hostile value."""
+    """Random hostile value."""
     return copy.deepcopy(dice.choice(VALUES))
 
 
 def dumped(data: Any, indent: int | None = None) -> str:
-    """JSON, or what is like it: NaN, numbers of any size, any depth."""
+    """JSON, or text like JSON: NaN, numbers of any size, any depth."""
     text = json.dumps(data, indent=indent)
     for placeholder, raw in _RAW.items():
         text = text.replace(json.dumps(placeholder), raw)
@@ -50,7 +50,7 @@ def dumped(data: Any, indent: int | None = None) -> str:
 
 
 def damage_json(dice: random.Random, data: Any) -> tuple[Any, str]:
-    """A copy of a document with one value, key or item changed, and the change in words."""
+    """Copy of a document with one value, key or item changed, and the change in words."""
     data = copy.deepcopy(data)
     places = list(_places(data, ()))
     if not places or dice.random() < 0.03:
@@ -84,7 +84,7 @@ def damage_json(dice: random.Random, data: Any) -> tuple[Any, str]:
 
 
 def _places(data: Any, path: tuple[str | int, ...]) -> Any:
-    """Each place in a document: the mapping or list, the key in it, and the path of keys."""
+    """All places in a document: the mapping or list, the key in it, and the path of keys."""
     inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for key, each in inner:
         yield data, key, (*path, key)
@@ -96,7 +96,7 @@ def _words(given: Any) -> str:
 
 
 def damage_bytes(dice: random.Random, data: bytes) -> Change:
-    """Bytes or lines of a file changed."""
+    """Change bytes or lines of a file."""
     place = dice.randrange(len(data) + 1)
     match dice.choice(["flip", "cut", "insert", "delete", "line", "line", "all"]):
         case "flip" if data:
@@ -133,7 +133,7 @@ def damage_bytes(dice: random.Random, data: bytes) -> Change:
 
 
 def _digits(data: bytes) -> bytes:
-    """Text whose first number is in Arabic digits."""
+    """Text with its first number in Arabic digits."""
     return re.sub(
         r"[0-9]+",
         lambda found: "".join(chr(0x0660 + int(digit)) for digit in found[0]),
@@ -143,7 +143,7 @@ def _digits(data: bytes) -> bytes:
 
 
 def damage_lines(dice: random.Random, data: bytes) -> Change:
-    """Lines of a file repeated, dropped, swapped, cut or mixed."""
+    """Repeat, drop, swap, cut or mix lines of a file."""
     lines = data.splitlines(keepends=True)
     if not lines:
         return b"\n", "a line break"
@@ -175,7 +175,7 @@ def damage_lines(dice: random.Random, data: bytes) -> Change:
 
 
 def damage_json_lines(dice: random.Random, data: bytes) -> Change:
-    """A value in one line of JSON changed."""
+    """Change a value in one line of JSON."""
     lines = data.splitlines(keepends=True)
     number = dice.randrange(len(lines))
     changed, what = damage_json(dice, json.loads(lines[number]))
@@ -184,7 +184,7 @@ def damage_json_lines(dice: random.Random, data: bytes) -> Change:
 
 
 def damage_cells(dice: random.Random, data: bytes, separator: str) -> Change:
-    """A cell of a table changed."""
+    """Change a cell of a table."""
     lines = data.decode().splitlines(keepends=True)
     number = dice.randrange(len(lines))
     cells = lines[number].rstrip("\n").split(separator)
@@ -220,10 +220,10 @@ CELLS = (
 
 
 def damage_place(dice: random.Random, path: Path, is_named: bool = False) -> str:
-    """Something else in the place of a file, or no right to read it; the damage in words.
+    """Replace a file by something else, or take away the right to read it; returns the damage in words.
 
     Args:
-        is_named: Whether the user names the file. A pipe may come from a shell then (`<(...)`), and is waited for.
+        is_named: Whether the user names the file. If so, a pipe may come from a shell (`<(...)`), and commands wait.
     """
     ways: list[tuple[str, Callable[[], None]]] = [
         ("gone", lambda: None),
@@ -244,7 +244,7 @@ def damage_place(dice: random.Random, path: Path, is_named: bool = False) -> str
 
 
 def _socket(path: Path) -> None:
-    """A socket there; its name may be too long for an address from the root."""
+    """Make a socket; its path may be too long for an address from the root."""
     before = Path.cwd()
     os.chdir(path.parent)
     try:

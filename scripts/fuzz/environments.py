@@ -1,4 +1,4 @@
-"""Environments, limits, streams and folders that a command may be started in: it works, or says what is in its way."""
+"""Environments, limits, streams and folders of a command: it works, or names the obstacle."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ sys.argv = ["ecoshare", *sys.argv[2:]]
 from ecoshare.cli import main
 main()
 """
-"""Changes what a process is in, and is a command then."""
+"""Program that changes its surroundings and then becomes a command."""
 
 _JUNK = (
     *("", " ", "0", "-1", "1e9", "x" * 5000, "/dev/null", "/dev/full", "/proc/1", "a:b", "é\udce9", "%s", "relative/x"),
@@ -53,7 +53,7 @@ _VARIABLES = (
 
 
 def prepare(folder: Path) -> Play:
-    """A run to show, and a script that changes surroundings."""
+    """Make a run to show, and a script that changes surroundings."""
     path = job_file(folder, slow_steps("a", 5, 2))
     if (done := ecoshare(*words(path))).returncode:
         raise RuntimeError(done.stderr)
@@ -90,16 +90,16 @@ def prepare(folder: Path) -> Play:
 
 
 class Surroundings:
-    """What a command is started in.
+    """Surroundings of a command.
 
     Attributes:
-        how: For the wrapper: limits, umask, descriptors to close.
+        how: Options of the wrapper: limits, umask, descriptors to close.
         streams: Descriptors in place of the standard ones, by name.
-        environment: All of it.
+        environment: Whole environment.
     """
 
     def __init__(self, one: Round) -> None:
-        """Drawn by a round."""
+        """Random surroundings of a round."""
         self.how: dict[str, Any] = {}
         self.streams: dict[str, str] = {}
         self.environment = dict(os.environ)
@@ -160,7 +160,7 @@ class Surroundings:
         return "a user that may write nowhere"
 
     def call(self, line: list[str], wrapper: Path, cwd: Path, stack: ExitStack) -> Called:
-        """The command in these surroundings, when it is over."""
+        """Run the command in these surroundings to its end."""
         streams = {name: self._open(kind, stack) for name, kind in self.streams.items()}
         process = Started(
             json.dumps(self.how),
@@ -175,7 +175,7 @@ class Surroundings:
     def _open(self, kind: str, stack: ExitStack) -> int:
         if kind == "pipe":
             reading, writing = os.pipe()
-            os.close(reading)  # who reads is gone
+            os.close(reading)  # the reader is gone
             number = writing
         else:
             number = os.open(f"/dev/{kind}", os.O_RDWR)
@@ -184,12 +184,12 @@ class Surroundings:
 
 
 def _is_everybodys(folder: Path) -> bool:
-    """Whether another user may read what is in a folder."""
+    """Whether another user may read the content of a folder."""
     return all(each.stat().st_mode & stat.S_IXOTH for each in (folder, *folder.parents))
 
 
 def judge_here(done: Called, surroundings: Surroundings) -> None:
-    """As anywhere; errors cannot be seen where stderr is no file, and some limits end a process by a signal."""
+    """Check the end as for any command; errors are invisible if stderr is no file, and some limits end by a signal."""
     limits = surroundings.how.get("limits", {})
     hidden = (
         "stderr" in surroundings.streams
@@ -199,7 +199,7 @@ def judge_here(done: Called, surroundings: Surroundings) -> None:
     if "RLIMIT_CPU" in limits and done.code in (-24, -9):
         return
     if surroundings.streams.get("stdout") == "pipe" and done.code == 1:
-        return  # as other programs do where nobody reads on
+        return  # like other programs without a reader
     if surroundings.environment.keys() & {"FORCE_COLOR", "TTY_COMPATIBLE"}:
         done = replace(done, stderr=re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.stderr))
     if hidden:

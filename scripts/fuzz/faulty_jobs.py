@@ -1,4 +1,4 @@
-"""Faulty jobs beside neighbours: the fault ends with its job, and the neighbours print what they print alone."""
+"""Faulty jobs beside neighbours: the fault ends with its job, and the neighbours print the same as alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scripts.fuzz.rounds import Lost, Play, Round, main
 from tests.runtime.running import SCRIPTS, alone, check, job_file, slow_steps, words
 
 TIMEOUT_S = 1.5
-"""Longest time without a step that a faulty job has."""
+"""Timeout (s) of a faulty job: its longest time without a step."""
 
 _HEAD = """
 import atexit, ctypes, gc, os, random, resource, signal, subprocess, sys, tempfile, threading, time, weakref
@@ -164,7 +164,7 @@ FAULTS: dict[str, Callable[[random.Random], str]] = {
         "for _ in torch.utils.data.DataLoader(Bad(), num_workers=1): pass"
     ),
 }
-"""By kind, what a job does between its steps."""
+"""Code that a job runs between its steps, by kind of fault."""
 
 FILES: dict[str, Callable[[random.Random], bytes]] = {
     "is no program": lambda dice: dice.choice(
@@ -192,7 +192,7 @@ FILES: dict[str, Callable[[random.Random], bytes]] = {
 
 
 def prepare(_folder: Path) -> Play:
-    """What the neighbours print alone."""
+    """Output of the neighbours alone."""
     steps = slow_steps("steps", 25, 4)
     expected = {
         "steps": alone(SCRIPTS / "slow_steps.py", tuple(steps["args"]), SCRIPTS)[1],
@@ -227,7 +227,7 @@ def prepare(_folder: Path) -> Play:
 
 
 def _faulty(one: Round) -> dict[str, Any]:
-    """A job with a fault."""
+    """Job with a fault."""
     dice = one.dice
     one.kind = dice.choice([*FAULTS, *FILES])
     script = one.folder / "bad.py"

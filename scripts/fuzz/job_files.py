@@ -23,7 +23,7 @@ from scripts.fuzz.rounds import Lost, Play, Round, main, within
 LIMIT_S = 5.0
 
 WRITTEN = template([Path("train.py")]) + REFERENCE.replace("\n# ", "\n").split("\n", 1)[1].replace("\n#\n", "\n")
-"""The file of `ecoshare init`, with every key that it explains in use."""
+"""File of `ecoshare init`, with every key in use."""
 
 RICH = """\
 version: 1
@@ -66,7 +66,7 @@ TOKENS = (
 
 
 def prepare(folder: Path) -> Play:
-    """The device that plans are made for; and a look whether the files are fine before they are damaged."""
+    """Find the device for plans, and check that the files are valid before they are damaged."""
     device = find("cpu")
     _make_scripts(folder)
     for text in (RICH, WRITTEN):
@@ -95,7 +95,7 @@ def _write(one: Round, path: Path) -> None:
     one.kind = dice.choices(["values", "bytes", "tokens", "place"], [5, 4, 3, 1])[0]
     match one.kind:
         case "values":
-            data = json.loads(json.dumps(yaml.safe_load(text)))  # what had anchors is there several times
+            data = json.loads(json.dumps(yaml.safe_load(text)))  # values with anchors are there several times
             for _ in range(dice.choice([1, 1, 2, 4])):
                 data, what = _damage(dice, data)
                 one.story.append(what)
@@ -118,7 +118,7 @@ def _write(one: Round, path: Path) -> None:
 
 
 def _damage(dice: random.Random, data: Any) -> tuple[Any, str]:
-    """A value changed; a third of the time to text that is like what job files have."""
+    """Change a value, in a third of cases to text like in job files."""
     if dice.random() < 0.35 and isinstance(data, dict) and isinstance(jobs := data.get("jobs"), list) and jobs:
         job = dice.choice(jobs)
         if isinstance(job, dict) and job:
@@ -162,7 +162,7 @@ def check_places(path: Path, error: InvalidJobFile) -> None:
     """Check that every mistake has a place in the file, and words for users.
 
     Raises:
-        Lost: One has not.
+        Lost: A mistake has none.
     """
     # Bytes that are no UTF-8 count one by one; no place is named behind the first of them.
     with path.open("rb") as file:

@@ -1,6 +1,6 @@
-"""Rounds of a driver: each draws from a seed of its own, so that it can be repeated alone.
+"""Rounds of a driver, each with a seed of its own, so that it can be repeated alone.
 
-A driver is a module with a function that makes what all rounds use, and returns the function that plays a round:
+A driver is a module with a function that prepares all rounds, and returns the function that plays a round:
 
     def prepare(folder: Path) -> Play: ...
 
@@ -39,11 +39,11 @@ ROOT = Path(__file__).parents[2]
 
 
 class Lost(Exception):
-    """A promise did not hold.
+    """Raised when a promise does not hold.
 
     Attributes:
-        finding: Short words that are the same whenever the same fault is met.
-        detail: What was seen in this round.
+        finding: Short words that are the same for the same fault.
+        detail: Observation in this round.
     """
 
     def __init__(self, finding: str, detail: str = "") -> None:
@@ -52,7 +52,7 @@ class Lost(Exception):
 
 
 class TookTooLong(BaseException):
-    """A round went on past its limit. It is no `Exception`, so that nothing catches it on the way."""
+    """Raised when a round goes past its limit. It is no `Exception`, so that nothing catches it on the way."""
 
 
 @dataclass
@@ -63,8 +63,8 @@ class Round:
         number: Counted from 0.
         dice: Source of all that the round draws.
         folder: An empty folder of its own.
-        kind: What is tried, for the table; the round sets it.
-        story: What was done, in order; told if the round is lost.
+        kind: Kind of the round, for the table; the round sets it.
+        story: Actions in order, which are printed if the round is lost.
     """
 
     number: int
@@ -75,19 +75,19 @@ class Round:
 
 
 Play = Callable[[Round], None]
-"""Plays a round. A `Lost`, or any other exception, is a loss."""
+"""Function that plays a round. A `Lost`, or any other exception, is a loss."""
 
 Prepare = Callable[[Path], Play]
-"""Makes what all rounds share in a folder, and returns what plays a round."""
+"""Function that prepares all rounds in a folder, and returns the function that plays one."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A round that was lost.
+    """Lost round.
 
     Attributes:
-        finding: What was wrong, in words that are the same for the same fault.
-        detail: What was seen in this round.
+        finding: Fault in words that are the same for the same fault.
+        detail: Observation in this round.
     """
 
     round: int
@@ -99,10 +99,10 @@ class Loss:
 
 @dataclass
 class Tally:
-    """What a driver has tried.
+    """Result of a driver.
 
     Attributes:
-        tried: Rounds by kind.
+        tried: Number of rounds by kind.
         wall_s: Time of all rounds.
     """
 
@@ -118,14 +118,14 @@ class Tally:
         return self.tried.total()
 
     def findings(self) -> list[tuple[str, list[Loss]]]:
-        """The losses of each distinct finding, the most frequent first."""
+        """Losses of each distinct finding, the most frequent first."""
         found: dict[str, list[Loss]] = {}
         for loss in self.losses:
             found.setdefault(loss.finding, []).append(loss)
         return sorted(found.items(), key=lambda each: -len(each[1]))
 
     def describe(self) -> str:
-        """The findings in words, each with a round to repeat; empty where nothing was lost."""
+        """Findings in words, each with a round to repeat; empty if nothing was lost."""
         lines = []
         for finding, losses in self.findings():
             first = losses[0]
@@ -164,7 +164,7 @@ def fuzz(
 
     Args:
         rounds: Numbers of the rounds.
-        keep: Leave the folders of the rounds.
+        keep: Whether the folders of the rounds are kept.
     """
     (common := folder / "common").mkdir()
     play = prepare(common)
@@ -190,7 +190,7 @@ def fuzz(
 
 
 def lost_by(error: BaseException) -> Lost:
-    """The loss that an exception is: its type, and the last place in ecoshare."""
+    """Loss from an exception: its type, and the last place in ecoshare."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if f"{ROOT}/ecoshare/" in each.filename or f"{ROOT}/tuner/" in each.filename]
     last = (own or list(frames))[-1]
@@ -204,7 +204,7 @@ def _short(file: str) -> str:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder, whatever its permissions are by now."""
+    """Remove a folder with any permissions."""
 
     def retry(_function: object, path: str, _error: object) -> None:
         with contextlib.suppress(OSError):
@@ -216,10 +216,10 @@ def remove(folder: Path) -> None:
 
 @contextlib.contextmanager
 def within(limit_s: float, memory_bytes: int = 4 << 30) -> Iterator[None]:
-    """A limit on the time of a block, and on the memory that it adds to this process.
+    """Limit the time of a block, and the memory that it adds to this process.
 
     Raises:
-        TookTooLong: The block went on for longer.
+        TookTooLong: The block took longer.
     """
 
     def over(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -229,7 +229,7 @@ def within(limit_s: float, memory_bytes: int = 4 << 30) -> Iterator[None]:
     most = resource.getrlimit(resource.RLIMIT_AS)
     size_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     handler = signal.signal(signal.SIGALRM, over)
-    before_s, repeated_s = signal.setitimer(signal.ITIMER_REAL, limit_s)  # that of pytest-timeout, within a test
+    before_s, repeated_s = signal.setitimer(signal.ITIMER_REAL, limit_s)  # the timer of pytest-timeout, within a test
     resource.setrlimit(resource.RLIMIT_AS, (size_bytes + memory_bytes, most[1]))
     try:
         yield
@@ -243,13 +243,13 @@ def within(limit_s: float, memory_bytes: int = 4 << 30) -> Iterator[None]:
 
 
 def main(driver: str, about: str | None, prepare: Prepare) -> NoReturn:
-    """The command line of a driver."""
+    """Command line of a driver."""
     parser = argparse.ArgumentParser(
         prog=f"python -m scripts.fuzz.{driver}", description=(about or "").partition("\n")[0]
     )
     parser.add_argument("--rounds", type=int, default=100, metavar="N", help="how many rounds (100)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the same seed draws the same rounds (0)")
-    parser.add_argument("--only", type=int, metavar="ROUND", help="one round alone, whose folder is kept")
+    parser.add_argument("--only", type=int, metavar="ROUND", help="one round alone; its folder is kept")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result as JSON")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix=f"ecoshare-fuzz-{driver}-"))
@@ -270,7 +270,7 @@ def main(driver: str, about: str | None, prepare: Prepare) -> NoReturn:
 
 
 def show(tally: Tally) -> None:
-    """Print the table of tried, survived and lost, and what is behind each loss."""
+    """Print the table of tried, survived and lost rounds, and the cause of each loss."""
     lost = Counter(loss.kind for loss in tally.losses)
     table = Table("tried", title=f"{tally.driver}, seed {tally.seed}")
     for name in ("rounds", "survived", "lost"):

@@ -1,7 +1,7 @@
-"""Damaged run folders: shown, exported, explained, simulated and resumed, or refused with the name of the file.
+"""Damaged run folders are shown, exported, explained, simulated and resumed, or refused with the name of the file.
 
-The folders are those of two real runs: one in turns with a sweep, a job that fails and a retry, and one whose policy
-chooses neighbours by profiles. Some are cut off in the middle before they are damaged.
+The folders are those of two real runs: one in turns with a sweep, a job that fails and a retry, and one with a policy
+that chooses neighbours by profiles. Some are cut off in the middle before they are damaged.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _READERS = {"json": 5, "csv": 2, "perfetto": 2, "html": 1, "parquet": 1, "explai
 
 
 def prepare(folder: Path) -> Play:
-    """The two runs."""
+    """Make the two runs."""
     bases = [_in_turns(folder / "turns"), _in_company(folder / "company")]
 
     def play(one: Round) -> None:
@@ -75,7 +75,7 @@ def prepare(folder: Path) -> Play:
 
 
 def _in_turns(folder: Path) -> Path:
-    """The folder of a run with a sweep, a failing job that is tried again, and jobs in turns."""
+    """Folder of a run with a sweep, a failing job that is tried again, and jobs in turns."""
     folder.mkdir()
     (folder / "fails.py").write_text(_FAILS)
     (folder / "trial.py").write_text(_TRIAL)
@@ -91,7 +91,7 @@ def _in_turns(folder: Path) -> Path:
 
 
 def _in_company(folder: Path) -> Path:
-    """The folder of a run whose policy chooses neighbours by their profiles."""
+    """Folder of a run with a policy that chooses neighbours by their profiles."""
     folder.mkdir()
     path = job_file(folder, slow_steps("a", 20, 4), slow_steps("b", 10, 4))
     store = ProfileStore(folder / "profiles")
@@ -109,7 +109,7 @@ def _made(path: Path, *options: str) -> Path:
 
 
 def _cut_off(one: Round, run: Path) -> None:
-    """As a kill of the controller leaves a folder."""
+    """Cut a folder off, as a kill of the controller leaves it."""
     (run / "summary.json").unlink(missing_ok=True)
     for name in ("events.jsonl", "samples.jsonl"):
         data = (run / name).read_bytes()
@@ -148,7 +148,7 @@ def _damage(one: Round, run: Path) -> None:
 
 
 def _read(run: Path, reader: str) -> None:
-    """Read a folder in this process, and judge what comes of it."""
+    """Read a folder in this process, and check the result."""
     readers: dict[str, Callable[[], object]] = {
         "explain": lambda: show(run, None, True),
         "simulate": lambda: simulate(run, policy="fifo,srtf", as_json=True),
@@ -168,7 +168,7 @@ def _exported(run: Path, form: str) -> None:
 
 
 def _judge(done: Called, run: Path) -> None:
-    """An error names a file of the run, and the line in a log; a folder that is no run's any more is named itself."""
+    """Check that an error names a file of the run, and the line in a log; or the folder, if it is no run's any more."""
     judge(done, named=(f"{run}/", f"{run} is not a run folder", f"{run} is a folder without", f"{run} has no jobs"))
     for name in ("events.jsonl", "samples.jsonl"):
         if done.code and f"{name}: " in done.stderr and (run / name).is_file() and not (run / name).is_symlink():
@@ -176,7 +176,7 @@ def _judge(done: Called, run: Path) -> None:
 
 
 def _resume(one: Round, run: Path) -> None:
-    """Resume with the real command: it may do all of the run again, and must leave nothing."""
+    """Resume with the real command: it may repeat the whole run, and must leave nothing."""
     (cwd := one.folder / "cwd").mkdir()
     done = started("run", "--resume", run, "--no-report", cwd=cwd, limit_s=90.0)
     token = _token(run)
@@ -189,7 +189,7 @@ def _resume(one: Round, run: Path) -> None:
 
 
 def _token(run: Path) -> str:
-    """The token in a folder that may be damaged; empty where none can be read."""
+    """Token in a folder that may be damaged; empty if none can be read."""
     path = run / "environment.json"
     if not path.is_file() or path.stat().st_size > 1 << 20:
         return ""

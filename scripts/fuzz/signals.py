@@ -1,7 +1,7 @@
-"""Random signals to any process of a run, at random moments: no job is lost, and nothing stays.
+"""Random signals to any process of a run at random moments: no job is lost, and no process stays.
 
-Signals that end a command (SIGINT, SIGTERM, SIGHUP) let it leave with 130. Others do what the kernel says they do.
-Either way all processes and the folder in memory go, and the run resumes to the output that its jobs have alone.
+Signals that end a command (SIGINT, SIGTERM, SIGHUP) let it exit with 130. Others have the kernel's default effect.
+Either way all processes and the folder in memory are removed, and the resumed run gives the jobs' output alone.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _ENDS_WITHIN_S = 60.0
 
 @dataclass(frozen=True)
 class Sent:
-    """A signal that was sent.
+    """Signal that was sent.
 
     Attributes:
-        role: Which process, or the group of the controller's session.
-        pid: Number of the process, or of the group's first one.
+        role: Role of the process, or the group of the controller's session.
+        pid: Number of the process, or of the first process of the group.
     """
 
     role: str
@@ -52,7 +52,7 @@ class Sent:
 
 
 def prepare(_folder: Path) -> Play:
-    """What the jobs print alone."""
+    """Output of the jobs alone."""
     scripts = {"validation": (SCRIPTS / "validation.py", ()), "steps": (SCRIPTS / "slow_steps.py", ("--steps", "60"))}
     expected = {name: alone(script, (*args, *_fast(name)), SCRIPTS)[1] for name, (script, args) in scripts.items()}
     expected["steps-b"] = expected["steps"]
@@ -90,13 +90,13 @@ def _fast(name: str) -> tuple[str, ...]:
 
 
 def _jobs() -> list[dict[str, Any]]:
-    """Jobs that are tried again when a signal ends them: as often as signals are sent."""
+    """Jobs with as many retries as signals are sent."""
     steps = [slow_steps(name, 60, 5, retries=MOST_SIGNALS) for name in ("steps", "steps-b")]
     return [*steps, {"name": "validation", "script": str(SCRIPTS / "validation.py"), "retries": MOST_SIGNALS}]
 
 
 def _send(one: Round, process: Started, run: Path) -> list[Sent]:
-    """Send signals at random moments; those that found a process."""
+    """Send signals at random moments; returns those that found a process."""
     number = one.dice.choice([1, 1, 1, 2, MOST_SIGNALS])
     plan = [(one.dice.uniform(0.0, LASTS_S), one.dice.choice(ROLES), one.dice.choice(SIGNALS)) for _ in range(number)]
     which = one.dice.random()
@@ -112,7 +112,7 @@ def _send(one: Round, process: Started, run: Path) -> list[Sent]:
 
 
 def _signal(process: Started, run: Path, role: str, what: signal.Signals, which: float) -> int:
-    """Send a signal to a process of a run; its number, or 0 where it was not there."""
+    """Send a signal to a process of a run; returns its number, or 0 if it was not there."""
     if process.poll() is not None:
         return 0
     with contextlib.suppress(ProcessLookupError):
@@ -128,7 +128,7 @@ def _signal(process: Started, run: Path, role: str, what: signal.Signals, which:
 
 
 def _processes(controller: int, run: Path) -> dict[str, list[int]]:
-    """The other processes of a run, by role."""
+    """Other processes of a run, by role."""
     found: dict[str, list[int]] = {}
     with contextlib.suppress(OSError):
         for child in Path(f"/proc/{controller}/task/{controller}/children").read_text().split():
@@ -148,7 +148,7 @@ def _parent(pid: int) -> int:
 
 
 def _end(process: Started, sent: Sequence[Sent]) -> Called:
-    """Wait for the end; processes that were stopped are continued, as by the user who has stopped them."""
+    """Wait for the end; stopped processes are continued, as a user would."""
     if stopped := [each for each in sent if each.number in STOPS]:
         time.sleep(0.3)
         for each in stopped:
@@ -158,7 +158,7 @@ def _end(process: Started, sent: Sequence[Sent]) -> Called:
 
 
 def _judge(done: Called, sent: Sequence[Sent]) -> None:
-    """The end of a command: 130 if it was asked to end, or dead of a signal that ends a process as such."""
+    """Check the end of a command: 130 if it was asked to end, or dead of a signal that ends any process."""
     kills = Counter(-each.number for each in sent if each.role in ("controller", "group"))
     if done.code < 0 and done.code in kills and -done.code not in ENDING:
         judge(done, codes=[done.code])
@@ -167,7 +167,7 @@ def _judge(done: Called, sent: Sequence[Sent]) -> None:
 
 
 def _outputs(run: Path) -> dict[str, bytes]:
-    """What the last attempt of each job has printed."""
+    """Output of the last attempt of each job."""
     logs = {name: run / "jobs" / name / "stdout.log" for name in ("steps", "steps-b", "validation")}
     return {name: log.read_bytes() if log.exists() else b"" for name, log in logs.items()}
 

@@ -1,6 +1,6 @@
 """Damaged profiles and measurements of neighbours, and damaged journals of settings.
 
-A damaged file is told and set aside, or left alone. Good files beside it are used, and stay as they are.
+A damaged file is reported and set aside, or left alone. Good files beside it are used, and stay as they are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _GPU = "GPU-00000000-1111-2222-3333-444444444444"
 
 
 def prepare(folder: Path) -> Play:
-    """A store with profiles of the jobs of a file, and others."""
+    """Make a store with profiles of the jobs of a file, and others."""
     device = find("cpu")
     jobs = job_file(folder, slow_steps("a", 40, 4), slow_steps("b", 50, 4))
     stored = folder / "stored"
@@ -98,7 +98,7 @@ def _damage(one: Round, path: Path) -> None:
 
 
 def _check_again(profiles: Path) -> None:
-    """What was set aside once is not told again."""
+    """Check that a file that was set aside is not reported again."""
     notes = []
     for _ in range(2):
         store = ProfileStore(profiles)
@@ -110,7 +110,7 @@ def _check_again(profiles: Path) -> None:
 
 
 def _journals(one: Round, state: Path) -> None:
-    """Damage a journal of settings of a GPU that is not here, and ask for what is left."""
+    """Damage a journal of settings of a GPU that is not here, and ask for the remaining settings."""
     one.kind = "journal"
     own = one.folder / "state"
     shutil.copytree(state, own)

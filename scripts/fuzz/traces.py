@@ -1,4 +1,4 @@
-"""Damaged traces and tables of the simulator: a result, or mistakes that have a place in the file."""
+"""Damaged traces and tables of the simulator give a result, or mistakes with a place in the file."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Form:
     Attributes:
         files: Content by name; that of `trace` is the trace.
         options: Files by option of `ecoshare simulate`.
-        separator: Between cells of the trace.
+        separator: Separator of the cells of the trace.
         more: Other options.
     """
 
@@ -120,7 +120,7 @@ FORMS = {
 
 
 def prepare(folder: Path) -> Play:
-    """A look whether each form is fine before it is damaged."""
+    """Check that each format is valid before it is damaged."""
     for number, form in enumerate(FORMS.values()):
         (own := folder / str(number)).mkdir()
         _write(form, own)

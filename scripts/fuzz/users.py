@@ -1,6 +1,6 @@
-"""What another user leaves in places that all users share: nothing of this user's is changed, and no command hangs.
+"""Files of another user in places that all users share: nothing of this user's is changed, and no command hangs.
 
-As root the things belong to another user indeed; else they are what that user could have made, with this one's number.
+Under root the files belong to another user; otherwise they have the same form, but this user's number.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CONTENTS = (
     b'{"pid": 1, "run": "x", "processors": [1e999]}',
     b'{"pid": 1, "run": "x", "processors": {"0": 1}}',
 )
-"""Of files that commands read."""
+"""Names of files that commands read."""
 
 _LOCKS = ("ecoshare-cpu.queue", "ecoshare-cpu.lock", "ecoshare-cpu.0123456789abcdef.run", "ecoshare-cpu..run")
 _JOURNALS = ("cpu.json", "GPU-00000000-1111-2222-3333-444444444444.json", "x.json", ".json")
@@ -49,7 +49,7 @@ _OTHERS = (("devices",), ("restore",), ("profiles", "list"), ("doctor",), ("expo
 
 @dataclass(frozen=True)
 class Own:
-    """What belongs to this user, and must stay as it is.
+    """Things of this user, which must stay unchanged.
 
     Attributes:
         file: A file with content.
@@ -61,7 +61,7 @@ class Own:
 
     @classmethod
     def made(cls, base: Path) -> Own:
-        """Make them."""
+        """Make the things."""
         own = cls(base / "victim", base / "victims")
         own.file.write_bytes(b"kept\n")
         own.folder.mkdir()
@@ -69,14 +69,14 @@ class Own:
         return own
 
     def state(self) -> list[object]:
-        """All that could be changed of them."""
+        """Everything about them that could change."""
         paths = (self.file, self.folder, *sorted(self.folder.iterdir()))
         looks = [(str(path), (found := path.lstat()).st_mode, found.st_uid, found.st_size) for path in paths]
         return [*looks, self.file.read_bytes(), (self.folder / "lock").read_bytes()]
 
 
 def prepare(_folder: Path) -> Play:
-    """Nothing is shared by the rounds."""
+    """Prepare nothing, as rounds share nothing."""
     return _play
 
 
@@ -126,13 +126,13 @@ def _play(one: Round) -> None:
 
 
 def _leave(one: Round, place: Path, own: Own, stack: ExitStack) -> None:
-    """Leave something in a place."""
+    """Leave a random thing in a place."""
     dice = one.dice
     ways: dict[str, Callable[[], None]] = {
         "a file": lambda: _write(place, dice.choice(_CONTENTS)),
         "a file with rubbish": lambda: _write(place, dumped(value(dice)).encode(errors="surrogatepass")),
         "a file that is held": lambda: _hold(place, dice.choice([*_CONTENTS, _record(dice)]), stack),
-        "a file that nobody may read": lambda: _write(place, b"", 0),
+        "a file without read permission": lambda: _write(place, b"", 0),
         "a FIFO": lambda: os.mkfifo(place),
         "a socket": lambda: _bind(place, stack),
         "a link to a file": lambda: place.symlink_to(own.file),
@@ -145,7 +145,7 @@ def _leave(one: Round, place: Path, own: Own, stack: ExitStack) -> None:
         "a folder with a link": lambda: _folder(place, own.folder / "lock"),
         "a folder with a FIFO": lambda: _folder(place, None),
     }
-    is_record = place.suffix == ".run" and dice.random() < 0.7  # of a run that uses the device
+    is_record = place.suffix == ".run" and dice.random() < 0.7  # the record of a run that uses the device
     what = "a file that is held" if is_record else dice.choice(list(ways))
     place = Path(os.path.normpath(place))
     place.parent.mkdir(exist_ok=True)
@@ -159,7 +159,7 @@ def _leave(one: Round, place: Path, own: Own, stack: ExitStack) -> None:
 
 
 def _record(dice: Random) -> bytes:
-    """The record of a run, damaged."""
+    """Damaged record of a run."""
     changed, _ = damage_json(dice, {"pid": 1, "run": "/runs/x", "processors": [0, 1]})
     return dumped(changed).encode(errors="surrogatepass")
 
@@ -176,7 +176,7 @@ def _hold(place: Path, content: bytes, stack: ExitStack) -> None:
 
 
 def _bind(place: Path, stack: ExitStack) -> None:
-    """A socket that listens; its name may be too long for an address from the root."""
+    """Listening socket; its path may be too long for an address from the root."""
     made = stack.enter_context(socket.socket(socket.AF_UNIX))
     before = Path.cwd()
     os.chdir(place.parent)

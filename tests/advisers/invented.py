@@ -1,4 +1,4 @@
-"""Packings that nobody measured: power and times by a formula, and tables of them."""
+"""Invented packings: power and times from a formula, and tables of them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def measured(
 
 @dataclass(frozen=True)
 class Device:
-    """Runs jobs that each depend on the clock by a part of their time.
+    """Device on which the clock changes a part of the time of each job.
 
     Attributes:
-        compute: By job: the part of its time that the clock changes.
-        idle_w: Watts that no clock changes.
-        dynamic_w: At the highest clock, beyond those.
+        compute: Part of the time that the clock changes, by job.
+        idle_w: Power (W) that no clock changes.
+        dynamic_w: Power (W) beyond idle at the highest clock.
     """
 
     compute: Mapping[str, float]
@@ -59,7 +59,7 @@ def write_table(path: Path, networks: Mapping[str, float] | None = None) -> Path
     """Power limits 100 to 250 W by batch sizes 32 to 256, where the largest limit has no row for the smallest batch.
 
     Args:
-        networks: The part of each one's time that power changes; the power that it would draw rises with the batch.
+        networks: Part of the time that power changes, by network; the power that it would draw rises with the batch.
     """
     lines = ["network,batch,limit,epoch_s,watts"]
     for name, part in (networks or {"resnet": 0.5}).items():

@@ -1,4 +1,4 @@
-"""Where a cell begins, whatever stands in the cells before it."""
+"""A cell's column is found for any text in the cells before it."""
 
 from __future__ import annotations
 

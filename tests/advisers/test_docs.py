@@ -1,4 +1,4 @@
-"""docs/tuning.md: the example of the library finds what it promises. tests/docs runs the commands."""
+"""Example of the library in docs/tuning.md: it finds the setting that it promises. tests/docs runs the commands."""
 
 from __future__ import annotations
 

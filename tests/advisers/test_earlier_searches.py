@@ -1,4 +1,4 @@
-"""What an adviser's own searches teach of a packing of the same classes."""
+"""Earlier searches of an adviser are the prior for a packing of the same classes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ecoshare.core.goal import Goal
 from tests.advisers.invented import DEFAULT, SPACE
 
 COMPUTE = {"a": 0.9, "b": 0.1}
-"""Part of the time that the clock changes."""
+"""Part of the time that the clock changes, by class."""
 GOAL = Goal("energy", 1.1, 8)
 LOW = SPACE.index({"clock": 1000.0})
 AT = SPACE.index(DEFAULT)
 
 
 def run(setting: Setting, jobs: tuple[str, ...], slower: float = 1.0, share: float = 1.0) -> Measurement:
-    """What is measured: watts add up beside each other, and are those of who has the turn in one lane."""
+    """Measurement of a setting. Power adds up over lanes; in one lane it is the power of the job that has the turn."""
     clock = dict(setting).get("clock", DEFAULT["clock"])
     assert isinstance(clock, float)
     part = clock / 1400.0
@@ -35,7 +35,7 @@ def run(setting: Setting, jobs: tuple[str, ...], slower: float = 1.0, share: flo
 
 
 def search(adviser: TunerAdviser, packing: Packing, most: int = 99) -> None:
-    """Ask until it is over, or so often."""
+    """Ask the adviser until its search is over, at most `most` times."""
     advice = adviser.answer(AskSetting(1, "tuner", "cuda:0", packing, None))
     jobs = tuple(job for lane in packing for job in lane)
     while not advice.over and most > 0:
@@ -47,7 +47,7 @@ def adviser() -> TunerAdviser:
 
 
 def earlier() -> list[Earlier]:
-    """Both classes, searched alone."""
+    """Searches of both classes, each alone."""
     tuned = adviser()
     for job in ("a", "b"):
         search(tuned, ((job,),))
@@ -85,7 +85,7 @@ def test_each_job_of_a_packing_is_believed_to_respond_as_its_class(share: float)
 
 @pytest.mark.slow
 def test_how_much_neighbours_slow_a_job_down_is_its_time_over_that_alone() -> None:
-    """Whoever is slowed to a crawl adds nothing to what the other draws, so that power falls as for that one alone."""
+    """A job that is slowed to a crawl draws nothing beside the other, so power falls as for the other alone."""
     jobs, classes, known = [PackedJob("a", 120.0), PackedJob("b", 120.0)], {"a": "a", "b": "b"}, earlier()
     levels: tuple[dict[str, float], ...] = ({"a": 0.1, "b": 0.1}, {"a": 0.1, "b": 10.0}, {})
     free, crawls, unknown = (prior_from(SPACE, DEFAULT, jobs, classes, known, default_s=each) for each in levels)
@@ -105,7 +105,7 @@ def test_a_class_alone_that_was_never_searched_may_be_like_any() -> None:
 
 @pytest.mark.slow
 def test_a_search_that_knows_its_classes_asks_for_less() -> None:
-    """The first setting that is tried after the default is within 5 % of the best that keeps the limit."""
+    """The first setting after the default is within 5 % of the best that keeps the limit."""
     packing: Packing = (("a",), ("b",))
     known = earlier()
 

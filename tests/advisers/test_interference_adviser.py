@@ -1,4 +1,4 @@
-"""What the core is told of neighbours: speeds of pairs, and what the work of a class is worth."""
+"""Answers of the interference adviser: speeds of pairs, and the price of the work of each class."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_without_neighbours_the_price_is_that_of_being_alone() -> None:
 
 
 def test_two_that_do_not_disturb_each_other_share_what_the_idle_device_draws() -> None:
-    """As long as there is work of both: 40 W idle, 60 W and 160 W beyond it."""
+    """Prices while both classes have work: 40 W idle, and 60 W and 160 W beyond it."""
     speeds = {("a", "b"): 1.0, ("b", "a"): 1.0, ("a", "a"): 0.1, ("b", "b"): 0.1}
     found = prices(outlook_of({"a": 100.0, "b": 200.0}, 40.0, speeds), {"a": 50.0, "b": 50.0}, 2)
     assert found["a"] + found["b"] == pytest.approx(260.0)
@@ -160,7 +160,7 @@ def test_what_was_measured_of_a_pair_is_answered() -> None:
 
 
 def test_a_group_of_three_is_forecast_as_it_was_measured() -> None:
-    """Its delays are shared by the neighbours, and the core adds them up again."""
+    """Neighbours share the delays of a group, and the core adds them up again."""
     seen = ColocationMeasurement(("a", "b", "c"), (0.7, 0.5, 0.4), 260.0)
     pairs, _ = foresee(ask(SOLOS, [seen] * 8, WORK, 3))
     outlook = ColocationEstimates()

@@ -1,4 +1,4 @@
-"""Predicted speeds of pairs: what must always hold, and how good they are on measured pairs."""
+"""Predicted speeds of pairs: properties that always hold, and accuracy on measured pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ecoshare.core.events import PairSpeed
 from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates
 
 NAMES = ("a", "b", "c", "d", "e", "f")
-STRANGER = "nobody knows it"
+STRANGER = "unknown class"
 
 needs_data = pytest.mark.skipif(
     "ECOSHARE_DATA" not in os.environ, reason="ECOSHARE_DATA names no folder with Gavel's measured pairs"
@@ -123,7 +123,7 @@ def test_of_strangers_the_prior_is_said_with_a_wide_margin(beside: float) -> Non
     assert first.mean == pytest.approx(beside, abs=0.05) and first.sd > 0.1
 
 
-def test_who_leaves_the_device_idle_is_expected_to_suffer_less() -> None:
+def test_a_job_that_leaves_the_device_idle_is_expected_to_slow_down_less() -> None:
     busy = {"idle": 0.2, "half": 0.6, "all": 1.0}
     model = InterferenceModel({name: Traits(name, {"busy": value}) for name, value in busy.items()}, [])
     light, medium, heavy = (model.combined(name, "all").mean for name in busy)
@@ -216,7 +216,7 @@ def test_it_loads_no_torch_and_no_scipy() -> None:
 @pytest.mark.slow
 @needs_data
 def test_on_measured_pairs_of_unseen_types_it_decides_as_well_as_it_did() -> None:
-    """A part of the splits of the benchmark: what it reached there, less what another draw of splits may cost."""
+    """The bound is the benchmark's accuracy on all splits, less what another draw of splits may cost."""
     script = Path(__file__).parents[2] / "scripts" / "bench_interference.py"
     command = [sys.executable, str(script), "--quick", "--json", "--data", os.environ["ECOSHARE_DATA"]]
     done = subprocess.run(

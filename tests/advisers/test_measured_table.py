@@ -1,4 +1,4 @@
-"""Reading measured tables: each kind of mistake has its words and its place."""
+"""Reading of measured tables: each kind of mistake is reported with its own words and place."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_the_place_of_a_cell_is_where_it_begins(
 
 
 def test_a_quotation_mark_inside_a_cell_is_no_defect_of_ours(tmp_path: Path) -> None:
-    """It parts nothing for the reader, and hides the cells after it from who looks for their places."""
+    """The mark separates nothing for the reader, but hides the later cells from a search for their places."""
     with pytest.raises(InvalidJobFile) as caught:
         small(tmp_path, 'net,limit,watts,epoch_s\na,100,99,2\n5" disk,200,x,2\n')
     (mistake,) = caught.value.mistakes

@@ -1,4 +1,4 @@
-"""Searches on measured tables, whose answers are known."""
+"""Searches on measured tables with known answers."""
 
 from __future__ import annotations
 

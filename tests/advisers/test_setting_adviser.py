@@ -1,4 +1,4 @@
-"""The adviser: the default first, then a search that knows how the jobs share, and what is left when knobs fail."""
+"""The adviser measures the default first, then searches with the way the jobs share; knobs that fail are left out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Device:
         return {name: value for name, value in whole.items() if name in self.knobs}
 
     def run(self, setting: Setting, jobs: tuple[str, ...] = ("a", "b")) -> Measurement:
-        """What is measured there: no noise."""
+        """Measured rates of a setting, without noise."""
         values = dict(setting)
         clock = values.get("gpu_clock", "unlocked")
         part = 1.0 if clock == "unlocked" else float(clock) / 1980.0
@@ -181,7 +181,7 @@ def test_with_no_knob_left_it_is_over() -> None:
 
 
 def test_nothing_feasible_is_an_answer() -> None:
-    """Here nothing but the default keeps the limit, and that is no setting to apply."""
+    """Only the default keeps the limit here, and the default is no setting to apply."""
     device = Device()
     _, advice = carry_out(adviser(device, tuning_limit=1.0, objective="energy"), device)
     after = device.run(advice.setting)
@@ -189,7 +189,7 @@ def test_nothing_feasible_is_an_answer() -> None:
 
 
 def test_a_job_that_is_slower_in_the_packing_counts_by_its_work() -> None:
-    """E is joules per joule alone: at the default it is what the packing costs, whatever is searched."""
+    """E is energy over the energy alone: at the default it is the cost of the packing for every search."""
     device = Device()
     tuned = adviser(device, Alone(power_w=200.0, iteration_s=0.05))
     tuned.answer(ask(None))

@@ -1,4 +1,4 @@
-"""The search of a packing, on invented responses: what it promises whatever the numbers are."""
+"""The search of a packing on invented responses: its promises hold for any numbers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_best_setting_of_a_device_is_found_and_what_it_saves_is_right() -> N
 
 
 def times(searching: SettingSearch, setting: Setting) -> list[float]:
-    """Of job b in the measured trials of a setting."""
+    """Times of job b in the measurements of a setting."""
     told = [trial for trial in searching.measurements if trial.requested == setting]
     return [trial.found.times_s["b"] for trial in told if trial.found.status is MeasurementStatus.MEASURED]
 
@@ -105,7 +105,7 @@ def test_whatever_comes_the_rules_are_kept(
         assert best is not None and best.feasible
         believed = searching._tuner.best()
         if believed is None or searching.best != believed.setting:
-            # Its favourite broke the limit when it was measured, or was worse than the default: the numbers decide.
+            # The favourite broke the limit when it was measured, or was worse than the default: the numbers decide.
             other = None if believed is None else searching.judged(believed.setting)
             usual = searching.judged(DEFAULT)
             assert other is None or not other.feasible or (usual and other.objective > usual.objective)

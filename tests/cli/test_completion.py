@@ -1,4 +1,4 @@
-"""What shells complete, and what wrong words are answered with."""
+"""Completions that shells get, and answers to misspelt words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOOD = "version: 1\njobs:\n- {name: a, script: a.py}\n"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two runs and a profile, as far as their names go."""
+    """Folder with the names of two runs and of a profile."""
     folder = tmp_path_factory.mktemp("complete")
     for run in ("20260101-000000-jobs", "20260102-000000-jobs", "no-run"):
         (folder / "ecoshare-runs" / run).mkdir(parents=True)
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def completed(shell: str, line: str, folder: Path) -> list[str]:
-    """What a shell gets for a line with the cursor at its end."""
+    """Completions that a shell gets for a line with the cursor at its end."""
     words = line.split(" ")
     asked = {
         "_ECOSHARE_COMPLETE": f"complete_{shell}",
@@ -80,7 +80,7 @@ def test_values_are_completed(line: str, names: list[str], folder: Path) -> None
 @pytest.mark.slow
 @pytest.mark.cold
 def test_bash_completes_a_command(folder: Path, tmp_path: Path) -> None:
-    """The script that is printed for bash, in a real one, with the real command."""
+    """The printed script works in a real bash with the real command."""
     command = tmp_path / "ecoshare"
     program = "import sys; from ecoshare.cli import app; app(prog_name='ecoshare')"
     command.write_text(f"#!/bin/sh\nPYTHONPATH='{ROOT}' exec '{sys.executable}' -c \"{program}\" \"$@\"\n")

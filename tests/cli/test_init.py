@@ -1,4 +1,4 @@
-"""`ecoshare init`, as a new user meets it in a folder."""
+"""`ecoshare init` in an empty folder, in one with scripts, and over existing files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TRAINS = "import torch\nfor _ in range(3):\n    loss.backward()\n"
 
 
 def planned(folder: Path, file: str = "jobs.yaml") -> dict[str, str]:
-    """The jobs of the plan, each with its script's name."""
+    """Jobs of the plan, each with the name of its script."""
     done = ecoshare("run", file, "--dry-run", "--device", "cpu", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     return {job["name"]: Path(job["script"]).name for job in json.loads(done.stdout)["jobs"]}

@@ -1,4 +1,4 @@
-"""`ecoshare profiles`, on profiles that were built by hand."""
+"""`ecoshare profiles` on profiles that were built by hand."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tuned(*classes: str) -> TuningResult:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with three profiles, of two scripts."""
+    """Folder with three profiles of two scripts."""
     store = ProfileStore(tmp_path / "profiles")
     store.save(profile(TRAIN, "2026-01-01T10:00:00Z", args=("--name", "two words")))
     store.save(profile(OTHER_TRAIN, "2026-01-02T10:00:00Z"))

@@ -1,4 +1,4 @@
-"""A file is replaced as a whole, whatever a reader, a full disk, a kill or another writer does meanwhile."""
+"""A file is replaced as a whole, despite readers, a full disk, a kill or another writer at the same time."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
 
 
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    """The kernel refuses the write here, not a stand-in: the limit on the size of a file is reached."""
+    """The kernel itself refuses the write: the limit on the size of a file is reached."""
     path = tmp_path / "file"
     path.write_text("old")
     resource = pytest.importorskip("resource")
@@ -150,7 +150,7 @@ def test_the_default_mode_is_that_of_a_file_written_plainly(tmp_path: Path) -> N
 
 
 def test_what_a_killed_writer_left_is_overwritten(tmp_path: Path) -> None:
-    """Else each kill would leave a file in a folder that nothing sweeps."""
+    """Else each kill would leave a file in a folder that nothing cleans."""
     (tmp_path / "file.new").write_text("half of a longer content")
     atomic_write(tmp_path / "file", "new")
     assert (tmp_path / "file").read_text() == "new"
@@ -201,7 +201,7 @@ def test_sync_is_done_before_the_rename_and_only_if_asked(tmp_path: Path, monkey
 
 
 def test_threads_that_write_one_file_do_not_mix(tmp_path: Path) -> None:
-    """`concurrent` gives each its own temporary name: with one name, a write would fail or hold parts of two."""
+    """Each writer has a temporary name of its own: with one name, a write would fail or hold parts of two."""
     path = tmp_path / "file"
     errors: list[BaseException] = []
 

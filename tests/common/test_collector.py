@@ -1,4 +1,4 @@
-"""The collector is held off, and comes back."""
+"""The garbage collector is paused, and resumes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_collector_comes_back() -> None:
     assert gc.isenabled()
 
 
-def test_who_held_it_off_before_still_does() -> None:
+def test_a_collector_that_was_off_before_stays_off() -> None:
     """If it failed, loading a job file would undo what the caller had chosen."""
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Documents of which nothing is known yet."""
+"""Documents with unknown content: any bytes, types and sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_file_without_an_end_is_read_to_the_limit() -> None:
 
 
 def test_a_pipe_that_the_user_names_is_read_to_its_end(tmp_path: Path) -> None:
-    """As `ecoshare run <(generate)` gives one."""
+    """A pipe is readable, such as from `ecoshare run <(generate)`."""
     os.mkfifo(path := tmp_path / "pipe")
     writer = threading.Thread(target=path.write_bytes, args=(b"jobs: []\n",))
     writer.start()

@@ -1,4 +1,4 @@
-"""The folder for shared tables and sockets: in memory if possible."""
+"""The folder for shared tables and sockets is in memory if possible."""
 
 from __future__ import annotations
 

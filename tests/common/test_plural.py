@@ -1,4 +1,4 @@
-"""Counts agree with their nouns, everywhere."""
+"""Counts agree with their nouns in all messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_no_words_for_users_put_a_plural_after_a_bare_count() -> None:
 
 
 def _plurals() -> Iterator[str]:
-    """Counts with a plural in f-strings: a call other than `len` may have made words of it already."""
+    """Counts before a plural in f-strings, except calls other than `len`, which may return words already."""
     package = ROOT / "ecoshare"
     for path in sorted(package.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""A scheduler of one device that is told one event after the other."""
+"""Scheduler of one device that gets one event after the other."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def solo(name: str) -> Solo:
 
 
 class Core:
-    """A scheduler of one device, told step by step; classes are known, and pairs as they are given.
+    """Scheduler of one device that gets one event after the other; classes and the given pairs are known.
 
     Attributes:
-        stopped: Jobs that were told to end, in order.
+        stopped: Jobs that the scheduler has stopped, in order.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Core:
         self.tell(JobArrived(self.now_s, replace(known, **spec)))  # type: ignore[arg-type]
 
     def tell(self, event: object) -> None:
-        """An event; whatever is to be started has started at once, and moves are done."""
+        """Handle an event; jobs start and move at once when the scheduler asks."""
         commands = self.scheduler.handle(event)  # type: ignore[arg-type]
         for command in commands:
             kind = type(command).__name__
@@ -65,7 +65,7 @@ class Core:
                 self.stopped.append(command.job)
 
     def foresee(self, **speeds: float) -> None:
-        """`ab=0.9`: a beside b, and b beside a."""
+        """Predict speeds of pairs: `ab=0.9` is a beside b, and b beside a."""
         both = [(pair[place], pair[1 - place], speed) for pair, speed in speeds.items() for place in (0, 1)]
         pairs = [PairSpeed(one, other, speed, ERROR) for one, other, speed in both]
         self.tell(InterferencePredicted(self.now_s, self._asked, tuple(pairs), {}))

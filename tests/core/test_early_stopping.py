@@ -1,4 +1,4 @@
-"""Trials that pause at a rung: they leave their places, and go on or end when all of their rung are there."""
+"""Trials that pause at a rung leave their places, and go on or end when all trials of the rung are there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STEPS = 9
 
 
 class Run:
-    """A sweep of trials `t0`, `t1`, ... by halving with rungs at 1 and 3 of 9 steps, told step by step."""
+    """Sweep of trials `t0`, `t1`, ... by halving, with rungs at 1 and 3 of 9 steps and one report a step."""
 
     def __init__(
         self, trials: int = 6, parallel: int = 6, devices: int = 4, policy: str = "fifo", preempt: bool = False
@@ -88,7 +88,7 @@ class Run:
         return {name: job.state for name, job in self.core.jobs.items()}
 
 
-def test_who_reaches_a_rung_gives_its_place_to_the_next() -> None:
+def test_a_trial_at_a_rung_gives_its_place_to_the_next() -> None:
     run = Run(trials=4, parallel=2, devices=2)
     assert set(run.running) == {"t0", "t1"}
     run.report("t0", 0.5)
@@ -105,7 +105,7 @@ def test_the_best_go_on_when_all_are_there_and_not_before() -> None:
     assert set(run.running) == {"t1", "t4"}, "the best two of six"
     assert run.dropped == ["t3", "t0", "t2"], "the best first"
     assert {name for name, state in run.states().items() if state is JobState.PRUNED} == {"t0", "t2", "t3", "t5"}
-    assert "place 3 of the 6 of its rung, of whom 2 go on (halving)" in run.core.jobs["t5"].history[-2].cause
+    assert "place 3 of the 6 of its rung, of which 2 go on (halving)" in run.core.jobs["t5"].history[-2].cause
     assert run.core.live_jobs == 2
 
 
@@ -121,7 +121,7 @@ def test_the_last_to_come_need_not_pause_where_it_goes_on() -> None:
     assert run.core.live_jobs == run.core.open_sweeps == 0
 
 
-def test_who_goes_on_does_so_from_where_it_was() -> None:
+def test_a_surviving_trial_continues_from_its_rung() -> None:
     run = Run(devices=6)
     for number in range(6):
         run.report(f"t{number}", number)
@@ -131,7 +131,7 @@ def test_who_goes_on_does_so_from_where_it_was() -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.COMPLETED])
-def test_a_rung_does_not_wait_for_who_has_ended(outcome: Outcome) -> None:
+def test_a_rung_does_not_wait_for_ended_trials(outcome: Outcome) -> None:
     run = Run(trials=3, devices=3)
     run.report("t0", 0.5)
     run.report("t1", 0.1)
@@ -139,7 +139,7 @@ def test_a_rung_does_not_wait_for_who_has_ended(outcome: Outcome) -> None:
     assert set(run.running) == {"t1"} and run.dropped == ["t0"]
 
 
-def test_who_reaches_a_rung_while_it_gives_way_pauses_there() -> None:
+def test_a_trial_that_reaches_a_rung_while_it_gives_way_pauses_there() -> None:
     run = Run(trials=1, parallel=1, devices=1, policy="srtf", preempt=True)
     short = JobSpec("short", "d", movable=True, service_s=0.5)
     run.core.handle(IterationsDone(0.0, "t0", Usage(iterations=2, held_s=2.0, span_s=2.0)))
@@ -151,7 +151,7 @@ def test_who_reaches_a_rung_while_it_gives_way_pauses_there() -> None:
     assert run.core.jobs["t0"].history[-2].after is JobState.PAUSED
 
 
-def test_who_ends_while_it_is_to_pause_has_ended() -> None:
+def test_a_trial_that_ends_before_its_pause_has_ended() -> None:
     run = Run(trials=2, devices=2)
     job = run.core.jobs["t0"]
     (kill,) = run.core.handle(Reported(0.0, "t0", 1, 0.5))
@@ -187,4 +187,4 @@ def test_equal_ones_go_on_in_the_order_in_which_they_came() -> None:
 
 def test_a_rung_at_the_end_of_a_trial_is_none() -> None:
     assert not Halving(StoppingSpec("halving", 3, 3, steps=3)).told("a", 3, 0.5)
-    assert Halving(StoppingSpec("halving", 3, 3)).told("a", 3, 0.5), "nobody knows where it ends"
+    assert Halving(StoppingSpec("halving", 3, 3)).told("a", 3, 0.5), "the end of the trial is unknown"

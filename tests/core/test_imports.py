@@ -53,7 +53,7 @@ ALLOWED = {
     },
     "integrations": {"ecoshare", "optuna", "ray", "torch", "rich", "yaml"},
 }
-"""What the files of a layer may import beside the standard library. The drivers and the reports may import all."""
+"""Modules that a layer may import beside the standard library. The drivers and the reports may import all."""
 
 
 def imports(path: Path) -> set[str]:

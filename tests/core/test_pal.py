@@ -1,4 +1,4 @@
-"""PAL, and how lanes are chosen where a policy knows how slow a job is in each."""
+"""PAL, and the choice of lanes under a policy that knows the slowness of a job in each lane."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from ecoshare.simulate.contract import PolicyContract
 GIB = 1 << 30
 
 Speeds = Mapping[str, Mapping[str, float]]
-"""By device, such as `a0` of node `a`, and by class."""
+"""Speeds by device, such as `a0` of node `a`, and by class."""
 
 
 def devices(speeds: Speeds) -> tuple[Device, ...]:
@@ -51,16 +51,16 @@ def spec(name: str, job_class: str = "any", gpus: int = 1, nodes: int | None = N
 
 
 class Run:
-    """A scheduler with a device for each job, told of events by hand; what it wants is done at once.
+    """Scheduler with a device for each job that gets its events from the test; commands are done at once.
 
     Attributes:
-        places: Devices of each job that has some.
+        places: Devices of each job that runs.
     """
 
     def __init__(
         self, speeds: Speeds, *jobs: JobSpec, policy: str = "pal", preempt: bool = True, **options: float
     ) -> None:
-        """All lanes are open, and the first round has begun with these jobs."""
+        """Open all lanes, and begin the first round with these jobs."""
         self.core = Scheduler()
         self.stopped: list[str] = []
         self.places: dict[str, tuple[str, ...]] = {}
@@ -80,7 +80,7 @@ class Run:
             self.tell(JobArrived(at_s, job))
 
     def wait_until(self, at_s: float) -> None:
-        """It is woken when it asked for that."""
+        """Wake the scheduler at each time that it asked for, up to `at_s`."""
         while due := [wake for wake in self._wakes if wake.at_s <= at_s]:
             self._wakes.remove(due[0])
             self.tell(Done(at_s, due[0].id))
@@ -119,7 +119,7 @@ def test_those_that_run_keep_their_places() -> None:
     run = Run(UNEVEN, spec("calm", "calm"))
     run.come(spec("picky", "picky"), at_s=1.0)
     run.wait_until(299.0)
-    assert run.places == {"calm": ("b0",)}, "nobody is started before the next round"
+    assert run.places == {"calm": ("b0",)}, "no job starts before the next round"
     run.wait_until(300.0)
     assert run.places == {"calm": ("b0",), "picky": ("a1",)}
     assert not run.stopped
@@ -131,7 +131,7 @@ def test_the_earliest_run_whatever_they_gain_by_fast_devices() -> None:
     assert run.places == {"c0": ("a0",), "c1": ("a1",)}
 
 
-def test_who_had_least_runs_where_that_is_asked_for() -> None:
+def test_the_job_with_the_least_service_runs_under_that_option() -> None:
     for las, runs, stopped in ((0.0, "early", []), (1.0, "late", ["early"])):
         run = Run({"a0": {}}, spec("early"), las=las)
         run.come(spec("late"), at_s=10.0)
@@ -140,7 +140,7 @@ def test_who_had_least_runs_where_that_is_asked_for() -> None:
 
 
 def pairs(slow: float) -> Speeds:
-    """Two nodes, each with a fast device and a slow one, and a node of two that are alike."""
+    """Speeds of two nodes with a fast and a slow device each, and of a node with two equal devices."""
     fast = {f"{node}{gpu}": {"": 1.0 if gpu == 0 else 0.5} for node in "ab" for gpu in range(2)}
     return {**fast, "c0": {"": slow}, "c1": {"": slow}}
 
@@ -152,7 +152,7 @@ def pairs(slow: float) -> Speeds:
         (0.6, {}, ("c0", "c1")),  # 1 / 0.6 is less than 1.7
         (0.58, {}, ("a0", "b0")),  # 1 / 0.58 is more
         (0.9, {"across": 1.0}, ("a0", "b0")),
-        (1.0, {"across": 1.0}, ("c0", "c1")),  # as slow in one node: as few as can be
+        (1.0, {"across": 1.0}, ("c0", "c1")),  # equally slow in one node: as few nodes as possible
         (0.4, {"across": 3.0}, ("a0", "a1")),
     ],
 )
@@ -168,7 +168,7 @@ def test_a_gang_that_must_not_span_nodes_gets_the_least_slow_of_one() -> None:
 
 
 class Knowing(Srtf):
-    """Not in rounds, and knows the speeds."""
+    """Policy without rounds that knows the speeds."""
 
     name: ClassVar[str] = "knowing"
     across = 1.0
@@ -188,7 +188,7 @@ def test_any_policy_may_know_the_speeds(preempt: bool, monkeypatch: pytest.Monke
 
 
 class Lost(Fifo):
-    """Does not know what it should."""
+    """Policy with a slowness that is not a number."""
 
     name: ClassVar[str] = "lost"
     across = 1.0
@@ -207,7 +207,7 @@ def test_an_answer_that_is_no_slowness_is_told() -> None:
 
 
 def lanes(nodes: Sequence[int]) -> list[Lane]:
-    """Open ones, each on a device of its own: so many in each node."""
+    """Open lanes, each on a device of its own: this many in each node."""
     found: list[Lane] = []
     for node, count in enumerate(nodes):
         for gpu in range(count):

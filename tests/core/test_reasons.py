@@ -1,4 +1,4 @@
-"""Why jobs wait, share or run alone: the reasons are true of the moment, and asking for them changes nothing."""
+"""Reasons why jobs wait, share or run alone: they are true of the moment, and a question for them changes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.simulate.test_packs import JOBS, PACKS, SIZES, SPEEDS, job, simulated
 
 
 class Asked(Core):
-    """The same, asked for its reasons."""
+    """Virtual driver that asks for the reasons after each event."""
 
     def why(self, name: str) -> Reason:
         found = Reasons(self.scheduler.inside, self.now_s).of(self.scheduler.jobs[name])
@@ -46,7 +46,7 @@ class Asked(Core):
         return found
 
 
-def test_who_would_cost_more_waits_and_it_is_said_how_much_more() -> None:
+def test_a_costlier_job_waits_and_the_reason_has_the_excess() -> None:
     core = Asked()
     for name in "ab":
         core.arrive(name, iterations=1000)
@@ -64,7 +64,7 @@ def test_who_would_cost_more_waits_and_it_is_said_how_much_more() -> None:
 def test_those_that_gain_share_and_are_told_how_fast_they_should_be() -> None:
     core = Asked()
     core.arrive("a")
-    assert core.why("a") == Reason(Doing.ALONE, "cuda:0", because=Explanation(ReasonKind.NOBODY))
+    assert core.why("a") == Reason(Doing.ALONE, "cuda:0", because=Explanation(ReasonKind.NO_OTHER_JOB))
     core.arrive("b")
     core.foresee(ab=0.9)
     assert replace(core.why("a"), speeds=()) == Reason(Doing.SHARES, "cuda:0", ("b",))
@@ -72,7 +72,7 @@ def test_those_that_gain_share_and_are_told_how_fast_they_should_be() -> None:
     assert core.why("b").beside == ("a",)
 
 
-def test_who_would_break_a_limit_is_named_with_what_it_must_keep() -> None:
+def test_the_reason_names_the_job_with_the_broken_limit_and_its_least_speed() -> None:
     core = Asked()
     core.arrive("a", slowdown=1.25)
     core.foresee()
@@ -94,7 +94,7 @@ def test_memory_is_told_as_what_is_needed_and_what_is_free() -> None:
     assert core.because("a") == replace(expected, jobs=("b",)), "why a is alone"
 
 
-def test_places_are_taken_and_others_are_first_in_a_policy_that_groups_nobody() -> None:
+def test_places_and_memory_are_the_reasons_of_a_policy_without_groups() -> None:
     core = Asked("fifo", lanes=1, places=1)
     for name in ("a", "b", "c"):
         core.arrive(name)
@@ -119,7 +119,7 @@ def test_a_gang_waits_for_devices_and_without_backfill_others_for_the_gang() -> 
     assert single is not None and single.because == Explanation(ReasonKind.ORDER, ("g",), ahead=1)
 
 
-def test_nobody_comes_while_somebody_is_measured_and_who_it_is_is_told() -> None:
+def test_no_job_starts_in_a_window_and_the_reason_names_the_measured_job() -> None:
     core = Asked(profile=True)
     core.arrive("a", profiled=False, solo=None)
     core.arrive("b", profiled=False, solo=None)
@@ -130,7 +130,7 @@ def test_nobody_comes_while_somebody_is_measured_and_who_it_is_is_told() -> None
     assert core.why("b") == Reason(Doing.PAUSED, "cuda:0", ("a",)), "it had started before"
 
 
-def test_lanes_that_are_not_there_yet_keep_everybody_waiting() -> None:
+def test_all_jobs_wait_for_lanes_to_open() -> None:
     scheduler = Scheduler()
     scheduler.handle(RunOpened(0.0, SCHEMA, Config("energy"), (Device("cuda:0", "here", GIB),)))
     scheduler.handle(JobArrived(0.0, JobSpec("a", "a")))
@@ -139,7 +139,7 @@ def test_lanes_that_are_not_there_yet_keep_everybody_waiting() -> None:
 
 
 def state(value: object, seen: dict[int, int]) -> object:
-    """All that an object of the core is made of, to be compared; what was seen already by its place."""
+    """Content of an object of the core, for comparison; an object that was seen already is named by its place."""
     if id(value) in seen:
         return seen[id(value)]
     if isinstance(value, dict):
@@ -203,7 +203,7 @@ def test_asking_at_every_moment_changes_no_decision_and_every_job_has_a_reason(
 
 
 def check(found: Reason, state: JobState) -> None:
-    """What must hold of any reason."""
+    """Check the properties of every reason."""
     because = found.because
     if state is JobState.QUEUED:
         assert found.doing is Doing.WAITS and because is not None

@@ -35,7 +35,7 @@ from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 
 GIB = 1 << 30
 UNASKED = [each for each in Outcome if each not in (Outcome.STOPPED, Outcome.PRUNED)]
-"""How an attempt ends that nobody asked to end."""
+"""Outcomes of an attempt that the scheduler did not end."""
 CPU = (Device("cpu", "here", 8 * GIB),)
 
 
@@ -97,7 +97,7 @@ def test_others_overtake_what_does_not_fit() -> None:
     assert starts(driver) == ["first", "small", "big"]
 
 
-def test_who_needs_a_whole_lane_is_not_passed_for_ever() -> None:
+def test_a_job_for_a_whole_lane_is_not_passed_for_ever() -> None:
     steady = [job(f"s{n:02}", arrival_s=0.3 * n, attempts=((1.0, Outcome.COMPLETED),)) for n in range(80)]
     needy = job("needy", arrival_s=0.1, memory=MemoryDemand(8 * GIB))
     driver = drive("fair", *steady, needy)
@@ -271,7 +271,7 @@ def test_the_first_job_of_a_class_is_measured_once_it_is_warm() -> None:
     }
     assert began["a1"] >= 1.0, "the first iterations are not typical"
     assert began["b1"] >= began["a1"] + 0.7, "two windows on one device would measure each other"
-    assert not windows(drive("fair", *jobs)), "nobody asked for it"
+    assert not windows(drive("fair", *jobs)), "no window was asked for"
 
 
 def test_a_class_that_is_known_or_ends_soon_is_not_measured() -> None:

@@ -1,4 +1,4 @@
-"""Settings of packings: known ones are applied, unknown ones searched, and a trial is of what really runs."""
+"""Settings of packings: known settings are applied, unknown ones searched, and a measurement is of the running jobs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def applied(driver: VirtualDriver) -> list[Setting]:
 
 
 class Scripted:
-    """An adviser that proposes settings one after the other, and ends with the last but one."""
+    """Adviser that proposes settings one after the other, and ends with the last but one."""
 
     def __init__(self, *proposals: Setting) -> None:
         self.asked: list[AskSetting] = []
@@ -207,7 +207,7 @@ def test_whatever_comes_and_goes_trials_are_of_what_runs(
     refused: set[Setting],
     stop_s: float | None,
 ) -> None:
-    """The virtual driver checks every trial and window against what is in force; every job ends."""
+    """Every job ends. The virtual driver checks every measurement and window against the setting in force."""
     jobs = [
         job(f"{place}{name}", name, length, arrival, known) for place, (name, length, arrival, known) in enumerate(some)
     ]

@@ -1,4 +1,4 @@
-"""Jobs that died twice with the process that others depend on run alone, so that it is known which of them it is."""
+"""Jobs that died twice with a process that others depend on run alone, so that the cause shows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def end(core: Core, name: str, outcome: Outcome) -> None:
 
 
 def server_dies(core: Core) -> None:
-    """All that run are lost with it."""
+    """End the shared process: all running jobs are lost."""
     for name in running(core):
         end(core, name, Outcome.LOST)
 
@@ -36,7 +36,7 @@ def test_after_two_deaths_each_runs_alone_and_only_the_one_fails(policy: str) ->
     deaths = 0
     while live := [name for name, job in core.scheduler.jobs.items() if not job.state.ended]:
         now = running(core)
-        assert now, f"nobody runs of {live}"
+        assert now, f"no job of {live} runs"
         if "bad" in now:
             deaths += 1
             server_dies(core)

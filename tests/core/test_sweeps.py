@@ -1,4 +1,4 @@
-"""Sweeps in the core: trials are drawn one by one, never too many at once, and those that do badly end early."""
+"""Sweeps in the core: trials are drawn one by one, never too many at once, and bad trials end early."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GIB = 1 << 30
 
 
 class World:
-    """One device, a sampler of so many trials, and trials that report their quality once a step."""
+    """One device, a sampler of a number of trials, and trials that report their quality once a step."""
 
     def __init__(self, sweep: SweepSpec, trials: int, places: int = 4, policy: str = "fair", seed: int = 0) -> None:
         self.core, self.dice, self.trials = Scheduler(), random.Random(seed), trials
@@ -86,7 +86,7 @@ class World:
         self.tell(JobArrived(0.0, JobSpec(name, "c", sweep=command.sweep, retries=1), command.id))
 
     def go_on(self, steps: int) -> None:
-        """One of what can happen next, by chance, until nothing is left."""
+        """Let possible next events happen in random order until none is left."""
         while self.asked or self.running:
             live = [job for job in self.core.jobs.values() if not job.state.ended]
             self.most_live = max(self.most_live, len(live) + len(self.asked))
@@ -185,7 +185,7 @@ def test_a_trial_that_is_started_again_counts_once() -> None:
 
 
 def short_trials(threads: int, cpu_s: float) -> tuple[list[str], list[str]]:
-    """Trials that are too short to be measured: those that start at once, and those in the group once one is over."""
+    """Starts of trials that are too short to be measured: at once, and in the group after the end of one."""
     core = Scheduler()
     device = Device("cpu", "here", 16 * GIB, threads=threads)
     commands = core.handle(RunOpened(0.0, SCHEMA, Config("energy", 4, 4, profile=True), (device,)))
@@ -202,7 +202,7 @@ def short_trials(threads: int, cpu_s: float) -> tuple[list[str], list[str]]:
 
 
 def _carried_out(core: Scheduler, commands: list[Command], at_s: float) -> list[str]:
-    """Carry commands out, and what follows from them; the jobs that were started."""
+    """Carry out commands and all that follow; returns the started jobs."""
     started = []
     while commands:
         command = commands.pop(0)

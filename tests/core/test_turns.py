@@ -1,4 +1,4 @@
-"""Who gets the turn of a lane, and how long it lasts."""
+"""Choice of the job that gets the turn of a lane, and the length of its turn."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONTENDERS = st.lists(
 )
 
 
-def test_nobody_wants_it() -> None:
+def test_no_job_wants_the_turn() -> None:
     assert next_holder([]) is None
 
 
@@ -47,7 +47,7 @@ def test_least_served_goes_first_then_longest_wait_then_slot() -> None:
     assert next_holder([Contender(1, 0, 1.0, 4.0), Contender(0, 0, 1.0, 4.0)]) == 0
 
 
-def test_who_would_wait_past_the_bound_goes_first_inside_its_rank() -> None:
+def test_a_job_that_would_wait_past_the_bound_goes_first_inside_its_rank() -> None:
     waiting = [Contender(0, 0, 0.0, 9.0), Contender(1, 0, 50.0, 2.0), Contender(2, 0, 60.0, 1.0)]
     assert next_holder(waiting, now_s=10.0, turn_s=1.0, bound_s=12.0) == 0
     assert next_holder(waiting, now_s=10.0, turn_s=1.0, bound_s=9.5) == 2, "it would wait 10 s"
@@ -120,14 +120,14 @@ def after_boundary(holder: Contender, *waiting: Contender, used_up: bool = False
     return successor(holder, waiting, used_up, now_s=10.0, turn_s=1.0, bound_s=bound_s)
 
 
-def test_a_holder_goes_on_within_its_quantum_unless_somebody_was_away_and_is_owed_more() -> None:
+def test_a_holder_keeps_its_quantum_unless_a_returning_job_is_owed_more() -> None:
     holder = Contender(0, 1, 5.0, 10.0)
     waits, was_away = Contender(1, 1, 1.0, 9.0), Contender(2, 1, 2.0, 9.5, back=True)
     assert after_boundary(holder, waits) == 0
     assert after_boundary(holder, waits, used_up=True) == 1
     assert after_boundary(holder, was_away) == 2
     assert after_boundary(holder, was_away._replace(service_s=6.0)) == 0, "it has had more than the holder"
-    assert after_boundary(holder, waits, was_away) == 0, "another is before it, who waits for the quantum"
+    assert after_boundary(holder, waits, was_away) == 0, "another is before it, and waits for the quantum"
     assert after_boundary(holder, waits._replace(service_s=3.0), was_away) == 2
 
 
@@ -140,7 +140,7 @@ def test_absences_do_not_pass_ranks() -> None:
     assert early_at_s(1, [Contender(1, 1, 4.0, 0.0, back=True), Contender(2, 1, 3.0, 0.0, back=True)]) == 3.0
 
 
-def test_nobody_comes_early_where_another_would_then_wait_past_the_bound() -> None:
+def test_no_job_comes_early_if_another_would_wait_past_the_bound() -> None:
     holder, waits = Contender(0, 0, 5.0, 10.0), Contender(1, 0, 4.0, 2.0)
     was_away = Contender(2, 0, 3.0, 9.5, back=True)
     assert after_boundary(holder, waits, was_away, bound_s=9.5) == 2
@@ -149,7 +149,7 @@ def test_nobody_comes_early_where_another_would_then_wait_past_the_bound() -> No
 
 @dataclass
 class Simulated:
-    """A job in virtual time: an iteration of so long, then an absence; and what became of it."""
+    """Job in virtual time, with the length of an iteration and of the absence after it; and its results."""
 
     iteration_s: float
     away_s: float = 0.0
@@ -164,7 +164,7 @@ class Simulated:
 
 
 class Lane:
-    """A lane in virtual time, whose hand-overs take none."""
+    """Lane in virtual time, with hand-overs of no length."""
 
     def __init__(self, jobs: list[Simulated], handover_s: float = 0.0) -> None:
         self.jobs = jobs
@@ -265,19 +265,19 @@ def test_one_that_loads_data_gets_what_it_can_use_or_its_share(
     can_use = iteration_s / (iteration_s + away_s + other_s)
     assert loads.held_s / lane.now_s > 0.95 * min(can_use, weight / (weight + 1))
     assert plain.held_s / lane.now_s > 0.95 / (weight + 1)
-    assert loads.held_s + plain.held_s > 0.98 * lane.now_s, "the device stood idle while somebody wanted it"
+    assert loads.held_s + plain.held_s > 0.98 * lane.now_s, "the device was idle while a job wanted it"
 
 
 JOBS = st.builds(Simulated, iteration_s=st.floats(0.002, 0.03), away_s=st.just(0.0) | st.floats(0.002, 0.2))
 
 
 @given(st.lists(JOBS, min_size=2, max_size=8), st.sampled_from([0.0001, 0.0025]))
-def test_absences_starve_nobody_and_nobody_waits_past_the_bound(jobs: list[Simulated], handover_s: float) -> None:
+def test_absences_starve_no_job_and_no_job_waits_past_the_bound(jobs: list[Simulated], handover_s: float) -> None:
     lane = Lane(jobs, handover_s)
     lane.run(30.0)
     longest_s = max(job.iteration_s for job in jobs)
     for job in jobs:
         can_use = job.iteration_s / (job.iteration_s + job.away_s + longest_s) if job.away_s else 1.0
-        # Of several that are there, more than one may go before it.
+        # Several waiting jobs may go before it.
         assert job.held_s / lane.now_s > 0.7 * min(can_use, 1 / len(jobs))
         assert job.longest_wait_s <= lane.bound_s + 1e-9

@@ -11,11 +11,11 @@ from ecoshare.devices.state_folder import StateFolder
 from tests.driver import FakeDriver
 
 FOUND_W = 600.0
-"""What the power limit is found at: neither the default of the board nor its maximum."""
+"""Power limit (W) before the test: neither the default of the board nor its maximum."""
 
 
 def state_in(folder: Path) -> StateFolder:
-    """One folder for journals and locks."""
+    """State folder with journals and locks in one place."""
     return StateFolder(folder / "state", folder / "state")
 
 
@@ -32,13 +32,13 @@ def limited(driver: FakeDriver, watts: float, index: int = 0) -> None:
 
 
 def claim(driver: FakeDriver, state: StateFolder, assume_unlocked: bool = True, index: int = 0) -> DeviceControl:
-    """A GPU of a driver that this process has entered."""
+    """GPU of a driver that this process has entered."""
     gpu = driver.gpu(index)
     return DeviceControl(gpu.uuid, "nvidia", f"GPU {index}", state, assume_unlocked)
 
 
 def processors(folder: Path, policies: int = 2, packages: int = 1) -> Path:
-    """A kernel's folder with frequency policies and power limits, all of which may be written."""
+    """Folder of the kernel with writable frequency policies and power limits."""
     for number in range(policies):
         policy = folder / f"devices/system/cpu/cpufreq/policy{number}"
         policy.mkdir(parents=True)
@@ -53,5 +53,5 @@ def processors(folder: Path, policies: int = 2, packages: int = 1) -> Path:
 
 
 def claim_processors(sysfs: Path, state: StateFolder) -> DeviceControl:
-    """Processors of a folder of `processors`."""
+    """Processors from a folder that `processors` has made."""
     return DeviceControl("processors-test", "cpu", "a processor", state, find=partial(CpuKnobs, sysfs))

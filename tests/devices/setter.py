@@ -21,8 +21,8 @@ LONGEST_S = 60.0
 
 
 async def main(uuid: str, seed: int) -> None:
-    """Claim, set a few times, put back, and again, until stdin is closed."""
-    faulthandler.dump_traceback_later(LONGEST_S, exit=True)  # nobody waits for one that is stuck
+    """Claim the GPU, set it a few times and put it back, repeatedly until stdin is closed."""
+    faulthandler.dump_traceback_later(LONGEST_S, exit=True)  # no test waits for a process that is stuck
     draw = random.Random(seed)
     told = threading.Event()
 
@@ -53,7 +53,7 @@ async def main(uuid: str, seed: int) -> None:
 
 
 async def show(guard: Guard) -> None:
-    """Tell of every guard."""
+    """Print the process number of every new guard."""
     shown = None
     while True:
         if guard.pid != shown:

@@ -1,4 +1,4 @@
-"""NVML's energy counter, through the real bindings and zeus, on a driver of our own (tests/driver)."""
+"""NVML's energy counter through the real bindings and zeus, on the driver of tests/driver."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_standard_errors_cover_the_truth_as_often_as_they_claim(tmp_path: Path) 
         within, tries, now_s = 0, 400, 0.0
         for index in range(tries):
             start = Reading(now_s, gpu.energy_j())
-            wall_s = 0.35 + 0.0173 * (index % 29)  # of no common measure with the period
+            wall_s = 0.35 + 0.0173 * (index % 29)  # has no common measure with the period
             driver.advance(wall_s)
             now_s += wall_s
             energy = between(start, Reading(now_s, gpu.energy_j()), 0.1)

@@ -1,4 +1,4 @@
-"""Frequency caps and power limits of processors, in real files laid out as the kernel does."""
+"""Frequency caps and power limits of processors, in real files with the layout of the kernel."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_frequencies_that_a_driver_lists_are_the_ones_offered(tmp_path: Path) ->
 
 
 def test_a_turbo_step_of_one_megahertz_is_put_back(tmp_path: Path) -> None:
-    """acpi-cpufreq lists 3601 for turbo and 3600 for the base clock."""
+    """The driver acpi-cpufreq lists 3601 for turbo and 3600 for the base clock."""
     sysfs, state = processors(tmp_path / "sys", policies=1, packages=0), state_in(tmp_path)
     policy = sysfs / "devices/system/cpu/cpufreq/policy0"
     (policy / "scaling_available_frequencies").write_text("3601000 3600000 2200000\n")

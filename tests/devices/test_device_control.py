@@ -1,4 +1,4 @@
-"""Setting a GPU through the real pynvml and zeus on the fake driver: journalled, read back, put back, never forced."""
+"""GPU settings through the real pynvml and zeus on the fake driver: journalled, read back, put back, never forced."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def state(tmp_path: Path) -> StateFolder:
 
 @pytest.fixture
 def found(driver: FakeDriver) -> FakeDriver:
-    """The driver with a limit that an administrator has set."""
+    """Driver with a limit that an administrator has set."""
     limited(driver, FOUND_W)
     return driver
 
 
 def some_limit_w(control: DeviceControl) -> float:
-    """One that may be set."""
+    """Driver that allows settings."""
     return next(spec for spec in control.specs if spec.name == POWER_LIMIT).values[3]
 
 
@@ -164,7 +164,7 @@ def test_a_lost_gpu_keeps_its_journal_until_it_is_back(found: FakeDriver, state:
     assert not path.exists()
 
 
-def test_a_change_by_somebody_else_is_told_and_not_overwritten(found: FakeDriver, state: StateFolder) -> None:
+def test_a_change_by_another_program_is_reported_and_not_overwritten(found: FakeDriver, state: StateFolder) -> None:
     control = claim(found, state)
     control.apply({POWER_LIMIT: some_limit_w(control)})
     limited(found, 450.0)
@@ -200,7 +200,7 @@ def test_what_a_dead_run_left_is_put_back_before_the_next_one_begins(found: Fake
 def test_after_a_restart_of_the_machine_locks_are_gone_and_not_reset(
     found: FakeDriver, state: StateFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is locked then was locked by somebody else since."""
+    """A lock after the restart belongs to another program."""
     die_after_setting(found, state)
     monkeypatch.setattr(journal, "boot", lambda: "another boot")
     (path,) = state.all_journals()
@@ -222,7 +222,7 @@ def test_restore_asks_before_it_overwrites(found: FakeDriver, state: StateFolder
 
 
 def test_a_limit_left_at_its_lowest_is_put_back(found: FakeDriver, state: StateFolder) -> None:
-    """From there, there is nothing to choose any more: the knob must be known all the same."""
+    """The lowest limit leaves no choice, but the knob must still be known."""
     die_after_setting(found, state, limit_w=200.0)
     control = claim(found, state)
     assert control.default[POWER_LIMIT] == FOUND_W
@@ -285,7 +285,7 @@ def test_an_idle_gpu_tells_nothing_and_is_asked_again(driver: FakeDriver, state:
     control.restore()
 
 
-def test_clocks_that_somebody_else_has_locked_are_left(driver: FakeDriver, state: StateFolder) -> None:
+def test_clocks_locked_by_another_program_are_left(driver: FakeDriver, state: StateFolder) -> None:
     import pynvml
 
     pynvml.nvmlInit()
@@ -311,7 +311,7 @@ def test_a_gpu_that_something_throttles_may_be_locked(driver: FakeDriver, state:
 def test_a_lock_at_the_highest_clock_of_an_idle_gpu_is_not_taken_for_none(
     driver: FakeDriver, state: StateFolder
 ) -> None:
-    """An idle GPU at its maximum may be locked there: only under load does the maximum tell."""
+    """An idle GPU at its maximum may be locked there: the maximum proves something only under load."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -322,7 +322,7 @@ def test_a_lock_at_the_highest_clock_of_an_idle_gpu_is_not_taken_for_none(
     assert driver.gpu(0).settings().gpu_clocks_mhz == (1980, 1980)
 
 
-def test_a_memory_lock_of_somebody_else_is_left(driver: FakeDriver, state: StateFolder) -> None:
+def test_a_memory_lock_of_another_program_is_left(driver: FakeDriver, state: StateFolder) -> None:
     import pynvml
 
     pynvml.nvmlInit()
@@ -335,7 +335,7 @@ def test_a_memory_lock_of_somebody_else_is_left(driver: FakeDriver, state: State
 
 
 def test_a_lock_that_was_given_up_is_nobodys_of_ours(driver: FakeDriver, state: StateFolder) -> None:
-    """What somebody else locks after that is neither overwritten nor reset."""
+    """A later lock of another program is neither overwritten nor reset."""
     import pynvml
 
     driver.gpu(0).load(1, compute=0.5)

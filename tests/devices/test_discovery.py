@@ -1,4 +1,4 @@
-"""Which GPU a name means: one place resolves numbers, UUIDs, `CUDA_VISIBLE_DEVICES` and MIG."""
+"""Names of GPUs: one place resolves numbers, UUIDs, `CUDA_VISIBLE_DEVICES` and MIG."""
 
 from __future__ import annotations
 

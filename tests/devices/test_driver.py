@@ -1,4 +1,4 @@
-"""The fake driver itself, through the real `pynvml` and `zeus`: what other tests build on."""
+"""The fake driver itself, through the real `pynvml` and `zeus`: other tests rely on it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="the fake driver is wri
 
 @pytest.fixture
 def gpu(driver: FakeDriver) -> Iterator[NVIDIAGPU]:
-    """GPU 0 as zeus sees it."""
+    """GPU 0 from zeus."""
     pynvml.nvmlInit()
     yield NVIDIAGPU(0)
 
@@ -130,7 +130,7 @@ def test_zeus_lists_the_gpus(driver: FakeDriver) -> None:
 
 
 def test_energy_is_the_integral_of_power(driver: FakeDriver, gpu: NVIDIAGPU) -> None:
-    """By hand, for the H200: everything at the highest clocks, so that x = y = V = 1."""
+    """Values computed by hand for the H200 at the highest clocks, so that x = y = V = 1."""
     driver.advance(10.0)
     idle_w = power_w(gpu)
     assert gpu.get_total_energy_consumption() == pytest.approx(10_000 * idle_w, abs=10)
@@ -144,7 +144,7 @@ def test_energy_is_the_integral_of_power(driver: FakeDriver, gpu: NVIDIAGPU) -> 
     assert gpu.get_total_energy_consumption() / 1000 == pytest.approx(wanted_j, rel=1e-6)
 
 
-def test_events_that_nobody_looked_at_are_integrated_one_by_one(driver: FakeDriver, gpu: NVIDIAGPU) -> None:
+def test_pending_events_are_integrated_one_by_one(driver: FakeDriver, gpu: NVIDIAGPU) -> None:
     idle_w, wanted_j = power_w(gpu), 0.0
     for second in range(20):
         compute = second % 2 / 2
@@ -263,7 +263,7 @@ def test_what_is_requested_is_not_always_achieved(driver: FakeDriver, gpu: NVIDI
     assert clock_mhz(gpu) == 1800
 
 
-def test_setters_are_logged_with_who_called_them(driver: FakeDriver, gpu: NVIDIAGPU) -> None:
+def test_setters_are_logged_with_their_caller(driver: FakeDriver, gpu: NVIDIAGPU) -> None:
     gpu.set_gpu_locked_clocks(600, 900)
     gpu.set_persistence_mode(True)
     driver.gpu(0).fault(Fault.NO_PERMISSION)
@@ -370,7 +370,7 @@ def test_boards_before_volta_have_no_counter(tmp_path: Path) -> None:
 
 
 def test_one_process_meets_several_drivers_one_after_the_other(tmp_path: Path) -> None:
-    """Initialisations that nobody undid must not keep the first one's state."""
+    """Initialisations without a shutdown must not keep the state of the first one."""
     for index, preset in enumerate((presets.H200, presets.V100)):
         (tmp_path / str(index)).mkdir()
         with FakeDriver(tmp_path / str(index), [preset]):
@@ -383,7 +383,7 @@ def test_one_process_meets_several_drivers_one_after_the_other(tmp_path: Path) -
 
 @contextmanager
 def child(driver: FakeDriver, *command: str) -> Iterator[subprocess.Popen[str]]:
-    """A process on this driver that has said that it has begun."""
+    """Process on this driver that has reported its start."""
     environment = {**os.environ, **driver.environment}
     with subprocess.Popen(
         [sys.executable, *command], env=environment, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -442,7 +442,7 @@ def test_processes_share_it_and_may_be_killed_at_any_moment(driver: FakeDriver, 
 
 
 def test_a_change_leaves_the_page_before_it_whole(driver: FakeDriver, gpu: NVIDIAGPU) -> None:
-    """Who is killed before the last store must leave a valid state: the driver, and Python in the same way."""
+    """A process that is killed before the last store leaves a valid state, in the driver and in Python."""
 
     def pages() -> tuple[int, list[bytes]]:
         raw = layout.Layout.from_buffer_copy(driver.state_path.read_bytes())
@@ -469,7 +469,7 @@ def test_real_time_passes_by_itself(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_nothing_is_lost_silently(tmp_path: Path, driver: FakeDriver, gpu: NVIDIAGPU) -> None:
-    """In a client's process the driver is made to look at the events; elsewhere the appender hears of it."""
+    """The driver in a client's process looks at the events; elsewhere the appender hears of it."""
     for _ in range(layout.EVENTS + 1):
         driver.gpu(0).load(101, compute=1.0)
     (tmp_path / "other").mkdir()
@@ -501,7 +501,7 @@ def test_a_load_of_a_process_that_does_not_exist_is_refused(driver: FakeDriver) 
         Pretend(driver.state_path).load(2**22 + 1, compute=0.5)
 
 
-def test_a_process_has_its_own_driver_again_when_all_who_entered_have_left(tmp_path: Path) -> None:
+def test_a_process_has_its_own_driver_again_after_the_last_exit(tmp_path: Path) -> None:
     before = pynvml.nvmlLib, os.environ.get("FAKE_NVML_STATE")
     with FakeDriver(tmp_path) as driver:
         with driver:

@@ -1,4 +1,4 @@
-"""The journal: on the disk before anything is set, and believed only where nobody else could have written it."""
+"""The journal is on the disk before anything is set, and is believed only if no other user could have written it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_was_before_counts_the_first_time() -> None:
     assert noted.knobs["power_limit"].ours == ((300.0,), (250.0,))
 
 
-def test_a_journal_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
+def test_a_journal_of_another_user_is_not_believed(tmp_path: Path) -> None:
     path = tmp_path / "device.json"
     Journal.new("GPU-1", "gpu", "a GPU").write(path)
     path.chmod(0o664)

@@ -1,4 +1,4 @@
-"""kill -9 of the process that sets a GPU, or of its guard, at any moment: the GPU ends as it was before."""
+"""After `kill -9` of the process that sets a GPU, or of its guard, at any moment, the GPU is as it was before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="the fake driver is wri
 
 @dataclass
 class Setter:
-    """A process at work, which ends when `end` closes its input, and its guard."""
+    """Process that sets the GPU until `end` closes its input, and its guard."""
 
     process: Started
     guard: int
@@ -56,7 +56,7 @@ class Setter:
 
 
 def kill_once(driver: FakeDriver, folder: Path, seed: int) -> None:
-    """Kill one of the two at a random moment."""
+    """Kill the process or its guard at a random moment."""
     draw = random.Random(seed)
     setter = Setter.start(driver, folder, seed)
     time.sleep(draw.uniform(0.0, 0.4))
@@ -81,13 +81,13 @@ def kill_often(folder: Path, seeds: range) -> None:
         kill_once(driver, folder, seed)
 
 
-def test_whoever_is_killed_the_gpu_is_as_it_was(tmp_path: Path) -> None:
+def test_the_gpu_is_as_before_after_any_kill(tmp_path: Path) -> None:
     kill_often(tmp_path, range(QUICK))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_whoever_is_killed_and_however_often(tmp_path: Path) -> None:
+def test_the_gpu_is_as_before_after_many_kills(tmp_path: Path) -> None:
     kill_often(tmp_path, range(1000, 1000 + ALL))
 
 

@@ -1,4 +1,4 @@
-"""What can be set on the devices of this machine, and what keeps it from being set."""
+"""Survey of the knobs of this machine's devices, and of the reasons against those that cannot be set."""
 
 from __future__ import annotations
 

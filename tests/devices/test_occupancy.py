@@ -34,10 +34,10 @@ def silent(_words: str) -> None:
 
 
 class Holder:
-    """Another process that uses the processors until it is let go."""
+    """Another process that uses the processors until `leave`."""
 
     def __init__(self, admission: str = "refuse", run: str = "/somewhere/runs/first", on: int | None = None) -> None:
-        """Fork it; on this processor alone where one is named."""
+        """Fork the process, on one processor alone if one is named."""
         here, there = socket.socketpair()
         self.pid = os.fork()
         if not self.pid:
@@ -61,7 +61,7 @@ class Holder:
         return self._lines.readline().strip()
 
     def let_go(self) -> None:
-        """Have it leave the device, and wait for that."""
+        """Let the process leave the device, and wait for that."""
         if not self.is_gone:
             with contextlib.suppress(OSError):  # it was killed
                 self._channel.sendall(b"x")
@@ -103,7 +103,7 @@ def test_a_second_run_is_refused_with_the_name_of_the_first(first: Holder) -> No
 
 
 def test_a_run_that_was_killed_uses_nothing(first: Holder, state: StateFolder) -> None:
-    """Its file is still there: what counts is the lock, which ended with it."""
+    """The file of a dead run is still there, but only the lock counts, and it ended with the run."""
     first.kill()
     assert list(state.locks.glob("*.run"))
     with occupied("cpu", DeviceAdmission.REFUSE, silent):
@@ -111,7 +111,7 @@ def test_a_run_that_was_killed_uses_nothing(first: Holder, state: StateFolder) -
     assert not list(state.locks.glob("*.run"))
 
 
-def test_a_run_whose_jobs_are_still_ending_is_waited_for(state: StateFolder) -> None:
+def test_the_next_run_waits_for_the_ending_jobs_of_the_last(state: StateFolder) -> None:
     """A process that was forked from a killed one holds the lock until it has ended, too."""
     device = processors()
     killed = Occupancy(device, state)
@@ -160,7 +160,7 @@ def test_one_that_shares_runs_at_once_and_counts_as_a_user(first: Holder, state:
 
 
 def test_runs_on_other_processors_are_in_nobodys_way(first: Holder) -> None:
-    """Half of the processors for each, as `taskset` gives them."""
+    """Each run has half of the processors, as with `taskset`."""
     mine = os.sched_getaffinity(0)
     if len(mine) < 2:
         pytest.skip("there is one processor")
@@ -177,8 +177,8 @@ def test_runs_on_other_processors_are_in_nobodys_way(first: Holder) -> None:
         holder.let_go()
 
 
-def test_a_file_of_another_kind_keeps_nobody_out(state: StateFolder) -> None:
-    """The folder is everybody's: a FIFO or a link there must not hang or mislead a run."""
+def test_a_file_of_another_kind_keeps_no_run_out(state: StateFolder) -> None:
+    """All users share the folder: a FIFO or a link there must not hang or mislead a run."""
     state.locks.mkdir()
     os.mkfifo(state.place("cpu", "fifo"))
     state.place("cpu", "link").symlink_to("/etc/passwd")
@@ -215,7 +215,7 @@ def test_to_wait_and_to_share_exclude_each_other() -> None:
 
 @pytest.mark.slow
 def test_real_runs_wait_for_each_other_or_are_refused(tmp_path: Path) -> None:
-    """The second run names the first one's folder; the third runs when the first has ended."""
+    """The second run names the folder of the first; the third runs when the first has ended."""
     folders = [tmp_path / name for name in ("one", "two", "three")]
     for folder in folders:
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""What other programs do to the processors is told from /proc/stat, and only what matters."""
+"""Load of other programs on the processors, from /proc/stat; only a load that matters is reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def busy_loops() -> Iterator[None]:
-    """As many programs as there are processors here, each of which keeps one busy."""
+    """One program for each processor, which keeps it busy."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in os.sched_getaffinity(0)]
     try:
         yield

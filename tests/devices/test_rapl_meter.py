@@ -1,4 +1,4 @@
-"""RAPL, read from real files laid out as the kernel does."""
+"""RAPL counters in real files with the layout of the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of journals: a run that looks in another one leaves a device as a dead run has set it."""
+"""The folder of journals. A run that looks in another folder would leave a device as a dead run has set it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ecoshare.lane import boot
 from tests.warm import ecoshare, wait_for
 
 USER = 65534
-"""A user that is not root and needs no entry in the password database."""
+"""User that is not root and needs no entry in the password database."""
 
 _JOURNALS = """
 import json, os, sys
@@ -42,7 +42,7 @@ EXPECTED = {
 
 
 def journals(user: int) -> list[str]:
-    """The folder in each environment of `EXPECTED`, for a process of this user."""
+    """State folder in each environment of `EXPECTED`, for a process of this user."""
     given = [json.dumps(environment) for environment, _ in EXPECTED.values()]
     done = subprocess.run(
         [sys.executable, "-c", _JOURNALS, str(user), *given],
@@ -69,7 +69,7 @@ def test_roots_journals_are_the_machines_whatever_the_home_is() -> None:
 
 
 def put(kind: str, path: Path) -> None:
-    """What another user may leave where everybody's locks are."""
+    """Leave something in the folder of locks, as another user may."""
     match kind:
         case "fifo":
             os.mkfifo(path)
@@ -84,8 +84,8 @@ def put(kind: str, path: Path) -> None:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("kind", ["fifo", "folder", "link", "link to a fifo"])
-def test_what_another_user_has_put_there_is_no_lock_and_keeps_nobody_waiting(tmp_path: Path, kind: str) -> None:
-    """Any local user could hang everybody's runs with a FIFO."""
+def test_a_file_of_another_user_is_no_lock_and_blocks_no_run(tmp_path: Path, kind: str) -> None:
+    """Else any local user could hang the runs of all users with a FIFO."""
     path = tmp_path / "ecoshare-cpu.lock"
     put(kind, path)
     with pytest.raises(OSError, match=r"no regular file|Too many levels|symbolic"):
@@ -118,7 +118,7 @@ def test_a_run_says_what_is_in_its_way_or_goes_on(tmp_path: Path, monkeypatch: p
         (boot.command("ecoshare.runtime.guard", "token", "/nowhere", "")[1:], "(ecoshare.runtime.guard)"),
     ],
 )
-def test_who_has_a_lock_is_told_without_its_program(line: list[str], said: str) -> None:
+def test_the_holder_of_a_lock_is_named_without_its_program(line: list[str], said: str) -> None:
     process = subprocess.Popen([sys.executable, *line], stdin=subprocess.PIPE)
     wait_for(lambda: b"-c" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
     assert described(process.pid).endswith(f"process {process.pid} {said}")

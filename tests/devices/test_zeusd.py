@@ -1,4 +1,4 @@
-"""Setting a GPU through zeus' daemon, for people without root: real requests to a real socket."""
+"""GPU settings through zeus' daemon, for users without root: real requests to a real socket."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_setting_goes_through_the_daemon_and_back(driver: FakeDriver, socket: 
     assert (settings.power_limit_w, settings.gpu_clocks_mhz) == (FOUND_W, None)
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # of httpcore, where nobody answers
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # from httpcore, if no server answers
 def test_a_daemon_that_is_gone_costs_its_knobs_and_leaves_the_journal(
     driver: FakeDriver, socket: Path, tmp_path: Path
 ) -> None:
@@ -46,7 +46,7 @@ def test_a_daemon_that_is_gone_costs_its_knobs_and_leaves_the_journal(
         assert not control.apply({POWER_LIMIT: 280.0}).refused
     refused = control.apply({GPU_CLOCK: 1200.0}).refused[GPU_CLOCK]
     assert refused.cause is Cause.UNREACHABLE and "zeusd" in str(refused) and "ecoshare restore" in refused.remedy
-    driver.fault(Fault.NO_PERMISSION)  # for us, who are not the daemon
+    driver.fault(Fault.NO_PERMISSION)  # for this process, which is not the daemon
     done = control.restore()
     assert {each.outcome for each in done} == {KnobOutcome.FAILED} and all("\n" not in each.words for each in done)
     driver.mend()
@@ -87,7 +87,7 @@ def test_a_daemon_that_cannot_help_is_no_access(
 
 
 def test_a_daemon_that_counts_other_gpus_is_never_asked(driver: FakeDriver, socket: Path) -> None:
-    """It knows them by number alone: number 0 could be another one's."""
+    """The daemon knows GPUs by number alone, so its number 0 could be another GPU."""
     with Zeusd(socket, gpus=1):
         knobs = GpuKnobs(driver.gpu(0).uuid)
         assert not knobs.access.allowed and "other GPUs" in knobs.access.how

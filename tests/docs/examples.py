@@ -1,4 +1,4 @@
-"""Reads the examples of a documentation page and compares what they print with what the page shows.
+"""Reader of the examples on a documentation page, which compares their output with the output that the page shows.
 
 A comment directly above a fenced block says what to do with it::
 
@@ -28,10 +28,10 @@ _DATES = (
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block.
+    """Fenced block of a page.
 
     Attributes:
-        line: Of its opening fence, from 1.
+        line: Line of its opening fence, counted from 1.
         marks: Words of the comments directly above, in order.
     """
 
@@ -42,7 +42,7 @@ class Block:
     marks: tuple[str, ...] = ()
 
     def mark(self, name: str) -> str | None:
-        """What follows `NAME:` in a mark, empty for a mark without more words; None where there is none."""
+        """Words after `NAME:` in a mark, empty for a mark without more words; None if there is no such mark."""
         for each in self.marks:
             head, _, rest = each.partition(":")
             if head.strip() == name:
@@ -52,14 +52,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command of a console block, and the lines that the page shows as its output."""
+    """Command of a console block, with the lines that the page shows as its output."""
 
     command: str
     shown: tuple[str, ...]
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Fenced blocks of a page, in order."""
     found: list[Block] = []
     marks: list[str] = []
     for token in MarkdownIt().parse(page.read_text(encoding="utf-8")):
@@ -75,10 +75,10 @@ def blocks(page: Path) -> list[Block]:
 
 
 def steps(block: Block) -> list[Step]:
-    """The commands of a console block with what each prints.
+    """Commands of a console block, each with its output.
 
     Raises:
-        ValueError: It begins with something else than a command.
+        ValueError: The block does not begin with a command.
     """
     found: list[tuple[str, list[str]]] = []
     for line in block.text.splitlines():
@@ -92,7 +92,7 @@ def steps(block: Block) -> list[Step]:
 
 
 def masked(lines: Sequence[str]) -> list[str]:
-    """The lines with single spaces, without dates, and without a last column of wall times."""
+    """Lines with single spaces, without dates, and without a last column of wall times."""
     return list(_without_wall(_flat(lines)))
 
 
@@ -105,7 +105,7 @@ def _flat(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _without_wall(lines: Iterator[str]) -> Iterator[str]:
-    """A table whose heading ends with `wall` has wall times in its last column, down to an empty line."""
+    """Lines without wall times: the last column of each table with a heading that ends with `wall`."""
     inside = False
     for line in lines:
         inside = bool(line) and (inside or line.split()[-1] == "wall")
@@ -113,7 +113,7 @@ def _without_wall(lines: Iterator[str]) -> Iterator[str]:
 
 
 def difference(shown: Sequence[str], printed: Sequence[str]) -> str:
-    """Empty where the output is what the page shows; else the first passage of the page that it does not have."""
+    """First passage of the page that the output lacks; empty if the output is as the page shows it."""
     wanted, found = _ended(masked(shown)), _ended(masked(printed))
     if "..." not in wanted:
         return "" if wanted == found else _unlike(wanted, found)
@@ -143,7 +143,7 @@ def _passages(lines: Sequence[str]) -> list[list[str]]:
 
 
 def _ended(lines: list[str]) -> list[str]:
-    """Without empty lines at the end."""
+    """Lines without the empty ones at the end."""
     while lines and not lines[-1]:
         lines = lines[:-1]
     return lines

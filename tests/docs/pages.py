@@ -1,4 +1,4 @@
-"""Reads the links, pictures and headings of the documentation's pages."""
+"""Reader of the links, pictures and headings of the documentation's pages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Page:
 
 
 def parse(text: str) -> Page:
-    """The page's links and anchors. Text in code is neither."""
+    """Links and anchors of the page. Text in code is neither."""
     tokens = MarkdownIt().enable("table").parse(text)
     links = [str(target) for token in _all(tokens) if (target := token.attrs.get("href") or token.attrs.get("src"))]
     headings = [after for token, after in pairwise(tokens) if token.type == "heading_open"]
@@ -64,7 +64,7 @@ def _text(heading: Token) -> str:
 
 
 def _anchors(titles: Iterator[str]) -> Iterator[str]:
-    """Names as GitHub gives them. Those of the site are equal while no title has a dash between spaces."""
+    """Anchor names of GitHub. Those of the site are equal while no title has a dash between spaces."""
     seen: Counter[str] = Counter()
     for title in titles:
         name = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")

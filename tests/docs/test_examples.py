@@ -1,4 +1,4 @@
-"""The console examples of README.md and docs/*.md run, and print what their pages show."""
+"""Console examples of README.md and docs/*.md run, and print the output that their pages show."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def name(block: Block) -> str:
 
 
 def _marks(block: Block) -> list[pytest.MarkDecorator]:
-    """A block that runs jobs, simulates or searches takes seconds to half a minute."""
+    """Whether a block is slow: one that runs jobs, simulates or searches takes seconds to half a minute."""
     long = ("ecoshare run ", "ecoshare simulate ", "ecoshare tune ")
     return [pytest.mark.slow] if any(step.command.startswith(long) for step in steps(block)) else []
 
@@ -59,7 +59,7 @@ def _fetch(block: Block, folder: Path) -> None:
 
 
 def _prepare(block: Block, folder: Path) -> dict[str, str]:
-    """Make what the page has made above the block; the environment of its commands."""
+    """Make the files that the page has made above the block; returns the environment of its commands."""
     environment = {**os.environ, "COLUMNS": _WIDTH}
     for each in blocks(block.page):
         file = each.mark("file")
@@ -84,13 +84,13 @@ def test_an_example_that_is_not_run_says_why(block: Block) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_stand_in_console_blocks(page: Path) -> None:
-    """In another block nothing would compare what they print."""
+    """In another kind of block nothing would compare the output of the commands."""
     for block in blocks(page):
         assert block.language == "console" or not block.text.startswith("$ "), f"{name(block)}: is it ```console?"
 
 
 def test_what_an_example_prints_is_compared() -> None:
-    """With gaps where the page has them, and nowhere else."""
+    """The comparison allows gaps where the page has them, and nowhere else."""
     printed = ["a  1", "b  2", "c  3", "run 20261122-101307", ""]
     assert not difference(["a 1", "b 2", "c 3", "run 20200101-000000"], printed)
     assert not difference(["a 1", "...", "run 20200101-000000"], printed)

@@ -1,4 +1,4 @@
-"""A fake NVIDIA driver for tests, in C, and what tests need to command it.
+"""Fake NVIDIA driver for tests, in C, and its controls for tests.
 
 ::
 

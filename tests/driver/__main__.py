@@ -1,4 +1,4 @@
-"""Pretends to use a GPU until it is ended: `python -m tests.driver --compute 0.8 --memory 0.3`."""
+"""Program that pretends to use a GPU until its end: `python -m tests.driver --compute 0.8 --memory 0.3`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.driver.pretend import Pretend
 
 
 def main() -> None:
-    """Put one load on a GPU, say so, and wait."""
+    """Put one load on a GPU, print a line, and wait."""
     parser = argparse.ArgumentParser(description="Pretend to use a GPU of a fake driver.")
     parser.add_argument("--state", default=os.environ.get("FAKE_NVML_STATE"))
     parser.add_argument("--gpu", type=int, default=0)

@@ -1,4 +1,4 @@
-"""Builds the driver's library, once for all tests of a process."""
+"""Build of the driver's library, once for all tests of a process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
 @functools.cache
 def library() -> Path:
-    """The library, in a folder of its own that is removed at the end of this process.
+    """Path of the library, in a folder of its own that is removed at the end of this process.
 
-    It has no SONAME: with one, a test that loaded it by its path would have it found for the real one ever after.
+    The library has no SONAME. With one, a process that loaded it by its path would get it for the real one later, too.
     """
     folder = Path(tempfile.mkdtemp(prefix="fake-nvml-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -27,7 +27,7 @@ def library() -> Path:
 
 
 def compile_c(output: Path, *sources: Path, options: tuple[str, ...] = ()) -> None:
-    """Compile C files; what the compiler has to say is shown when it fails."""
+    """Compile C files; the messages of the compiler are shown if it fails."""
     if COMPILER is None:
         raise FileNotFoundError("there is no C compiler on the path")
     command: list[str | Path] = [

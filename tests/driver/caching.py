@@ -1,6 +1,6 @@
-"""Counts bytes as torch's caching allocator does: what is freed stays reserved until the cache is emptied.
+"""Byte counts of torch's caching allocator: freed memory stays reserved until the cache is emptied.
 
-Without addresses there are no fragments: all that is free can be used again, or given back.
+The allocator has no addresses and so no fragments: all free memory can be used again, or released.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BLOCK_BYTES, SEGMENT_BYTES = 512, 2 << 20
-"""What is handed out, and what is asked of the device, in multiples of these."""
+"""Units (bytes) of the memory that the allocator hands out, and of the memory that it requests from the device."""
 
 
 @dataclass(slots=True)
 class Level:
-    """A size with its peak since the last reset."""
+    """Size with its peak since the last reset."""
 
     current: int = 0
     peak: int = 0
 
     def set(self, size_bytes: int) -> None:
-        """It is so much now."""
+        """Set the present size."""
         self.current = size_bytes
         self.peak = max(self.peak, size_bytes)
 
 
 @dataclass(slots=True)
 class CachingAllocator:
-    """The allocator of one process on one device.
+    """Caching allocator of one process on one device.
 
     Attributes:
-        reserves: Called with what is reserved, whenever that has changed.
-        out_of_memory: Makes the error for who asks for more than the cap.
-        cap_bytes: Most that may be reserved.
-        history: What was done, in torch's form; None while nobody records it.
+        reserves: Called with the reserved bytes whenever they have changed.
+        out_of_memory: Makes the error for a request above the cap.
+        cap_bytes: Largest size that may be reserved.
+        history: Allocations and releases in torch's form; None if they are not recorded.
     """
 
     reserves: Callable[[int], None]
@@ -46,7 +46,7 @@ class CachingAllocator:
     history: list[dict[str, Any]] | None = None
 
     def allocate(self, size_bytes: int) -> None:
-        """Hand memory out."""
+        """Allocate memory."""
         needed_bytes = self.allocated.current + rounded(size_bytes, BLOCK_BYTES)
         if needed_bytes > self.reserved.current:
             if rounded(needed_bytes, SEGMENT_BYTES) > self.cap_bytes:
@@ -56,22 +56,22 @@ class CachingAllocator:
         self._remember("alloc", size_bytes)
 
     def free(self, size_bytes: int) -> None:
-        """Take back what was handed out for so many bytes."""
+        """Free an allocation of this size."""
         self.allocated.set(self.allocated.current - rounded(size_bytes, BLOCK_BYTES))
         assert self.allocated.current >= 0, "more is freed than was allocated"
         self._remember("free_requested", size_bytes)
 
     def empty_cache(self) -> None:
-        """Give what nobody uses back to the device."""
+        """Release unused memory to the device."""
         self._reserve(self.allocated.current)
 
     def reset_peaks(self) -> None:
-        """From now on peaks count anew."""
+        """Reset the peaks to the present sizes."""
         for level in (self.allocated, self.reserved):
             level.peak = level.current
 
     def statistics(self) -> dict[str, int]:
-        """Of torch's statistics those of sizes."""
+        """Sizes among torch's statistics, by their names."""
         levels = {"allocated_bytes": self.allocated, "reserved_bytes": self.reserved}
         return {
             f"{name}.all.{what}": getattr(level, what) for name, level in levels.items() for what in ("current", "peak")
@@ -87,5 +87,5 @@ class CachingAllocator:
 
 
 def rounded(size_bytes: int, unit_bytes: int) -> int:
-    """The next multiple."""
+    """Size rounded up to a multiple of the unit."""
     return -(-size_bytes // unit_bytes) * unit_bytes

@@ -1,4 +1,4 @@
-"""Stands in for CUDA in a job's process, where torch was built without it, and loads a fake driver's GPU with its work.
+"""Stand-in for CUDA in a job's process if torch was built without it; it loads a fake driver's GPU with the work.
 
 ::
 
@@ -6,7 +6,7 @@
        │    returns at once               ▲                 on with the first of the queue, off when it is empty
        └──synchronize, Event.synchronize──┘ wait for it
 
-Only what ecoshare asks of `torch.cuda` is replaced, so tensors stay on the processor and `is_available()` is false. The
+Only calls that ecoshare makes to `torch.cuda` are replaced: tensors stay on the CPU, and `is_available()` is false. The
 calls that wait for CUDA's first use are made by torch itself.
 
 In a script that runs as a job::
@@ -35,20 +35,20 @@ from tests.driver.state import State
 
 
 class StandIn:
-    """The one GPU that the environment leaves visible: NVIDIA's by its UUID, AMD's by number. Make one a process."""
+    """Stand-in for the one GPU that the environment leaves visible: by UUID or by HIP number. Make one a process."""
 
     def __init__(self, compute: float, memory: float, context_bytes: int, responds: bool = False) -> None:
-        """Replaces the functions; nothing is on the GPU before the first use.
+        """Replace the functions; nothing is on the GPU before the first use.
 
         Args:
-            compute: Part of the GPU's arithmetic that its work uses while it runs, 0 to 1.
-            memory: Part of its memory bandwidth.
-            context_bytes: Memory of the process beside what its allocator reserves.
-            responds: Whether its arithmetic takes longer at lower clocks, as it would; else nothing depends on them.
+            compute: Part of the GPU's arithmetic that the work uses while it runs, 0 to 1.
+            memory: Part of the memory bandwidth that the work uses, 0 to 1.
+            context_bytes: Memory of the process beside the memory that its allocator reserves.
+            responds: Whether the arithmetic takes longer at lower clocks, as on a GPU; else times ignore clocks.
         """
         page = State(os.environ["FAKE_NVML_STATE"]).read()
         uuids = [gpu.uuid.decode() for gpu in page.gpu[: page.gpus]]
-        hip = os.environ.get("HIP_VISIBLE_DEVICES")  # as torch for ROCm counts
+        hip = os.environ.get("HIP_VISIBLE_DEVICES")  # torch for ROCm counts so
         index = int(hip) if hip else uuids.index(os.environ["CUDA_VISIBLE_DEVICES"])
         self._total_bytes = int(page.gpu[index].memory_bytes)
         self._compute, self._memory, self._context_bytes = compute, memory, context_bytes
@@ -62,16 +62,16 @@ class StandIn:
         self._replace()
 
     def allocate(self, size_bytes: int) -> None:
-        """Memory for a tensor, as it were."""
+        """Allocate memory for a tensor."""
         self._begin()
         self._allocator.allocate(size_bytes)
 
     def free(self, size_bytes: int) -> None:
-        """The end of that tensor."""
+        """Free the memory of a tensor."""
         self._allocator.free(size_bytes)
 
     def work(self, seconds: float) -> None:
-        """Let the device be busy for so long, once it has done what it was asked before."""
+        """Let the device be busy for this time (s), after all earlier work."""
         self._begin()
         with self._changed:
             self._queue.append((time.monotonic(), seconds))
@@ -79,7 +79,7 @@ class StandIn:
             self._changed.notify_all()
 
     def _begin(self) -> None:
-        """As in torch: whoever is first to use CUDA initialises it, and makes the calls that wait for that."""
+        """Initialise CUDA at its first use, as torch does, and make the calls that wait for that."""
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return
         with (
@@ -111,7 +111,7 @@ class StandIn:
                 self._tell()
 
     def _tell(self) -> None:
-        """What the driver sees of this process."""
+        """Report the load of this process to the driver."""
         parts = (self._compute, self._memory) if self._runs else (0.0, 0.0)
         self._pretend.load(None, *parts, used_bytes=self._context_bytes + self._allocator.reserved.current)
 
@@ -133,7 +133,7 @@ class StandIn:
         gpu, allocator = self, self._allocator
 
         class Event:
-            """A mark in the one stream that there is."""
+            """Mark in the only stream."""
 
             def __init__(self, blocking: bool = False) -> None:
                 self._place = 0
@@ -168,10 +168,10 @@ class StandIn:
 
 
 class _Clock:
-    """What the clock that the GPU has makes of the time of its work."""
+    """Effect of the GPU's clock on the time of its work."""
 
     def __init__(self, uuid: str, share: float) -> None:
-        """Of a GPU; `share` of the work's time goes with its clock."""
+        """Open the GPU; `share` is the part of the work's time that its clock changes."""
         import pynvml
 
         forked.find_library()
@@ -181,7 +181,7 @@ class _Clock:
         self._highest_mhz = pynvml.nvmlDeviceGetMaxClockInfo(self._gpu, pynvml.NVML_CLOCK_SM)
 
     def stretch(self) -> float:
-        """How many times longer the work takes than at the highest clock."""
+        """Time of the work relative to its time at the highest clock."""
         now_mhz = self._nvml.nvmlDeviceGetClockInfo(self._gpu, self._nvml.NVML_CLOCK_SM)
         longer: float = 1.0 - self._share + self._share * self._highest_mhz / now_mhz
         return longer

@@ -1,4 +1,4 @@
-"""A fake NVIDIA driver: the real `pynvml` and `zeus` load it in place of the real library.
+"""Fake NVIDIA driver: the real `pynvml` and `zeus` load it in place of the real library.
 
 ::
 
@@ -29,12 +29,12 @@ from tests.driver.state import CALLS, EVENT_CEILING, EVENT_TEMPERATURE, FAULTS, 
 from tests.driver.state import Fault as FaultRecord
 
 VIRTUAL_BEGIN_S = 1000
-"""What the virtual clock shows at first."""
+"""Time of the virtual clock at its start."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is set on a GPU. NVML does not tell the ranges; None is unlocked."""
+    """Settings of a GPU. NVML does not tell the ranges; None is unlocked."""
 
     power_limit_w: float
     gpu_clocks_mhz: tuple[int, int] | None
@@ -44,7 +44,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class SetterCall:
-    """One call that was to change a GPU, successful or not; `result` is NVML's number, 0 for success."""
+    """One call that sets something on a GPU, successful or not; `result` is NVML's number, 0 for success."""
 
     function: str
     gpu: int
@@ -55,7 +55,7 @@ class SetterCall:
 
 
 class FakeGpu:
-    """One GPU, from behind the driver."""
+    """One GPU, controlled from behind the driver."""
 
     def __init__(self, state: State, index: int) -> None:
         """The GPU that NVML gives this index."""
@@ -64,13 +64,13 @@ class FakeGpu:
 
     @property
     def uuid(self) -> str:
-        """Its lasting name."""
+        """UUID of the GPU."""
         return str(self._state.read().gpu[self.index].uuid.decode())
 
     def load(
         self, pid: int, *, compute: float = 0.0, memory: float = 0.0, used_bytes: int = 0, real: bool = False
     ) -> None:
-        """Let a process, by default an invented one, use the GPU like this from now on; see `Pretend.load`."""
+        """Put the load of a process, by default an invented one, on the GPU; see `Pretend.load`."""
         self._pretend.load(pid, compute, memory, used_bytes, real=real)
 
     def end(self, pid: int) -> None:
@@ -78,20 +78,20 @@ class FakeGpu:
         self._pretend.end(pid)
 
     def ceiling(self, mhz: int | None) -> None:
-        """From now on no higher graphics clock is achieved, whatever is requested; None ends that."""
+        """Bound the graphics clock that the GPU achieves for any request; None removes the bound."""
         self._state.post(self.index, EVENT_CEILING, mhz or 0)
 
     def temperature(self, celsius: int) -> None:
-        """From now on the GPU has this temperature. Nothing follows from it."""
+        """Set the temperature that the GPU shows. It has no other effect."""
         self._state.post(self.index, EVENT_TEMPERATURE, celsius)
 
     def fault(self, fault: Fault, *, functions: str | None = None, first: int = 1, times: int = 0) -> None:
-        """Have something go wrong with this GPU; see `FakeDriver.fault`."""
+        """Inject a fault into this GPU; see `FakeDriver.fault`."""
         with self._state.change() as page:
             faults.place(page, fault, self.index, functions, first, times)
 
     def settings(self) -> Settings:
-        """What is set now."""
+        """Present settings of the GPU."""
         gpu = self._state.read().gpu[self.index]
         return Settings(
             gpu.limit_mw / 1000, _range(gpu.gpu_lock_mhz), _range(gpu.memory_lock_mhz), bool(gpu.persistence)
@@ -99,7 +99,7 @@ class FakeGpu:
 
 
 class FakeDriver:
-    """A driver with its GPUs; entered, once or several times over, it is the driver of this process."""
+    """Driver with its GPUs; while it is entered, once or several times, it is the driver of this process."""
 
     def __init__(
         self,
@@ -110,12 +110,12 @@ class FakeDriver:
         period_ms: int = 100,
         phase_ms: int = 0,
     ) -> None:
-        """A new driver, its state in a file in `folder`.
+        """Make a driver with its state in a file in `folder`.
 
         Args:
             virtual: Whether time passes only by `advance`.
             period_ms: Time between updates of the energy counters.
-            phase_ms: When the updates are, counted from the clock's zero.
+            phase_ms: Time of the first update, counted from the clock's zero.
         """
         assert 0 < len(gpus) <= GPUS and period_ms > 0
         page = Page(len(gpus), virtual, VIRTUAL_BEGIN_S * 10**9, period_ms * 10**6, phase_ms * 10**6)
@@ -131,7 +131,7 @@ class FakeDriver:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What child processes need in their environment to meet this driver."""
+        """Environment variables with which child processes load this driver."""
         path = os.environ.get("LD_LIBRARY_PATH")
         folders = [str(self.library.parent)] + ([path] if path else [])
         return {"FAKE_NVML_STATE": str(self.state_path), "LD_LIBRARY_PATH": os.pathsep.join(folders)}
@@ -141,33 +141,33 @@ class FakeDriver:
         return self._gpus[index]
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, for drivers whose time is virtual."""
+        """Let virtual time pass."""
         with self._state.change() as page:
             assert page.is_virtual, "this driver's time is the real one"
             page.virtual_ns += round(seconds * 1e9)
 
     def fault(self, fault: Fault, *, functions: str | None = None, first: int = 1, times: int = 0) -> None:
-        """Have something go wrong, on whatever GPU.
+        """Inject a fault into calls for any GPU.
 
         Args:
-            functions: A pattern of the functions that fail, instead of those that the fault is known for.
-            first: The call, of all that match and counted from 1, from which on they fail.
-            times: How many of them fail; 0 is all.
+            functions: Pattern of the functions that fail; by default those of the fault.
+            first: Number of the first matching call that fails, counted from 1.
+            times: Number of matching calls that fail; 0 is all.
         """
         with self._state.change() as page:
             faults.place(page, fault, None, functions, first, times)
 
     def mend(self) -> None:
-        """Take all faults away."""
+        """Remove all faults."""
         with self._state.change() as page:
             for index in range(FAULTS):
                 page.faults[index] = FaultRecord()
 
     def setter_calls(self) -> list[SetterCall]:
-        """All calls so far that were to change something, by whatever process, in their order.
+        """All calls so far that set something, from any process, in order.
 
         Raises:
-            BufferError: There were more than 256: what was not set could not be told.
+            BufferError: There were more than 256 calls, so some are unknown.
         """
         page = self._state.read()
         if page.calls_made > CALLS:
@@ -202,7 +202,7 @@ def _range(lock_mhz: Any) -> tuple[int, int] | None:
 
 
 def _leave(pynvml: Any, library: ctypes.CDLL | None) -> None:
-    """Give the present library up for another one, as if nobody had ever initialised NVML in this process."""
+    """Replace the present library by another one, as if NVML had never been initialised in this process."""
     zeus: Any = sys.modules.get("zeus.device.gpu")
     if zeus is not None:
         zeus._gpus = None

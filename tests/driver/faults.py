@@ -1,6 +1,6 @@
-"""What can go wrong with the driver, by name.
+"""Faults of the driver, by name.
 
-Each is a pattern of function names (that of `fnmatch` with alternatives, `@(a|b)`) and what those functions do instead.
+Each is a pattern of function names (as in `fnmatch`, with alternatives `@(a|b)`) and the behaviour of these functions.
 Values of `nvmlDeviceGetFieldValues` fail one by one, under the names of their fields.
 """
 
@@ -26,7 +26,7 @@ class _Effect:
 
 
 class Fault(Enum):
-    """A kind of fault, with the functions that have it unless a test names others."""
+    """Kind of fault, with its functions unless a test names others."""
 
     NO_PERMISSION = _Effect(SETTERS, _NO_PERMISSION)
     INEFFECTIVE = _Effect(SETTERS, kind=state.FAULT_IGNORE)
@@ -41,15 +41,15 @@ class Fault(Enum):
     TIMEOUT = _Effect(_OF_ONE_GPU, _TIMEOUT)
     UNKNOWN = _Effect(_OF_ONE_GPU, _UNKNOWN)
     COUNTER_RESET = _Effect(ENERGY, kind=state.FAULT_RESET)
-    """Energy begins again at 0 with the reading that meets this; ask for it `times=1`."""
+    """Energy starts again at 0 with the reading that meets this fault; use it with `times=1`."""
     COUNTER_STALE = _Effect(ENERGY, kind=state.FAULT_STALE)
-    """Every reading gives what the last one before the fault gave."""
+    """Every reading gives the value of the last one before the fault."""
     DRIVER_NOT_LOADED = _Effect(_INIT, _NOT_LOADED)
     VERSION_MISMATCH = _Effect(_INIT, _MISMATCH)
 
 
 def place(page: state.Page, fault: Fault, gpu: int | None, functions: str | None, first: int, times: int) -> None:
-    """Put a fault among those of the state.
+    """Add a fault to the state.
 
     Raises:
         BufferError: There are 16 already.

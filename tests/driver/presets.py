@@ -1,4 +1,4 @@
-"""GPUs to begin with. Their figures are like those of the boards that they are named after, not measured on them."""
+"""Models of GPUs. Their figures are like those of the boards with the same names, but are not measured on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tests.driver.state import Coefficients, Gpu
 
 CANNOT = 2
-"""MIG mode of a board that has none."""
+"""MIG mode of a board without MIG."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Preset:
 
     Attributes:
         clocks_mhz: Graphics clocks of each memory clock; both begin with the highest.
-        coefficients: Of the power model, in the order of `state.Coefficients`.
+        coefficients: Coefficients of the power model, in the order of `state.Coefficients`.
         limits_w: Lowest, default and highest power limit.
     """
 
@@ -31,7 +31,7 @@ class Preset:
     reserved_bytes: int = 512 * 2**20
 
     def gpu(self, index: int) -> Gpu:
-        """Such a GPU as it is after the machine was started."""
+        """State of such a GPU after the start of the machine."""
         lowest_w, default_w, highest_w = self.limits_w
         gpu = Gpu(
             name=self.name.encode(),
@@ -71,7 +71,7 @@ H200 = Preset(
     coefficients=(65.0, 15.0, 40.0, 430.0, 230.0, 1.3, 0.65, 0.45),
     mig_mode=0,
 )
-"""One memory clock, as boards with HBM have."""
+"""Board with HBM and one memory clock."""
 
 V100 = Preset(
     "Tesla V100-SXM2-16GB",
@@ -81,7 +81,7 @@ V100 = Preset(
     clocks_mhz={877: _clocks(1530, 135)},
     coefficients=(28.0, 8.0, 18.0, 200.0, 80.0, 1.3, 0.7, 0.5),
 )
-"""The oldest with an energy counter; tells the power of the moment, not an average."""
+"""Oldest board with an energy counter; it reports momentary power, not an average."""
 
 A4000 = Preset(
     "NVIDIA RTX A4000",
@@ -91,7 +91,7 @@ A4000 = Preset(
     clocks_mhz={7001: _clocks(2100, 210), 5001: _clocks(1650, 210)},
     coefficients=(12.0, 6.0, 10.0, 95.0, 45.0, 1.3, 0.65, 0.45),
 )
-"""Two memory clocks, with graphics clocks of their own (the board has more)."""
+"""Board with two memory clocks, each with graphics clocks of its own (the real board has more)."""
 
 P100 = Preset(
     "Tesla P100-PCIE-16GB",
@@ -101,4 +101,4 @@ P100 = Preset(
     clocks_mhz={715: _clocks(1320, 540)},
     coefficients=(25.0, 6.0, 12.0, 165.0, 60.0, 1.3, 0.7, 0.5),
 )
-"""Too old for an energy counter."""
+"""Board that is too old for an energy counter."""

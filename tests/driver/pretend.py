@@ -1,4 +1,4 @@
-"""Pretends to use a GPU, for scripts that run as jobs. Standard library only.
+"""Pretended load on a GPU, for scripts that run as jobs. Standard library only.
 
 In a script that runs anywhere::
 
@@ -18,10 +18,10 @@ from tests.driver.state import EVENT_END, EVENT_LOAD, Load, State
 
 
 class Pretend:
-    """Puts loads on one GPU of a fake driver."""
+    """Loads on one GPU of a fake driver."""
 
     def __init__(self, state_path: str | os.PathLike[str] | None = None, gpu: int = 0) -> None:
-        """Loads for a GPU of the driver whose state is at `state_path`; by default the one of `FAKE_NVML_STATE`."""
+        """Open the driver with its state at `state_path`; by default the path in `FAKE_NVML_STATE`."""
         self._state = State(os.environ["FAKE_NVML_STATE"] if state_path is None else state_path)
         self._gpu = gpu
 
@@ -34,18 +34,18 @@ class Pretend:
         *,
         real: bool = True,
     ) -> None:
-        """Let a process use the GPU like this from now on, instead of however it did before.
+        """Set the load of a process on the GPU; it replaces its earlier load.
 
         Args:
-            pid: The process; this one by default.
-            compute: Part of the GPU's arithmetic that it would use alone, 0 to 1.
-            memory: Part of its memory bandwidth.
-            real: Whether the load ends with the process, as soon as the driver is asked anything after that. A load
+            pid: Process number; by default this process.
+            compute: Part of the GPU's arithmetic that the process would use alone, 0 to 1.
+            memory: Part of the memory bandwidth that the process would use alone, 0 to 1.
+            real: Whether the load ends with the process, at the first call to the driver after its end. A load
                 of a process that does not exist would end at once: invented ones are not real.
 
         Raises:
-            BufferError: There is no room for it.
-            ProcessLookupError: It is to be a real process and there is none.
+            BufferError: The GPU has no room for another process.
+            ProcessLookupError: The load is real, and there is no such process.
         """
         pid = os.getpid() if pid is None else pid
         if pid <= 0 or not (0.0 <= compute <= 1.0 and 0.0 <= memory <= 1.0):
@@ -54,12 +54,12 @@ class Pretend:
         self._state.post(self._gpu, EVENT_LOAD, load=Load(compute, memory, used_bytes, started, pid))
 
     def end(self, pid: int | None = None) -> None:
-        """Let a process leave the GPU, context and memory included."""
+        """Remove a process from the GPU, with its context and memory."""
         self._state.post(self._gpu, EVENT_END, load=Load(pid=os.getpid() if pid is None else pid))
 
 
 def _started_ticks(pid: int) -> int:
-    """When a process was started, in clock ticks since the machine was."""
+    """Start of a process, in clock ticks since the start of the machine."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:

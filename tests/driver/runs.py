@@ -1,4 +1,4 @@
-"""Runs of real command lines on fake GPUs, and what is true of them."""
+"""Runs of real command lines on fake GPUs, with their results."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.warm import Started, ecoshare
 
 @dataclass(frozen=True)
 class OnGpu:
-    """A run that is over.
+    """Finished run.
 
     Attributes:
-        counted_j: What its GPU has spent by the driver's own counter, from before the run to after it.
-        wall_s: Between these two readings.
+        counted_j: Energy (J) of the GPU by the driver's own counter, from before the run to after it.
+        wall_s: Time (s) between these two readings.
     """
 
     done: Finished
@@ -38,27 +38,27 @@ class OnGpu:
 
     @property
     def lines(self) -> list[Line]:
-        """What its meter said."""
+        """Lines of the file with the run's meter samples."""
         return list(read(self.done.folder / "samples.jsonl"))
 
     @property
     def samples(self) -> list[Sample]:
-        """Without the rest."""
+        """Meter samples of the run, without the other lines."""
         return samples(self.done.folder)
 
     @property
     def intervals(self) -> list[EnergyInterval]:
-        """Of its account of the joules."""
+        """Intervals of the run's energy account."""
         return reading.read(RunFolder.open(self.done.folder)).account.intervals
 
     def profile(self, training: Training) -> Profile:
-        """The profile of a training's class, as the run used or made it."""
+        """Profile of a training's class that the run used or made."""
         (path,) = (self.done.folder / "profiles").glob(f"{training.name}-*.json")
         return Profile.model_validate_json(path.read_bytes())
 
 
 def two_gpus(folder: Path) -> FakeDriver:
-    """A driver whose second GPU is the one to use, so that an index that stands for another's would show."""
+    """Driver on which tests use the second GPU, so that the index of another GPU would show."""
     (folder / "trains.py").write_text(SCRIPT)
     return FakeDriver(folder, [presets.A4000, presets.H200])
 
@@ -70,10 +70,10 @@ def run_on_gpu(
     options: tuple[str, ...] = (),
     meanwhile: Callable[[Path], None] | None = None,
 ) -> OnGpu:
-    """Run jobs on the second GPU, the only one that is visible; faults are mended afterwards.
+    """Run jobs on the second GPU, the only visible one; faults are removed afterwards.
 
     Args:
-        meanwhile: Called when the run has begun, with the run's folder.
+        meanwhile: Called with the run's folder when the run has begun.
     """
     path = job_file(folder, *jobs)
     before_j, began_s = counter_j(driver), time.monotonic()
@@ -94,7 +94,7 @@ def run_on_gpu(
 
 
 def profile_on_gpu(folder: Path, driver: FakeDriver, training: Training, *options: str) -> tuple[str, Profile]:
-    """What `ecoshare profile` prints of a training on the second GPU, and the profile."""
+    """Output of `ecoshare profile` for a training on the second GPU, and the profile."""
     line = ["profile", "trains.py", "--device", "cuda:1", "--runs", "ecoshare-runs", "--profiles", "profiles", *options]
     environment = {**os.environ, **driver.environment}
     done = ecoshare(*line, "--", *training.args(100_000), cwd=folder, environment=environment)
@@ -104,19 +104,19 @@ def profile_on_gpu(folder: Path, driver: FakeDriver, training: Training, *option
 
 
 def samples(folder: Path) -> list[Sample]:
-    """Those of a run so far; none where it has not begun."""
+    """Samples of a run so far; none if it has not begun."""
     return [line for line in read(folder / "samples.jsonl") if isinstance(line, Sample)]
 
 
 def at_work(folder: Path) -> bool:
-    """Whether a job of a run has begun with its iterations, and the energy counter moves."""
+    """Whether a job of a run has begun its iterations, and the energy counter moves."""
     last = samples(folder)[-2:]
     values_j = [sample.energy_j for sample in last if any(each.iterations for each in sample.jobs.values())]
     return len(values_j) == 2 and None not in values_j and values_j[0] != values_j[1]
 
 
 def drawn_w(folder: Path, compute: float | None, memory: float = 0.0) -> float:
-    """What the fake H200 draws with one process of this load on it; for None with no process."""
+    """Power (W) of the fake H200 with one process of this load; for None, without a process."""
     with FakeDriver(folder, [presets.H200], virtual=True) as driver:
         if compute is not None:
             driver.gpu(0).load(1, compute=compute, memory=memory)
@@ -126,7 +126,7 @@ def drawn_w(folder: Path, compute: float | None, memory: float = 0.0) -> float:
 
 
 def counter_j(driver: FakeDriver, index: int = 1) -> float:
-    """The energy counter of a GPU."""
+    """Energy counter (J) of a GPU."""
     with driver:
         gpu = nvml.NvmlDevice(driver.gpu(index).uuid)
         energy_j = gpu.energy_j()

@@ -168,7 +168,7 @@ STRUCTURES = {
     "header": Header,
     "state": Layout,
 }
-"""By their names in `state.h`."""
+"""Structures by their names in `state.h`."""
 
 
 class State:
@@ -225,7 +225,7 @@ class State:
 
         Raises:
             IndexError: There is no such GPU.
-            BufferError: Nobody asked the driver for 1,024 events, or 32 processes are on the GPU already.
+            BufferError: 1,024 events have come without a call to the driver, or 32 processes are on the GPU already.
         """
         if self._pending() >= EVENTS:
             self._consume()

@@ -48,13 +48,13 @@ for step in range(args.steps):
 
 @dataclass(frozen=True)
 class Training:
-    """A training as its GPU sees it.
+    """Load of a training on its GPU.
 
     Attributes:
-        ms: Of an iteration, on the GPU.
-        compute: Part of the GPU's arithmetic that it uses, averaged over an iteration: kernels are not told apart.
-        memory: Part of its memory bandwidth, likewise.
-        kept_bytes: Allocated all the time; `work_bytes` inside an iteration.
+        ms: Time (ms) of an iteration on the GPU.
+        compute: Part of the GPU's arithmetic in use, as the mean over an iteration.
+        memory: Part of the memory bandwidth in use, as the mean over an iteration.
+        kept_bytes: Memory that is allocated all the time; `work_bytes` only inside an iteration.
     """
 
     name: str
@@ -65,17 +65,17 @@ class Training:
     work_bytes: int
 
     def args(self, steps: int) -> list[str]:
-        """The arguments of `SCRIPT`."""
+        """Arguments of `SCRIPT`."""
         loads = ["--compute", str(self.compute), "--memory", str(self.memory)]
         sizes = ["--kept", str(self.kept_bytes), "--work", str(self.work_bytes)]
         return ["--steps", str(steps), "--ms", str(self.ms), *loads, *sizes]
 
     def job(self, steps: int, *args: str) -> dict[str, Any]:
-        """A job of `trains.py` for so many steps; its class does not depend on them."""
+        """Job of `trains.py` with this number of steps, which does not change its class."""
         return {"name": self.name, "script": "trains.py", "class": self.name, "args": [*self.args(steps), *args]}
 
 
 COMPUTES = Training("computes", 25, 1.0, 0.05, 1024 * MIB, 512 * MIB)
 STREAMS = Training("streams", 35, 0.85, 0.9, 2048 * MIB, 256 * MIB)
 WAITS = Training("waits", 25, 0.2, 0.1, 512 * MIB, 128 * MIB)
-"""Bound by arithmetic, by memory bandwidth, and by the host."""
+"""Trainings that are bound by arithmetic, by memory bandwidth, and by the host."""

@@ -1,6 +1,6 @@
-"""A small zeusd: the part of its HTTP interface that sets GPUs, on a Unix socket, for the fake driver of this process.
+"""Small zeusd: the part of its HTTP interface that sets GPUs, on a Unix socket, for the fake driver of this process.
 
-What it takes and answers is what `zeus.utils.zeusd` sends and reads.
+Requests and answers are those that `zeus.utils.zeusd` sends and reads.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import pynvml
 
 
 class Zeusd:
-    """Entered, it answers at `socket`."""
+    """Daemon that answers at `socket` while it is entered."""
 
     def __init__(self, socket: Path, groups: tuple[str, ...] = ("gpu-read", "gpu-control"), gpus: int = 8) -> None:
-        """A daemon that offers these groups of its interface, and shows at most so many GPUs."""
+        """Offer these groups of the interface, and show at most this number of GPUs."""
         self.socket, self.groups, self.gpus = socket, groups, gpus
 
     def __enter__(self) -> Zeusd:
@@ -30,13 +30,13 @@ class Zeusd:
         daemon = self
 
         class Handler(BaseHTTPRequestHandler):
-            """One request."""
+            """Answer one request."""
 
             def address_string(self) -> str:
                 return "a socket"
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Nowhere."""
+                """Write no log."""
 
             def do_GET(self) -> None:
                 self._answer(200, daemon._discovered())

@@ -1,4 +1,4 @@
-"""Ray on this machine, for the tests of a module."""
+"""Ray cluster on this machine, for the tests of a module."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ WARNINGS = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-"""Ray's own; of files and sockets that it leaves to the collector."""
+"""Filters for Ray's own warnings about files and sockets that it leaves to the collector."""
 
 
 @contextmanager
 def cluster(cpus: int, gpus: int = 0, environment: dict[str, str] | None = None) -> Iterator[Path]:
-    """Ray with so much to give away, and the folder in which its trials keep their ledger; nothing of it stays."""
+    """Start Ray with these resources; yields the folder of its trials' ledger. Everything is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as name:
         state = Path(name, "state")
         state.mkdir()
@@ -62,7 +62,7 @@ def cluster(cpus: int, gpus: int = 0, environment: dict[str, str] | None = None)
 def run(
     trainable: Any, space: list[dict[str, Any]], folder: Path, callbacks: Sequence[tune.Callback] = (), **options: Any
 ) -> dict[Any, Any]:
-    """Results by seed, of one trial for each of `space`, which it has as `config["each"]`."""
+    """Results by seed: one trial for each entry of `space`, which the trial gets as `config["each"]`."""
     tuner = tune.Tuner(
         trainable,
         param_space={"each": tune.grid_search(space)},
@@ -73,7 +73,7 @@ def run(
 
 
 def of(trainable: Any) -> Any:
-    """A function of `config["each"]`."""
+    """Function of `config["each"]` as a trainable."""
 
     def call(config: dict[str, Any]) -> Any:
         return trainable(config["each"])
@@ -82,7 +82,7 @@ def of(trainable: Any) -> Any:
 
 
 def book(state: Path) -> Any:
-    """What the ledger's book says."""
+    """Content of the ledger's book."""
     return json.loads((next(state.glob("ecoshare-ledger-*")) / "book").read_text())
 
 

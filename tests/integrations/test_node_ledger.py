@@ -1,4 +1,4 @@
-"""The ledger of a node's devices: who is let in, and what becomes of the dead."""
+"""The ledger of a node's devices: order of admission, and the places of dead trials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.integrations.ray.node_ledger import NodeLedger, TrialPlace, Wish
-from ecoshare.lane.lane_table import NOBODY
+from ecoshare.lane.lane_table import NO_SLOT
 from ecoshare.lane.turn import LaneTurn
 
 BUDGET = 1000
@@ -34,7 +34,7 @@ def enter(ledger: NodeLedger, wanted: Wish) -> TrialPlace:
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 700), st.integers(0, 500), st.booleans())))
 def test_no_lane_is_ever_over_committed(steps: list[tuple[str, int, int, bool]]) -> None:
-    """Each step lets a trial in, if it may come, or ends the oldest one."""
+    """Each step admits a trial, if possible, or ends the oldest one."""
     with tempfile.TemporaryDirectory() as folder:
         ledger, inside = NodeLedger(Path(folder, "ledger")), []
         for kind, persistent, ephemeral, comes in steps:
@@ -87,8 +87,8 @@ def test_a_kind_that_was_seen_to_need_more_than_there_is_still_runs_alone(tmp_pa
     assert enter(ledger, wish()).demand.peak_bytes == BUDGET
 
 
-def test_nobody_overtakes(tmp_path: Path) -> None:
-    """Small ones that come all the time would keep a large one out for ever."""
+def test_no_trial_overtakes_another(tmp_path: Path) -> None:
+    """Else small trials that keep arriving would keep a large one out for ever."""
     ledger = NodeLedger(tmp_path / "ledger")
     small = enter(ledger, wish(600))
     large, late = ledger.queue(), ledger.queue()
@@ -130,7 +130,7 @@ time.sleep(600)
 
 @pytest.mark.slow
 def test_the_dead_lose_turn_memory_and_their_place_in_the_queue(tmp_path: Path) -> None:
-    """A worker that was killed must keep nobody from the device."""
+    """A killed worker must keep no other trial from the device."""
     folder = tmp_path / "ledger"
     ledger = NodeLedger(folder)
     mine = enter(ledger, wish(100))
@@ -138,15 +138,15 @@ def test_the_dead_lose_turn_memory_and_their_place_in_the_queue(tmp_path: Path) 
     assert other.stdout is not None
     assert other.stdout.readline() == "holds\n"
     table = mine.table
-    assert table.header.holder not in (NOBODY, mine.slot)
+    assert table.header.holder not in (NO_SLOT, mine.slot)
     ledger.look(mine)
-    assert table.header.holder not in (NOBODY, mine.slot), "it lives"
+    assert table.header.holder not in (NO_SLOT, mine.slot), "it lives"
     later = ledger.queue()
     assert ledger.enter(later, wish(800)) is None
     other.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped: a zombie has nothing
     ledger.look(mine)
-    assert table.header.holder == NOBODY
+    assert table.header.holder == NO_SLOT
     LaneTurn(table, mine.slot).take()
     assert ledger.enter(later, wish(800)) is not None
     other.communicate()

@@ -1,4 +1,4 @@
-"""`optimize` as users call it: real studies, real processes, objectives that are closures."""
+"""`optimize` with real studies, real processes and closures as objectives, as users call it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In a folder of its own, and nothing of this process is different after it."""
+    """Run each test in a folder of its own, and check that it leaves this process unchanged."""
     monkeypatch.chdir(tmp_path)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     threads, ours = torch.get_num_threads(), _ours()
@@ -57,7 +57,7 @@ def states(study: optuna.Study) -> list[str]:
 
 
 def seeded_training() -> Callable[[optuna.Trial], float]:
-    """An objective that refers to tensors, with work that torch's threads share, done here before."""
+    """Objective that refers to tensors, with parallel work of torch that this process has done before."""
     torch.manual_seed(0)
     images = torch.randn(64, 3, 24, 24)
     labels = torch.randint(0, 4, (64,))
@@ -212,7 +212,7 @@ def test_leaving_the_program_in_an_objective_ends_the_study(tmp_path: Path) -> N
 
 
 def test_a_study_in_another_thread(tmp_path: Path) -> None:
-    """Which hears no signals, and whose callbacks are called there."""
+    """Such a study gets no signals, and its callbacks run in that thread."""
     seen: list[str] = []
     study = optuna.create_study()
 
@@ -364,7 +364,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_process_that_torch_will_not_have_forked_is_refused(tmp_path: Path) -> None:
-    """A thread of the name that autograd gives its own, which it makes where a GPU is visible."""
+    """Thread with the name of autograd's own threads, which autograd makes if a GPU is visible."""
     begun, over = threading.Event(), threading.Event()
 
     def backward() -> None:
@@ -419,7 +419,7 @@ def objective(trial):
         time.sleep(100)
     return trial.suggest_float("x", 0, 1)
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts a test suite in the background ignores it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test suite in the background ignores it
 steps = int(sys.argv[1])
 study = optuna.create_study(storage="sqlite:///study.db", study_name="s", load_if_exists=True)
 if "handler" in sys.argv:
@@ -433,7 +433,7 @@ print([trial.state.name for trial in study.trials], flush=True)
 
 
 def started(tmp_path: Path, *args: str) -> Started:
-    """The program in a process of its own, when both its trials have begun."""
+    """Program in a process of its own, after both its trials have begun."""
     script = tmp_path / "search.py"
     script.write_text(textwrap.dedent(PROGRAM))
     program = Started(*args, script=script, cwd=tmp_path, new_session=True)
@@ -454,12 +454,12 @@ def test_a_trial_without_enough_memory_is_tried_again_with_more(tmp_path: Path) 
     study = optuna.create_study()
     done = optimize(study, objective, n_trials=1, policy="fair", lanes=1, jobs_per_lane=2)
     assert states(study) == ["COMPLETE"] and done.summary["jobs"][0]["attempts"] == 2
-    assert study.trials[0].user_attrs["seen"] == [study.best_value] * 2, "it is one trial, whose values stay"
+    assert study.trials[0].user_attrs["seen"] == [study.best_value] * 2, "it is one trial with lasting values"
 
 
 @pytest.mark.slow
 def test_trials_beside_each_other_of_all_shapes(tmp_path: Path) -> None:
-    """Values that depend on others, unseeded draws, workers of a `DataLoader`, and an event loop that runs here."""
+    """Values that depend on others, unseeded draws, workers of a `DataLoader`, and a running event loop all work."""
     dataset = torch.utils.data.TensorDataset(torch.arange(12.0))
 
     def objective(trial: optuna.Trial) -> float:
@@ -494,7 +494,7 @@ def test_an_objective_without_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("args", [(), ("handler",)])
 def test_ctrl_c_ends_the_trials_and_is_passed_on(tmp_path: Path, args: tuple[str, ...]) -> None:
     program = started(tmp_path, "3000", *args)
-    os.killpg(program.pid, signal.SIGINT)  # as a terminal does
+    os.killpg(program.pid, signal.SIGINT)  # like a terminal
     out, err = program.communicate(timeout=60)
     assert out.splitlines() == ["heard" if args else "interrupted", "['FAIL', 'FAIL']"], err
     study = optuna.load_study(storage=f"sqlite:///{tmp_path}/study.db", study_name="s")
@@ -522,7 +522,7 @@ def test_sigterm_ends_the_program_when_the_trials_have_ended(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_nothing_stays_of_a_program_that_was_killed(tmp_path: Path) -> None:
-    """Also not in the study: the next call says what has become of the trials."""
+    """A killed program leaves nothing in the study, either: the next call reports the state of its trials."""
     program = started(tmp_path, "3000")
     study = optuna.load_study(storage=f"sqlite:///{tmp_path}/study.db", study_name="s")
     environment = json.loads((tmp_path / "ecoshare-runs" / "latest" / "environment.json").read_text())

@@ -1,4 +1,4 @@
-"""Sockets between a study and its trials: no files, and no other user's."""
+"""Sockets between a study and its trials have no files, and refuse other users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray Tune's trials in turns, with Ray itself: on the processors, one lane for all."""
+"""Trials of Ray Tune take turns, with Ray itself: on the processors in one lane."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tests.integrations.cluster import WARNINGS, book, cluster, of, run
 pytestmark = [*WARNINGS, pytest.mark.timeout(300)]
 
 SMALL = "1 MiB"
-"""Said of each trial, so that all are let in at once."""
+"""Memory that each trial states, so that all are admitted at once."""
 
 
 @pytest.fixture(scope="module")
 def ledger() -> Iterator[Path]:
-    """Ray with four processors to give away, and where the ledger of its trials is."""
+    """Ray with four processors, and the folder of its trials' ledger."""
     with cluster(4) as state:
         yield state
 
 
 def members(state: Path) -> Any:
-    """Those who have a place in the processors' lane, by the book."""
+    """Trials with a place in the processors' lane, by the ledger's book."""
     return book(state)["devices"]["cpu"]["members"]
 
 
@@ -76,14 +76,14 @@ def test_no_two_have_the_turn_at_once(ledger: Path, tmp_path: Path) -> None:
 
 
 class Slow(tune.Callback):  # type: ignore[misc]
-    """A Tune that takes long to process a result."""
+    """Callback that makes Tune take long to process a result."""
 
     def on_trial_result(self, *_args: Any, **_options: Any) -> None:
         time.sleep(0.5)
 
 
 @pytest.mark.slow
-def test_nobody_has_the_turn_while_tune_looks_at_its_result(ledger: Path, tmp_path: Path) -> None:
+def test_no_trial_has_the_turn_while_tune_processes_its_result(ledger: Path, tmp_path: Path) -> None:
     space = [{"seed": seed, "logs": str(tmp_path), "each_s": 0.004} for seed in range(2)]
     run(share(of(trials.reports), memory=SMALL), space, tmp_path, callbacks=[Slow()])
     spans = [json.loads((tmp_path / f"{seed}.json").read_text()) for seed in range(2)]
@@ -95,8 +95,8 @@ def test_nobody_has_the_turn_while_tune_looks_at_its_result(ledger: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_trials_that_fail_keep_nobody_from_the_turn(ledger: Path, tmp_path: Path) -> None:
-    """They end inside an iteration, with the turn: one by an exception, one by SIGKILL."""
+def test_failed_trials_keep_no_other_from_the_turn(ledger: Path, tmp_path: Path) -> None:
+    """Both trials end inside an iteration, with the turn: one by an exception, one by SIGKILL."""
     ends = ("", "raises", "killed", "")
     space = [{"seed": seed, "each_s": 0.01, "ends": each} for seed, each in enumerate(ends)]
     results = run(share(of(trials.reports), memory=SMALL), space, tmp_path)
@@ -109,7 +109,7 @@ def test_trials_that_fail_keep_nobody_from_the_turn(ledger: Path, tmp_path: Path
 
 @pytest.mark.slow
 def test_trials_for_which_there_is_no_memory_wait(ledger: Path, tmp_path: Path) -> None:
-    """The ledger, not Ray, says how many are in: here one at a time, though Ray starts all."""
+    """The ledger, not Ray, bounds the number of trials: here one at a time, though Ray starts all."""
     space = [{"seed": seed, "logs": str(tmp_path), "each_s": 0.004} for seed in range(3)]
     results = run(share(of(trials.reports), memory="3 GiB", budget="5 GiB"), space, tmp_path)
     spans = [json.loads((tmp_path / f"{seed}.json").read_text()) for seed in range(3)]
@@ -126,7 +126,7 @@ def test_a_trial_that_needs_more_than_there_is_fails_with_the_reason(ledger: Pat
 
 
 def generates(config: dict[str, Any]) -> Iterator[Any]:
-    """As `of`; a generator has to be one itself."""
+    """Trainable like that of `of`, but a generator function, as Ray tells them apart."""
     yield from trials.yields(config["each"])
 
 
@@ -149,7 +149,7 @@ def test_functions_may_return_or_yield_their_results(
 
 @pytest.mark.slow
 def test_a_class_has_the_turn_in_its_steps(ledger: Path, tmp_path: Path) -> None:
-    """Also where Ray runs several trials in one process."""
+    """The same holds if Ray runs several trials in one process."""
     found = {}
     for name, trainable in (("alone", trials.Stepwise), ("shared", share(trials.Stepwise, memory=SMALL))):
         found[name] = tune.Tuner(
@@ -167,8 +167,8 @@ def test_a_class_has_the_turn_in_its_steps(ledger: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_devices_go_to_those_who_need_them_still(ledger: Path, tmp_path: Path) -> None:
-    """Four processors, a long trial and two short ones: the long one gets all of them once it is alone."""
+def test_devices_go_to_the_trials_that_still_need_them(ledger: Path, tmp_path: Path) -> None:
+    """A long trial beside two short ones gets all four processors once it is alone."""
     (meets := tmp_path / "meets").mkdir()
     space = [
         {"seed": seed, "each_s": each_s, "results": results, "together": 3, "meets": str(meets)}
@@ -186,10 +186,10 @@ def test_devices_go_to_those_who_need_them_still(ledger: Path, tmp_path: Path) -
     widths = {seed: list(result.metrics_dataframe["width"]) for seed, result in results.items()}
     assert widths[0][0] == 1.0
     last = max(results, key=lambda seed: results[seed].metrics["timestamp"])  # a busy machine may hold the long one up
-    assert widths[last][-1] == 4.0, "nobody else is left"
+    assert widths[last][-1] == 4.0, "no other trial is left"
     assert 0.5 in widths[1] + widths[2], "a short one shares a processor while the long one is there"
     done = {seed: result.metrics["done_so_far"] for seed, result in results.items()}
-    assert done == {each["seed"]: each["results"] for each in space}, "whoever was paused went on where it was"
+    assert done == {each["seed"]: each["results"] for each in space}, "paused trials continued from their checkpoints"
 
 
 @pytest.mark.parametrize(
@@ -235,6 +235,6 @@ def test_without_ray_the_remedy_is_named() -> None:
 
 @pytest.mark.slow
 def test_ray_loads_beside_what_zeus_requires() -> None:
-    """Ray 2.56 and later do not: they import amdsmi, and expect no KeyError from it."""
+    """Else Ray 2.56 or later, which import amdsmi and do not catch its KeyError, would be allowed."""
     code = "import zeus.device.gpu; from zeus.device.gpu.amd import amdsmi_is_available as is_amd; is_amd(); import ray"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""Ray Tune's trials on fake GPUs: everything that they go through there, except CUDA."""
+"""Trials of Ray Tune on fake GPUs, through all their steps except CUDA."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ KEPT_BYTES, WORK_BYTES = 1024 * MIB, 512 * MIB
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeDriver, Path]]:
-    """Three GPUs, of which Ray may use the last two."""
+    """Driver with three GPUs, of which Ray may use the last two."""
     driver = FakeDriver(tmp_path_factory.mktemp("driver"), [presets.A4000, presets.H200, presets.H200])
     with cluster(4, 2, {**driver.environment, "CUDA_VISIBLE_DEVICES": "1,2"}) as state:
         yield driver, state
 
 
 def trains(config: dict[str, Any]) -> None:
-    """As a script on a GPU: some memory is kept, some is needed inside an iteration."""
+    """Train like a script on a GPU: some memory is kept, some is used inside an iteration only."""
     import torch
 
     from tests.driver.cuda_standin import StandIn
@@ -85,7 +85,7 @@ def test_a_trial_that_ray_has_given_a_gpu_shares_that_one(node: tuple[FakeDriver
 
 
 def test_a_trial_that_takes_more_than_it_said_fails_alone(node: tuple[FakeDriver, Path], tmp_path: Path) -> None:
-    """The cap of its allocator: a quarter more than it said."""
+    """Cap of the trial's allocator: a quarter more than the memory that it stated."""
     results = run(share(trains, memory="1 GiB"), [{"seed": 0, "iterations": 10}], tmp_path)
     assert "OutOfMemoryError" in str(results[0].error)
 

@@ -14,7 +14,7 @@ from ray import tune
 
 
 def _train(seed: int, iterations: int, each_s: float, log: Path | None = None) -> Iterator[float]:
-    """Train a small model; note in `log` from when to when each iteration used the device."""
+    """Train a small model, and write to `log` when each iteration used the device."""
     import torch
 
     torch.manual_seed(seed)
@@ -37,7 +37,7 @@ def _train(seed: int, iterations: int, each_s: float, log: Path | None = None) -
 
 
 def reports(config: dict[str, Any]) -> None:
-    """Reports every twenty iterations; `ends` says how it ends there, after the first report."""
+    """Report every twenty iterations; `ends` says how the trial ends after the first report."""
     log = Path(config["logs"], f"{config['seed']}.json") if "logs" in config else None
     steps = config.get("iterations", 60)
     for done, loss in enumerate(_train(config["seed"], steps, config.get("each_s", 0.0), log), start=1):
@@ -50,19 +50,19 @@ def reports(config: dict[str, Any]) -> None:
 
 
 def returns(config: dict[str, Any]) -> dict[str, float]:
-    """Reports once, by what it returns."""
+    """Report once, by the returned value."""
     return {"loss": list(_train(config["seed"], 20, 0.0))[-1]}
 
 
 def yields(config: dict[str, Any]) -> Iterator[dict[str, float]]:
-    """Reports by what it yields."""
+    """Report by the yielded values."""
     for done, loss in enumerate(_train(config["seed"], 40, 0.0), start=1):
         if done % 20 == 0:
             yield {"loss": loss}
 
 
 class Stepwise(tune.Trainable):  # type: ignore[misc]
-    """Twenty iterations a step, of two."""
+    """Trainable class with two steps of twenty iterations."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self._losses = _train(config["seed"], 40, 0.0)
@@ -80,9 +80,9 @@ class Stepwise(tune.Trainable):  # type: ignore[misc]
 
 
 def resumes(config: dict[str, Any]) -> None:
-    """Goes on where its checkpoint says, and reports how many processors it has; `results` in all.
+    """Resume from the checkpoint, and report the number of processors; `results` reports in all.
 
-    Begins when as many as `together` do, which meet in the folder `meets`.
+    The trial begins when `together` trials have met in the folder `meets`.
     """
     import tempfile
 

@@ -1,4 +1,4 @@
-"""Tables of wrong job files, written as the user would write them.
+"""Tables of wrong job files, in the user's own notation.
 
 A module with tests that take `wrong_file` holds a table `CASES` of blocks::
 
@@ -22,7 +22,7 @@ KNOWN_KEYS = (
     "cwd, env, python, class, arrival, priority, iterations, gpus, slowdown, isolation, retries, resume_args, "
     "timeout, startup_timeout, on_end, name, script, module, args, sweep"
 )
-# What would make the lines of a table too long to read.
+# Abbreviations of texts that would make the lines of a table too long.
 ABBREVIATIONS = {
     "{NAME}": "expected up to 100 letters, digits, '.', '_' or '-' that do not begin with '.' or '-', got",
     "{DURATION}": "expected a duration such as '250 ms', '2 min' or '1.5 h' "
@@ -40,7 +40,7 @@ ABBREVIATIONS = {
 
 @dataclass(frozen=True)
 class WrongFile:
-    """The text of a file, and what must be said about it; `{HERE}` stands for its folder."""
+    """Text of a file, and the mistakes that must be reported; `{HERE}` stands for its folder."""
 
     text: str
     mistakes: list[str]
@@ -66,7 +66,7 @@ def _parse(table: str) -> dict[str, WrongFile]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a script `train.py` and an empty folder `folder`."""
+    """Current folder, with a script `train.py` and an empty folder `folder`."""
     (tmp_path / "train.py").touch()
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Any text at all: jobs, or mistakes that have a place in the file."""
+"""Any text gives jobs, or mistakes with a place in the file."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ FILES = st.fixed_dictionaries(
 
 @pytest.fixture(scope="module", params=[yaml.CSafeLoader, yaml.SafeLoader])
 def job_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A path for a job file beside which `train.py` and `folder` stand, read by either parser."""
+    """Path for a job file beside `train.py` and `folder`, with either parser."""
     folder = tmp_path_factory.mktemp("fuzz")
     (folder / "train.py").touch()
     (folder / "folder").mkdir()

@@ -1,4 +1,4 @@
-"""Files that would cost too much, or that are hardly text: refused at once, with a place.
+"""Files that would cost too much, or that are hardly text, are refused at once, with a place.
 
 Were a bound lost, these tests would run into the time limit or out of memory rather than fail.
 """

@@ -1,4 +1,4 @@
-"""What a good job file becomes."""
+"""Jobs from valid job files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_names_may_look_like_numbers(folder: Path) -> None:
 
 
 def test_nothing_is_the_default(folder: Path) -> None:
-    """If it failed, a key whose lines are commented out would be a mistake."""
+    """If it failed, a key with commented-out lines would be a mistake."""
     empty = "  # retries: 1\n  env:\n  args:\n  resume_args: ~\n  class: null\n  timeout:\n  cwd:\n"
     job = _load("defaults:\n  # retries: 1\n" + JOB + empty).jobs[0]
     assert job == _load(JOB).jobs[0]

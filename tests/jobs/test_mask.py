@@ -130,7 +130,7 @@ VALUES = st.builds(lambda before, after: f"{before}{SECRET}{after}", TEXT, TEXT)
 
 @st.composite
 def job_files(draw: st.DrawFn) -> str:
-    """Job files whose every secret is under `env:`, written in any style that YAML has."""
+    """Job files with all secrets under `env:`, in any style of YAML."""
     environments = st.dictionaries(st.sampled_from("ABCDE"), VALUES | st.just(SECRET), min_size=1)
     shared = draw(environments)
     jobs = [

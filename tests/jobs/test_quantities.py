@@ -1,4 +1,4 @@
-"""Quantities: what is read, what is refused, what is shown."""
+"""Quantities: texts that are read, texts that are refused, and texts that are shown."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_is_no_size(text: str) -> None:
 
 @given(st.text() | st.from_regex(r"\s*[-+]?[0-9.eE_]+\s*[A-Za-z]*", fullmatch=True))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    """If it failed, a strange value would end in a traceback, or in a number nobody can use."""
+    """If it failed, a strange value would end in a traceback, or in a number that no code can use."""
     try:
         assert 0 <= parse_duration_s(text) <= MAX_DURATION_S
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The models by themselves, and the JSON Schema for editors."""
+"""The models of the job file, and the JSON Schema for editors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are not the YAML we take: where reading stops, and what it says."""
+"""Files that are not valid YAML: the place where reading stops, and the message."""
 
 from __future__ import annotations
 

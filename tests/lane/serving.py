@@ -1,4 +1,4 @@
-"""A lane of a real warm server, without a controller."""
+"""Lane of a real warm server, without a controller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane import messages
-from ecoshare.lane.lane_table import ANYBODY, NOBODY, SLOTS, LaneTable, SlotState
+from ecoshare.lane.lane_table import ANY_SLOT, NO_SLOT, SLOTS, LaneTable, SlotState
 from ecoshare.lane.messages import Ended, LaunchAttempt, Launched, Message, NotLaunched, StopAttempt
 from tests import warm
 
@@ -22,10 +22,10 @@ _LONGEST_S = 90.0
 
 @dataclass
 class ServedLane:
-    """One lane; `start` jobs in it, wait for what is said of them.
+    """One lane: `start` jobs in it, and wait for the messages about them.
 
     Attributes:
-        said: By the server so far.
+        said: Messages of the server so far.
     """
 
     folder: Path
@@ -41,20 +41,20 @@ class ServedLane:
             self.server = warm.fork_server(secrets.token_hex(8), self.errors, theirs)
 
     def hand_over_always(self) -> None:
-        """From now on a turn ends at each boundary where another job waits."""
+        """Let each turn end at the next boundary if another job waits."""
         self.table.header.wait_per_job_s = 0.0
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Jobs that are started in here get no turn until all of them wait for it."""
+        """Context in which started jobs get no turn until all of them wait for it."""
         before = self._seated()
-        self.table.reserve(NOBODY)
+        self.table.reserve(NO_SLOT)
         try:
             yield
             mine = self._seated() - before
             warm.wait_for(lambda: all(self.table.slots[slot].seat == SlotState.WAITING for slot in mine), _LONGEST_S)
         finally:  # the lane is that of other tests, too
-            self.table.reserve(ANYBODY)
+            self.table.reserve(ANY_SLOT)
 
     def _seated(self) -> set[int]:
         return {index for index in range(SLOTS) if self.table.slots[index].seat != SlotState.EMPTY}
@@ -104,13 +104,13 @@ class ServedLane:
         return ended
 
     def pid(self, launch: LaunchAttempt) -> int:
-        """Wait for the start of a job; its process."""
+        """Wait for the start of a job; returns its process number."""
         told = self._until(lambda each: isinstance(each, Launched | NotLaunched) and each.command == launch.command)
         assert isinstance(told, Launched), told
         return told.pid
 
     def printed(self, job: str, stream: str = "stdout") -> bytes:
-        """What a job wrote."""
+        """Output of a job."""
         return (self.folder / job / f"{stream}.log").read_bytes()
 
     def _until(self, wanted: Any) -> Any:
@@ -128,6 +128,6 @@ class ServedLane:
             self.said += [messages.decode(line) for line in lines]
 
     def close(self) -> None:
-        """End the server, and all that it has started."""
+        """End the server and all processes that it has started."""
         self._channel.close()
         self.server.wait(10)

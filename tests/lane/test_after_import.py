@@ -1,4 +1,4 @@
-"""Something that runs when a module has been imported, and not before."""
+"""A function runs after the import of a module, and not before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_look_for_the_module_is_not_an_import(tmp_path: Path, monkeypatch: pyt
     monkeypatch.syspath_prepend(tmp_path)
     seen: list[bool] = []
     after_import("heavy_library", lambda: seen.append(sys.modules["heavy_library"].loaded))
-    assert importlib.util.find_spec("heavy_library") is not None  # as libraries do that can use it
+    assert importlib.util.find_spec("heavy_library") is not None  # like libraries with optional support for it
     assert seen == []
     importlib.import_module("heavy_library")
     assert seen == [True]

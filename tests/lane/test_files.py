@@ -1,4 +1,4 @@
-"""What is appended to is a file of ours, not what a link leads to."""
+"""Appends go to a file of ours, never to the target of a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first calls that must not be made by two threads at once."""
+"""First calls that two threads must not make at once."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ print(json.dumps({
 
 @pytest.mark.slow
 def test_they_start_no_thread_and_draw_no_number() -> None:
-    """So that a process that has made them may still be forked, and a script's draws stay its own."""
+    """Else a process that has made them could not be forked, or a script's random draws would change."""
     done = subprocess.run([sys.executable, "-c", LOOKS], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"started": 0, "same": True, "dtype": "torch.float32"}

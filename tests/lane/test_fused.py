@@ -1,4 +1,4 @@
-"""Jobs as threads of one process: each does the same as alone, or is moved out with the reason."""
+"""Jobs as threads of one process: each does the same as alone, or is moved out with a reason."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def written(folder: Path, source: str) -> Path:
 
 
 def check(case: Case, lane: ServedLane, folder: Path, cold: bool) -> None:
-    """Two at once in one process, with a hand-over at every boundary, are as one alone."""
+    """Two jobs in one process, with a hand-over at every boundary, do the same as one alone."""
     places = [copy_of_scripts(folder / name) for name in ("one", "two", "alone")]
     jobs = [f"{case.name}-{number}" for number in range(2)]
     with lane.together():
@@ -142,7 +142,7 @@ def test_all_that_cannot_are_moved_out(name: str, lane: ServedLane, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("name", "how"), [("segfault", "SIGSEGV"), ("killed_self", "SIGKILL")])
-def test_who_dies_takes_the_others_along_and_is_named(name: str, how: str, lane: ServedLane, tmp_path: Path) -> None:
+def test_a_dying_job_ends_its_process_and_is_named(name: str, how: str, lane: ServedLane, tmp_path: Path) -> None:
     scripts = copy_of_scripts(tmp_path)
     with lane.together():
         for job in ("one", "two"):
@@ -307,7 +307,7 @@ def test_what_one_changes_the_others_do_not_see(lane: ServedLane, tmp_path: Path
 
 
 def run_together(lane: ServedLane, jobs: list[str], script: Path, *args: str) -> list[Ended]:
-    """The ends of jobs of one script, with a word each, that begin at once."""
+    """Ends of jobs of one script that begin at once, each with a word of its own."""
     with lane.together():
         for job, word in zip(jobs, args, strict=True):
             lane.start(job, script, word)
@@ -389,7 +389,7 @@ print(len(kept))
 
 
 @pytest.mark.slow
-def test_who_grows_past_its_profile_is_moved_out(lane: ServedLane, tmp_path: Path) -> None:
+def test_a_job_that_outgrows_its_profile_is_moved_out(lane: ServedLane, tmp_path: Path) -> None:
     script = written(tmp_path, KEEPS)
     with lane.together():
         lane.start("grows", script, "20", cap_bytes=900 << 20)
@@ -434,7 +434,7 @@ def test_a_process_that_keeps_what_jobs_leave_behind_gets_no_more_of_them(lane: 
 
 def test_the_states_of_all_generators_are_found() -> None:
     def draw(most: int) -> list[float]:
-        """An odd number of normal deviates leaves one for the next call."""
+        """An odd number of normal deviates leaves one for the next call, which must be the job's own."""
         normal = [
             each for _ in range(most) for each in (random.gauss(0, 1), numpy.random.randn(), torch.randn(()).item())
         ]
@@ -601,7 +601,7 @@ def test_files_that_are_left_open_end_a_process_too(lane: ServedLane, tmp_path: 
 
 
 @pytest.mark.slow
-def test_who_waits_for_long_is_stopped_without_harm_to_the_others(lane: ServedLane, tmp_path: Path) -> None:
+def test_a_long_waiting_job_is_stopped_without_harm_to_the_others(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,
         """

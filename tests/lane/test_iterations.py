@@ -1,4 +1,4 @@
-"""What counts as an iteration, told to the tracker as the hooks would tell it."""
+"""Boundaries of iterations, from calls to the tracker like those of the hooks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TRAIN, EVAL = Boundary.TRAIN, Boundary.EVAL
 
 
 def follow(story: str) -> list[Boundary | None]:
-    """Boundaries along a story: f forward, n forward without gradients, s/t step of one or another optimizer, d fetch.
+    """Boundaries in a story: f forward, n forward without gradients, s/t step of one or another optimizer, d fetch.
 
     A digit after `n` names the root; capital S and T are steps inside a backward pass or a compiled function.
     """

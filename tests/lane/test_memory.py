@@ -1,4 +1,4 @@
-"""What the observer of memory tells of real scripts, against figures that follow from their shapes."""
+"""Reports of the memory observer on real scripts, against figures that follow from their shapes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TRANSFORMER_BYTES = (
 _CNN_BYTES = (3 * 16 * 9 + 16 + 2 * 16 + 16 * 32 * 9 + 32 + 2 * 32) * _FLOAT_BYTES
 _LOSS_BYTES = 4
 _STEP_BYTES = 4
-"""A parameter's count of steps, in the optimizers of Adam's family."""
+"""Size (bytes) of a parameter's step count in the optimizers of Adam's family."""
 
 _PARTS: dict[str, dict[str, int]] = {
     "mlp_sgd": {"parameters": _MLP_BYTES, "other": _BATCH_BYTES + _LOSS_BYTES},
@@ -97,7 +97,7 @@ _PARTS: dict[str, dict[str, int]] = {
         "other": 16 * 64 * 8 + _LOSS_BYTES,
     },
     "accumulation": {"parameters": _MLP_BYTES, "other": 4 * 256 * 512 * _FLOAT_BYTES + _LOSS_BYTES},
-    # The gradient is sparse: 64 rows and their numbers. What is shared or on the meta device is not torch's here.
+    # The gradient is sparse: 64 rows and their numbers. Memory that is shared or on the meta device is not counted.
     "odd_tensors": {
         "parameters": 4000 * 256 * _FLOAT_BYTES,
         "gradients": 64 * 256 * _FLOAT_BYTES + 64 * 8,
@@ -106,12 +106,12 @@ _PARTS: dict[str, dict[str, int]] = {
 }
 
 _SMALL_BYTES = 4096
-"""Scalars and odd tensors that a table need not list."""
+"""Size (bytes) of scalars and odd tensors that a table need not list."""
 
 
 @pytest.fixture(scope="module")
 def observe(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Runs a script once for all tests; the folder with what it has printed, alone and observed, and what was seen."""
+    """Function that runs a script once for all tests; it returns the folder with its outputs and the observation."""
     folder = tmp_path_factory.mktemp("memory")
 
     @cache
@@ -125,7 +125,7 @@ def observe(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="module")
 def result_of(observe: Callable[[str], Path]) -> Callable[[str], dict[str, Any]]:
-    """Reads what was observed of a script."""
+    """Function that reads the observation of a script."""
 
     def read(name: str) -> dict[str, Any]:
         result: dict[str, Any] = json.loads((observe(name) / f"{name}.json").read_text())
@@ -160,7 +160,7 @@ def _each(names: Iterable[str]) -> list[Any]:
 
 @pytest.mark.parametrize("name", _each(_PARTS))
 def test_each_part_is_what_the_shapes_say(name: str, result_of: Callable[[str], dict[str, Any]]) -> None:
-    """Else a job's persistent memory, and with it whether it fits a lane, is wrong or not explained."""
+    """Else a job's persistent memory, which decides whether it fits a lane, would be wrong or not explained."""
     result = result_of(name)
     for part, size_bytes in result["parts"].items():
         if part in ("graph", "other"):
@@ -176,7 +176,7 @@ def test_each_part_is_what_the_shapes_say(name: str, result_of: Callable[[str], 
 def test_allocations_and_frees_add_up_to_what_the_walk_finds(
     name: str, result_of: Callable[[str], dict[str, Any]]
 ) -> None:
-    """Two ways that share nothing: where they differ, one of them misses tensors, and the peak is wrong."""
+    """If two independent ways differ, one of them misses tensors, and the peak is wrong."""
     result = result_of(name)
     assert abs(result["unclosed_bytes"]) <= _SMALL_BYTES
     heights = [level_bytes for _, level_bytes in result["timeline"]]
@@ -188,7 +188,7 @@ def test_allocations_and_frees_add_up_to_what_the_walk_finds(
 
 
 def _bounds() -> dict[str, tuple[float, float]]:
-    """Bytes that an iteration needs at least and at most beyond what stays."""
+    """Least and most bytes that an iteration needs beyond the memory that stays."""
     activation_bytes = 1024 * 256 * _FLOAT_BYTES
     deep_gradients_bytes = 16 * _linear(256, 256)
     # All activations, the gradients on both sides of the last ReLU but one, and those of the last layer.
@@ -213,14 +213,14 @@ def _bounds() -> dict[str, tuple[float, float]]:
 
 @pytest.mark.parametrize("name", _each(_bounds()))
 def test_the_peak_is_within_what_the_shapes_allow(name: str, result_of: Callable[[str], dict[str, Any]]) -> None:
-    """Else jobs are packed that do not fit, or are kept apart though they do."""
+    """Else jobs that do not fit would be packed, or jobs that fit would be kept apart."""
     least_bytes, most_bytes = _bounds()[name]
     assert least_bytes <= result_of(name)["ephemeral_bytes"] <= most_bytes
 
 
 @pytest.mark.slow
 def test_checkpointing_shows_as_less_ephemeral_memory(result_of: Callable[[str], dict[str, Any]]) -> None:
-    """And its saved inputs are not unpacked by the walk, which would run the segments again."""
+    """The walk must not unpack the saved inputs either, since that would run the segments again."""
     plain, checkpointed = result_of("deep_plain"), result_of("deep_checkpointed")
     assert checkpointed["ephemeral_bytes"] < 0.7 * plain["ephemeral_bytes"]
     assert checkpointed["parts"]["parameters"] == plain["parts"]["parameters"]
@@ -228,14 +228,14 @@ def test_checkpointing_shows_as_less_ephemeral_memory(result_of: Callable[[str],
 
 @pytest.mark.slow
 def test_memory_of_others_is_counted_apart(result_of: Callable[[str], dict[str, Any]]) -> None:
-    """An array of numpy's and shared memory are not the allocator's: its events would never explain them."""
+    """Arrays of numpy and shared memory are not the allocator's: its events would never explain them."""
     assert result_of("held_list")["foreign_bytes"] == 12_000_000 * 4
     assert result_of("odd_tensors")["foreign_bytes"] == pytest.approx(4_000_000, abs=_SMALL_BYTES)
 
 
 @pytest.mark.parametrize("script", _each(sorted(path.stem for path in _SCRIPTS.glob("*.py") if path.stem != "observe")))
 def test_a_script_prints_the_same_to_the_bit(script: str, observe: Callable[[str], Path]) -> None:
-    """Losses, random numbers and warnings: an observed job that differs is another job."""
+    """Losses, random numbers and warnings must not change under observation."""
     observed = observe(script)
     for stream in ("out", "err"):
         alone, watched = ((observed / f"{script}.{mode}.{stream}").read_text() for mode in ("alone", "observed"))
@@ -251,7 +251,7 @@ def _without_times(text: str) -> list[str]:
 def test_a_script_that_profiles_itself_is_left_alone(
     observe: Callable[[str], Path], result_of: Callable[[str], dict[str, Any]]
 ) -> None:
-    """Torch allows one profiler a thread: its own would fail to start while ours is on."""
+    """Torch allows one profiler a thread, so the script's own would fail to start while ours is on."""
     result = result_of("own_profiler")
     assert result["note"] == "the script uses a profiler itself"
     assert (result["timeline"], result["peak_bytes"]) == ([], None)
@@ -271,7 +271,7 @@ def test_forked_workers_do_not_record(
 
 
 def test_a_script_that_ends_early_says_so(result_of: Callable[[str], dict[str, Any]]) -> None:
-    """What was seen of it stays; a figure of half an iteration would be taken for a peak."""
+    """An observation without a whole iteration must give no figure: half an iteration would pass for a peak."""
     result = result_of("short")
     assert result["note"] == "the script ended while it was observed"
     assert result["peak_bytes"] is None
@@ -282,7 +282,7 @@ def test_a_script_that_ends_early_says_so(result_of: Callable[[str], dict[str, A
 
 
 def _train(observer: MemoryObserver, model: torch.nn.Module, iterations: int = 12) -> int:
-    """The number of boundaries until the observer was done."""
+    """Number of boundaries until the observer was done."""
     for boundary in range(1, iterations + 1):
         if observer.boundary():
             return boundary
@@ -297,7 +297,7 @@ def _log_level() -> int:
 
 
 def test_everything_is_put_back_and_nothing_is_kept() -> None:
-    """Else the rest of the job runs slower, silenced, or with tensors that it has freed."""
+    """Else the rest of the job would run slower, without output, or with tensors that it has freed."""
     profiler: Any = torch.autograd.profiler
     before = (_log_level(), profiler._enable_profiler, profiler._prepare_profiler)
     observer, model = MemoryObserver("cpu"), torch.nn.Linear(64, 64)
@@ -338,7 +338,7 @@ def test_a_failure_ends_the_observation_and_not_the_job(monkeypatch: pytest.Monk
 
 
 def test_boundaries_of_other_threads_end_nothing_and_do_not_go_on_for_ever() -> None:
-    """A recording belongs to its thread: ended in another one it would be lost and never switched off."""
+    """A recording belongs to its thread: if another thread ended it, it would be lost and never switched off."""
     observer, model = MemoryObserver("cpu"), torch.nn.Linear(64, 64)
     assert not observer.boundary()
     done: list[bool] = []
@@ -351,7 +351,7 @@ def test_boundaries_of_other_threads_end_nothing_and_do_not_go_on_for_ever() -> 
 
 
 def test_a_leak_that_a_graph_holds_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script that adds losses up with their graphs has ever more nodes: the walk looks at so many and says so."""
+    """A script that sums losses with their graphs has ever more nodes: the walk visits a bounded number and says so."""
     monkeypatch.setattr("ecoshare.lane.memory.tensor_walk._MOST_NODES", 50)
     observer, total = MemoryObserver("cpu"), torch.ones((), requires_grad=True)
     for _ in range(100):
@@ -375,7 +375,7 @@ def test_a_reduced_timeline_keeps_its_peak_and_ends(changes: list[int], most: in
 
 
 def test_a_reduced_timeline_keeps_the_maxima_that_stand_out() -> None:
-    """Three peaks among ripples: the ripples go."""
+    """Ripples between three peaks are dropped."""
     heights = [1000 * (i in (100, 500, 900)) + i % 2 for i in range(1000)]
     kept = reduce([(float(i), height) for i, height in enumerate(heights)], 50)
     assert [at_s for at_s, height in kept if height >= 1000] == [100.0, 500.0, 900.0]
@@ -384,7 +384,7 @@ def test_a_reduced_timeline_keeps_the_maxima_that_stand_out() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_the_allocator_of_a_device_tells_the_same_story() -> None:
-    """Reserved covers what is alive, and the peak covers the activations and gradients of the shapes."""
+    """Reserved memory covers live memory, and the peak covers the activations and gradients of the shapes."""
     model = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 512)).cuda()
     inputs = torch.randn(512, 512, device="cuda")
     observer = MemoryObserver("cuda")

@@ -1,4 +1,4 @@
-"""Jobs that go on in another lane, among real processes, beside the controller's and the supervisor's own parts."""
+"""Jobs that move to another lane, with real processes and the real parts of controller and supervisor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 from ecoshare.core.commands import MoveJob
 from ecoshare.core.events import Done, Event, Refused
 from ecoshare.lane.attempt_process import AttemptProcess, PreparedSlot, usage
-from ecoshare.lane.lane_table import ANYBODY, NO_RANK, NOBODY, LaneTable, SlotState, lane_path
+from ecoshare.lane.lane_table import ANY_SLOT, NO_RANK, NO_SLOT, LaneTable, SlotState, lane_path
 from ecoshare.lane.messages import LaunchAttempt, MoveAttempt, StopAttempt
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.runtime.lane_moves import Moving
@@ -32,7 +32,7 @@ Body = Callable[[LaneTurn], None]
 
 @dataclass
 class Known:
-    """A job as the driver knows it."""
+    """Job in the driver's records."""
 
     attempt: int
     places: tuple[tuple[int, int], ...]
@@ -41,7 +41,7 @@ class Known:
 
 @dataclass
 class Lanes:
-    """Two lanes with jobs that are functions, the driver's `Moving` and the supervisor's `AttemptProcess`."""
+    """Two lanes with functions as jobs, the driver's `Moving` and the supervisor's `AttemptProcess`."""
 
     folder: Path
     tables: dict[int, LaneTable] = field(default_factory=dict)
@@ -83,27 +83,27 @@ class Lanes:
         return self.attempts[name]
 
     def move(self, name: str, lane: int, tasks: asyncio.TaskGroup) -> int:
-        """Ask a job to go on in another lane; the command's id."""
+        """Ask a job to move to another lane; returns the id of the command."""
         command = MoveJob(next(self.ids), name, 1, lane)
         self.moving.start(command, tasks)
         return command.id
 
     def has_moved(self, command: int) -> bool:
-        """Whether a move is over, and well."""
+        """Whether a move is over and successful."""
         return any(isinstance(event, Done) and event.command == command for event in self.told)
 
     def place(self, name: str) -> tuple[int, int]:
-        """Lane and slot in which a job is."""
+        """Lane and slot of a job."""
         self.moving.follow(name)
         return self.known[name].places[0]
 
     def slot(self, name: str) -> Any:
-        """The slot in which a job is."""
+        """Slot of a job."""
         lane, index = self.place(name)
         return self.tables[lane].slots[index]
 
     def reap(self, name: str) -> tuple[int, dict[str, Any]]:
-        """Wait for a job's end and do what the supervisor and the driver do then; its exit code and usage."""
+        """Wait for a job's end and act as the supervisor and the driver; returns its exit code and usage."""
         attempt = self.attempts[name]
         _, status, used = os.wait4(attempt.pid, 0)
         ended = attempt.ended(status, used)
@@ -114,15 +114,15 @@ class Lanes:
         return os.waitstatus_to_exitcode(status), ended.usage
 
     def kill(self, name: str) -> dict[str, Any]:
-        """End a job with SIGKILL; its usage."""
+        """End a job with SIGKILL; returns its usage."""
         os.kill(self.attempts[name].pid, signal.SIGKILL)
         return self.reap(name)[1]
 
     @property
     def is_empty(self) -> bool:
-        """Whether no slot of any lane is anybody's, and nobody has the turn."""
+        """Whether all slots of all lanes are empty, and no job has the turn."""
         return all(
-            table.header.holder == NOBODY
+            table.header.holder == NO_SLOT
             and table.header.waiting_rank == NO_RANK
             and all(slot.seat == SlotState.EMPTY for slot in table.slots)
             for table in self.tables.values()
@@ -145,7 +145,7 @@ async def until_then(condition: Callable[[], bool], limit_s: float = 10.0) -> No
 
 
 def moves(scene: Callable[[asyncio.TaskGroup], Coroutine[Any, Any, None]]) -> None:
-    """Play a scene in which jobs move; those whose moves are still pending must have been killed or reaped."""
+    """Run a scene in which jobs move; jobs with pending moves must have been killed or reaped."""
 
     async def play() -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -155,7 +155,7 @@ def moves(scene: Callable[[asyncio.TaskGroup], Coroutine[Any, Any, None]]) -> No
 
 
 def train(iterations: int = 1 << 60, each_s: float = 0.0003, quantum_s: float | None = 0.0) -> Body:
-    """A job; a quantum of None is the lane's own."""
+    """Body of a job; a quantum of None is the lane's own."""
 
     def body(turn: LaneTurn) -> None:
         turn.take()
@@ -171,9 +171,9 @@ def train(iterations: int = 1 << 60, each_s: float = 0.0003, quantum_s: float | 
 
 
 def mark(number: int, iterations: int, folder: Path, dice: random.Random) -> Body:
-    """A job that writes its number twice in each iteration to a file of its lane; some load data now and then.
+    """Body that writes its number twice in each iteration to a file of its lane, and sometimes loads data.
 
-    It does its last iteration when it has been in both lanes: on a busy machine few moves may be asked for.
+    The job ends only after it has been in both lanes: on a busy machine there may be few moves.
     """
 
     def body(turn: LaneTurn) -> None:
@@ -205,7 +205,7 @@ def mark(number: int, iterations: int, folder: Path, dice: random.Random) -> Bod
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 def test_random_moves_lose_and_repeat_nothing(lanes: Lanes, tmp_path: Path, seed: int) -> None:
-    """Each iteration once, one job at a time in each lane, counters that only grow, and everybody comes to his end."""
+    """Each iteration runs once, one job at a time in each lane, counters only grow, and every job ends."""
     dice, jobs, iterations = random.Random(seed), 5, 1500
     seen: dict[str, dict[str, float]] = {}
 
@@ -230,7 +230,7 @@ def test_random_moves_lose_and_repeat_nothing(lanes: Lanes, tmp_path: Path, seed
         ended: set[str] = set()
         deadline_s = time.monotonic() + 60.0
         while len(ended) < jobs:
-            assert time.monotonic() < deadline_s, "somebody has come to a stop"
+            assert time.monotonic() < deadline_s, "a job has stopped"
             for name in set(lanes.known) - ended:
                 look(name)
                 if os.waitid(os.P_PIDFD, lanes.attempts[name].pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -305,7 +305,7 @@ def test_one_that_is_away_moves_when_it_comes_back(lanes: Lanes) -> None:
         train(5)(turn)
         wait_for(lambda: turn._slot.goal != 0)
         time.sleep(0.1)
-        assert Path(turn._table.path).name == "lane0", "nobody looked at its turn"
+        assert Path(turn._table.path).name == "lane0", "the turn was never looked at"
         turn.take()
         assert Path(turn._table.path).name == "lane1" and turn.holding
         turn.leave()
@@ -350,7 +350,7 @@ def test_a_stop_wins_over_a_move(lanes: Lanes, order: str) -> None:
 
 
 def test_a_stop_wins_where_it_is_seen_together_with_a_move(lanes: Lanes) -> None:
-    """The job looks at both at once, when it comes back from loading data."""
+    """The job sees both requests at once when it comes back from loading data."""
 
     def load(turn: LaneTurn) -> None:
         train(5)(turn)
@@ -376,7 +376,7 @@ def test_a_stop_wins_where_it_is_seen_together_with_a_move(lanes: Lanes) -> None
 def test_one_that_died_before_its_move_is_not_taken_to_have_moved(
     lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed when all was copied, and the driver looks at the slots between any two that the supervisor frees."""
+    """The job is killed after the copy, and the driver looks at the slots between any two that the supervisor frees."""
     attempt = lanes.start("dies", 0, train(each_s=60.0))
     wait_for(lambda: lanes.slot("dies").seat == SlotState.HOLDING)
     free = LaneTable.free
@@ -415,7 +415,7 @@ def test_a_turn_that_is_reserved_there_is_waited_for(lanes: Lanes) -> None:
         await until_then(lambda: lanes.slot("measured").iterations > others + 100)
         assert lanes.slot("moves").iterations == done, "it ran in the window of another job"
         assert lanes.slot("moves").back == 0, "it would come in before the end of a quantum, as one that loads data"
-        lanes.tables[1].reserve(ANYBODY)
+        lanes.tables[1].reserve(ANY_SLOT)
         await until_then(lambda: lanes.slot("moves").iterations > done + 10)
 
     moves(scene)
@@ -436,7 +436,7 @@ def test_a_reservation_does_not_outlast_the_one_that_it_was_for(lanes: Lanes) ->
     moves(scene)
 
 
-def test_nobody_leaves_a_lane_that_is_pinned(lanes: Lanes) -> None:
+def test_no_job_leaves_a_pinned_lane(lanes: Lanes) -> None:
     lanes.start("runs", 0, train())
     lanes.start("waits", 0, train(), rank=1)
     wait_for(lambda: lanes.slot("runs").iterations > 3 and lanes.slot("waits").seat == SlotState.WAITING)
@@ -509,7 +509,7 @@ def test_slots_that_the_core_may_fill_are_left_to_it(lanes: Lanes) -> None:
     moves(scene)
 
 
-def test_who_frees_or_stops_late_touches_nobody_else(lanes: Lanes) -> None:
+def test_a_late_free_or_stop_touches_no_other_job(lanes: Lanes) -> None:
     table = lanes.tables[0]
     table.seat(0, 7)
     table.free(0, 6)
@@ -521,13 +521,13 @@ def test_who_frees_or_stops_late_touches_nobody_else(lanes: Lanes) -> None:
 
 
 class Broken(Exception):
-    """What a signal handler of a script may raise."""
+    """Exception that a signal handler of a script may raise."""
 
 
 def at_step(number: int, what: str, do: Callable[[], None]) -> Callable[[FrameType, str, Any], Any]:
-    """A trace function that calls `do` at the n-th step, `opcode` or `line`, of a move that was asked for by then.
+    """Trace function that calls `do` at the n-th step, `opcode` or `line`, of a pending move.
 
-    That is inside `LaneTurn._move` and what it calls, from a boundary or a wait.
+    Steps are inside `LaneTurn._move` and its callees, from a boundary or a wait.
     """
     steps = count(1)
 
@@ -554,7 +554,7 @@ def cut_off(
     waits: bool,
     goes_on: Callable[[LaneTurn, bool], None] = lambda _turn, _was_broken: None,
 ) -> Body:
-    """A job of three iterations, 20 ms in all, that is cut off in its move, or ends well where that was over before."""
+    """Body of three iterations, 20 ms in all, that is cut off in its move, or ends well after the move."""
 
     def body(turn: LaneTurn) -> None:
         if not waits:
@@ -584,7 +584,7 @@ def die() -> None:
 
 
 def cut_moves(lanes: Lanes, what: str, steps: Iterator[int], waits: bool) -> int:
-    """Moves of which each is cut off by SIGKILL at another step; how many there were until one came to its end."""
+    """Move jobs that SIGKILL cuts off, each at a later step; returns the number of moves until one was completed."""
     tried = 0
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
@@ -597,7 +597,7 @@ def cut_moves(lanes: Lanes, what: str, steps: Iterator[int], waits: bool) -> int
             lanes.tables[0].reserve(0 if waits else 1)
             attempt = lanes.start("moves", 0, cut_off(step, what, die, waits))
             await until_then(lambda: lanes.slot("moves").seat == seat)
-            lanes.tables[0].reserve(0 if waits else ANYBODY)
+            lanes.tables[0].reserve(0 if waits else ANY_SLOT)
             before = usage(lanes.slot("moves"))
             lanes.move("moves", 1, tasks)
             await until_then(
@@ -607,7 +607,7 @@ def cut_moves(lanes: Lanes, what: str, steps: Iterator[int], waits: bool) -> int
                 lanes.moving.follow("moves")
             code, used = lanes.reap("moves")
             wall_s = time.monotonic() - began_s
-            lanes.tables[0].reserve(ANYBODY)
+            lanes.tables[0].reserve(ANY_SLOT)
             assert used["iterations"] == (0 if waits else 3)
             assert before["held_s"] <= used["held_s"] <= wall_s, (step, "a turn is lost, or counted twice")
             assert waits or used["held_s"] >= 0.02
@@ -674,7 +674,7 @@ def test_death_at_any_moment_leaves_both_lanes_going(lanes: Lanes) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stride", [29, rounds(4, nightly=1)])
 def test_a_move_that_a_signal_handler_breaks_off_is_gone_on_with(lanes: Lanes, stride: int) -> None:
-    """At every line at which one may run: where no call stands between two lines, none does."""
+    """The handler raises at every line at which one may run; none runs between two lines without a call."""
     source, first = (
         Path(LaneTurn._move.__code__.co_filename).read_text().splitlines(),
         LaneTurn._move.__code__.co_firstlineno,
@@ -704,7 +704,7 @@ def test_a_move_that_a_signal_handler_breaks_off_is_gone_on_with(lanes: Lanes, s
             lanes.tables[0].reserve(1)
             attempt = lanes.start("moves", 0, cut_off(step, "line", raise_it, False, go_on))
             await until_then(lambda: lanes.slot("moves").seat == SlotState.HOLDING)
-            lanes.tables[0].reserve(ANYBODY)
+            lanes.tables[0].reserve(ANY_SLOT)
             command = lanes.move("moves", 1, tasks)
             await until_then(
                 lambda: os.waitid(os.P_PIDFD, attempt.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None  # noqa: B023

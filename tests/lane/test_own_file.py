@@ -1,4 +1,4 @@
-"""Descriptors in processes whose scripts close what they have not opened: no file of the user's gets our bytes."""
+"""Our descriptors in jobs that close descriptors which they did not open: no file of the user's gets our bytes."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_trace_goes_on_where_it_was_deleted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [256, pytest.param(65_536, marks=pytest.mark.slow)])
 def test_a_script_that_closes_everything_has_its_files_for_itself(tmp_path: Path, limit: int) -> None:
-    """29 bytes of a user's became 17,489, and the run failed with `Bad file descriptor`."""
+    """Before, 29 bytes of a user's file became 17,489, and the run failed with `Bad file descriptor`."""
     if limit > 1000 and resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 2000:
         pytest.skip("fewer files may be open here")
     script = written(tmp_path, "closes", TRAINS)
@@ -125,7 +125,7 @@ def test_a_script_that_closes_everything_has_its_files_for_itself(tmp_path: Path
 
 
 def test_a_script_finds_no_descriptor_of_ours_where_it_would_get_its_own(tmp_path: Path) -> None:
-    """What it writes to the numbers that it expects would be in its lane's table."""
+    """Else the bytes that the job writes to the numbers that it expects would be in its lane's table."""
     script = written(
         tmp_path,
         "looks",
@@ -147,7 +147,7 @@ def test_a_script_finds_no_descriptor_of_ours_where_it_would_get_its_own(tmp_pat
 def test_a_job_that_is_stopped_with_the_lanes_lock_ends_and_its_neighbour_goes_on(
     lane: ServedLane, tmp_path: Path, fused: bool
 ) -> None:
-    """The controller and the server waited for ever."""
+    """Before, the controller and the server waited for ever."""
     stops = written(tmp_path, "stops", STOPS)
     trains = written(tmp_path, "trains", TRAINS)
     lane.start("stops", stops, lane.table.path, fused=fused)
@@ -160,7 +160,7 @@ def test_a_job_that_is_stopped_with_the_lanes_lock_ends_and_its_neighbour_goes_o
 
 @pytest.mark.slow
 def test_the_lock_is_had_when_the_stopped_one_is_gone(tmp_path: Path, lane: ServedLane) -> None:
-    """As the controller has it, which ends nobody itself."""
+    """Supervisor in the controller, which ends no process itself."""
     told: list[int] = []
 
     def hung(pid: int) -> None:

@@ -1,4 +1,4 @@
-"""The trace that a job leaves of its iterations and turns."""
+"""Trace of a job's iterations and turns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_what_is_marked_is_read_back_and_a_cut_mark_is_left_out(tmp_path: Path) 
     assert read(tmp_path / "none") == []
 
 
-def test_a_trace_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
+def test_a_trace_that_cannot_be_written_stops_no_job(tmp_path: Path) -> None:
     trace = Tracer(tmp_path / "no" / "folder", opened_s=0.0)
     trace.turn(Kind.TURN_BEGINS, 1.0)
     trace.turn(Kind.TURN_ENDS, 2.0)

@@ -1,4 +1,4 @@
-"""The turn of a lane, among real processes."""
+"""Turns of a lane with real processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.lane_table import ANYBODY, NO_RANK, NOBODY, BoundaryRequest, LaneTable, Slot, SlotState
+from ecoshare.lane.lane_table import ANY_SLOT, NO_RANK, NO_SLOT, BoundaryRequest, LaneTable, Slot, SlotState
 from ecoshare.lane.turn import LaneTurn
 from tests.warm import wait_for
 
@@ -24,7 +24,7 @@ def table(tmp_path: Path) -> LaneTable:
 
 @pytest.fixture
 def fork(table: LaneTable) -> Iterator[Callable[..., int]]:
-    """Start a process that runs a function of its own turn, in a slot that is prepared before."""
+    """Function that starts a process with a body and its turn, in a slot that is prepared before."""
     pids = []
 
     def start(slot: int, body: Callable[[LaneTurn, LaneTable], None], rank: int = 0) -> int:
@@ -57,11 +57,11 @@ def succeed(*pids: int) -> None:
 
 
 Fork = Callable[..., int]
-"""Starts a body in a process of its own, at a slot; its number."""
+"""Function that starts a body in a process of its own, at a slot; it returns the process number."""
 
 
 def iterate(count: int, marks: Path | None = None, each_s: float = 0.0) -> Callable[[LaneTurn, LaneTable], None]:
-    """A job of `count` iterations; with `marks` it writes its slot twice around each, so that overlaps show."""
+    """Body of `count` iterations; with `marks` it writes its slot before and after each, so that overlaps show."""
 
     def body(turn: LaneTurn, table: LaneTable) -> None:
         turn.take()
@@ -87,7 +87,7 @@ def test_one_job_at_a_time_has_the_turn(table: LaneTable, fork: Fork, tmp_path: 
         pair = b"<%d></%d>" % (slot, slot)
         assert content.count(pair) == 800, "another job's mark stands inside an iteration"
     assert [table.slots[slot].iterations for slot in range(4)] == [800] * 4
-    assert table.header.holder == NOBODY
+    assert table.header.holder == NO_SLOT
 
 
 def test_turns_alternate_while_others_wait(table: LaneTable, fork: Fork) -> None:
@@ -136,7 +136,7 @@ def test_a_killed_waiter_is_passed_over(table: LaneTable, fork: Fork) -> None:
 
 
 def outlived_by_a_waiter(table: LaneTable, fork: Fork, die: Callable[[LaneTurn, LaneTable], None]) -> None:
-    """The holder in slot 0 dies while slot 1 waits, who then gets the turn."""
+    """The holder in slot 0 dies while slot 1 waits, which then gets the turn."""
     holder = fork(0, die)
     wait_for(lambda: table.header.holder == 0)
     waiter = fork(1, iterate(3))
@@ -146,7 +146,7 @@ def outlived_by_a_waiter(table: LaneTable, fork: Fork, die: Callable[[LaneTurn, 
 
 
 def test_death_between_choosing_and_granting_loses_nothing(table: LaneTable, fork: Fork) -> None:
-    """Killed before the holder's word is written, the old holder still holds."""
+    """If it is killed before the holder's word is written, the old holder still has the turn."""
 
     def die_half_way(turn: LaneTurn, own: LaneTable) -> None:
         turn.take()
@@ -198,7 +198,7 @@ def test_a_wait_that_a_signal_handler_breaks_off_is_taken_up_again(table: LaneTa
     holder = fork(0, hold)
     wait_for(lambda: table.header.holder == 0)
     succeed(holder, fork(1, with_alarm))
-    assert table.header.holder == NOBODY
+    assert table.header.holder == NO_SLOT
 
 
 @pytest.mark.slow
@@ -265,7 +265,7 @@ def test_a_stopped_job_ends_at_its_boundary(table: LaneTable, fork: Fork) -> Non
 
 @pytest.mark.slow
 def test_time_is_shared_by_time_and_not_by_turns(table: LaneTable, fork: Fork) -> None:
-    """A job of long iterations and one of short ones hold the turn for equally long."""
+    """Jobs with long and with short iterations hold the turn for equally long."""
 
     def working(step_s: float) -> Callable[[LaneTurn, LaneTable], None]:
         def body(turn: LaneTurn, own: LaneTable) -> None:
@@ -287,7 +287,7 @@ def test_time_is_shared_by_time_and_not_by_turns(table: LaneTable, fork: Fork) -
 
 
 def load_data(count: int, away_s: float = 0.01) -> Callable[[LaneTurn, LaneTable], None]:
-    """A job of iterations of 5 ms that leaves its turn after each, to load data."""
+    """Body with iterations of 5 ms that leaves its turn after each to load data."""
 
     def body(turn: LaneTurn, own: LaneTable) -> None:
         turn.take()
@@ -304,7 +304,7 @@ def load_data(count: int, away_s: float = 0.01) -> Callable[[LaneTurn, LaneTable
 
 
 def train(turn: LaneTurn, own: LaneTable) -> None:
-    """A job of iterations of 5 ms that does not end by itself."""
+    """Body with iterations of 5 ms that does not end by itself."""
     turn.take()
     while True:
         time.sleep(0.005)
@@ -372,7 +372,7 @@ def test_deaths_of_one_that_loads_data_and_of_one_in_between_lose_nothing(table:
             os.kill(pids[0], signal.SIGKILL)
             os.waitpid(pids[0], 0)
             table.free(0)
-    assert table.header.holder == NOBODY
+    assert table.header.holder == NO_SLOT
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
@@ -391,23 +391,23 @@ def test_a_reserved_turn_goes_to_its_slot_alone_and_to_all_again_after(table: La
     own = table.slots[1].iterations
     wait_for(lambda: table.slots[1].iterations > own + 200)
     assert [table.slots[slot].iterations for slot in (0, 2)] == others, "another job ran in the window"
-    table.reserve(ANYBODY)
+    table.reserve(ANY_SLOT)
     wait_for(lambda: all(table.slots[slot].iterations > others[0] + 50 for slot in (0, 2)))
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_lane_that_is_reserved_for_nobody_stands_still_and_goes_on(table: LaneTable, fork: Fork) -> None:
+def test_a_lane_that_is_reserved_for_no_slot_pauses_and_goes_on(table: LaneTable, fork: Fork) -> None:
     pid = fork(0, iterate(400, each_s=0.001))
     wait_for(lambda: table.slots[0].iterations > 10)
-    table.reserve(NOBODY)
-    wait_for(lambda: table.header.holder == NOBODY and table.slots[0].seat == SlotState.WAITING)
+    table.reserve(NO_SLOT)
+    wait_for(lambda: table.header.holder == NO_SLOT and table.slots[0].seat == SlotState.WAITING)
     done = table.slots[0].iterations
     newcomer = fork(1, iterate(10))
     wait_for(lambda: table.slots[1].seat == SlotState.WAITING)
     time.sleep(0.05)
     assert (table.slots[0].iterations, table.slots[1].iterations) == (done, 0)
-    table.reserve(ANYBODY)
+    table.reserve(ANY_SLOT)
     succeed(pid, newcomer)
     assert (table.slots[0].iterations, table.slots[1].iterations) == (400, 10)
 
@@ -437,7 +437,7 @@ def test_a_job_stays_until_it_was_looked_at_but_not_for_ever(table: LaneTable) -
 
 
 class EndsMeanwhile(Slot):
-    """A slot of a fused job that is cleared as soon as its process was read."""
+    """Slot of a fused job that is cleared as soon as its process has been read."""
 
     def __getattribute__(self, name: str) -> object:
         value = super().__getattribute__(name)
@@ -447,7 +447,7 @@ class EndsMeanwhile(Slot):
 
 
 def test_a_fused_job_that_ends_never_passes_for_the_only_one_of_its_process() -> None:
-    """Else the sampler takes the processor time of all that the process ever ran for the job's own."""
+    """Else the sampler would count the processor time of the whole process as the job's own."""
     assert EndsMeanwhile(pid=4711, fused=1).process() == (0, False)
     assert Slot(pid=4711, fused=1).process() == (4711, True)
     assert Slot(pid=4711, fused=0).process() == (4711, False)

@@ -1,4 +1,4 @@
-"""Classes of jobs and their profiles, built by hand."""
+"""Job classes and profiles, built by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def origin(**changes: Any) -> ProfileOrigin:
 
 
 def profile(job_class: str = NAME, made_utc: str = "2026-01-01T00:00:00Z", **changes: Any) -> Profile:
-    """A profile of that class; `changes` are to its origin."""
+    """Profile of that class; `changes` are to its origin."""
     return PROFILE.model_copy(
         update={
             "job_class": job_class,

@@ -1,4 +1,4 @@
-"""What was measured of neighbours, from run to run."""
+"""Measurements of neighbours are kept from run to run."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_nothing_is_known_of_nothing_and_no_error_of_few() -> None:
 
 
 def test_the_standard_error_covers_the_truth_about_as_often_as_it_claims() -> None:
-    """Neighbours are alike here: the machine is slow, or quick, for 20 iterations at a time."""
+    """Neighbouring iterations are alike: the machine is slow, or fast, for 20 iterations at a time."""
     random.seed(1)
     within = 0
     for _ in range(400):

@@ -1,4 +1,4 @@
-"""Which profile is nearest to a class that has none, and what keeps it from serving it."""
+"""Nearest profile for a class that has none, and the reasons against its use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHANGED = {"train.py": digest("train, changed"), "model.py": digest("model")}
     ids=["script", "path before a copy", "shared source", "device before torch", "torch before args", "args"],
 )
 def test_the_nearest_class_is_the_most_alike(tmp_path: Path, near: dict[str, Any], far: dict[str, Any]) -> None:
-    """Else a new class would begin with the memory and times of something else; newest decides only at the end."""
+    """Else a new class would begin with the memory and times of another job; age decides only between equals."""
     store = ProfileStore(tmp_path)
     store.save(profile("far", "2026-12-31T00:00:00Z", **far))
     assert (found := store.nearest(origin())) is None or found.job_class == "far"
@@ -40,7 +40,7 @@ def test_the_nearest_class_is_the_most_alike(tmp_path: Path, near: dict[str, Any
 
 
 def test_of_equals_the_newest_is_nearest(tmp_path: Path) -> None:
-    """Else old measurements would win over those of today."""
+    """Else old measurements would win over new ones."""
     store = ProfileStore(tmp_path)
     for name, made_utc in (("b", "2026-03-01T00:00:00Z"), ("c", "2026-01-01T00:00:00Z"), ("a", "2026-02-01T00:00:00Z")):
         store.save(profile(name, made_utc, args=("other",)))
@@ -58,7 +58,7 @@ def test_of_equals_the_newest_is_nearest(tmp_path: Path) -> None:
     ids=["a stranger's script of that name", "only an empty file alike", "another script", "a class of another name"],
 )
 def test_what_has_nothing_in_common_is_no_prior(tmp_path: Path, changes: dict[str, Any]) -> None:
-    """Else a stranger's `train.py` would say how much memory this one needs."""
+    """Else another project's `train.py` would decide how much memory this one gets."""
     store = ProfileStore(tmp_path)
     store.save(profile(**changes))
     mine = origin(sources={**origin().sources, "pkg/__init__.py": digest("")})
@@ -67,7 +67,7 @@ def test_what_has_nothing_in_common_is_no_prior(tmp_path: Path, changes: dict[st
 
 
 def test_a_given_class_is_near_whatever_its_script(tmp_path: Path) -> None:
-    """Else `class:` would not join what its writer joins."""
+    """Else `class:` would not join the jobs that the user joins."""
     store = ProfileStore(tmp_path)
     store.save(profile(given="resnet", script="/x/other.py", sources={}, torch="1.0"))
     assert store.nearest(origin(given="resnet")) is not None
@@ -84,7 +84,7 @@ def test_modules_of_one_name_in_two_projects_are_two(tmp_path: Path) -> None:
 
 
 def test_what_others_write_and_remove_is_seen(tmp_path: Path) -> None:
-    """Else a long run would begin new classes with what the folder held at its start, or with what is gone."""
+    """Else a long run would begin new classes from profiles of its start, or from profiles that are gone."""
     store, other = ProfileStore(tmp_path), ProfileStore(tmp_path)
     assert store.nearest(origin()) is None
     first = other.save(profile("first", args=()))
@@ -160,6 +160,6 @@ def test_the_difference_is_said_on_one_line(now: dict[str, Any], sentence: str) 
 
 
 def test_scripts_and_arguments_of_a_given_class_are_no_difference() -> None:
-    """They may differ there, so naming them would be wrong."""
+    """Devices may differ there, so a message that names them would be wrong."""
     now = origin(given="mine", sources=CHANGED, args=(), torch="3")
     assert why_new(now, profile(given="mine")) == "torch 3, and 2.13.0 then"

@@ -1,4 +1,4 @@
-"""The store of profiles: files, processes and kills as they are; each case says what would be lost if it failed."""
+"""The store of profiles with real files, processes and kills; each case says what a failure would lose."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ names = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,112}", fullmatch=True)
 
 
 def built(model: type, **own: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """All fields of a model; those not given are amounts or null."""
+    """Strategy for all fields of a model; fields that are not given are amounts or null."""
     fields = {name: own.get(name, st.none() | amounts) for name in model.model_fields}  # type: ignore[attr-defined]
     return st.builds(model, **fields)
 
@@ -117,7 +117,7 @@ any_profile = built(
 
 @given(any_profile)
 def test_what_was_saved_is_found_to_the_last_bit(tmp_path_factory: pytest.TempPathFactory, measured: Profile) -> None:
-    """Else a figure would change by being kept."""
+    """Else a figure would change in the store."""
     store = ProfileStore(tmp_path_factory.mktemp("store"))
     path = store.save(measured)
     assert store.find(measured.job_class) == measured
@@ -126,15 +126,15 @@ def test_what_was_saved_is_found_to_the_last_bit(tmp_path_factory: pytest.TempPa
     assert store.notes == []
 
 
-def test_nobody_else_may_read_what_jobs_were_called_with(tmp_path: Path) -> None:
-    """Arguments may hold secrets: the folder and its files are their owner's."""
+def test_other_users_may_not_read_the_arguments_of_jobs(tmp_path: Path) -> None:
+    """Arguments may hold secrets, so only the owner may read the folder and its files."""
     path = ProfileStore(tmp_path / "data" / "profiles").save(profile())
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_no_folder_is_an_empty_store_and_stays_none(tmp_path: Path) -> None:
-    """A mere look must not create folders in somebody's home, nor complain about a first run."""
+    """A lookup must not create folders in the user's home, nor complain about a first run."""
     store = ProfileStore(tmp_path / "none")
     assert store.find(NAME) is None
     assert store.nearest(origin()) is None
@@ -173,7 +173,7 @@ def test_a_store_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
 
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[Writer]:
-    """Starts processes that save one class so many times; none outlives its test."""
+    """Function that starts processes that save one class repeatedly; none outlives its test."""
     with contextlib.ExitStack() as ending:
 
         def start(times: int, name: str) -> subprocess.Popen[str]:
@@ -227,7 +227,7 @@ def test_threads_of_one_process_write_without_harm(tmp_path: Path) -> None:
 
 
 def test_a_killed_writer_leaves_the_last_whole_profile(tmp_path: Path, writer: Writer) -> None:
-    """Else kill -9 of a run could cost the profiles of all runs before; what it leaves is swept up an hour later."""
+    """Else kill -9 of a run could lose the profiles of all runs before; its leftovers are removed an hour later."""
     store = ProfileStore(tmp_path)
     leftovers, dice = 0, random.Random(0)
     for trial in range(60):
@@ -270,7 +270,7 @@ CORRUPT = {
 
 @pytest.mark.parametrize("content", CORRUPT.values(), ids=CORRUPT.keys())
 def test_a_corrupt_file_is_named_and_set_aside(tmp_path: Path, content: bytes) -> None:
-    """Else one bad file would end every run that needs it, or be lost to who wants to know why."""
+    """Else one bad file would end every run that needs it, or the evidence would be lost."""
     store = ProfileStore(tmp_path)
     path = tmp_path / f"{NAME}.json"
     for aside in (f"{NAME}.json.corrupt", f"{NAME}.json.corrupt-2", f"{NAME}.json.corrupt-3"):
@@ -299,7 +299,7 @@ def test_a_corrupt_file_hides_no_good_neighbour(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [GOOD, '{"shape": "unheard of"}'], ids=["same shape", "another shape"])
 def test_a_file_of_a_newer_version_stays_where_it_is(tmp_path: Path, text: str) -> None:
-    """Else going back to an older ecoshare for a day would cost what the newer one measured."""
+    """Else a day with an older ecoshare would lose the measurements of the newer one."""
     newer = json.dumps(json.loads(text) | {"schema_version": 2})
     path = tmp_path / f"{NAME}.json"
     path.write_text(newer)
@@ -320,8 +320,8 @@ def _find(folder: str, barrier: Any, notes: Any) -> None:
 
 
 @pytest.mark.slow
-def test_of_many_who_find_a_corrupt_file_one_sets_it_aside(tmp_path: Path) -> None:
-    """Else two would rename over each other and lose the evidence, or the slower would fail."""
+def test_one_of_many_finders_sets_a_corrupt_file_aside(tmp_path: Path) -> None:
+    """Else two processes would rename over each other and lose the evidence, or the slower would fail."""
     context = multiprocessing.get_context("fork")
     for trial in range(3):
         (tmp_path / f"{NAME}.json").write_text(f"bad {trial}")
@@ -341,7 +341,7 @@ def test_of_many_who_find_a_corrupt_file_one_sets_it_aside(tmp_path: Path) -> No
 def test_a_profile_saved_while_its_corrupt_predecessor_is_set_aside_survives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the reader would carry away the good file, having read the bad one."""
+    """Else a reader of the bad file would set the good file aside."""
     path = tmp_path / f"{NAME}.json"
     path.write_text("bad")
     store, other = ProfileStore(tmp_path), ProfileStore(tmp_path)

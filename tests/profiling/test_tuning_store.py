@@ -1,4 +1,4 @@
-"""The store of tuned results: each case says what would be lost if it failed."""
+"""The store of tuned results; each case says what a failure would lose."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_what_was_saved_is_found_whatever_the_order_of_lanes_and_jobs(tmp_path: 
     assert path.parent == tmp_path / "tuned" and path.stat().st_mode & 0o077 == 0
     for packing in (PACKING, PACKING[::-1], (("c-03", "b-02"), ("a-01",))):
         assert TuningStore(tmp_path).find(packing, MODEL, "energy", 1.1) == tuned()
-    assert path.name.startswith("a-01_b-02+c-03.NVIDIA-H200."), "nobody can tell what the file is of"
+    assert path.name.startswith("a-01_b-02+c-03.NVIDIA-H200."), "the name does not tell the classes of the file"
     assert store.notes == []
 
 

@@ -1,4 +1,4 @@
-"""Intervals long enough for a mean of watts."""
+"""Intervals that are long enough for a mean power."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ joules = st.one_of(st.none(), st.floats(0.0, 50.0))
 
 @st.composite
 def stories(draw: st.DrawFn) -> list[EnergyInterval]:
-    """Intervals of any length one after the other, some without joules, some with a gap before them."""
+    """Consecutive intervals of any length, some without joules, some with a gap before them."""
     found: list[EnergyInterval] = []
     at_s = 0.0
     for length_s, energy_j, gap in draw(st.lists(st.tuples(lengths, joules, st.booleans()), max_size=30)):
@@ -37,7 +37,7 @@ def stories(draw: st.DrawFn) -> list[EnergyInterval]:
 
 
 def stretches(intervals: list[EnergyInterval]) -> list[list[EnergyInterval]]:
-    """Known intervals that touch."""
+    """Groups of adjacent intervals with known energy."""
     found: list[list[EnergyInterval]] = []
     for each in intervals:
         if each.energy_j is None:
@@ -89,7 +89,7 @@ def test_joules_time_and_iterations_stay(intervals: list[EnergyInterval]) -> Non
 
 
 def test_joules_told_milliseconds_late_belong_to_the_second_before() -> None:
-    """656 W on a device of at most 7 W: the last sample is 3 ms after the one before."""
+    """Before, a device of at most 7 W showed 656 W, as the last sample is 3 ms after the one before."""
     ends_s = [1.0, 2.0, 3.0, 3.003, 4.003]
     spent_j = [5.0, 5.0, 1.5, 1.968, 1.5]
     begins_s = [0.0, *ends_s[:-1]]

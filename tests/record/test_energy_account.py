@@ -1,4 +1,4 @@
-"""The account of a run's joules."""
+"""Energy account of a run."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_class_without_a_profile_counts_by_its_time_with_the_turn() -> None:
 
 
 def test_what_ended_in_a_line_that_is_passed_over_is_not_lost() -> None:
-    """`a` is told for the last time 50 ms after a sample, which is too soon for the counter to have moved."""
+    """The last report of `a` comes 50 ms after a sample, too soon for the counter to have moved."""
     lines: list[Line] = [
         SESSION,
         Sample(0.0, 0.0, jobs={"a#1": progress(0, 10, 1.0), "b#1": progress(0, 0, 0.0)}),
@@ -174,7 +174,7 @@ def test_the_idle_power_that_was_watched_counts_for_the_whole_session() -> None:
 
 
 def test_processor_time_that_is_told_late_takes_its_joules_along() -> None:
-    """A job that ends is told 3 ms after a sample, with the processor time of the second before."""
+    """The end of a job comes 3 ms after a sample, with the processor time of the second before."""
     session = replace(SESSION, scope="cpu", period_s=0.001, idle_w=1.0)
     steady = AttemptProgress(1, 1.0, 1, 0, 0.0)
     lines: list[Session | Sample] = [

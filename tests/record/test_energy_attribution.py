@@ -1,4 +1,4 @@
-"""Whose joules they were: what must hold of every split."""
+"""Attribution of energy to jobs: properties of every split."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_shares_add_up_to_what_was_spent_and_none_is_negative(active_j: floa
 
 
 @given(st.floats(0, 1e7), WORKS)
-def test_who_did_nothing_gets_nothing(active_j: float, works: list[Work]) -> None:
+def test_a_job_without_work_gets_no_energy(active_j: float, works: list[Work]) -> None:
     for work, share in zip(works, split(active_j, works), strict=True):
         assert work.alone_j > 0.0 or share == 0.0
 
@@ -70,7 +70,7 @@ def test_where_pairs_interact_by_the_product_of_their_loads_it_is_the_shapley_va
 
 
 def test_jobs_of_one_lane_do_not_interact() -> None:
-    """They never run at once: what the profiles got wrong is spread by their loads."""
+    """Jobs that never run at once share the error of the profiles by their loads."""
     assert split(30.0, [Work("a", 0, 5.0), Work("b", 0, 15.0)]) == pytest.approx([7.5, 22.5])
 
 
@@ -80,7 +80,7 @@ def test_idle_is_never_more_than_was_measured() -> None:
 
 
 def shapley(players: int, cost: object) -> list[float]:
-    """The Shapley value, by all orders."""
+    """Shapley value from all orders."""
     values = [0.0] * players
     orders = list(itertools.permutations(range(players)))
     for order in orders:

@@ -1,4 +1,4 @@
-"""What trials say while they run, read from files that grow: bounded in each look, and whole at the end."""
+"""Reading of trials' output from growing files: bounded in each look, and complete at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINE = b"loss=1 %s\n" % (b"x" * 90)
 
 
 def test_a_look_reads_a_bounded_part_and_the_last_one_everything(tmp_path: Path) -> None:
-    """300 MB that were printed at once took the controller to 965 MiB."""
+    """Before, a burst of 300 MB of output took the controller to 965 MiB."""
     (tmp_path / "stdout.log").write_bytes(LINE * 50_000)
     reader = MetricReader(metric.read("loss={:f}"), tmp_path, 1)
     first = reader.read()

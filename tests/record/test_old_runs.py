@@ -20,7 +20,7 @@ from ecoshare.reporting.exports import export
 
 OLD = Path(__file__).parent / "old_runs"
 SETTLED = {"run", "notes"}
-"""Keys of a summary that depend on where the folder lies."""
+"""Keys of a summary that depend on the path of the folder."""
 
 
 @pytest.fixture(params=["search", "sweep"])

@@ -1,4 +1,4 @@
-"""Which packings ran, as expected and as measured, and what else the same work would have taken."""
+"""Packings that ran, as expected and as measured, and the cost of the same work in another way."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def end_of(entries: Entries) -> float:
 
 
 def rows_of(entries: Entries) -> dict[tuple[tuple[str, ...], ...], dict[str, Any]]:
-    """The packings of a run whose meter says the same all the time, by their classes."""
+    """Packings of a run with a constant power, by their classes."""
     end_s = end_of(entries)
     rows = packings(course(entries), metered(end_s), end_s)
     return {tuple(map(tuple, row["classes"])): row for row in rows}
 
 
 def ratio(setting: Setting) -> float:
-    """E over that at the default of jobs that draw as much as one alone, by the world's own numbers."""
+    """E at a setting over E at the default, by the world's numbers, for jobs that draw as much as one alone."""
     speed, watts = EFFECTS[setting]
     return (GPU.idle_w + watts * GPU.active_w) / speed / (GPU.idle_w + GPU.active_w)
 
@@ -94,7 +94,7 @@ def test_progress_of_a_run_agrees_with_its_trials() -> None:
         assert speed == pytest.approx(0.9, rel=0.05)
 
 
-def test_the_time_in_which_somebody_is_measured_alone_is_in_no_packing() -> None:
+def test_the_time_of_a_profiling_window_is_in_no_packing() -> None:
     entries = entries_of([job("a0", "a", 200.0), job("b0", "b", 200.0)], world(ab=0.9), ENERGY)
     classes = {"a0": "a", "b0": "b"}
     measured = windows(entries, classes, {}, EnergyAccount())
@@ -143,13 +143,13 @@ def test_time_at_other_settings_is_counted_back_to_the_default(best: Setting) ->
 
 
 def at_slow(**classes: str) -> PackingPeriod:
-    """These jobs beside each other for 20 s, the second half at another setting that nobody measured."""
+    """Packing period of 20 s, with the second half at a setting that was never measured."""
     packing = tuple((name,) for name in classes.values())
     return PackingPeriod("n0g0", classes, packing, 0.0, to_s=20.0, settings=[(0.0, ()), (10.0, SLOW)])
 
 
 def counted(**rates: int) -> EnergyAccount:
-    """A meter of 100 W, and iterations a second of each job."""
+    """Energy account at a constant 100 W, with the iterations a second of each job."""
     session = Session(0.0, "n0g0", "a meter", "measured", "gpu", "about it", 0.1, 40.0)
     lines: list[Line] = [session]
     for at_s in range(21):
@@ -159,7 +159,7 @@ def counted(**rates: int) -> EnergyAccount:
 
 
 def test_where_no_trial_tells_the_iterations_do() -> None:
-    """2 iterations a second of 60 J each alone: 1200 J at the default for what took 1000 J at the setting."""
+    """Two iterations a second of 60 J each alone: 1200 J at the default for work that took 1000 J at the setting."""
     known = PackingTimeline([at_slow(j="a")], {"a": Solo("a", 0.5, 120.0)})
     found = baseline([], {}, known, counted(j=2), 20.0)
     assert found["packed_default_energy_j"] == pytest.approx(2000.0 - 1000.0 + 20 * 60.0)
@@ -192,7 +192,7 @@ def done(name: str, iterations: int, arrival_s: float = 0.0, evals: int = 0, job
 
 TIMES = IterationTimes(count=100, mean_s=0.5, standard_error_s=0.005, median_s=0.5, p95_s=0.5)
 KNOWN = {"c": PROFILE.model_copy(update={"train": TIMES, "eval": None})}
-"""4.25 J and 0.5 s an iteration."""
+"""Profile of 4.25 J and 0.5 s an iteration."""
 
 
 def alone(*jobs: dict[str, Any], profiles: Any = KNOWN, energy: EnergyAccount | None = None) -> tuple[Any, Any]:
@@ -216,7 +216,7 @@ def test_a_few_inference_iterations_that_were_not_measured_are_taken_for_trainin
 
 
 def test_each_job_alone_loads_torch_and_prepares_its_data() -> None:
-    """Else sharing would seem to cost what an interpreter takes to start: the run's own makespan has its start."""
+    """Else sharing would seem to cost the start of an interpreter, which the run's own makespan includes."""
     jobs = [{**done(name, 10), "preparation_s": 1.5} for name in ("forked", "fresh")]
     planned = {"forked": {"isolation": "process"}, "fresh": {"isolation": "fresh"}}
     energy = metered(10.0)
@@ -232,7 +232,7 @@ def test_each_job_alone_loads_torch_and_prepares_its_data() -> None:
 def test_what_alone_would_have_taken_is_null_where_anything_is_missing() -> None:
     assert alone() == (None, None)
     assert alone(done("a", 10), done("b", 10, job_class="d")) == (None, None), "a class without a profile"
-    assert alone(done("a", 10, evals=3)) == (None, None), "nobody knows what evaluation takes"
+    assert alone(done("a", 10, evals=3)) == (None, None), "the time of evaluation is unknown"
     assert alone(done("a", 0)) == (None, None), "it has done something that is no iteration"
     assert alone(done("a", 10), energy=EnergyAccount()) == (None, pytest.approx(5.0))
     energy = PROFILE.energy.model_copy(update={"source": "modelled"}) if PROFILE.energy is not None else None
@@ -266,7 +266,7 @@ def test_stretches_of_a_device_follow_each_other_and_hold_the_time_of_every_job(
     assert all(each.to_s is not None and each.ending is not None for each in found.stretches), "all jobs have ended"
     ran = {name for each in found.stretches for name in each.jobs}
     long_ones = {each.name for each in jobs if each.phases[0].iterations > 300}
-    assert long_ones <= ran, "whoever ran for half a minute was in some packing"
+    assert long_ones <= ran, "a job that ran for half a minute is in no packing"
     assert all(math.isclose(speed, 1.0) for each in found.stretches if len(each.jobs) == 1 for speed in _speeds(each))
 
 

@@ -13,7 +13,7 @@ from tests.reporting.profiles import PROFILE
 
 
 def profile_of(error: float | None, doubt: str = "") -> Profile:
-    """A profile of 0.1 s an iteration with this relative standard error."""
+    """Profile of 0.1 s an iteration with this relative standard error."""
     standard_error_s = None if error is None else 0.1 * error
     train = IterationTimes(count=80, mean_s=0.1, standard_error_s=standard_error_s, median_s=0.1, p95_s=0.1)
     return PROFILE.model_copy(update={"train": train, "eval": None, "doubt": doubt})
@@ -57,7 +57,7 @@ def test_why_no_saving_is_claimed(profile: Profile | None, why: str) -> None:
 def test_a_few_inference_iterations_at_the_end_keep_nothing_from_being_said(
     iterations: int, evals: int, why: str
 ) -> None:
-    """Two of the six examples test their model once, after they were measured: nothing was told of any first run."""
+    """Two of the six examples evaluate once, after their window; without this rule no first run had a claim."""
     told = uncertain(
         {"name": "hf", "profile_doubt": None, "iterations": iterations, "eval_iterations": evals}, profile_of(0.02)
     )

@@ -1,4 +1,4 @@
-"""The result of a run, derived from its log."""
+"""Summary of a run, derived from its log."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_is_not_known_is_null() -> None:
 
 
 def energy_of(source: str) -> EnergyAccount:
-    """What a meter of 40 W at rest saw of job a: 10 iterations, 60 J more than idle."""
+    """Samples of job a by a meter of 40 W at rest: 10 iterations, 60 J more than idle."""
     session = Session(0.0, "cuda:0", "a meter", source, "gpu", "about it", 0.1, 40.0)
     last = Sample(2.0, 140.0, jobs={"a#1": AttemptProgress(0, 2.0, 10, 1, 4.0)})
     return account([session, Sample(0.0, 0.0), last], {"a": EnergyRate(6.0, 0.0, 0.02)}.get)
@@ -105,7 +105,7 @@ def test_a_window_costs_what_was_spent_in_it_beyond_the_work_done_there() -> Non
     assert summary["search_energy_j"] == pytest.approx(60.0)
 
 
-def test_without_windows_nothing_was_searched_and_without_a_meter_nobody_knows() -> None:
+def test_without_windows_search_energy_is_zero_and_without_a_meter_unknown() -> None:
     assert summarise(plan(a=None), [OPENED], energy_of("measured"), "r")["search_energy_j"] == 0.0
     assert summarise(plan(a=None), [OPENED], EnergyAccount(), "r")["search_energy_j"] is None
 
@@ -157,7 +157,7 @@ def test_a_window_that_was_cut_off_is_told_too() -> None:
     assert all("in this window" in each["error"] for each in windows)
 
 
-def test_a_job_whose_arrival_was_lost_with_the_log_costs_only_its_jct() -> None:
+def test_a_job_with_a_lost_arrival_costs_only_its_jct() -> None:
     ended = story("a", Outcome.COMPLETED)[-1]
     summary = summarise(plan(a=None), [OPENED, ended], EnergyAccount(), "r")
     assert summary["jobs"][0]["state"] == "completed"

@@ -1,4 +1,4 @@
-"""How near the split of joules is to the truth of a device that is not additive in its jobs."""
+"""Distance of the split of energy from the truth of a device with power that is not additive in its jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs as they look on the disk, made up from first principles: jobs alternate in lanes, a meter counts their watts."""
+"""Invented run folders: jobs alternate in lanes, and a meter counts their power."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOSTILE = "Traceback: <script>alert(1)</script> & \"quoted\" 'too'"
 
 
 def marks(begin_s: float, end_s: float, turn: int, of: int, quantum_s: float, step_s: float) -> list[Mark]:
-    """A job that holds every `of`-th quantum, in iterations of `step_s`; each tenth is an evaluation."""
+    """Job that holds every `of`-th quantum, in iterations of `step_s`; each tenth is an evaluation."""
     found: list[Mark] = []
     at_s, done = (math.ceil((begin_s / quantum_s - turn) / of) * of + turn) * quantum_s, 0
     while at_s + quantum_s <= end_s:
@@ -45,7 +45,7 @@ def run(
     memory: bool = True,
     period_s: float = 5.0,
 ) -> RunData:
-    """A run of `jobs` jobs; where `failing`, the second one fails with a hostile message after one more attempt."""
+    """Run of `jobs` jobs; with `failing`, the second one fails with a hostile message after one more attempt."""
     gpu = source == "measured"
     device = "cuda:0" if gpu else "cpu"
     names = [f"train-resnet50.lr{index:02d}" if index % 3 else f"job{index}" for index in range(jobs)]
@@ -97,7 +97,7 @@ def run(
 
 
 def environment(device: str) -> dict[str, Any]:
-    """What environment.json holds, its secret included."""
+    """Content of environment.json, with its secret."""
     return {
         "schema_version": 1,
         "ecoshare": "0.1.0",
@@ -190,12 +190,12 @@ def _summary(
             "unknown": [],
             "packed_default_energy_j": None,
         },
-        "notes": ["objective energy: everybody gets equal turns (policy fair)"],
+        "notes": ["objective energy: all jobs get equal turns (policy fair)"],
     }
 
 
 def packings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One job alone, and two beside each other that were measured and tuned."""
+    """Packings of one job alone, and of two beside each other that were measured and tuned."""
     alone = {
         "device": "cuda:0",
         "classes": [[rows[0]["class"]]],
@@ -240,7 +240,7 @@ def _lines(
     memory: bool,
     period_s: float,
 ) -> list[Line]:
-    """Samples of a meter that adds up the watts of whoever holds a turn."""
+    """Samples of a meter that adds up the power of the jobs that hold a turn."""
     gpu = source == "measured"
     about = "the GPU's energy counter, updated every 100 ms" if gpu else "2 cores of 0.74 W at rest and 3.5 W busy"
     name, scope = ("nvml", "gpu") if gpu else ("model", "cpu")

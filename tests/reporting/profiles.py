@@ -1,4 +1,4 @@
-"""Profiles to show, built by hand."""
+"""Profiles for reports, built by hand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TIMELINE: tuple[Point, ...] = (
     (0.011, 1200 * MIB),
     (0.0124, 1200 * MIB),
 )
-"""An iteration that begins by freeing the last one's gradients."""
+"""Timeline of an iteration that begins by freeing the last one's gradients."""
 
 MEMORY = MemoryProfile(
     persistent_bytes=1500 * MIB,
@@ -113,10 +113,10 @@ NOTHING_KNOWN = PROFILE.model_copy(
         "notes": ("no meter could be opened",),
     }
 )
-"""A profile of which nothing is known that may be unknown."""
+"""Profile in which all optional values are unknown."""
 
 
 def timed(timeline: tuple[Point, ...], job_class: str = "resnet") -> Profile:
-    """The profile with another timeline."""
+    """Profile with another timeline."""
     memory = MEMORY.model_copy(update={"timeline": timeline})
     return PROFILE.model_copy(update={"memory": memory, "job_class": job_class})

@@ -1,4 +1,4 @@
-"""Run folders with logs that the real core made in virtual time, where settings change speeds and watts."""
+"""Run folders with logs of the real core in virtual time; settings change speeds and power."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from tests.simulate.test_packs import GPU
 
 DEVICE = "n0g0"
 METER_W = 100.0
-"""What the meter of these runs says, whoever runs."""
+"""Constant power (W) of the meter in these runs."""
 
 Entries = list[Event | Command]
 
 
 @dataclass(frozen=True, slots=True)
 class Settable(World):
-    """A world in which settings matter.
+    """World in which settings change speed and power.
 
     Attributes:
-        effects: By setting: speed, and watts beyond idle, over those at the default.
+        effects: Speed, and power beyond idle, relative to the default, by setting.
     """
 
     effects: Mapping[Setting, tuple[float, float]] = field(default_factory=dict)
@@ -46,18 +46,18 @@ class Settable(World):
         setting: Setting = (),
         at_s: float = 0.0,
     ) -> float:
-        """Slower at a setting."""
+        """Relative speed of a job, lower at a setting."""
         return World.speed(self, job, devices, beside) * self.effects.get(setting, (1.0, 1.0))[0]
 
     def device_watts(
         self, jobs: Sequence[TraceJob], device: str = "", setting: Setting = (), at_s: float = 0.0
     ) -> float:
-        """Less at a setting."""
+        """Power (W), lower at a setting."""
         return World.device_watts(self, jobs) * self.effects.get(setting, (1.0, 1.0))[1]
 
 
 def proposing(*settings: Setting, best: Setting) -> Callable[[AskSetting], Advice]:
-    """A tuner that has these tried for every packing, the default first, and then says which is best."""
+    """Tuner that measures these settings for every packing, the default first, and then names the best."""
     asked: dict[Any, int] = {}
 
     def answer(ask: AskSetting) -> Advice:
@@ -71,13 +71,13 @@ def proposing(*settings: Setting, best: Setting) -> Callable[[AskSetting], Advic
 def entries_of(
     jobs: list[TraceJob], truth: World, config: Config, tuner: Callable[[AskSetting], Advice] | None = None
 ) -> Entries:
-    """The log of a run on one device."""
+    """Log of a run on one device."""
     found = simulate(made(jobs), Cluster(1, 1, GPU), config, truth, Costs(), tuner)
     return [entry for event, commands in found.log for entry in (event, *commands)]
 
 
 def plan(jobs: list[TraceJob], config: Config) -> dict[str, Any]:
-    """What was decided before."""
+    """Content of plan.json."""
     rows = [
         {"name": each.name, "class": each.job_class, "slowdown": each.slowdown, "arrival_s": each.arrival_s}
         for each in jobs
@@ -89,14 +89,14 @@ def plan(jobs: list[TraceJob], config: Config) -> dict[str, Any]:
 
 
 def metered(end_s: float) -> EnergyAccount:
-    """A meter that counts the same watts all the time."""
+    """Energy account of a meter with constant power."""
     session = Session(0.0, DEVICE, "a meter", "measured", "gpu", "about it", 0.1, 40.0)
     times_s = [0.5 * step for step in range(int(2 * end_s) + 2)]
     return account([session, *(Sample(at_s, METER_W * at_s) for at_s in times_s)], lambda _job: None)
 
 
 def write(path: Path, plan: dict[str, Any], entries: Entries) -> Path:
-    """A run folder."""
+    """Write a run folder with this plan and log."""
     path.mkdir(parents=True)
     (path / "plan.json").write_text(json.dumps(plan))
     log = EventLog(path / "events.jsonl")

@@ -1,4 +1,4 @@
-"""Why each job waited, shared or ran alone, in words: of logs of the real core, whole, cut short and changed."""
+"""Explanations why each job waited, shared or ran alone, from logs of the real core: whole, cut short and changed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_each_job_is_explained_from_its_arrival_to_its_end_without_a_gap(entries
 
 
 def test_intervals_say_what_the_log_says(entries: Entries) -> None:
-    """Those of windows are the windows', and who shares does so while both are in the same packing."""
+    """Explained windows are those of the log, and jobs share only while they are in one packing."""
     explained = explain(entries)
     for window in explained.windows:
         (own,) = [each for each in explained.stories[window.job].intervals if each.reason.doing is Doing.MEASURED]
@@ -82,7 +82,7 @@ def test_one_job_is_the_same_whether_others_are_asked_for_or_not(entries: Entrie
 def test_the_words_of_a_job(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = told(capsys, folder, "bert")
     assert words.startswith("bert (class b): completed, ")
-    assert "paused: anna was measured alone" in words or "anna was measured alone, and nobody may come" in words
+    assert "paused: anna was measured alone" in words or "anna was measured alone, and no job may start" in words
     assert "must keep 0." in words and "(`slowdown:`)" in words, "anna's limit kept bert behind"
     assert "measured alone, since nothing was known of its class" in words
     assert "its slowdown was" in told(capsys, folder, "anna")
@@ -182,7 +182,7 @@ def test_a_run_that_was_resumed_goes_on_where_it_was_cut_off(entries: Entries) -
 
 
 def _later(entries: Entries, by_s: float) -> Entries:
-    """The same run, opened later. What is asked for at a time (`WakeAt`) is in no log of a policy that packs."""
+    """Entries of the same run, opened later. A log of a packing policy has no `WakeAt`, which holds a time."""
     moved: Entries = []
     for entry in entries:
         moved.append(entry if isinstance(entry, Command) else replace(entry, at_s=entry.at_s + by_s))

@@ -32,7 +32,7 @@ ERROR = f"exit code 1: {HOSTILE}"
 
 
 class Done(NamedTuple):
-    """A run that is over."""
+    """Finished run."""
 
     folder: RunFolder
     process: subprocess.CompletedProcess[str]
@@ -48,14 +48,14 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 
 def exported(run: Path, form: str, stdout: int | None = None) -> Started:
-    """What the command line gives."""
+    """Output of the command line."""
     process = Started("export", run, "--format", form, stdout=stdout)
     process.wait()
     return process
 
 
 def content(done: Done, form: str) -> bytes:
-    """What the command line writes into a pipe."""
+    """Bytes that the command line writes into a pipe."""
     process = exported(done.folder.path, form)
     assert (process.returncode, process.stderr) == (0, "")
     return process.written
@@ -63,7 +63,7 @@ def content(done: Done, form: str) -> bytes:
 
 @pytest.fixture
 def copy(done: Done, tmp_path: Path) -> RunFolder:
-    """The same run, to be damaged."""
+    """Copy of the same run that a test may damage."""
     shutil.copytree(done.folder.path, tmp_path / "run")
     return RunFolder.open(tmp_path / "run")
 
@@ -191,7 +191,7 @@ def test_an_interrupt_ends_the_drawing_alone(copy: RunFolder, monkeypatch: pytes
 
     monkeypatch.setattr(exports, "perfetto", interrupted)
     told: list[str] = []
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a run leaves it
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # like a run
     try:
         assert end_of_run.draw(copy, read(copy), told.append), "the report was there already"
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -1,4 +1,4 @@
-"""What is said of `isolation: lane` when a run is over."""
+"""Messages about `isolation: lane` at the end of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ecoshare.reporting.fused_words import asked_for, fused_words
 
 
 def log(fused: list[bool | None], lanes: int = 2, moved: tuple[int, ...] = ()) -> list[Event | Command]:
-    """A log of jobs of one script: whether each is started in a shared process; None where it may not be."""
+    """Log of jobs of one script, by whether each is started in a shared process; None if it must not be."""
     entries: list[Event | Command] = []
     for number, shares in enumerate(fused):
         name = f"t.{number:04d}"
@@ -48,6 +48,6 @@ def test_a_start_that_was_refused_is_none() -> None:
     assert fused_words(entries) == ["isolation lane: 1 job ran in 1 shared process"]
 
 
-def test_a_plan_names_who_may_share() -> None:
+def test_a_plan_names_the_jobs_that_may_share() -> None:
     plan = {"jobs": [{"name": "a", "isolation": "process"}], "sweeps": [{"name": "s", "isolation": "lane"}]}
     assert asked_for(plan) == "s"

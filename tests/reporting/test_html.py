@@ -1,4 +1,4 @@
-"""The HTML report, read as a browser reads it."""
+"""The HTML report, parsed like in a browser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYS = ["jct", "energy", "power", "memory", "timeline", "clocks"]
 
 
 class Page(HTMLParser):
-    """Tags, attributes and text of a page; a tag that is closed by another fails."""
+    """Tags, attributes and text of a page; a tag that another closes is an error."""
 
     def __init__(self, content: str) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def page(content: str) -> Page:
 
 @pytest.fixture(scope="module")
 def whole() -> Page:
-    """A run of which all joules are known."""
+    """Run with known energy throughout."""
     return Page(html(run(gap=False)))
 
 
@@ -95,7 +95,7 @@ def test_the_report_has_all_its_parts(page: Page) -> None:
     assert len(page.named("svg")) == len(KEYS) + 2
 
 
-def test_it_asks_nobody_for_anything(content: str, page: Page) -> None:
+def test_it_requests_nothing_from_elsewhere(content: str, page: Page) -> None:
     assert not re.search(r"(https?:)?//[a-z]", content), "an address of something elsewhere"
     assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in page.tags}
     for tag, attributes in page.tags:
@@ -172,7 +172,7 @@ def test_a_hostile_name_is_text_in_tables_and_charts(data: RunData) -> None:
     assert sum(name in text for text in hostile.text) >= 5, "title, heading, table, note and charts should show it"
 
 
-def test_charts_can_be_told_apart_by_who_cannot_see_them(page: Page) -> None:
+def test_charts_have_texts_for_screen_readers(page: Page) -> None:
     for svg in page.named("svg"):
         assert svg["role"] == "img" and len(svg["aria-label"] or "") > 40
     ids = [each["id"] for _, each in page.tags if "id" in each]
@@ -275,7 +275,7 @@ def test_watts_drawn_are_the_joules_accounted(data: RunData) -> None:
 
 
 def test_a_spike_of_joules_told_late_is_not_drawn() -> None:
-    """Half the last second's joules are told 3 ms after a sample."""
+    """Half the last second's energy is reported 3 ms after a sample."""
     data = run(gap=False, source="modelled")
     last = data.account.intervals[-1]
     assert last.energy_j is not None

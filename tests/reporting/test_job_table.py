@@ -1,4 +1,4 @@
-"""The table of all jobs in a report."""
+"""Table of all jobs in a report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ecoshare.reporting.job_table import LESSER, job_table
 from tests.reporting.made_run import run
 
 
-def test_what_a_narrow_page_keeps_is_what_everybody_looks_for() -> None:
+def test_a_narrow_page_keeps_the_most_important_columns() -> None:
     table = job_table(run().summary["jobs"])
     assert [name for name in table.columns if name not in LESSER] == ["job", "state", "JCT", "slowdown", "energy"]
     assert set(table.columns) < set(table.details[0])

@@ -1,4 +1,4 @@
-"""The lane diagram and the memory of lanes."""
+"""Lane diagram, and chart of the memory of lanes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.reporting.made_run import GIB, run
 
 
 def elastic(data: RunData) -> RunData:
-    """The run with lanes that share all of the device's memory."""
+    """Run with lanes that share all of the device's memory."""
     entries = [
         dataclasses.replace(each, budget_bytes=80 * GIB) if isinstance(each, OpenLane) else each
         for each in data.entries
@@ -104,7 +104,7 @@ def test_a_lane_that_holds_nothing_has_no_memory_chart() -> None:
 
 
 def test_memory_has_no_gaps_where_samples_are_not_evenly_spaced() -> None:
-    """More samples than columns: some columns have none, and are not empty for that."""
+    """With more samples than columns, a column without a sample must not be empty."""
     data = run(jobs=1, failing=False, period_s=0.7)
     lines = [each for place, each in enumerate(data.samples) if place % 7 > 3 or place < 300]
     samples = [each for each in lines if isinstance(each, Sample)]

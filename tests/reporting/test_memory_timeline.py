@@ -1,4 +1,4 @@
-"""The drawing of the memory inside an iteration, read back from its characters and its XML."""
+"""Drawing of the memory inside an iteration, read back from its characters and its XML."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ timelines = st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 1 << 41)), 
         for index, (at, level) in enumerate(sorted(points, key=lambda point: point[0]))
     )
 )
-"""Several points may be at one instant; all may be at 0."""
+"""Timelines in which several points may have one time, and all may be at 0."""
 
 
 def area(lines: list[str]) -> list[str]:
-    """The rows of the area without the axis, padded to one width."""
+    """Rows of the area without the axis, padded to one width."""
     width = len(lines[HEIGHT].split("└")[1])
     return [re.split("[│┤]", line, maxsplit=1)[1].ljust(width) for line in lines[:HEIGHT]]
 
 
 def eighths(lines: list[str]) -> list[int]:
-    """The height of each column."""
+    """Height of each column."""
     worth = {" ": 0, "╌": 0, "▒": 8, "█": 8} | {char: index + 1 for index, char in enumerate(LEVELS)}
     return [sum(worth[char] for char in column) for column in zip(*area(lines), strict=True)]
 
@@ -115,7 +115,7 @@ def test_what_cannot_be_drawn_is_said() -> None:
 
 
 def texts(drawing: str) -> list[str]:
-    """What can be read in an SVG."""
+    """Text in an SVG."""
     return ["".join(each.itertext()) for each in ElementTree.fromstring(drawing).iter() if each.tag.endswith("}text")]
 
 

@@ -1,4 +1,4 @@
-"""The Perfetto trace, read back with the format's own classes."""
+"""Perfetto trace, read back with the format's own classes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Slice:
 
 @dataclass
 class Read:
-    """What a viewer would see: slices and values by the path of their track."""
+    """Slices and values that a viewer shows, by the path of their track."""
 
     slices: dict[str, list[Slice]]
     counters: dict[str, list[tuple[int, float]]]
@@ -139,7 +139,7 @@ def test_modelled_watts_are_called_modelled() -> None:
     names = [path.rpartition("/")[2] for path in read(perfetto(run(source="modelled"))).counters]
     watts = [name for name in names if "power" in name]
     assert watts and all(name.endswith("modelled") for name in watts)
-    assert not any("clock" in name for name in names), "a clock that nobody read is shown"
+    assert not any("clock" in name for name in names), "a clock without readings is shown"
 
 
 def test_what_is_not_known_is_said_and_never_zero() -> None:

@@ -1,4 +1,4 @@
-"""What is printed of a profile, read back."""
+"""Printed profile, read back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOSTILE = "[bold red]x[/] <b>&amp; \x1b[31m\r\n\u202e"
 
 
 def changed(part: str | None = None, /, **fields: Any) -> Profile:
-    """The profile with other fields, or with those of one of its parts."""
+    """Profile with other fields, in it or in one of its parts."""
     if part is not None:
         fields = {part: getattr(PROFILE, part).model_copy(update=fields)}
     return PROFILE.model_copy(update=fields)
@@ -39,7 +39,7 @@ def printed(*profiles: Profile, width: int = 80, encoding: str = "utf-8", termin
 
 
 def rows(text: str) -> dict[str, str]:
-    """What stands beside the name of each line, two spaces or more between the parts."""
+    """Parts of each line by its name; two spaces or more separate parts."""
     parts = [re.split(r" {2,}", line.strip(), maxsplit=1) for line in text.splitlines()]
     return {name: rest[0] for name, *rest in parts if rest}
 

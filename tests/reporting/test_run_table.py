@@ -1,4 +1,4 @@
-"""The table that ends a run, and the sentences below it."""
+"""Table at the end of a run, and the sentences below it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = ("transformer", "convolutional-autoencoder-lr-0.01")
 
 
 def summary(*states: str) -> dict[str, Any]:
-    """A run of one job a state."""
+    """Run with one job in each state."""
     of: dict[str, Any] = {f"{name}{number}": None for number, name in enumerate(NAMES[:1] * len(states))}
     found = summarise(plan(**of), [OPENED], EnergyAccount(), "ecoshare-runs/r")
     for job, state in zip(found["jobs"], states, strict=True):
@@ -72,7 +72,7 @@ def test_a_cost_that_is_not_known_is_said() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 200, None])
 def test_names_of_jobs_are_whole_at_any_width(width: int | None) -> None:
-    """`transformer` was folded into `transform` and `er`."""
+    """Before, `transformer` was wrapped into `transform` and `er`."""
     found = summarise(
         plan(**dict.fromkeys(NAMES)), story(NAMES[0], Outcome.COMPLETED), EnergyAccount(), "ecoshare-runs/r"
     )
@@ -87,7 +87,7 @@ def test_names_of_jobs_are_whole_at_any_width(width: int | None) -> None:
 
 
 def test_a_sentence_moves_no_cursor() -> None:
-    """Names in it come from other people's files."""
+    """Names in the table come from files of other people."""
     console = Console(file=io.StringIO(), width=80)
     say(console, "no job is of class \x1b[2J\x07, and there is none")
     assert isinstance(console.file, io.StringIO)

@@ -1,4 +1,4 @@
-"""How a search is shown: its lines, its end, its picture."""
+"""Output of a search: its lines, its end, its chart."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_replay_ends_with_the_numbers_of_the_table(replay: SearchReplay) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
 def test_the_text_the_chart_and_the_page_of_a_replay_name_one_saving(tmp_path: Path, noise: float) -> None:
-    """By the table's own numbers; the noisy number of the trials stands beside it where it differs."""
+    """The end shows the table's own numbers, and beside them the noisy number of the measurements if it differs."""
     table = read(write_table(tmp_path / "t.csv", {"a": 0.3, "b": 0.6}), [COLUMNS], ["network=b"])
     replay = SearchReplay(table, {"limit": 250.0, "batch": 64.0}, noise=noise, seed=4)
     list(replay.measurements())
@@ -165,7 +165,7 @@ def test_the_text_the_chart_and_the_page_of_a_replay_name_one_saving(tmp_path: P
 
 
 def test_the_chart_of_a_live_search_has_the_mean_of_all_trials_of_a_setting() -> None:
-    """The text has it, too: the last trial alone would say 20 % here."""
+    """The text shows the mean, too: the last measurement alone would give 20 % here."""
     again = trial(7, 0.8, 1.07, requested=TRIALS[4].requested)
     of = tuned(trials=(*TRIALS, again), saved_against_default=0.15)
     assert "saves 15 % of the default's energy at 6 % more time" in shown(of=of)
@@ -202,7 +202,7 @@ def test_the_picture_shows_every_trial_and_the_table(replay: SearchReplay) -> No
 
 
 def texts(drawing: str) -> list[str]:
-    """What can be read in an SVG."""
+    """Text in an SVG."""
     return ["".join(each.itertext()) for each in ElementTree.fromstring(drawing).iter() if each.tag.endswith("}text")]
 
 
@@ -219,7 +219,7 @@ def test_no_number_lies_on_another() -> None:
     chart.figure.draw_without_rendering()
     numbers = [each for each in chart.figure.axes[0].texts if each.get_text().isdigit()]
     assert len(numbers) == 20
-    boxes = [Text.get_window_extent(each) for each in numbers]  # that of an annotation has its line in it
+    boxes = [Text.get_window_extent(each) for each in numbers]  # the extent of an annotation includes its line
     for place, one in enumerate(boxes):
         for other in boxes[:place]:
             apart = math.hypot(one.x0 + one.x1 - other.x0 - other.x1, one.y0 + one.y1 - other.y0 - other.y1) / 2

@@ -1,4 +1,4 @@
-"""What simulations found: the table in a terminal, the page, and its charts against the figures they are drawn from."""
+"""Results of simulations: the table in a terminal, the page, and its charts against the figures behind them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_what_is_piped_has_no_escapes(results: list[SimulationResult]) -> None:
 
 
 def test_the_figures_are_those_of_the_result(results: list[SimulationResult]) -> None:
-    """A column under the wrong head, or in the wrong unit, shows here."""
+    """Else a column could be under the wrong head, or in the wrong unit."""
     factors = {"s": 1.0, "min": 60.0, "h": 3600.0, "ms": 1e-3, "%": 0.01, "": 1.0, "J modelled": 1.0}
     factors |= {"kJ modelled": 1e3, "kWh modelled": 3.6e6, "MWh modelled": 3.6e9}
     wanted = {
@@ -228,7 +228,7 @@ def test_the_page_shows_what_was_simulated(tmp_path: Path, results: list[Simulat
     assert len(ids) == len(set(ids)), "charts that share ids draw each other's parts"
 
 
-def test_the_page_asks_nobody_for_anything(tmp_path: Path, results: list[SimulationResult]) -> None:
+def test_the_page_requests_nothing_from_elsewhere(tmp_path: Path, results: list[SimulationResult]) -> None:
     page = Page(report(tmp_path / "report.html", results))
     assert "default-src 'none'" in str(page.named("meta"))
     assert not {"script", "link", "img", "iframe", "image"} & {tag for tag, _ in page.tags}
@@ -258,7 +258,7 @@ def test_a_page_that_cannot_be_written_is_an_error_with_its_name(
 
 @pytest.mark.slow
 def test_reports_of_runs_are_drawn_as_ever_beside_it(tmp_path: Path, results: list[SimulationResult]) -> None:
-    """A module named as a chart of runs would take that chart's place in its package."""
+    """A module with the name of a chart of runs would replace that chart in its package."""
     report(tmp_path / "report.html", results[:1])
     assert Page(html(run())).named("svg")
 
@@ -296,7 +296,7 @@ def test_unfair_jobs_are_right_of_the_limit(results: list[SimulationResult]) -> 
 
 @pytest.mark.parametrize("stretch", [1.0, 1e3, 1e-4])
 def test_the_area_below_a_line_is_the_work_that_was_done(stretch: float) -> None:
-    """Also where the first job comes late, which leaves empty bins before it, and the last bin is cut off."""
+    """The chart is right even if the first job comes late, after empty bins, and the last bin is cut off."""
     phases = [replace(job.phases[0], iteration_s=stretch * job.phases[0].iteration_s) for job in TRACE.jobs]
     jobs = tuple(
         replace(job, phases=(phase,), arrival_s=FIRST_S + stretch * (job.arrival_s - FIRST_S))

@@ -1,4 +1,4 @@
-"""Tables at several widths and in a pipe: numbers and names are whole, lesser columns go first."""
+"""Tables at several widths and in a pipe: numbers and names stay whole, and lesser columns are dropped first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of whole runs share."""
+"""Fixtures of the tests of whole runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.runtime.machine import BEFORE, Machine
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    """One whose GPU must be as it was at the end."""
+    """Machine with a GPU that must be as before at the end of the test."""
     machine = Machine(tmp_path)
     yield machine
     assert machine.driver.gpu(0).settings() == BEFORE, "whatever happened, the GPU is as it was"

@@ -1,4 +1,4 @@
-"""A folder with jobs and a fake GPU whose settings may be set, as on a machine of one's own."""
+"""Folder with jobs, and a fake GPU with free settings, as on the user's own machine."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ MARKS = [
     pytest.mark.skipif(COMPILER is None, reason="the fake driver is written in C, and there is no compiler"),
     pytest.mark.skipif(not _may_set(), reason="setting a GPU takes CAP_SYS_ADMIN, as on a real one"),
 ]
-"""Where settings can be tried at all."""
+"""Marks of tests that set a GPU: they need a compiler and the right to set."""
 
 BEFORE = Settings(FOUND_W, None, None, False)
 
 
 class Machine:
-    """A folder with a training script, and a fake GPU to run it on."""
+    """Folder with a training script, and a fake GPU to run it on."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -73,7 +73,7 @@ class Machine:
         return [call.function for call in self.driver.setter_calls()[self.set_before :]]
 
     def trial_begins(self, number: int) -> bool:
-        """Whether a setting other than the default was applied so often in this run."""
+        """Whether a setting other than the default was applied this many times in the run."""
         if not (self.folder / "ecoshare-runs/latest/events.jsonl").exists():
             return False
         entries = self.entries()

@@ -1,4 +1,4 @@
-"""Runs real job files through the real command line, and scripts alone to compare with."""
+"""Runs of real job files through the real command line, and of scripts alone for comparison."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ for step in range(int(sys.argv[1])):
     time.sleep(0.02)
 print(loss.item())
 """
-"""A script that trains for so many steps, and sleeps most of the time."""
+"""Script that trains for a number of steps, and sleeps most of the time."""
 
 
 @dataclass
 class Finished:
-    """A run of the command line that is over."""
+    """Finished run of the command line."""
 
     code: int
     stdout: str
@@ -54,16 +54,16 @@ class Finished:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What it printed with `--json`."""
+        """Output of `--json`."""
         summary: dict[str, Any] = json.loads(self.stdout)
         return summary
 
     def job(self, name: str) -> dict[str, Any]:
-        """One job of the summary."""
+        """Job of the summary."""
         return next(job for job in self.summary["jobs"] if job["name"] == name)
 
     def log(self, name: str, stream: str = "stdout") -> bytes:
-        """What a job wrote."""
+        """Output of a job."""
         return (self.folder / "jobs" / name / f"{stream}.log").read_bytes()
 
 
@@ -75,10 +75,10 @@ def job_file(folder: Path, *jobs: dict[str, Any]) -> Path:
 
 
 def words(path: Path, *options: str) -> list[str]:
-    """The words after `ecoshare` that run a job file with its run folder beside it.
+    """Words after `ecoshare` that run a job file with its run folder beside it.
 
-    In turns in one lane, and with profiles, only where options say otherwise: who shares is decided the same way then,
-    however fast this machine is.
+    Jobs take turns in one lane without profiles unless options say otherwise, so that the speed of this machine does
+    not change the decisions.
     """
     line = ["run", str(path), "--device", "cpu", "--runs", str(path.parent / "ecoshare-runs"), "--json", *options]
     line.append("--no-report")
@@ -88,12 +88,12 @@ def words(path: Path, *options: str) -> list[str]:
 
 
 def start(path: Path, *options: str, new_session: bool = False, cold: bool = False) -> Started:
-    """Begin to run a job file."""
+    """Start a run of a job file."""
     return Started(*words(path, *options), new_session=new_session, cold=cold)
 
 
 def run(folder: Path, *jobs: dict[str, Any], options: tuple[str, ...] = (), **environment: str) -> Finished:
-    """Run jobs to their end."""
+    """Run jobs to their end, and check the run."""
     path = job_file(folder, *jobs)
     done = ecoshare(*words(path, *options), environment={**os.environ, **environment})
     assert "Traceback" not in done.stderr, done.stderr
@@ -102,7 +102,7 @@ def run(folder: Path, *jobs: dict[str, Any], options: tuple[str, ...] = (), **en
 
 
 def resume(folder: Path, *options: str, forged: bool = False) -> Finished:
-    """Go on with a run that was cut off; one whose log was `forged` cannot replay."""
+    """Resume an interrupted run; one with a `forged` log cannot replay."""
     done = ecoshare("run", "--resume", folder, "--json", "--no-report", *options)
     assert "Traceback" not in done.stderr, done.stderr
     if not forged:
@@ -111,7 +111,7 @@ def resume(folder: Path, *options: str, forged: bool = False) -> Finished:
 
 
 def check(folder: Path) -> None:
-    """What holds of every run that is over: its log replays, each attempt ended once, and its joules add up."""
+    """Check a finished run: its log replays, each attempt ended once, and its joules add up."""
     entries = list(event_log.read(folder / "events.jsonl"))
     for event, logged, now in event_log.replay(iter(entries)):
         assert logged == now, event
@@ -135,13 +135,13 @@ def check(folder: Path) -> None:
 
 
 def slow_steps(name: str, steps: int, milliseconds: int = 20, **keys: Any) -> dict[str, Any]:
-    """A job that trains for about so long."""
+    """Job that trains for about this time."""
     args = ["--steps", str(steps), "--ms", str(milliseconds), *keys.pop("args", [])]
     return {"name": name, "script": str(SCRIPTS / "slow_steps.py"), "args": args, **keys}
 
 
 def copy_of_scripts(folder: Path) -> Path:
-    """A copy of the test scripts, for those that write beside themselves."""
+    """Copy of the test scripts, for scripts that write beside themselves."""
     target = folder / "scripts"
     shutil.copytree(SCRIPTS, target, ignore=shutil.ignore_patterns("__pycache__"))
     return target
@@ -163,7 +163,7 @@ def alone(script: Path, args: tuple[str, ...], cwd: Path, cold: bool = False, **
 
 
 def settled(script: Path, args: tuple[str, ...], cwd: Path) -> bytes:
-    """Stdout of a script by itself as two runs have it: torch's first calls may race (`lane/first_calls.py`).
+    """Stdout of a script by itself on which two runs agree: torch's first calls may race (`lane/first_calls.py`).
 
     The first run is that of `python script args`; the others are forked with torch loaded.
     """
@@ -199,7 +199,7 @@ _LARGEST_KEPT = 1 << 24
 
 
 def _kept(what: str, script: Path, args: tuple[str, ...], environment: dict[str, str]) -> Path:
-    """File whose name is a digest of all that the script's output can depend on."""
+    """Path named by a digest of everything on which the script's output can depend."""
     threads = {name: value for name, value in os.environ.items() if name.startswith(("OMP_", "MKL_", "GOMP_"))}
     machine = (version("torch"), sys.version, platform.processor(), len(os.sched_getaffinity(0)))
     told = (what, script.name, args, sorted({**threads, **environment}.items()), machine)

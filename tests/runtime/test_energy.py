@@ -1,4 +1,4 @@
-"""A run's joules: from the meter of this machine, whatever it is, to the summary."""
+"""Energy of a run, from the meter of this machine to the summary."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_job_that_does_nothing_spends_next_to_nothing(tmp_path: Path) -> None:
 
 
 def test_a_sample_is_of_the_moment_at_which_the_meter_was_read(tmp_path: Path) -> None:
-    """A run whose thread was stopped between clock and meter took idle joules from its jobs: one had none at all."""
+    """Before, a stop of the thread between clock and meter took idle joules from the jobs: one had none at all."""
     began_s = time.monotonic()
 
     def late() -> float:

@@ -1,4 +1,4 @@
-"""The examples: the same losses to the last bit alone and shared, however they are shared."""
+"""The examples have the same losses to the last bit alone and in every way of sharing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARGS = {
 
 WAYS = [(lanes, places) for places in (1, 2, 4) for lanes in (1, 2)]
 FEW = ("fair", "pack", "priority")
-"""Policies that are tried with each number of places, and with both numbers of lanes. The others are tried once, with
+"""Policies that run with each number of places, and with both numbers of lanes. The other policies run once, with
 every third example."""
 
 ALL = [(policy, *WAYS[2 * row + (number + row) % 2]) for number, policy in enumerate(FEW) for row in range(3)]
@@ -30,7 +30,7 @@ ALL += [(policy, *WAYS[number % len(WAYS)]) for number, policy in enumerate(sort
 
 
 pytestmark = pytest.mark.timeout(400)
-"""The scripts alone take a minute when the machine is quiet, and many times that beside another program's threads."""
+"""Time limit for the scripts alone: they take a minute on a quiet machine, and many times that beside other loads."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_examples_give_the_same_bits(
 
 @pytest.mark.slow
 def test_no_run_of_many_differs(tmp_path: Path) -> None:
-    """Two processors' first call of one of MKL's functions, left to the script, goes wrong about once in a hundred."""
+    """Two threads' first call of a function of MKL goes wrong about once in a hundred if the script makes it."""
     script, args = EXAMPLES / "gnn.py", ("--epochs", "10")
     count = rounds(15, nightly=200)
     jobs: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""A job that fails ends alone: its neighbours finish with the losses that they have alone, and the cause is named."""
+"""A failed job ends alone: its neighbours finish with the same losses as alone, and the cause is named."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_failure_stays_with_its_job(
 @pytest.mark.slow
 @pytest.mark.parametrize("bad", [1, 2])
 def test_a_job_that_kills_its_parent_fails_and_its_neighbours_do_not(tmp_path: Path, bad: int) -> None:
-    """If it failed, one job could end all others of a run: they are lost with the process that forked them."""
+    """If it failed, one job could end all other jobs of a run: they are lost with the process that forked them."""
     (tmp_path / "kills.py").write_text("import os, time\ntime.sleep(0.2)\nos.kill(os.getppid(), 9)\ntime.sleep(600)\n")
     (tmp_path / "works.py").write_text("import time\ntime.sleep(0.5)\nprint('done')\n")
     jobs = [{"name": f"bad{number}", "script": "kills.py"} for number in range(bad)]
@@ -71,8 +71,8 @@ def test_a_job_that_kills_its_parent_fails_and_its_neighbours_do_not(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_new_job_may_have_what_nobody_else_takes(tmp_path: Path) -> None:
-    """A GiB of two: memory is watched on processors, so no share of it is set aside for jobs that never come."""
+def test_a_new_job_may_have_all_unused_memory(tmp_path: Path) -> None:
+    """A new job may have 1 GiB of 2: memory on processors is watched, so none is reserved for jobs that never come."""
     (tmp_path / "needs.py").write_text("import torch\nkept = torch.ones(1 << 28)\nprint('done')\n")
     done = run(tmp_path, {"name": "a", "script": "needs.py"}, options=("--memory", "2 GiB"))
     assert done.code == 0, done.stderr
@@ -81,7 +81,7 @@ def test_a_new_job_may_have_what_nobody_else_takes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_new_jobs_that_outgrow_the_memory_run_one_after_the_other(tmp_path: Path) -> None:
-    """Both get to their end; the one that had done less begins again when the other has left."""
+    """Both jobs complete; the one that had done less begins again after the other has left."""
     (tmp_path / "needs.py").write_text("import torch\nkept = torch.ones(200 << 20)\n" + SLEEPS)  # 0.8 GiB
     jobs = [{"name": name, "script": "needs.py", "args": ["200"]} for name in ("a", "b")]
     done = run(tmp_path, *jobs, options=("--memory", "2 GiB"))
@@ -141,7 +141,7 @@ def test_an_unwritable_run_folder_is_said_before_anything_starts(tmp_path: Path)
 
 
 def test_a_full_disk_ends_the_run_with_a_clear_error(tmp_path: Path) -> None:
-    """A file system of 256 KiB: logs fill it while jobs run."""
+    """File system of 256 KiB that logs fill while jobs run."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if (
@@ -162,7 +162,7 @@ def test_a_full_disk_ends_the_run_with_a_clear_error(tmp_path: Path) -> None:
 
 
 def interrupted(tmp_path: Path, *jobs: dict[str, Any], presses: int, after: str) -> tuple[int, str, dict[str, Any]]:
-    """Run, press Ctrl-C when a job's log has grown, and give exit code, stderr and summary."""
+    """Run, press Ctrl-C when a job's log has grown, and return exit code, stderr and summary."""
     path = job_file(tmp_path, *jobs)
     process = start(path, new_session=True)
     log = tmp_path / "ecoshare-runs/latest/jobs" / after / "stdout.log"
@@ -177,7 +177,7 @@ def interrupted(tmp_path: Path, *jobs: dict[str, Any], presses: int, after: str)
 
 
 def test_ctrl_c_lets_jobs_end_at_a_boundary(tmp_path: Path) -> None:
-    """A job that saves its state on SIGTERM has done so, and goes on from there when the run is resumed."""
+    """A job that saves its state on SIGTERM continues from there when the run is resumed."""
     saves = {
         "name": "saves",
         "script": str(SCRIPTS / "checkpoint_resume.py"),
@@ -202,7 +202,7 @@ def test_ctrl_c_twice_ends_a_job_that_hangs(tmp_path: Path) -> None:
 
 
 def test_any_number_may_be_an_exit_code_and_means_what_python_makes_of_it(tmp_path: Path) -> None:
-    """`sys.exit(10**30)` was told as completed."""
+    """Before, `sys.exit(10**30)` counted as completed."""
     script = tmp_path / "ends.py"
     script.write_text("import sys\nsys.exit(eval(sys.argv[1]))\n")
     numbers = ["10**30", "-(10**30)", "2**63", "2**31", "-1", "256", "257"]

@@ -1,6 +1,6 @@
-"""Whole runs on a fake GPU: everything that a run on a GPU goes through, except CUDA.
+"""Whole runs on a fake GPU, through all steps of a run on a GPU except CUDA.
 
-The driver is ours (tests/driver), and so is what stands for `torch.cuda` in the jobs' processes. Command line,
+The driver (tests/driver) is ours, and so is the stand-in for `torch.cuda` in the jobs' processes. Command line,
 controller, warm server, hooks, NVML bindings and zeus are the real ones.
 """
 
@@ -40,7 +40,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> OnGpu:
 
 @pytest.fixture(scope="module")
 def known(shared: OnGpu, tmp_path_factory: pytest.TempPathFactory) -> OnGpu:
-    """Two jobs of the same classes on the same GPU, later."""
+    """Two jobs of the same classes on the same GPU, in a later run."""
     folder = tmp_path_factory.mktemp("known")
     (folder / "trains.py").write_text(SCRIPT)
     options = ("--profiles", str(shared.done.folder.parents[1] / "profiles"))
@@ -49,7 +49,7 @@ def known(shared: OnGpu, tmp_path_factory: pytest.TempPathFactory) -> OnGpu:
 
 @pytest.fixture(scope="module")
 def hidden(tmp_path_factory: pytest.TempPathFactory) -> tuple[FakeDriver, str, Profile]:
-    """`ecoshare profile` where the driver does not tell which processes are on the GPU."""
+    """Output of `ecoshare profile` if the driver does not tell which processes are on the GPU."""
     folder = tmp_path_factory.mktemp("hidden")
     driver = two_gpus(folder)
     driver.fault(Fault.NO_PERMISSION, functions="nvmlDeviceGetComputeRunningProcesses*")
@@ -58,7 +58,7 @@ def hidden(tmp_path_factory: pytest.TempPathFactory) -> tuple[FakeDriver, str, P
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> OnGpu:
-    """A job meanwhile the energy counter fails, later stands still, and later the GPU is lost for good."""
+    """Run in which the energy counter fails, later stands still, and later the GPU is lost for good."""
     folder = tmp_path_factory.mktemp("faulty")
     driver, over = two_gpus(folder), folder / "over"
 
@@ -81,12 +81,12 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> OnGpu:
 
 @pytest.fixture(scope="module")
 def watts(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., float]:
-    """What the fake GPU draws with one process of this load on it; with no process for None."""
+    """Power (W) of the fake GPU with one process of this load; for None, without a process."""
     return lambda compute, memory=0.0: drawn_w(tmp_path_factory.mktemp("watts"), compute, memory)
 
 
 def active_j(training: Training, done: Finished, watts: Callable[..., float]) -> float:
-    """What a job has really spent beyond the idle GPU."""
+    """True energy (J) of a job beyond the idle GPU."""
     busy_s = done.job(training.name)["iterations"] * training.ms / 1000
     return float(busy_s * (watts(training.compute, training.memory) - watts(0.0)))
 
@@ -99,7 +99,7 @@ def test_the_gpu_is_found_by_its_uuid(shared: OnGpu) -> None:
 
 
 def test_the_joules_of_a_run_are_those_of_its_gpu(shared: OnGpu, watts: Callable[..., float]) -> None:
-    """A reading of another GPU, a sample that is lost, or joules that are counted twice would show here."""
+    """Else a reading of another GPU, a lost sample, or joules that count twice would pass."""
     summary = shared.done.summary
     energy = summary["energy"]
     assert (energy["source"], energy["scope"], energy["meter"]) == ("measured", "gpu", "nvml")
@@ -113,7 +113,7 @@ def test_the_joules_of_a_run_are_those_of_its_gpu(shared: OnGpu, watts: Callable
 
 
 def test_the_idle_gpu_is_watched_with_the_contexts_on_it(shared: OnGpu, watts: Callable[..., float]) -> None:
-    """Watched before the jobs have stopped, or without their contexts, it would be far off."""
+    """The idle power would be far off if it were measured before the jobs stop, or without their contexts."""
     (idle,) = (line for line in shared.lines if isinstance(line, Idle))
     assert watts(0.0) > watts(None) + 30.0
     assert idle.power_w == pytest.approx(watts(0.0), abs=3 * idle.standard_error_w)
@@ -140,7 +140,7 @@ def test_samples_have_what_the_driver_tells(shared: OnGpu, watts: Callable[..., 
 def test_a_profile_is_that_of_the_job_alone(
     shared: OnGpu, watts: Callable[..., float], training: Training, bound_by: str
 ) -> None:
-    """Were the other one not made to wait and drained, its work would be in these figures."""
+    """If the other job were not held and drained, its work would be in these figures."""
     made = shared.profile(training)
     memory, energy = made.memory, made.energy
     assert made.window.paused_jobs == 1
@@ -165,7 +165,7 @@ def test_a_profile_is_that_of_the_job_alone(
 def test_each_job_gets_the_joules_of_its_own_work(
     which: str, request: pytest.FixtureRequest, watts: Callable[..., float]
 ) -> None:
-    """With the idle power of a GPU without contexts, or with work that goes on after a hand-over, it would not."""
+    """The sum would be wrong with the idle power of a GPU without contexts, or with work after a hand-over."""
     run: OnGpu = request.getfixturevalue(which)
     # The time in which the contexts come up, a second or more, counts as idle with them on the GPU.
     first, *_ = (sample for sample in run.samples if any(each.memory_bytes for each in sample.jobs.values()))
@@ -184,7 +184,7 @@ def test_the_next_run_measures_nothing_again(known: OnGpu) -> None:
 
 
 def test_the_next_run_splits_joules_by_the_profiles(known: OnGpu, watts: Callable[..., float]) -> None:
-    """By time with the turn alone, the job with less power would get too much."""
+    """A split by time with the turn would give the job with less power too much."""
     truth_j = {each.name: active_j(each, known.done, watts) for each in (COMPUTES, STREAMS)}
     jobs = [known.done.job(name) for name in truth_j]
     share = jobs[0]["energy"]["value_j"] / sum(job["energy"]["value_j"] for job in jobs)
@@ -206,7 +206,7 @@ def test_profile_prints_measured_joules_with_their_error(
 
 
 def test_memory_that_the_driver_hides_is_left_out_and_said_to_be(hidden: tuple[FakeDriver, str, Profile]) -> None:
-    """A context of 0 bytes would look like a measured one."""
+    """A context of 0 bytes would look like a measured context."""
     _, _, made = hidden
     assert made.memory.context_bytes is None
     assert made.memory.persistent_bytes == WAITS.kept_bytes
@@ -253,6 +253,6 @@ def test_joules_an_iteration_do_not_shrink_with_what_is_known(faulty: OnGpu, wat
 
 
 def test_nothing_is_set(shared: OnGpu, known: OnGpu, hidden: tuple[FakeDriver, str, Profile], faulty: OnGpu) -> None:
-    """Not even a setter that fails may be called, nor one that sets what is set already."""
+    """No setter may be called, not even one that fails or that repeats the present value."""
     for driver in (shared.driver, known.driver, hidden[0], faulty.driver):
         assert driver.setter_calls() == []

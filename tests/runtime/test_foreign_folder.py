@@ -1,4 +1,4 @@
-"""`run --resume` of a folder that somebody else has made, or could have changed: nothing there is run or written."""
+"""`run --resume` of a folder that another user has made, or could have changed: nothing in it is run or written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that are calls of a function, in a server forked from this very process, whose OpenMP threads have worked."""
+"""Jobs that are calls of a function, in a server forked from this process after its OpenMP threads have worked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ecoshare.runtime.warm_server import LaneServer
 
 
 class Here:
-    """A host without signals, whose server is this one."""
+    """Host without signals that has its server in this process."""
 
     def __init__(self, server: ForkedServer) -> None:
         self._server = server
@@ -48,7 +48,7 @@ class Here:
 
 
 def call(function: Callable[[str], None], names: list[str], folder: Path) -> RunResult:
-    """Run a call for each name."""
+    """Run one call for each name."""
     jobs = tuple(JobConfig(name=name, script=Path(__file__), cwd=folder) for name in names)
     plan = planning.make(LoadedJobs(folder / "calls", "", "", jobs), registry.find("cpu"), policy="fair", places=2)
     plan = replace(plan, jobs=tuple(replace(job, called=True) for job in plan.jobs))
@@ -69,7 +69,7 @@ def job(result: RunResult, name: str) -> dict[str, Any]:
 
 
 def parallel_work() -> float:
-    """Work that torch's threads share: a product of matrices, a convolution and its backward pass."""
+    """Parallel work of torch: a product of matrices, a convolution and its backward pass."""
     torch.manual_seed(0)
     product = torch.randn(600, 600) @ torch.randn(600, 600)
     loss = torch.nn.Conv2d(8, 32, 3)(torch.randn(8, 8, 64, 64)).square().mean()
@@ -149,7 +149,7 @@ def test_children_of_this_process_are_not_the_jobs(tmp_path: Path) -> None:
 
 
 def test_all_of_a_run_can_be_found_from_outside(tmp_path: Path) -> None:
-    """The guard ends what is left by the environment that the kernel shows."""
+    """The guard finds the remaining processes by the environment that the kernel shows, and ends them."""
 
     def function(word: str) -> None:
         token = os.environ[reaping.TOKEN]

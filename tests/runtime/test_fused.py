@@ -1,4 +1,4 @@
-"""Sweeps whose trials share a process, as users run them."""
+"""Sweeps with trials that share a process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sweep(*args: str, script: str = TRIAL, **keys: Any) -> dict[str, Any]:
 
 
 def started(folder: Path) -> dict[tuple[str, int], StartJob]:
-    """The commands that started attempts."""
+    """Commands that started attempts."""
     commands = [each for each in event_log.read(folder / "events.jsonl") if isinstance(each, StartJob)]
     return {(each.job, each.attempt): each for each in commands}
 
@@ -50,7 +50,7 @@ def test_once_a_class_is_known_its_trials_share_a_process(tmp_path: Path) -> Non
 
 
 def test_trials_that_must_have_a_process_of_their_own_get_one(tmp_path: Path) -> None:
-    """Each has loader workers: one is moved out, and by then the others are not let in."""
+    """Each trial has loader workers: one is moved out, and after that the others are not let in."""
     job = sweep("--epochs=1", "--seed", "{seed}", script=str(SCRIPTS / "signals.py"), grid={"seed": [1, 2, 3, 4, 5]})
     job["args"] = []
     job["env"] = {"SEED": "{seed}"}

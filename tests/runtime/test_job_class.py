@@ -1,4 +1,4 @@
-"""Which class a job belongs to: what makes a new one, and what does not; with files as they are on a disk."""
+"""Class of a job: changes that make a new class, and changes that do not, with real files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEVICE = DeviceInfo("cpu", "cpu", "cpu", "A processor", None, 1 << 40, 8)
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A script with a local module, one that it does not import, and a package."""
+    """Folder with a script, a local module, a module that the script does not import, and a package."""
     folder = tmp_path / "project"
     (folder / "pkg").mkdir(parents=True)
     (folder / "train.py").write_text("import model\n")
@@ -40,7 +40,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def class_of(folder: Path, device_model: str = "A processor", **changes: Any) -> JobClass:
-    """The class as a plan made now would find it."""
+    """Class of the job in a plan made now."""
     fields: dict[str, Any] = {"name": "j", "script": folder / "train.py", "args": ("--lr", "0.1"), "cwd": folder}
     fields |= changes
     if "module" in changes:
@@ -49,7 +49,7 @@ def class_of(folder: Path, device_model: str = "A processor", **changes: Any) ->
 
 
 def packages_with_torch(prefix: Path, version: str) -> str:
-    """An interpreter with torch, as far as can be seen without running it."""
+    """Interpreter with torch, as far as can be seen without running it."""
     information = prefix / "lib" / "python3.12" / "site-packages" / f"torch-{version}.dist-info"
     information.mkdir(parents=True)
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
@@ -57,7 +57,7 @@ def packages_with_torch(prefix: Path, version: str) -> str:
 
 
 def test_the_origin_says_all_that_the_name_stands_for(project: Path) -> None:
-    """Else nobody could say why a class is new, nor find the nearest."""
+    """Else no message could say why a class is new, nor find the nearest one."""
     found = class_of(project)
     assert re.fullmatch(r"train-[0-9a-f]{12}", found.name)
     assert found.origin.script == str(project / "train.py")
@@ -93,7 +93,7 @@ def test_a_moved_project_keeps_its_classes(project: Path) -> None:
     ids=lambda changes: str(changes),
 )
 def test_other_arguments_device_or_name_are_another_class(project: Path, changes: dict[str, Any]) -> None:
-    """Else one's memory and joules would be taken for the other's."""
+    """Else the memory and joules of one job would be taken for the other's."""
     assert class_of(project, **changes).name != class_of(project).name
 
 
@@ -101,14 +101,14 @@ def test_other_arguments_device_or_name_are_another_class(project: Path, changes
     ("path", "is_new"), [("train.py", True), ("model.py", True), ("other.py", False), ("pkg/helper.py", False)]
 )
 def test_a_change_counts_where_the_script_imports_it(project: Path, path: str, is_new: bool) -> None:
-    """Else a profile would outlive the code it is of; or any file of the folder would end it."""
+    """Else a profile would outlive its code, or any file of the folder would invalidate it."""
     before = class_of(project)
     (project / path).write_text("import model  # changed\n")
     assert (class_of(project).name != before.name) == is_new
 
 
 def test_the_classes_of_one_plan_see_a_script_once(project: Path) -> None:
-    """Else jobs of one file could be of two classes because somebody saved an editor's buffer meanwhile."""
+    """Else jobs of one file could be of two classes because an editor saved the script meanwhile."""
     classes = JobClasses("A processor")
     job = JobConfig(name="j", script=project / "train.py")
     before = classes.of(job)
@@ -118,7 +118,7 @@ def test_the_classes_of_one_plan_see_a_script_once(project: Path) -> None:
 
 
 def test_a_given_class_joins_scripts_and_arguments_on_one_device_and_torch(project: Path, tmp_path: Path) -> None:
-    """Else `class:` would not do what it is for, or would carry a GPU's figures to another."""
+    """Else `class:` would not join jobs, or would carry one GPU's figures to another."""
     mine = class_of(project, job_class="resnet")
     assert re.fullmatch(r"resnet-[0-9a-f]{12}", mine.name)
     assert class_of(project, job_class="resnet", script=project / "other.py", args=()).name == mine.name
@@ -131,7 +131,7 @@ def test_a_given_class_joins_scripts_and_arguments_on_one_device_and_torch(proje
 
 
 def test_a_module_of_the_working_folder_counts_with_its_sources(project: Path) -> None:
-    """Else `module:` would keep its profile whatever is done to the code; an installed one has but its name."""
+    """Else `module:` would keep its profile after changes of the code; an installed module has only its name."""
     package, single, installed = (class_of(project, module=name) for name in ("pkg.train", "train", "json.tool"))
     assert package.name.startswith("pkg.train-")
     assert set(package.origin.sources) == {"pkg/__init__.py", "pkg/train.py", "pkg/helper.py"}
@@ -166,7 +166,7 @@ def test_torch_is_that_of_the_jobs_interpreter(project: Path, tmp_path: Path) ->
 
 
 def test_an_environment_made_by_the_standard_library_is_looked_through(tmp_path: Path) -> None:
-    """Else the layout assumed above would be an invention; its interpreter is a link, which must not be followed."""
+    """Else the assumed layout would not be the real one; the interpreter is a link, which must not be followed."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv" / "bin" / "python"
     assert torch_version(str(python)) == f"unknown, of {python}"
@@ -188,7 +188,7 @@ def test_finding_classes_loads_no_torch(project: Path) -> None:
 
 
 def test_what_cannot_be_read_is_a_class_and_no_error(project: Path) -> None:
-    """Else a plan would end in a traceback, where starting the job says what is wrong."""
+    """Else a plan would end in a traceback, though the start of the job names the mistake."""
     missing = class_of(project, script=project / "missing.py")
     assert missing.origin.sources == {"missing.py": f"unreadable: {project / 'missing.py'}"}
     assert class_of(project, script=project.parent / "missing.py").name != missing.name, "not known to be the same"
@@ -206,7 +206,7 @@ def test_what_cannot_be_read_is_a_class_and_no_error(project: Path) -> None:
     ids=ascii,
 )
 def test_any_name_of_a_script_makes_a_name_that_can_be_kept(project: Path, tmp_path: Path, name: str) -> None:
-    """Else a profile could not be saved, or would lie where it is not looked for."""
+    """Else a profile could not be saved, or would be in a place where no reader looks."""
     script = project / name
     try:
         script.write_text("import model\n")
@@ -222,7 +222,7 @@ def test_any_name_of_a_script_makes_a_name_that_can_be_kept(project: Path, tmp_p
 
 @pytest.mark.parametrize("name", ["a", "_", "007", "a..b", "x" * 100, "CON", "a.json", "a.json.corrupt"])
 def test_any_name_that_a_job_file_may_give_can_be_kept(project: Path, tmp_path: Path, name: str) -> None:
-    """Else `class:` would accept what the store refuses."""
+    """Else `class:` would accept names that the store refuses."""
     (project / "jobs.yaml").write_text(f"version: 1\njobs:\n- {{name: j, script: train.py, class: '{name}'}}\n")
     found = JobClasses("m").of(load(project / "jobs.yaml").jobs[0])
     store = ProfileStore(tmp_path / "store")
@@ -232,7 +232,7 @@ def test_any_name_that_a_job_file_may_give_can_be_kept(project: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_ten_thousand_jobs_of_one_script_are_planned_at_once(project: Path) -> None:
-    """Else a sweep would wait for its plan: one reading of the script serves all."""
+    """Else a sweep would wait for its plan: one reading of the script serves all trials."""
     for number in range(100):
         (project / f"m{number}.py").write_text(f"X = {number}\n" * 1000)
     (project / "train.py").write_text("".join(f"import m{number}\n" for number in range(100)))
@@ -250,7 +250,7 @@ def test_ten_thousand_jobs_of_one_script_are_planned_at_once(project: Path) -> N
 
 
 def test_a_copied_project_finds_its_nearest_class(project: Path, tmp_path: Path) -> None:
-    """Else what a job begins with would be lost by working on a copy of the code."""
+    """Else a job on a copy of the code would lose the values that it begins with."""
     store = ProfileStore(tmp_path / "store")
     found = class_of(project)
     store.save(profile(found.name).model_copy(update={"origin": found.origin}))

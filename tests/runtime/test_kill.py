@@ -1,4 +1,4 @@
-"""kill -9 of the controller, its guard or the jobs' supervisor at any moment: nothing stays behind, nothing is lost."""
+"""After kill -9 of controller, guard or supervisor at any moment, nothing stays behind and nothing is lost."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.runtime.running import start as start_run
 from tests.warm import Started, ecoshare, wait_for
 
 QUICK, ALL, COLD = 1, rounds(6, nightly=50), rounds(2, nightly=8)
-"""Rounds of the quick suite, of all with a server that is warm, and with one that loads."""
+"""Number of rounds in the quick suite, in all with a warm server, and with a server that loads."""
 
 SLOW = pytest.mark.slow
 
 
 def jobs(folder: Path) -> list[dict[str, object]]:
-    """Four jobs of different lengths, one with DataLoader workers; each notes its end in a file of its own."""
+    """Four jobs of different lengths, one with DataLoader workers; each writes its end to a file of its own."""
     several = [slow_steps(f"j{n}", 10 + 25 * n, 10, args=["--done", str(folder / f"done-j{n}")]) for n in range(3)]
     return [*several, {"name": "workers", "script": str(SCRIPTS / "workers.py")}]
 
@@ -39,7 +39,7 @@ def start(folder: Path, cold: bool = False) -> Started:
 
 
 def roles(controller: int, folder: Path) -> dict[str, int]:
-    """The guard and the supervisor of a controller, as soon as they are there."""
+    """Guard and supervisor of a controller, as soon as they exist."""
     found: dict[str, int] = {}
     try:
         children = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
@@ -51,7 +51,7 @@ def roles(controller: int, folder: Path) -> dict[str, int]:
                 found["guard"] = int(child)
     with contextlib.suppress(FileNotFoundError):  # the run has not begun, or a process is gone
         members = reaping.members(token_of(folder))
-        # Jobs are its children. Its own parent is no process of the run: the controller, or the zygote of the tests.
+        # Jobs are its children. The parent is no process of the run: the controller, or the zygote of the tests.
         found.update([("supervisor", pid) for pid in members if _parent(pid) not in members])
     return found
 
@@ -61,7 +61,7 @@ def _parent(pid: int) -> int:
 
 
 def wait_for_jobs(folder: Path) -> None:
-    """Until the first job has been started."""
+    """Wait for the start of the first job."""
     wait_for(lambda: list((folder / "ecoshare-runs/latest/jobs").glob("*/stdout.log")))
 
 
@@ -70,13 +70,13 @@ def token_of(folder: Path) -> str:
 
 
 def recorded(folder: Path) -> set[str]:
-    """Jobs whose success is on the disk."""
+    """Jobs with a success on the disk."""
     paths = (folder / "ecoshare-runs/latest/jobs").glob("*/exit-*.json")
     return {path.parent.name for path in paths if json.loads(path.read_text())["outcome"] == "completed"}
 
 
 def ends(folder: Path) -> dict[str, int]:
-    """How often each job has noted its end."""
+    """Number of ends that each job has written."""
     return {path.name[5:]: len(path.read_text().splitlines()) for path in folder.glob("done-*")}
 
 
@@ -139,7 +139,7 @@ def test_a_killed_controller_or_guard(tmp_path: Path, number: int) -> None:
 @pytest.mark.cold
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", range(COLD))
-def test_a_killed_controller_or_guard_whose_server_loads(tmp_path: Path, number: int) -> None:
+def test_a_killed_controller_or_guard_while_the_server_loads(tmp_path: Path, number: int) -> None:
     dice = random.Random(number)
     kill_and_resume(tmp_path, ["controller", "guard"][number % 2], dice.uniform(0, 4.5), cold=True)
 
@@ -189,8 +189,8 @@ def test_a_signal_before_the_first_job_ends_the_server(tmp_path: Path, number: s
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_ctrl_c_twice_ends_a_run_whose_server_and_guard_do_not_answer(tmp_path: Path) -> None:
-    """Both were stopped (SIGSTOP), and no number of Ctrl-C ended the run."""
+def test_ctrl_c_twice_ends_a_run_without_answers_of_server_and_guard(tmp_path: Path) -> None:
+    """Before, no number of Ctrl-C ended a run in which both were stopped (SIGSTOP)."""
     process = start(tmp_path)
     wait_for_jobs(tmp_path)
     for role in ("supervisor", "guard"):
@@ -237,7 +237,7 @@ def _is_gone(path: Path) -> bool:
 
 
 def test_ctrl_c_before_the_run_is_opened_ends_it_and_it_can_be_resumed(tmp_path: Path) -> None:
-    """The run was asked to stop before its first event, and ended with a traceback."""
+    """Before, a run that was asked to stop before its first event ended with a traceback."""
     (script := tmp_path / "at_once.py").write_text(
         "from ecoshare.cli import main\n"
         "from ecoshare.runtime import run_host\n"

@@ -1,4 +1,4 @@
-"""Jobs whose data loaders have worker processes, beside jobs without: both get on."""
+"""Jobs with data loaders in worker processes make progress beside jobs without, and the reverse."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ while not Path(sys.argv[2]).exists():
 
 @pytest.mark.slow
 @pytest.mark.serial
-def test_one_whose_workers_load_data_is_not_starved_by_one_without(tmp_path: Path) -> None:
-    """Handed a whole quantum at each fetch, the other did 20 iterations for each of the loader's."""
+def test_a_job_with_loader_workers_is_not_starved_by_one_without(tmp_path: Path) -> None:
+    """Before, the other job got a whole quantum at each fetch, and did 20 iterations for each of the loader's."""
     steps, done = 120, str(tmp_path / "done")
     loads, trains = tmp_path / "loads.py", tmp_path / "trains.py"
     loads.write_text(LOADS)
@@ -94,7 +94,7 @@ def test_one_whose_workers_load_data_is_not_starved_by_one_without(tmp_path: Pat
 
 
 class Waits(Dataset[torch.Tensor]):
-    """Batches that take so long to make."""
+    """Data set with batches that take this time to make."""
 
     def __len__(self) -> int:
         return 2

@@ -1,4 +1,4 @@
-"""The whole loop on the fake GPU: jobs never seen before are measured, packed and tuned as they run; all is put back.
+"""The whole loop on the fake GPU: new jobs are measured, packed and tuned as they run, and settings are put back.
 
 The fake GPU's work takes longer at lower clocks, and its counter counts less there; jobs, settings and the command line
 are real.
@@ -30,7 +30,7 @@ def some(entries: Sequence[Any], kind: type[Any]) -> list[Any]:
 
 
 def applied(entries: Sequence[Any]) -> list[Setting]:
-    """Settings that were in force, in order."""
+    """Settings in force, in order."""
     done = {each.command for each in some(entries, Done)}
     return [each.setting for each in some(entries, ApplySetting) if each.id in done]
 

@@ -1,4 +1,4 @@
-"""Real scripts that go on in another lane of a real run, again and again: the same bits, and nothing counted twice."""
+"""Real scripts that move between lanes of a real run again and again: the same bits, and nothing counts twice."""
 
 from __future__ import annotations
 
@@ -33,18 +33,16 @@ from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
 from tests.warm import spawned
 
 OWN = 1_000_000
-"""Ids from here on are of commands that the core did not give."""
+"""First id of the commands that the core did not give."""
 
 EVERY_S = 0.03
 
 
 class Moves(Scheduler):
-    """The core, with moves added: every running job goes on in the other lane, again and again."""
+    """Core with added moves: every running job moves to the other lane again and again."""
 
     def __init__(self, also: Callable[[Driver, float], None] | None = None) -> None:
-        """Args:
-        also: Called at each look.
-        """
+        """Make a core without moves yet; `also` is called at each look."""
         super().__init__()
         self.driver: Driver
         self.token = ""
@@ -55,7 +53,7 @@ class Moves(Scheduler):
         self._also, self._last, self._dice = also, OWN, random.Random(7)
 
     def handle(self, event: Event) -> list[Command]:
-        """What the core says, and moves."""
+        """Commands of the core, and moves."""
         if isinstance(event, Done | Refused) and event.command in self.asked:
             job = self.asked.pop(event.command)
             if isinstance(event, Done):
@@ -91,7 +89,7 @@ class Moves(Scheduler):
         return commands
 
     def _look(self) -> None:
-        """What is read of a job only grows."""
+        """Check that the reported progress of a job only grows."""
         for name, process in self.driver.attempts.live.items():
             usage, key = self.driver.attempts.usage(name), (name, process.attempt)
             for what, before in asdict(self.seen.get(key, Usage())).items():
@@ -102,10 +100,10 @@ class Moves(Scheduler):
 
 @dataclass
 class Moved:
-    """A run that is over.
+    """Finished run.
 
     Attributes:
-        slots: That were left to somebody when the jobs had ended, by lane.
+        slots: Slots that were not empty after the jobs had ended, by lane.
     """
 
     core: Moves
@@ -114,11 +112,11 @@ class Moved:
     slots: list[int] = field(default_factory=list)
 
     def job(self, name: str) -> dict[str, Any]:
-        """Its part of the summary."""
+        """Part of the summary about a job."""
         return next(job for job in self.result.data.summary["jobs"] if job["name"] == name)
 
     def log(self, name: str) -> bytes:
-        """What it wrote."""
+        """Output of a job."""
         return (self.result.folder.job(name) / "stdout.log").read_bytes()
 
 
@@ -190,7 +188,7 @@ def test_a_job_in_an_interpreter_of_its_own_moves_too(run: Callable[..., Moved])
 
 @pytest.mark.slow
 def test_jobs_killed_on_their_way_leave_the_others_going(run: Callable[..., Moved]) -> None:
-    """SIGKILL at any moment, of the mover alone: it is tried again, and every slot is free at the end."""
+    """After SIGKILL of the moving job at any moment, it is tried again, and every slot is free at the end."""
     dice, killed = random.Random(3), set[int]()
 
     def kill(driver: Driver, _at_s: float) -> None:
@@ -253,7 +251,7 @@ def test_a_stop_ends_jobs_wherever_they_are(run: Callable[..., Moved]) -> None:
 
 
 @pytest.mark.slow
-def test_nobody_moves_while_one_is_measured(run: Callable[..., Moved], tmp_path: Path) -> None:
+def test_no_job_moves_during_a_window(run: Callable[..., Moved], tmp_path: Path) -> None:
     core = Moves()
     moved = run(core, *(slow_steps(f"j{number}", 1200, 5) for number in range(2)), profiles=tmp_path / "profiles")
     began = [n for n, entry in enumerate(moved.entries) if isinstance(entry, ProfileJob)]
@@ -266,9 +264,9 @@ def test_nobody_moves_while_one_is_measured(run: Callable[..., Moved], tmp_path:
         assert isinstance(end, Profiled) and not end.error
         window = moved.entries[first:last]
         settled = [n for n, entry in enumerate(window) if isinstance(entry, Done) and entry.command in asked]
-        assert all(n < 6 for n in settled), "somebody has moved in the middle of a window"
+        assert all(n < 6 for n in settled), "a job has moved in the middle of a window"
         wanted = [id for id, n in asked.items() if n < last and answered.get(id, last) > first]
-        assert wanted, "nobody was to move"
+        assert wanted, "no move was wanted"
     assert any(isinstance(entry, Done) and entry.command in asked for entry in moved.entries[ended[-1] :])
     starts = sum(isinstance(entry, StartJob) for entry in moved.entries)
     assert starts == 2 and moved.slots == [0, 0]

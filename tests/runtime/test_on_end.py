@@ -1,4 +1,4 @@
-"""`on_end:`: jobs and runs tell that they have ended."""
+"""`on_end:`: commands at the end of jobs and runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ print("said to a terminal")
 
 
 def keys(folder: Path, *words: str) -> list[str]:
-    """The value of `on_end:` that adds a line with these words to the file `told`."""
+    """Value of `on_end:` that adds a line with these words to the file `told`."""
     (folder / "tell.py").write_text(TELL)
     return [sys.executable, "tell.py", str(folder / "told"), *words]
 
@@ -41,7 +41,7 @@ def quick(name: str, **more: Any) -> dict[str, Any]:
 
 
 def write(folder: Path, *jobs: dict[str, Any]) -> None:
-    """A job file whose jobs and run tell of their ends."""
+    """Job file with `on_end:` in its jobs and for the run."""
     (folder / "quick.py").write_text("import sys\nsys.exit(int((sys.argv[1:] or '0')[0]))\n")
     path = job_file(folder, *jobs)
     file = json.loads(path.read_text())
@@ -52,7 +52,7 @@ def write(folder: Path, *jobs: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
-    """A run that was stopped when some of its jobs had ended."""
+    """Run that was stopped after some of its jobs had ended."""
     folder = tmp_path_factory.mktemp("on-end")
     write(
         folder,
@@ -110,7 +110,7 @@ def test_what_has_ended_does_not_tell_again(stopped: Finished) -> None:
 
 
 def ran(folder: Path, *words: str, limit_s: float = 20.0) -> tuple[str, str]:
-    """Why a command failed, and what it wrote."""
+    """The message has the cause of a failed command, and its output."""
     log = folder / "log"
     log.unlink(missing_ok=True)
     problem = asyncio.run(run_command(words, folder, os.environ, log, limit_s))

@@ -1,4 +1,4 @@
-"""What a job prints can be read while the job runs."""
+"""The output of a job can be read while the job runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ print("last line", end="")
 
 
 def run_gated(folder: Path, script: str, shown: str, **keys: object) -> str:
-    """Run a script that waits once it has printed; all of its log, which has had `shown` by then."""
+    """Run a script that prints and waits until its log has `shown`; returns the whole log."""
     (folder / "prints.py").write_text(script)
     gate = folder / "gate"
     process = start(job_file(folder, {"name": "prints", "script": "prints.py", "args": [str(gate)], **keys}))
@@ -34,12 +34,12 @@ def run_gated(folder: Path, script: str, shown: str, **keys: object) -> str:
 
 @pytest.mark.parametrize("isolation", ["process", "fresh", "lane"])
 def test_a_line_is_in_the_log_as_soon_as_it_is_printed(tmp_path: Path, isolation: str) -> None:
-    """Else the log of a job that runs for hours is empty until its buffer of 8 KiB is full."""
+    """Else the log of a long job would be empty until its buffer of 8 KiB is full."""
     printed = run_gated(tmp_path, PRINTS, "first line\n", isolation=isolation)
     assert printed == "first line\nlast line"
 
 
 def test_a_job_may_ask_for_no_buffer_at_all(tmp_path: Path) -> None:
-    """`PYTHONUNBUFFERED` does for a forked job what it does for an interpreter."""
+    """Setting `PYTHONUNBUFFERED` has the same effect on a forked job as on an interpreter."""
     script = PRINTS.replace('print("first line")', 'print("half", end="")')
     run_gated(tmp_path, script, "half", env={"PYTHONUNBUFFERED": "1"})

@@ -1,4 +1,4 @@
-"""Who runs beside whom is chosen in a real run: jobs that leave the processors idle are moved beside each other."""
+"""Choice of neighbours in a real run: jobs that leave the processors idle are moved beside each other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_jobs_that_leave_the_processors_idle_are_moved_beside_each_other(tmp_pat
     done = run(tmp_path, *jobs, options=options)
     assert done.code == 0, done.stderr
     log = list(read(done.folder / "events.jsonl"))
-    assert sum(isinstance(each, StartJob) for each in log) == 2, "nobody was restarted"
+    assert sum(isinstance(each, StartJob) for each in log) == 2, "no job was restarted"
     assert any(isinstance(each, InterferencePredicted) for each in log)
     (pair,) = [
         each.measurement for each in log if isinstance(each, SettingMeasured) and len(each.measurement.times_s) == 2

@@ -1,4 +1,4 @@
-"""Profiles of real scripts: `ecoshare profile`, and windows in runs."""
+"""Profiles of real scripts from `ecoshare profile` and from windows in runs."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_the_next_run_knows_the_class_and_a_changed_script_is_another(shared: Fi
 
 @pytest.mark.slow
 def test_a_profile_that_jobs_are_faster_than_is_not_relied_on_and_measured_again(tmp_path: Path) -> None:
-    """Savings of 45 % were claimed from a profile that was made while the machine was busy with something else."""
+    """Before, a profile from a machine that was busy with other programs led to a claim of 45 % savings."""
     job = slow_steps("a", 300, 20)  # on a fast machine 100 are over before they are measured
     done = profile(tmp_path, str(SLOW), "--iterations", "30", "--json", "--", *job["args"])
     assert done.returncode == 0, done.stderr
@@ -265,7 +265,7 @@ while True:
 
 
 @pytest.mark.slow
-def test_a_job_that_is_killed_in_its_window_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_job_that_is_killed_in_its_window_delays_no_other(tmp_path: Path) -> None:
     (tmp_path / "victim.py").write_text(VICTIM)
     path = job_file(tmp_path, {"name": "victim", "script": "victim.py"}, slow_steps("other", 60, arrival="2 s"))
     process = start(path, "--lanes", "2", "--profiles", str(tmp_path / "profiles"))

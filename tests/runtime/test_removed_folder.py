@@ -1,4 +1,4 @@
-"""Runs whose folder is removed or renamed while they go on, by one of their own jobs."""
+"""Runs with a folder that one of their own jobs removes or renames meanwhile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLEANS = {
 
 
 def cleaned(tmp_path: Path, way: str) -> Finished:
-    """A job that cleans up beside one that goes on; a third one starts when that is over.
+    """Job that cleans up beside one that goes on; a third one starts after the clean-up.
 
     Each runs in a lane of its own: a script without iterations would keep the turn of a shared lane to its end.
     """

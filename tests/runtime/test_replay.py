@@ -1,4 +1,4 @@
-"""Event logs of real runs: read, and replayed. That every log replays is checked wherever a test runs jobs."""
+"""Event logs of real runs: read, and replayed. Every other test that runs jobs checks the replay, too."""
 
 from __future__ import annotations
 

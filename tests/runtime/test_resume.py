@@ -1,4 +1,4 @@
-"""What a run that was cut off has left, by its log and its exit records."""
+"""Resuming an interrupted run from its log and its exit records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.warm import ecoshare
 
 
 def cut(folder: Path, before: Any) -> None:
-    """Take everything from the first such entry on out of the log, as if the controller had died there."""
+    """Cut the log at the first such entry, as if the controller had died there."""
     entries = list(event_log.read(folder / "events.jsonl"))
     place = next(number for number, entry in enumerate(entries) if before(entry))
     lines = (folder / "events.jsonl").read_bytes().splitlines(keepends=True)
@@ -53,7 +53,7 @@ def test_optuna_hears_of_trials_that_ended_unheard(tmp_path: Path) -> None:
     study = done.folder / "optuna-s.log"
     kept = study.read_bytes().splitlines(keepends=True)
     cut(done.folder, lambda entry: isinstance(entry, JobExited) and entry.job == "s.0001")
-    # The study as it was then: trial 1 was asked for, and nobody has told what became of it.
+    # State of the study then: trial 1 was asked for, and its result was never told.
     asked = [place for place, line in enumerate(kept) if json.loads(line)["op_code"] == 4]
     told = next(place for place, line in enumerate(kept) if place > asked[1] and json.loads(line)["op_code"] == 6)
     study.write_bytes(b"".join(kept[:told]))
@@ -70,7 +70,7 @@ def test_optuna_hears_of_trials_that_ended_unheard(tmp_path: Path) -> None:
 
 
 def test_a_record_that_a_power_cut_has_emptied_is_made_up_for_by_the_log(tmp_path: Path) -> None:
-    """Records are not synced, and the log is: what it tells was told, and is not done again."""
+    """Records are not synced, but the log is: an end in the log is not repeated."""
     done = run(tmp_path, slow_steps("a", 2, 1), slow_steps("b", 2, 1))
     folder = RunFolder(done.folder)
     (folder.job("a") / "exit-1.json").write_bytes(b"")
@@ -106,7 +106,7 @@ def test_running_out_of_memory_is_a_failure_only_where_there_is_no_more(
 
 
 def _attempts(caps: tuple[int | None, ...], largest: int) -> Iterator[dict[str, Any]]:
-    """Their starts, and the ends of all but the last, which was recorded and not logged any more."""
+    """Log entries of the attempts: their starts, and the ends of all but the last, which is in its record only."""
     for number, cap in enumerate(caps, start=1):
         cap_bytes = largest if cap is None else cap
         own = {"job": "a", "attempt": number}
@@ -118,7 +118,7 @@ def _attempts(caps: tuple[int | None, ...], largest: int) -> Iterator[dict[str, 
 
 @pytest.mark.timeout(60)
 def test_time_goes_on_where_the_clock_was_set_back(tmp_path: Path) -> None:
-    """The run waited, without a word, until the clock had come to where it was."""
+    """Before, the run waited silently until the clock had reached the old time."""
     done = run(tmp_path, slow_steps("a", 2, 1), slow_steps("b", 2, 1, arrival="0.5 s"))
     cut(done.folder, lambda entry: isinstance(entry, JobExited) and entry.job == "b")
     (done.folder / "jobs" / "b" / "exit-1.json").unlink()
@@ -135,7 +135,7 @@ def test_time_goes_on_where_the_clock_was_set_back(tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_from_any_folder(tmp_path: Path) -> None:
-    """What was named from the folder in which it began was looked for in the present one."""
+    """Before, paths relative to the folder in which the run began were looked for in the present folder."""
     path = job_file(tmp_path, slow_steps("a", 2, 1), slow_steps("b", 2, 1))
     line = ("run", path.name, "--device", "cpu", "--profiles", "known", "--no-report")
     assert ecoshare(*line, cwd=tmp_path).returncode == 0

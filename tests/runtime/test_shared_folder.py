@@ -1,4 +1,4 @@
-"""Folders in memory of runs that are dead are removed by the next run; others stay."""
+"""The next run removes the in-memory folders of dead runs, and leaves others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ with shared_folder.made(sys.argv[1]):
 
 @pytest.fixture
 def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Of a run of its own, in a place of its own: other tests clear up meanwhile."""
+    """Folder of a run, in a place of its own, since other tests clean up meanwhile."""
     monkeypatch.setattr(shared_folder, "SHARED_MEMORY", tmp_path)
     monkeypatch.setattr(shared_folder, "memory_folder", lambda: tmp_path)
     yield secrets.token_hex(8)

@@ -1,4 +1,4 @@
-"""Shared memory of jobs goes with them, however they end: a machine must not fill up with what nobody uses."""
+"""Shared memory of a job is removed at any end of the job, so that unused memory does not fill the machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if sys.argv[2] == "hangs":
 
 
 def leaking(folder: Path, end: str, **keys: Any) -> dict[str, Any]:
-    """A job that makes a megabyte of shared memory and does not remove it."""
+    """Script that makes a megabyte of shared memory and does not remove it."""
     (folder / "leaks.py").write_text(LEAKS)
     return {"name": end, "script": "leaks.py", "args": [name_of(end), end], **keys}
 
@@ -48,7 +48,7 @@ def is_there(end: str) -> bool:
     "end", ["completes", *(pytest.param(end, marks=pytest.mark.slow) for end in ("raises", "killed", "hangs"))]
 )
 def test_shared_memory_of_a_job_goes_with_it(tmp_path: Path, end: str) -> None:
-    """It stayed in 18 of 24 cases: the tracker that removes it was killed with the job's other processes."""
+    """Before, it stayed in 18 of 24 cases: the tracker that removes it was killed with the job's other processes."""
     done = run(tmp_path, leaking(tmp_path, end, timeout="1 s", startup_timeout="1 s"))
     assert done.log(end).startswith(b"made")
     assert done.job(end)["state"] == ("completed" if end == "completes" else "failed")

@@ -1,4 +1,4 @@
-"""Sweeps as users run them: real trials, real logs, real samplers."""
+"""Sweeps with real trials, real logs and real samplers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_grid_runs_every_trial_and_names_the_best(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_trials_that_do_badly_end_early(tmp_path: Path) -> None:
-    """ASHA on real trials: what reports first sets the bar."""
+    """Under ASHA, the first report of a rung sets its bar."""
     job = sweep(
         args=("--epochs", "27", "--ms", "4"),
         grid={"lr": [0.1, 1e-6, 2e-6, 3e-6, 4e-6, 5e-6]},
@@ -155,7 +155,7 @@ def test_optuna_chooses_and_prunes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_repeats_no_finished_trial(tmp_path: Path) -> None:
-    """kill -9 of the controller in the middle, and --resume."""
+    """The controller is killed in the middle with SIGKILL, and the run is resumed."""
     job = sweep(
         args=("--epochs", "4", "--ms", "10"),
         random={"lr": {"log": [1e-4, 0.2]}},

@@ -1,4 +1,4 @@
-"""OpenMP's spinning is bounded where it matters, and the script does not see how."""
+"""OpenMP's spinning is bounded in shared lanes, and the script does not see the means."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEES = "import os, torch\nprint(os.environ.get('GOMP' + '_SPINCOUNT'), os.enviro
 
 
 def said(folder: Path) -> str:
-    """What libgomp said of its settings when torch was loaded in the warm server."""
+    """Settings that libgomp printed when torch was loaded in the warm server."""
     lines = (folder / "supervisor.log").read_text().splitlines()
     return next(line.split("'")[1] for line in lines if "GOMP_SPINCOUNT" in line)
 

@@ -1,4 +1,4 @@
-"""Notes that follow every run alike are told once a machine."""
+"""Notes that are the same for every run are printed once a machine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_where_nothing_can_be_remembered_a_note_is_told_each_time(state: Path) -
 
 @pytest.mark.slow
 def test_runs_tell_once_why_nothing_is_searched_and_doctor_always(tmp_path: Path) -> None:
-    """Where the joules of processors are not measured."""
+    """The test needs a machine without a meter for its processors."""
     # A process of its own: other tests may have loaded their stand-in for NVIDIA's library into this one.
     findings = json.loads(ecoshare("doctor", "--json", cwd=tmp_path).stdout)
     (search,) = [finding for finding in findings if finding["subject"] == "search"]

@@ -1,4 +1,4 @@
-"""Which files of a folder look like training scripts."""
+"""Files of a folder that look like training scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ecoshare tune` on the fake GPU, whose work takes longer at lower clocks: real jobs, real settings, all put back."""
+"""`ecoshare tune` on a fake GPU that is slower at lower clocks: real jobs, real settings, all put back."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_packing_is_tuned_and_the_next_run_uses_it(machine: Machine) -> None:
         call.values[1] for call in machine.driver.setter_calls() if call.function == "nvmlDeviceSetGpuLockedClocks"
     ]
     if (clock := (kept.best or {}).get("gpu_clock", "unlocked")) != "unlocked":
-        assert locks[-1] == clock, "as soon as the jobs keep the GPU busy, and it can be told that nobody has locked it"
+        assert locks[-1] == clock, "as soon as the jobs keep the GPU busy, and it is seen that no program has locked it"
     assert json.loads(used.stdout)["settings"][0]["setting"] == dict(setting)
 
 
@@ -130,7 +130,7 @@ def test_a_job_that_ends_in_the_search_ends_it(machine: Machine) -> None:
 
 
 def leave_settings(machine: Machine) -> None:
-    """As a controller and its guard do that are killed together."""
+    """Leave settings like a controller and a guard that are killed together."""
     code = f"""
 import os, signal
 from ecoshare.devices.device_control import DeviceControl
@@ -145,7 +145,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_any_run_puts_back_what_a_dead_one_has_left_and_off_says_so(machine: Machine) -> None:
-    """What is measured at somebody's settings must not be kept for what a class takes alone at the default."""
+    """A measurement at another program's settings must not count as the class alone at the default."""
     leave_settings(machine)
     machine.jobs(STREAMS, steps=100)
     off = machine.run("run", "jobs.yaml", "--control", "off", "--no-report", "--json")

@@ -1,7 +1,7 @@
-"""Unmodified scripts: each does the same shared as alone, whatever it is made of.
+"""Unmodified scripts do the same shared as alone.
 
-All scripts of tests/scripts run in one lane, four at a time, beside each other. Each is compared with `python script`;
-the quick suite compares some, with what they do forked from an interpreter that has loaded torch.
+All scripts of tests/scripts run in one lane, four at a time. Each is compared with `python script`; the quick suite
+compares some of them, with forks of an interpreter that has loaded torch.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SOME = [case for case in PLAIN if case.name in QUICK]
 COMPILED = [case for case in CASES if case.needs_compiler]
 COLD = {"argv", "atexit_output", "at_the_end", "env_threads", "exec_open", "hash_order", "import_failure", "main_guard"}
 COLD |= {"no_torch", "pickle_main", "set_threads", "signals", "spawned", "stdin_read", "warnings_out"}
-"""Scripts that show how their interpreter began: compared with `python script`. The others are by night, and else with
-an interpreter that was forked when it had loaded torch."""
+"""Scripts that show how their interpreter began, which are compared with `python script`. The others are compared with
+it at night only, and otherwise with an interpreter that was forked after it had loaded torch."""
 
 
 @dataclass
 class Compared:
-    """Some cases, each alone and all of them shared."""
+    """Run some cases, each alone and all of them shared."""
 
     alone: dict[str, tuple[int, bytes]]
     shared: Finished

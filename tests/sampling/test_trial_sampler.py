@@ -30,7 +30,7 @@ def test_a_grid_may_be_cut_off() -> None:
 
 @given(st.integers(0, 1000), st.integers(0, 10_000), st.booleans(), st.booleans())
 def test_draws_keep_their_bounds_and_are_those_of_their_number(seed: int, number: int, log: bool, whole: bool) -> None:
-    """Else a resumed sweep would try other trials than the one that was cut off."""
+    """Else a resumed sweep would draw other trials than before the interruption."""
     space: dict[str, Choice | Range] = {"x": Range(2.0, 32.0, log, whole), "kind": Choice(("a", "b"))}
     (_, text), (_, kind) = Random(space, 20_000, seed).draw(number) or ()
     assert Random(space, 20_000, seed).draw(number) == (("x", text), ("kind", kind))

@@ -1,4 +1,4 @@
-"""Optuna itself, asked and told by numbers."""
+"""Optuna's ask and tell by trial numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def loss(values: dict[str, str]) -> float:
 
 
 def test_it_learns(tmp_path: Path) -> None:
-    """If it failed, what trials have reported would not reach the study."""
+    """If it failed, the reports of trials would not reach the study."""
     sampler = opened(tmp_path / "study.log")
     losses = []
     for number in range(60):

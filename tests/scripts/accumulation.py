@@ -1,4 +1,4 @@
-"""Gradients of four micro-batches before each step.
+"""Gradient accumulation over four micro-batches before each step.
 
 Neither a loader's next nor a forward alone ends an iteration. An epoch has 22 micro-batches, so a group of
 four runs over the end of an epoch.

@@ -1,4 +1,4 @@
-"""Needs an option it is not given.
+"""The script needs an option that it does not get.
 
 The parser prints the usage on stderr and exits 2, which must be the job's exit code.
 """

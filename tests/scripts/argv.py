@@ -1,4 +1,4 @@
-"""Parses its arguments and looks at itself.
+"""The script parses its arguments and inspects itself.
 
 All of `sys.argv`, `__name__`, `__file__` and `__main__` must be those of a plain run. Arguments with spaces,
 empty ones and ones after `--` must arrive unchanged; pickle and inspect need `sys.modules["__main__"]` to be

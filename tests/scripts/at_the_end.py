@@ -1,7 +1,7 @@
-"""Leaves to the interpreter what it should have ended itself.
+"""The script leaves open objects to the end of the interpreter.
 
-An object whose finaliser prints, a generator with a `finally`, and a file that is never closed: what is in its buffer
-is written when the interpreter destroys it. With `--hide` the object is held by a module that is not the script's own.
+There are an object with a finaliser that prints, a generator with a `finally`, and a file that is never closed, so its
+buffer is written when the interpreter destroys it. With `--hide` a module other than the script holds the object.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Prints after its last line.
+"""The script prints after its last line.
 
 First a thread that outlives main, then an atexit handler. Both belong to the job's output. A runner that
 leaves with os._exit, or that takes the end of the script for the end of the job, loses them.

@@ -1,4 +1,4 @@
-"""Writes 100 MB to stdout between its steps.
+"""The script writes 100 MB to stdout between its steps.
 
 A log that goes through a pipe, or through the controller, would stall.
 """

@@ -1,6 +1,6 @@
-"""The scripts of this folder as cases: what each does when it is run alone, which a shared run has to match.
+"""Cases from the scripts of this folder: the results of each alone, which a shared run has to match.
 
-Run a case with a copy of this folder as the current folder, stdin closed or empty, and as it stands:
+Run a case with a copy of this folder as the current folder and with stdin closed or empty:
 `python <script> <args...>`. Some scripts write into the current folder, so two runs at once need two copies.
 
 How iterations are counted here: an optimizer's step marks the iteration as done, and it ends at the next root
@@ -15,18 +15,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Case:
-    """One way to run one script, and what comes of it when it has the device to itself.
+    """One way to run one script, and its results alone on the device.
 
     Attributes:
         name: unique, fit for a job's name.
         script: path below this folder.
         args: arguments of the script.
-        exit_code: as `subprocess` gives it: minus the signal where one ended the job.
+        exit_code: exit code in the form of `subprocess`: the negative signal if one ended the job.
         repeats: whether any two runs print the same bytes on stdout.
-        iterations: training iterations; None where the rule leaves it open.
+        iterations: training iterations; None if the rule leaves the number open.
         eval_iterations: likewise for eval iterations.
         needs_compiler: whether torch.compile calls a C++ compiler; such a case takes many seconds.
-        note: what is particular about it, and why a count is None.
+        note: special behaviour of the script, and the reason for a count of None.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Case:
 
 
 CASES: tuple[Case, ...] = (
-    # What a script sees of its process.
+    # The view of a script on its process.
     Case("relative_paths", "relative_paths.py", iterations=12, note="writes relative_paths.out"),
     Case(
         "argv",
@@ -98,7 +98,7 @@ CASES: tuple[Case, ...] = (
         iterations=10,
         note="dies in its eleventh iteration: the forward that began it ended the tenth",
     ),
-    # Where an iteration ends.
+    # The end of an iteration.
     Case("lbfgs", "lbfgs.py", iterations=10),
     Case("several_optimizers", "several_optimizers.py", iterations=15),
     Case("accumulation", "accumulation.py", iterations=11, note="44 micro-batches"),

@@ -1,6 +1,6 @@
-"""Changes its current folder in mid-run, then imports a module that lies beside the script.
+"""The script changes its current folder in mid-run, then imports a module beside the script.
 
-A path that the runner keeps relative, in sys.path or __file__ too, no longer leads anywhere.
+A relative path that the runner keeps, in sys.path or __file__, leads nowhere after that.
 """
 
 import os

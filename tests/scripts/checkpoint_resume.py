@@ -1,4 +1,4 @@
-"""Writes a checkpoint every five steps, resumes with --resume, and on SIGTERM saves one more and exits 0.
+"""The script writes a checkpoint every five steps, resumes with --resume, and on SIGTERM saves one more and exits 0.
 
 Killed and resumed, it prints for each step the loss that an unbroken run prints. A job that waits for its
 turn when SIGTERM comes must still reach the end of its step.

@@ -1,6 +1,6 @@
 """A model compiled in place with model.compile().
 
-Its type stays, so nothing tells it apart, but its call with all its hooks is traced into the graph.
+The model keeps its type, so it looks as before, but its call with all hooks is traced into the graph.
 """
 
 import argparse

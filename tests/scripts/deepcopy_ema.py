@@ -1,6 +1,6 @@
-"""Keeps a deep copy of the model as its moving average and evaluates it after every fifth step.
+"""The script keeps a deep copy of the model as a moving average, and evaluates it after every fifth step.
 
-Whatever is attached to the model is copied with it; the evaluation falls between a step and its boundary, the
+Everything attached to the model is copied with it; the evaluation falls between a step and its boundary, the
 next forward with gradients.
 """
 

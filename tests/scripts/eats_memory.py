@@ -1,6 +1,6 @@
-"""Keeps and touches 50 MiB more at each step, without end unless --limit-mib is given.
+"""The script keeps and touches 50 MiB more at each step, without end unless --limit-mib is given.
 
-What it uses must be seen in time, and this job alone be stopped.
+The runner must see its memory in time, and stop this job alone.
 """
 
 import argparse

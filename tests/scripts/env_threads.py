@@ -1,6 +1,6 @@
-"""Sets OMP_NUM_THREADS before it imports torch.
+"""The script sets OMP_NUM_THREADS before it imports torch.
 
-Where torch is loaded already, the variable comes too late.
+The variable comes too late if torch is loaded already.
 """
 
 import os

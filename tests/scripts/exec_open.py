@@ -1,6 +1,6 @@
-"""Overrides its globals with `exec(open(...).read())`.
+"""The script overrides its globals with `exec(open(...).read())`.
 
-Needs the current folder and a real module namespace.
+It needs the current folder and a real module namespace.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Leaves with sys.exit("text"): Python prints the text on stderr and exits 1."""
+"""The script ends with sys.exit("text"): Python prints the text on stderr and exits 1."""
 
 import sys
 

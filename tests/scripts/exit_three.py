@@ -1,4 +1,4 @@
-"""Leaves with sys.exit(3) in the middle of training.
+"""The script ends with sys.exit(3) in the middle of training.
 
 The exit code is the job's, and nothing printed may be lost.
 """

@@ -1,6 +1,6 @@
-"""Gradients of four micro-batches through torch.func, added up by hand, then one step.
+"""Gradients of four micro-batches through torch.func, summed by hand, then one step.
 
-Forwards run inside a function transform, where a tensor cannot simply be read.
+Forwards run inside a function transform, in which a tensor cannot simply be read.
 """
 
 import torch

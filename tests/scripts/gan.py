@@ -1,6 +1,6 @@
 """A generator and a discriminator that step in turn.
 
-That is two iterations a loop, as forwards lie between the two steps.
+Each loop is two iterations, as forwards lie between the two steps.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Hangs inside an iteration after five steps, holding the turn: only a hang limit helps its neighbours."""
+"""The script hangs inside an iteration after five steps, with the turn: only a hang limit helps its neighbours."""
 
 import time
 

@@ -1,6 +1,6 @@
-"""Builds its vocabulary from a set, sorted.
+"""The script builds its vocabulary from a sorted set.
 
-It repeats under any hash seed, also under the one that warm jobs share.
+The output repeats under any hash seed, including the seed that warm jobs share.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Imports a module that is not there.
+"""The script imports a module that does not exist.
 
 One job fails with the usual traceback and exit code 1, and no other.
 """

@@ -1,7 +1,7 @@
 """Inference under inference_mode with a loader; modules without parameters run before and after the model.
 
 Only the model is an eval iteration; the scaling and the softmax are root forwards too. Tensors made here are
-inference tensors: to touch them in place outside would raise.
+inference tensors: an in-place operation on them outside would raise.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Dies of SIGKILL in the middle of an iteration, as under the kernel's OOM killer.
+"""The script dies of SIGKILL in the middle of an iteration, as under the kernel's OOM killer.
 
 The turn it holds must not be lost.
 """

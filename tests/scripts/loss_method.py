@@ -1,4 +1,4 @@
-"""Calls model.loss(x) and model.generate(x), never model(x).
+"""The script calls model.loss(x) and model.generate(x), never model(x).
 
 The children are the roots, several of them in a step.
 """

@@ -1,7 +1,7 @@
-"""Starts its loader's workers inside `main()` behind the `__main__` guard.
+"""The script starts its loader's workers inside `main()` behind the `__main__` guard.
 
-Under `spawn` each worker imports this file again as `__mp_main__`: that works only where `__main__` has its
-file and no spec, and where `__name__` is "__main__" in the job alone.
+Under `spawn` each worker imports this file again as `__mp_main__`: that works only if `__main__` has its
+file and no spec, and if `__name__` is "__main__" in the job alone.
 """
 
 import argparse

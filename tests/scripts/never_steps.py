@@ -1,6 +1,6 @@
 """Forwards and backwards without any optimizer.
 
-No iteration ever ends, and the job must still come to its end.
+No iteration ever ends, and the job must still complete.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Prints its losses on one line and ends without a newline.
+"""The script prints its losses on one line and ends without a newline.
 
 Output is kept byte for byte, never line by line.
 """

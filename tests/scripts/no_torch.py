@@ -1,4 +1,4 @@
-"""Fits a line without torch: a job that never does device work needs no turn and must not wait for one."""
+"""The script fits a line without torch: a job without device work needs no turn and must not wait for one."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""An optimizer a parameter, stepping inside the backward pass: a step in mid-backward is no boundary."""
+"""Each parameter has an optimizer that steps inside the backward pass: such a step is no boundary."""
 
 import torch
 from torch import nn

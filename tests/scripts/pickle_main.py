@@ -1,4 +1,4 @@
-"""Saves and loads a whole model whose class lives in __main__.
+"""The script saves and loads a whole model with a class in __main__.
 
 Pickle must find that class under this name again.
 """

@@ -1,4 +1,4 @@
-"""Raises ValueError after five steps.
+"""The script raises ValueError after five steps.
 
 It must give exit code 1 and a traceback that names this file, and lose no line of output.
 """

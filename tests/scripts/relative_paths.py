@@ -1,4 +1,4 @@
-"""Reads a table from the current folder, writes a file into it and reads that back.
+"""The script reads a table from the current folder, writes a file into it and reads that back.
 
 The current folder must be the job's.
 """

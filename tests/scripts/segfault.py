@@ -1,4 +1,4 @@
-"""Dies of SIGSEGV after some steps: its neighbours go on, and what it had flushed is kept."""
+"""The script dies of SIGSEGV after some steps: its neighbours go on, and its flushed output is kept."""
 
 import os
 import signal

@@ -1,6 +1,6 @@
-"""Sets its own number of intra-op threads.
+"""The script sets its own number of intra-op threads.
 
-That choice, and the sums it gives, must not be changed nor leak to a neighbour.
+The choice, and the sums that follow from it, must not be changed nor leak to a neighbour.
 """
 
 import torch

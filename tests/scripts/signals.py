@@ -1,4 +1,4 @@
-"""Installs a handler for SIGUSR1 and sends itself that signal.
+"""The script installs a handler for SIGUSR1 and sends itself that signal.
 
 Handlers and masks must be the job's, as in a plain run.
 """

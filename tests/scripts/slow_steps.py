@@ -1,7 +1,7 @@
 """A plain loop of --steps steps of about --ms milliseconds of tensor work each, for tests of supervision.
 
-The work is a count of operations, never a time, so a neighbour makes it slower but changes no result. At its
-very end it adds a line to the file that --done names: a job that was killed has not.
+The work is a count of operations, never a time, so a neighbour makes it slower but changes no result. At its end
+the script adds a line to the file that --done names; a killed job does not.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-SIGMOIDS_A_MS = 80  # of 128 x 128 numbers, on one core: too few for torch to use a second thread
+SIGMOIDS_A_MS = 80  # 128 x 128 numbers, on one core: too few for torch to use a second thread
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=50)

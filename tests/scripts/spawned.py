@@ -1,7 +1,7 @@
 """Two processes of the script's own that train together: torch.multiprocessing.spawn, gloo, averaged gradients.
 
-They end with os._exit: one that ends in the ordinary way aborts now and then, alone too, while the interpreter takes
-itself apart under gloo's threads (seen with torch 2.13 in 1 of 6 runs).
+They end with os._exit: a process that ends in the ordinary way sometimes aborts, even alone, while the interpreter
+shuts down under gloo's threads (seen with torch 2.13 in 1 of 6 runs).
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Reads stdin to its end before training.
+"""The script reads stdin to its end before training.
 
-A shared job must come to the end of file at once, never read from the controller's terminal.
+A shared job must get the end of file at once, and never read from the controller's terminal.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Runs this interpreter and a shell command as subprocesses.
+"""The script runs this interpreter and a shell command as subprocesses.
 
 The path of the interpreter, the environment, stdout and the children's exit codes must stay usable.
 """

@@ -1,6 +1,6 @@
 """Q-learning with a target network under no_grad inside the step.
 
-That forward ends no iteration: the activations of the open step are alive. With --act the agent also chooses
+Such a forward ends no iteration: the activations of the open step are alive. With --act the agent also chooses
 an action under no_grad between a step and the next forward with gradients.
 """
 

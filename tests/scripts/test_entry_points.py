@@ -1,4 +1,4 @@
-"""Commands in scripts/: each benchmark has one, which runs from any folder."""
+"""Each benchmark has a command in scripts/ that runs from any folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCRIPTS = ROOT / "scripts"
 
 
 def commands() -> dict[str, str]:
-    """The command of each benchmark by its module, as the benchmark names it in `--help`."""
+    """Command of each benchmark by its module, as the benchmark names it in `--help`."""
     found = {}
     for path in (SCRIPTS / "bench").rglob("*.py"):
         call = re.search(r"^    run_benchmark\(\"(\w+)\"(?:.*script=\"([\w.]+)\")?", path.read_text(), re.MULTILINE)
@@ -23,7 +23,7 @@ def commands() -> dict[str, str]:
 
 
 def test_each_benchmark_has_its_command_and_no_command_lacks_a_benchmark() -> None:
-    """If it failed, the docs would name a command that is not there or runs another benchmark."""
+    """If it failed, the docs would name a command that does not exist or runs another benchmark."""
     found = commands()
     assert len(found) >= 18
     for module, command in found.items():

@@ -1,4 +1,4 @@
-"""The parts of gpu_check.py that need no GPU: its mix repeats, its ways fail with a reason, and nobody is left."""
+"""The parts of gpu_check.py without a GPU: its mix repeats, its ways fail with a reason, and no process is left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONTROL = """#!/bin/sh
 touch "$CUDA_MPS_PIPE_DIRECTORY/control"
 sleep 1000 > /dev/null 2>&1 &
 """
-"""Stands for NVIDIA's program, which is not here: a daemon that comes up and does not end when it is told to."""
+"""Stand-in for NVIDIA's daemon, which starts and does not end when it is told to."""
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_losses_that_differ_in_one_way_are_not_counted() -> None:
 
 
 class Counter:
-    """A meter that counts how often it was read, 10 J each."""
+    """Meter that adds 10 J at each reading."""
 
     info = MeterInfo("made", MODELLED, "gpu", "", 0.0)
 
@@ -116,7 +116,7 @@ def test_joules_are_those_from_the_beginning_to_the_end_of_a_way(tmp_path: Path)
 def test_no_daemon_is_left_that_was_started_for_the_mix(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, asked: int
 ) -> None:
-    """Neither one that does not obey, nor one that came up and did not answer."""
+    """No daemon is left, neither one that does not obey nor one that started and did not answer."""
     program = bench.folder / mps.CONTROL
     program.write_text(CONTROL.format(asked=asked))
     program.chmod(0o700)

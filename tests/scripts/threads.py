@@ -1,4 +1,4 @@
-"""A background thread counts while main trains, and runs a module of its own.
+"""A background thread counts and runs a module of its own while the main thread trains.
 
 Nesting is counted per thread.
 """

@@ -1,4 +1,4 @@
-"""A small training for sweeps: prints its loss once an epoch, and does as badly as its values say."""
+"""Small training for sweeps: it prints its loss once an epoch, and its values decide how good it is."""
 
 import argparse
 import os

@@ -1,6 +1,6 @@
-"""Cross-validation: a model a fold, made when the last fold is done; then both train in alternation.
+"""Cross-validation: a model for each fold, made after the last fold; then both train in alternation.
 
-Who hooks the first model only does not see the second.
+A runner that hooks the first model only does not see the second.
 """
 
 import torch

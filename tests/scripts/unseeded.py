@@ -1,4 +1,4 @@
-"""Sets no seed.
+"""The script sets no seed.
 
 Each line must differ between any two runs, or all unseeded jobs of a sweep are one and the same job.
 """

@@ -1,4 +1,4 @@
-"""Trains with dropout and a schedule and validates after each epoch.
+"""The script trains with dropout and a schedule, and validates after each epoch.
 
 Eval iterations are counted apart from training.
 """

@@ -1,4 +1,4 @@
-"""Warns once in its loop and once through torch: both go to stderr, once each, and name this file."""
+"""The script warns once in its loop and once through torch: both go to stderr, once each, and name this file."""
 
 import sys
 import warnings

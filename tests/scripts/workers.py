@@ -1,4 +1,4 @@
-"""Two persistent loader workers over two epochs, whose data set runs a module and draws random numbers.
+"""Two persistent loader workers over two epochs, with a data set that runs a module and draws random numbers.
 
 Forwards in a worker are no iterations of the job, and hooks must be off there. The worker's seed comes from
 the job's default generator: one draw more or less in the job would change every sample.

@@ -1,4 +1,4 @@
-"""Makes a project known to Python as pip leaves it in a folder."""
+"""Installation of a project into a folder, as pip leaves it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def install(folder: Path) -> None:
-    """Write what tells its entry points, beside the modules of the project whose pyproject.toml is in the folder."""
+    """Write metadata with the entry points of the project in this folder, beside its modules."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     name, version = project["name"], project["version"]
     told = folder / f"{name.replace('-', '_')}-{version}.dist-info"

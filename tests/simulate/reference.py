@@ -1,4 +1,4 @@
-"""The simplest simulator that there is, to compare with: everybody is seated anew at every moment, at no cost."""
+"""Simplest simulator, for comparison: at every moment all jobs are placed anew, at no cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ecoshare.simulate.traces.job_trace import TraceJob
 
 @dataclass
 class Standing:
-    """A job that has come and not ended."""
+    """Job that has arrived and not ended."""
 
     job: TraceJob
     number: int
@@ -22,7 +22,7 @@ class Standing:
 def jcts(
     jobs: tuple[TraceJob, ...], gpus: int, key: Callable[[Standing], tuple[float, ...]], preempts: bool, backfill: bool
 ) -> dict[str, float]:
-    """JCT of each job: of all that are there, in the order of `key`, those run that fit into what is left."""
+    """JCT of each job. At each moment, jobs start in the order of `key` as long as they fit into the free GPUs."""
     coming = list(enumerate(jobs))
     active: list[Standing] = []
     done: dict[str, float] = {}

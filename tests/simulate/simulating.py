@@ -1,4 +1,4 @@
-"""Simulates for tests: what must hold of every run is checked in each."""
+"""Simulations for tests, each with the checks that every run must pass."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from ecoshare.simulate.traces.job_trace import Trace, TraceJob, in_order
 from ecoshare.simulate.world import World
 
 Log = list[tuple[Event, list[Command]]]
-"""Events, each with the commands that it was answered with."""
+"""Events, each with the commands that followed from it."""
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """A simulation that is over, and in order."""
+    """Finished simulation that has passed the checks."""
 
     result: SimulationResult
     log: Log
 
     def commands(self) -> list[Command]:
-        """All, one after the other."""
+        """All commands in order."""
         return [command for _, commands in self.log for command in commands]
 
 
 def made(jobs: Sequence[TraceJob]) -> Trace:
-    """A trace of these jobs, whose file is called made.csv."""
+    """Trace of these jobs, with the file name made.csv."""
     return Trace("made.csv", "made", in_order(jobs), "")
 
 
@@ -50,7 +50,7 @@ def simulate(
     costs: Costs = NO_COSTS,
     tuner: Callable[[AskSetting], Advice] | None = None,
 ) -> Simulated:
-    """Simulate a trace, and check what must hold of every run."""
+    """Simulate a trace, and check the run."""
     log: Log = []
     result = Simulator(trace, cluster, config, world, costs, tuner).run(lambda *each: log.append(each))
     check_replay(log)
@@ -59,7 +59,7 @@ def simulate(
 
 
 def check_replay(log: Log) -> None:
-    """The same events lead a fresh core to the same commands."""
+    """Check that the same events lead a fresh core to the same commands."""
     core = Scheduler()
     for event, commands in log:
         assert core.handle(event) == commands, event
@@ -68,9 +68,9 @@ def check_replay(log: Log) -> None:
 def check_account(
     trace: Trace, cluster: Cluster, config: Config, world: World, result: SimulationResult, log: Log
 ) -> None:
-    """Nothing was given twice; and every job of the trace has ended once, with its work done and no sooner than alone.
+    """Check that no place was given twice, and that every job ended once, with its work done and no sooner than alone.
 
-    Of trials of sweeps, which may be pruned, the first alone.
+    Trials of sweeps may be pruned, so only the first condition holds for them.
     """
     trials = [trial.job for sweep in trace.sweeps for trial in sweep.trials]
     jobs = {job.name: job for job in trace.jobs}

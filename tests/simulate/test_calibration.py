@@ -1,4 +1,4 @@
-"""Devices that differ: how they are read, what the truth makes of them, and what PAL gains by knowing them."""
+"""Devices of different speeds: their file, their effect on the truth, and PAL's gain from them."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_the_command_line_takes_a_calibration(tmp_path: Path) -> None:
 
 
 def mixed(seed: int, jobs: int = 400, gpus: int = 64, load: float = 0.9) -> Trace:
-    """Jobs of one GPU and gangs, as many of each class, of 10 minutes to 5 hours (90 %)."""
+    """Jobs of one GPU and gangs, equally many of each class, of 10 minutes to 5 hours (90 %)."""
     random, sizes, at_s = Random(seed), (1, 1, 1, 2, 4, 8), 0.0
     mean_gpu_s = sum(sizes) / len(sizes) * exp(8.2 + 0.5)
     made = []
@@ -171,7 +171,7 @@ def mixed(seed: int, jobs: int = 400, gpus: int = 64, load: float = 0.9) -> Trac
 @pytest.mark.slow
 @needs_data
 def test_pal_has_lower_mean_jct_on_measured_gpus_than_the_same_without_knowing_them() -> None:
-    """Where gangs may span nodes, as in the paper; the truth has no cost of spanning any."""
+    """Gangs may span nodes here, as in the paper; the truth has no cost for that."""
     folder, nodes = Path(os.environ["ECOSHARE_DATA"], "pal", "longhorn"), Cluster(16, 4, GPU, spread=True)
     ratios = []
     for seed in range(5):

@@ -1,4 +1,4 @@
-"""The contract that is shipped: our policies keep it, wrong ones are told what they do wrong."""
+"""The shipped contract: our policies keep it, and wrong policies get a message about their fault."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SMALL = {
     "trial": 3.0,
     "margin": 0.5,
 }
-"""Options with which something happens within the minute that a trace takes."""
+"""Options with which levels or rounds change within the minute of a trace."""
 
 JOULES = {"limit_1": 1000.0, "limit_2": 4000.0}
 
@@ -59,7 +59,7 @@ def contract(policy: object, options: tuple[tuple[str, float], ...] = ()) -> Pol
 
 
 QUICK = {"max-min"}
-"""One that chooses anew in rounds; the others are among the slow tests."""
+"""Policy with rounds in the quick tests; the others are among the slow tests."""
 
 EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in sorted(POLICIES)]
 
@@ -78,7 +78,7 @@ def test_our_own_keep_it_as_they_are(policy: str) -> None:
 
 
 class Aging(Fifo):
-    """Who has waited longest goes first: but nobody asks again."""
+    """Policy in which the longest waiter should go first, but the order is asked only once."""
 
     name = "aging"
 
@@ -87,7 +87,7 @@ class Aging(Fifo):
 
 
 class Stale(Fifo):
-    """Depends on what changes while a job waits: how many were asked about."""
+    """Policy with an order that changes while a job waits: the number of questions so far."""
 
     name = "stale"
 
@@ -129,7 +129,7 @@ class Uneven(Fifo):
 
 
 class Drifting(Srtf):
-    """What remains of a job shrinks by one a second, not by a half."""
+    """Policy with a wrong drift: the remaining time shrinks by one a second, not by a half."""
 
     name = "drifting"
 
@@ -137,10 +137,10 @@ class Drifting(Srtf):
         return -0.5
 
 
-class Nobody(Fifo):
-    """Chooses nobody, in every round."""
+class Chooseless(Fifo):
+    """Policy that chooses no job in any round."""
 
-    name = "nobody"
+    name = "chooseless"
     places, preempts = None, True
     round_s = 10.0
 
@@ -148,15 +148,15 @@ class Nobody(Fifo):
         return []
 
 
-class Everybody(Nobody):
-    name = "everybody"
+class Twice(Chooseless):
+    name = "twice"
 
     def arrange(self, jobs, devices, at_s):
         return [*jobs, *jobs[:1]]
 
 
 class Restless(Fifo):
-    """Changes the level of a job at once, again and again."""
+    """Policy that changes the level of a job at once, again and again."""
 
     name = "restless"
 
@@ -178,7 +178,7 @@ class Backwards(Fifo):
 
 
 class Fractional(Fluid):
-    """A width of one and a half: nobody can have that."""
+    """Policy with a width of one and a half, which no job can have."""
 
     name = "fractional"
 
@@ -202,7 +202,7 @@ class Dice(Fifo):
 
 
 class Counting(Fifo):
-    """Decides by what earlier runs have done."""
+    """Policy that decides by earlier runs."""
 
     name = "counting"
     runs = count()
@@ -215,7 +215,7 @@ class Counting(Fifo):
 
 
 class Hashing(Fifo):
-    """Strings hash otherwise in each process."""
+    """Policy with an order by the hashes of strings, which differ in each process."""
 
     name = "hashing"
 
@@ -261,8 +261,10 @@ SAYS = "test_it_says_what_it_is"
         (Bare, ENDS, r"the scheduler cannot go on: TypeError: .*\nbefore: order\(\) of job j0"),
         (Uneven, COMPARABLE, r"order\(\) of job j\d+ .* has \d parts, and had \d before"),
         (Drifting, DRIFT, r"while it ran; drift\(\) -0\.5 a second promised"),
-        pytest.param(Nobody, ENDS, r"policy nobody, .* lets 24 jobs wait for ever: j0, j1, j2", marks=pytest.mark.slow),
-        (Everybody, BY_ITSELF, r"arrange\(\) chose \['j0', 'j0'\]: expected some of the jobs .* once"),
+        pytest.param(
+            Chooseless, ENDS, r"policy chooseless, .* lets 24 jobs wait for ever: j0, j1, j2", marks=pytest.mark.slow
+        ),
+        (Twice, BY_ITSELF, r"arrange\(\) chose \['j0', 'j0'\]: expected some of the jobs .* once"),
         pytest.param(Restless, ENDS, r"the core is woken for ever: \d+ events by 0 s", marks=pytest.mark.slow),
         (Backwards, BY_ITSELF, r"changes_s\(\) of job j0 \(queued\) at 0 s is -5\.0: expected a time ahead"),
         (Fractional, COMPARABLE, r"pour\(\) of \d+ jobs? is \[1\.5.*\]: expected of each a whole number up to \[1"),
@@ -285,7 +287,7 @@ def test_what_is_wrong_is_told(policy: object, check: str, words: str) -> None:
 @pytest.mark.parametrize(("policy", "check"), [(Aging, WAITING), (Nan, COMPARABLE), (Drifting, DRIFT)])
 def test_nothing_else_is_blamed(policy: object, check: str) -> None:
     for other in CHECKS:
-        if other not in (check, FRESH):  # whose processes would only tell it once more
+        if other not in (check, FRESH):  # a process of it would only repeat the message
             getattr(contract(policy), other)()
 
 
@@ -348,7 +350,7 @@ def test_an_entry_point_that_cannot_be_loaded_is_told(installed: dict[str, str])
 
 @pytest.fixture
 def installed(tmp_path: Path) -> dict[str, str]:
-    """The environment in which the package of docs/policies.md is installed, as pip leaves it in a folder."""
+    """Environment with the package of docs/policies.md, installed in a folder as by pip."""
     for name in ("pyproject.toml", "patience.py", "impatience.py", "test_patience.py"):
         shutil.copy(OWN / name, tmp_path)
     install(tmp_path)
@@ -382,7 +384,7 @@ def test_the_package_of_the_page_keeps_the_contract(installed: dict[str, str]) -
     assert done.returncode == 0 and f"{2 * len(CHECKS)} passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_who_is_impatient_does_change_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_impatient_policy_changes_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(OWN))
     options = (("patience", 3.0),)
     patience, impatience = (importlib.import_module(name) for name in ("patience", "impatience"))

@@ -1,4 +1,4 @@
-"""Our own planner in rounds: its two rules."""
+"""Two rules of our own planner in rounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUND_S = 10.0
 
 
 def ends_s(*jobs: TraceJob, gpus: int = 2) -> dict[str, float]:
-    """When each ends that came while all devices were busy for a round, counted from its end."""
+    """End of each job that came while all devices were busy for a round, counted from the end of that round."""
     busy = replace(job("busy", ROUND_S, gpus), arrival_s=0.0)
     config = Config("critical", 1, 1, preempt=True, options=(("round", ROUND_S),))
     found = simulate(made((busy, *jobs)), Cluster(1, gpus, GPU), config, World(GPU)).result
@@ -31,15 +31,15 @@ def job(name: str, service_s: float, gpus: int = 1) -> TraceJob:
     return TraceJob(name, "c", 1.0, (Phase(100, service_s / 100),), gpus=gpus)
 
 
-def test_who_would_outlast_the_backlog_runs_at_once() -> None:
+def test_a_job_that_would_outlast_the_backlog_runs_at_once() -> None:
     found = ends_s(*(job(f"short{place}", 30.0) for place in range(4)), job("long", 150.0))
-    assert found.pop("long") == pytest.approx(150.0), "it was the longest, and waited for nobody"
+    assert found.pop("long") == pytest.approx(150.0), "it was the longest, and waited for no other"
     assert sorted(found.values()) == pytest.approx([30.0, 60.0, 90.0, 120.0])
 
 
 def test_the_short_go_first_while_the_devices_have_enough_to_do() -> None:
     found = ends_s(*(job(f"short{place}", 30.0) for place in range(6)), job("long", 100.0))
-    # The long one waits until what is left of all is no more than it needs, and then for nobody.
+    # The long one waits until the work left of all is no more than its own, and then runs at once.
     assert sorted(found.values())[:2] == pytest.approx([30.0, 30.0])
     assert 140.0 <= found["long"] == max(found.values()) <= 140.0 + ROUND_S, "the bound, and one round"
 

@@ -1,4 +1,4 @@
-"""The world that judges joules, and the bound on them: on small made tables, and on the measured ones, where given."""
+"""The energy world and the bound on energy, on small invented tables, and on the measured tables if given."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WATTS = {"shufflenetv2": 120.0, "resnet50": 222.0, "bert_base_uncased": 226.0, "
 
 
 def tables(folder: Path) -> Path:
-    """Tables in the forms of the public ones, with numbers that are easy to tell apart."""
+    """Tables in the formats of the public ones, with numbers that are easy to tell apart."""
     files = {
         "gavel/simulation_throughputs.json": json.dumps({"v100": made_pairs()}),
         "zeus_nsdi23/summary_power_v100.csv": made_limits(),
@@ -115,14 +115,14 @@ def drawn_packing(world: MeasuredWorld, draw: st.DataObject, least: int = 1, mos
 
 
 def gavel(folder: Path) -> dict[tuple[str, str], float]:
-    """Speeds beside another, read in another way than the world's."""
+    """Speeds beside another job, read in another way than the world's."""
     table = json.loads((folder / "gavel" / "simulation_throughputs.json").read_text())["v100"]
     name = {key: key[2:-5] for key in table if key.endswith("', 1)")}
     return {(name[one], name[other]): table[one][other][0] / table[one]["null"] for one in name for other in name}
 
 
 def test_speeds_at_the_default_are_the_measured_ones(folder: Path, world: MeasuredWorld) -> None:
-    """If it failed, the world would invent what was measured."""
+    """If it failed, the world would invent values that were measured."""
     at, checked = world.space.index(world.default), 0
     for (one, other), speed in gavel(folder).items():
         if speed > 0.0 and world.fits((one, other)):
@@ -135,7 +135,7 @@ def test_speeds_at_the_default_are_the_measured_ones(folder: Path, world: Measur
 
 
 def test_pairs_that_do_not_fit_by_the_table_exceed_the_card(folder: Path, world: MeasuredWorld) -> None:
-    """If it failed, a driver could pack what nobody has measured; or bytes would forbid what was."""
+    """If it failed, a driver could pack pairs that were never measured, or sizes would forbid measured pairs."""
     pairs = gavel(folder)
     refused = {pair for pair, speed in pairs.items() if not speed}
     assert refused and not any(world.fits(pair) for pair in refused)
@@ -226,8 +226,8 @@ def test_the_order_of_jobs_means_nothing(world: MeasuredWorld, draw: st.DataObje
     assert other.speeds == pytest.approx([state.speeds[place] for place in order], rel=1e-12)
 
 
-def test_shared_limits_throttle_everybody(world: MeasuredWorld) -> None:
-    """If it failed, two jobs could have between them more than the limit, or be held back without need."""
+def test_shared_limits_throttle_all_jobs(world: MeasuredWorld) -> None:
+    """If it failed, two jobs could draw more than the limit together, or be held back without need."""
     one = next(name for name in world.classes if name.startswith("LM"))
     other = next(name for name in world.classes if name.startswith("ResNet-18 (batch size 256"))
     at = [world.space.index({**world.default, "power_limit": limit}) for limit in (100.0, 250.0)]
@@ -240,7 +240,7 @@ def test_shared_limits_throttle_everybody(world: MeasuredWorld) -> None:
 
 
 def test_mismatch_that_no_sum_of_delays_has(world: MeasuredWorld) -> None:
-    """If it failed, the world would be of the predictor's form: delays that add up and do not know the setting."""
+    """If it failed, the world would have the predictor's form: delays that add up and ignore the setting."""
     at = world.space.index(world.default)
     slow = world.space.index({**world.default, "gpu_clock": 795.0})
     changes, extra = [], []
@@ -262,7 +262,7 @@ def test_mismatch_that_no_sum_of_delays_has(world: MeasuredWorld) -> None:
 
 @pytest.mark.slow
 def test_drift_is_slow_and_small(world: MeasuredWorld) -> None:
-    """If it failed, it would hide in the noise, or bias every comparison."""
+    """If it failed, the difference would hide in the noise, or bias every comparison."""
     job = world.classes[0]
     moments = [5.0 * each for each in range(20_000)]
     steady, at = world.states((job,)), world.space.index(world.default)
@@ -280,7 +280,7 @@ def test_drift_is_slow_and_small(world: MeasuredWorld) -> None:
 
 
 def test_noise_is_of_measurements_alone(world: MeasuredWorld) -> None:
-    """If it failed, the truth would be noisy, or the noise not the one that is claimed."""
+    """If it failed, the truth would be noisy, or the noise not as claimed."""
     logs = [math.log(world.noise("any", float(each))) for each in range(4000)]
     assert fmean(logs) == pytest.approx(0.0, abs=0.002) and pstdev(logs) == pytest.approx(NOISE, rel=0.1)
     job = world.classes[0]
@@ -335,7 +335,7 @@ def test_nothing_that_decides_imports_the_world() -> None:
 
 @given(seed=st.integers(0, 10_000), jobs=st.integers(5, 30))
 def test_mixes_are_as_stated(world: MeasuredWorld, seed: int, jobs: int) -> None:
-    """If it failed, the benchmark's load would be another than it says."""
+    """If it failed, the benchmark's load would not be the stated one."""
     mixed = mix(world, seed, jobs)
     assert mixed == mix(world, seed, jobs) and len({job.name for job in mixed}) == len(mixed) == jobs
     arrivals = [job.arrival_s for job in mixed]
@@ -365,7 +365,7 @@ def drawn_work(world: MeasuredWorld, draw: st.DataObject) -> Work:
 
 
 def scheduled(world: MeasuredWorld, work: Work, random: Random) -> float:
-    """Joules of a schedule that no planner made: any that fit, at any setting, for any time, until all is done."""
+    """Energy (J) of a random schedule: any fitting packings, at any setting, for any time, until all work is done."""
     left, joules = [seconds for _, seconds in work], 0.0
     while open_jobs := [job for job, seconds in enumerate(left) if seconds > 0.0]:
         jobs = random.sample(open_jobs, min(len(open_jobs), random.randint(1, 3)))
@@ -386,7 +386,7 @@ def scheduled(world: MeasuredWorld, work: Work, random: Random) -> float:
 
 @given(draw=st.data(), seed=st.integers(0, 10_000))
 def test_no_schedule_goes_below_the_bound(world: MeasuredWorld, draw: st.DataObject, seed: int) -> None:
-    """If it failed, it would be no bound."""
+    """If it failed, the value would be no bound."""
     work = drawn_work(world, draw)
     least_j = bound(world, work).joules
     assert min(scheduled(world, work, Random(f"{seed} {each}")) for each in range(5)) >= least_j * (1.0 - 1e-6)
@@ -395,7 +395,7 @@ def test_no_schedule_goes_below_the_bound(world: MeasuredWorld, draw: st.DataObj
 
 @given(draw=st.data())
 def test_the_bound_is_the_optimum_of_all_columns(world: MeasuredWorld, draw: st.DataObject) -> None:
-    """If it failed, what was pruned would have been needed: its columns do all work, by its prices none is better."""
+    """If it failed, pruned columns would be needed: the kept ones do all work, and at their prices none is better."""
     work = drawn_work(world, draw)
     found = bound(world, work)
     needed, done = defaultdict[str, float](float), defaultdict[str, float](float)

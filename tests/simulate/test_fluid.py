@@ -1,4 +1,4 @@
-"""Jobs of changing width in virtual time: who is how wide, what it costs, and how far from the shortest it ends."""
+"""Jobs of changing width in virtual time: their widths, the cost, and the distance from the shortest schedule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def job(name: str, hours: float, arrival_s: float = 0.0, iterations: int = 1000,
 
 
 class Run:
-    """A simulation of trials that are drawn together, and of jobs that come later, with what was commanded."""
+    """Simulation of trials that are drawn together, and of jobs that come later, with its commands."""
 
     def __init__(
         self, *trials: TraceJob, gpus: int = 4, lanes: int = 2, places: int = 1, restart: float = 0.0, **more: Any
@@ -48,7 +48,7 @@ class Run:
         return {each.name: each.finish_s for each in self.result.finished}
 
     def widths(self) -> dict[str, list[int]]:
-        """Of each job, one attempt after the other."""
+        """Widths of each job, one attempt after the other."""
         found: dict[str, list[int]] = {}
         for command in (command for _, commands in self.log for command in commands):
             if isinstance(command, StartJob):
@@ -69,15 +69,15 @@ def test_all_end_together() -> None:
     assert run.ends() == pytest.approx({"a": 4.0, "b": 4.0})
 
 
-def test_who_is_left_gets_what_becomes_free() -> None:
-    """Two of one length: one cannot use more than a GPU, so that the other has all from then on."""
+def test_remaining_jobs_get_freed_gpus() -> None:
+    """One of two equal trials cannot use more than a GPU, so the other gets the rest."""
     run = Run(job("a", 6.0), job("b", 1.0, speedups=()))
     assert run.widths() == {"a": [3, 4], "b": [1]}
     assert run.ends() == pytest.approx({"b": 1.0, "a": 1.0 + 3.0 / 4.0})
 
 
-def test_nobody_is_resized_for_less_than_it_costs() -> None:
-    """As before, but three hours at three GPUs would end a quarter of an hour earlier at four."""
+def test_no_job_is_resized_for_less_than_the_cost() -> None:
+    """Three hours of work at three GPUs would end only a quarter of an hour earlier at four."""
     assert Run(job("a", 6.0), job("b", 1.0, speedups=()), restart=0.25).widths() == {"a": [3], "b": [1]}
     assert Run(job("a", 6.0), job("b", 1.0, speedups=()), restart=0.24).widths() == {"a": [3, 4], "b": [1]}
 
@@ -93,21 +93,21 @@ def test_more_trials_than_gpus_share_them_and_the_others_wait() -> None:
     assert first == [f"t{number}" for number in range(8)] and len(run.ends()) == 10
 
 
-def test_a_newcomer_takes_from_who_has_much() -> None:
-    """Nobody has an idle GPU: the first gives up one of its four, or more the longer the newcomer is."""
+def test_a_newcomer_takes_gpus_from_the_widest_jobs() -> None:
+    """No GPU is idle, so the first job gives up one of its four, or more for a longer newcomer."""
     run = Run(job("a", 40.0), later=(job("b", 10.0, arrival_s=1.0),))
     assert run.widths() == {"a": [4, 3, 4], "b": [1]}
     kills = [command for _, commands in run.log for command in commands if isinstance(command, KillJob)]
     assert kills[0].reason == "has 3 in place of 4"
 
 
-def test_nobody_starts_before_the_others_have_left() -> None:
+def test_no_job_starts_before_the_others_have_left() -> None:
     run = Run(job("a", 40.0), later=(job("b", 10.0, arrival_s=1.0),), costs=Costs(0.0, 0.5, 0.0, 0.0))
     starts = [event.at_s for event, commands in run.log for command in commands if isinstance(command, StartJob)]
     assert starts[:3] == [0.0, 1.5, 1.5]
 
 
-def test_who_is_wide_stays_so_where_a_short_one_finds_a_place_beside_others() -> None:
+def test_a_wide_job_keeps_its_width_if_a_short_one_finds_a_place() -> None:
     run = Run(job("a", 30.0), job("b", 10.0, speedups=()), later=(job("c", 1.0, arrival_s=0.1, speedups=()),))
     assert run.widths()["a"][0] == 3 and run.widths()["c"] == [1]
     assert not any(event.at_s < 1.0 for event, commands in run.log for each in commands if isinstance(each, KillJob))
@@ -119,13 +119,13 @@ def test_the_first_of_those_that_come_at_one_moment_gives_back_what_it_was_given
     assert run.ends() == pytest.approx({"a": 402.0, "b": 402.0}), "one that starts cannot be stopped"
 
 
-def test_a_newcomer_that_finds_a_place_moves_nobody() -> None:
+def test_a_newcomer_with_a_free_place_moves_no_job() -> None:
     run = Run(job("a", 8.0, speedups=()), later=(job("b", 8.0, arrival_s=1.0, speedups=()),), gpus=2)
     assert run.result.preemptions == 0 and run.ends() == pytest.approx({"a": 8.0, "b": 9.0})
 
 
-def test_nobody_is_beside_others_while_a_gpu_is_idle() -> None:
-    """A long one that had a GPU to itself is pruned; one of the four that share the two others moves there."""
+def test_no_job_shares_a_gpu_while_one_is_idle() -> None:
+    """A long trial with a GPU to itself is pruned; one of the four trials on the other two GPUs moves there."""
     short = [job(f"s{number}", 9.0, speedups=()) for number in range(4)]
     curves = {each.name: (0.5,) * 10 for each in short}
     halting = StoppingSpec("asha", 1, 10, 10)  # a rung at the first step, where only the best so far goes on
@@ -144,7 +144,7 @@ def test_nobody_is_beside_others_while_a_gpu_is_idle() -> None:
 
 
 def test_memory_is_granted_before_it_is_taken() -> None:
-    """Two that do not fit into a GPU are not on one, although the rule says so."""
+    """Two trials that do not fit into a GPU are not on one, although the rule says so."""
     big = MemoryDemand(GPU.memory_bytes // 2 - GIB, 0)
     run = Run(*(job(f"t{number}", 4.0, memory=big, speedups=()) for number in range(6)), gpus=2, lanes=1, places=2)
     assert len(run.ends()) == 6
@@ -175,9 +175,9 @@ def test_gangs_get_all_of_their_gpus_or_none() -> None:
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=4), st.integers(1, 4), st.integers(1, 2), st.integers(1, 4))
 def test_it_ends_within_twice_the_shortest_time(hours: list[int], gpus: int, places: int, most: int) -> None:
-    """Of all schedules with fixed widths, on real lanes: jobs of one GPU take turns, so that two have half of it each.
+    """Shortest of all schedules with fixed widths on real lanes. Jobs on one GPU take turns, so two have half each.
 
-    Linear speed up to `most` GPUs, nothing costs anything, and all that is known is true.
+    Speed is linear up to `most` GPUs, nothing costs time, and all known values are true.
     """
     jobs = [job(f"t{place}", float(each), speedups=LINEAR[: most - 1]) for place, each in enumerate(hours)]
     run = Run(*jobs, gpus=gpus, lanes=1, places=places)

@@ -1,4 +1,4 @@
-"""Traces of Gavel's and Shockwave's: steps, and the speeds and batch sizes that make times of them."""
+"""Traces of Gavel and Shockwave: steps, and the speeds and batch sizes that turn steps into times."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCHEDULE = {
     "samples_per_epoch": SAMPLES,
     "batch_size_runs": [[10, 6], [20, 4]],
 }
-"""10 steps an epoch at a batch size of 10: 95 steps are 10 epochs, of which the last is half."""
+"""Schedule: at 10 steps an epoch for a batch size of 10, 95 steps are 10 epochs, the last of which is half."""
 
 
 def gavel_line(job_type: str = "LM (batch size 10)", steps: str = "100", gpus: str = "1", arrival: str = "0") -> str:
@@ -100,14 +100,14 @@ def test_batch_sizes_that_change_are_phases_and_the_last_epoch_is_cut_where_the_
     )
     same = schedules(tmp_path, batch_size_runs=[[10, 7], [10, 3]])
     (job,) = read(path, speeds=speeds(tmp_path), schedules=same).jobs
-    assert job.iterations == STEPS, "who never changes does the steps of the trace"
+    assert job.iterations == STEPS, "a job without changes does the steps of the trace"
 
 
 def test_a_job_that_keeps_its_batch_size_needs_no_schedule_and_one_that_does_not_is_told(tmp_path: Path) -> None:
     path = written(tmp_path, shockwave_line() + shockwave_line(mode="static"))
     trace = read(path, speeds=speeds(tmp_path))
     assert [job.iterations for job in trace.jobs] == [STEPS, STEPS]
-    assert "keep the first without schedules: 1" in trace.note
+    assert "keep their first batch size for lack of schedules: 1" in trace.note
 
 
 @pytest.mark.parametrize(

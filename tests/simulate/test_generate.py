@@ -1,4 +1,4 @@
-"""Generated traces: the same for the same seed, and as their sources say."""
+"""Generated traces are the same for the same seed, and agree with their sources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ vgg16_25_5min,310.5,4000,1500,python train.py
 vgg16_25_1min,610.0,4000,3000,python train.py
 wavenet_8_1min,60.0,500,100,python train.py
 """
-"""Iterations of 0.2 s after 10 s of start; the third name's length is wrong, as one is in the real catalogue."""
+"""Catalogue with iterations of 0.2 s after 10 s of start; the third name has a wrong length, as in the real one."""
 
 PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster\n" + "".join(
     f"2017-10-09 07:00:0{place},{duration},{gpus},0,a\n"
@@ -37,7 +37,7 @@ needs_data = pytest.mark.skipif(
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A folder of data with a few lines in each file."""
+    """Folder of data with a few lines in each file."""
     for file, text in ((salus.FILE, CATALOGUE), (philly_mix.FILE, PHILLY)):
         (tmp_path / file).parent.mkdir()
         (tmp_path / file).write_text(text)
@@ -114,7 +114,7 @@ def test_without_a_catalogue_no_memory_and_no_speed_is_invented() -> None:
 
 @pytest.mark.parametrize("load", [0.5, 3.0])
 def test_jobs_come_as_fast_as_the_load_says(load: float) -> None:
-    """The standard error over 20,000 jobs is about 1 %; arrivals are all that a load changes."""
+    """The standard error over 20,000 jobs is about 1 %; a load changes only arrivals."""
     trace = generate("salus", 20_000, 1, gpus=4, load=load)
     assert load_of(trace, 4) == pytest.approx(load, rel=0.05)
     gaps_s = np.diff([job.arrival_s for job in trace.jobs])
@@ -152,7 +152,7 @@ def test_a_third_of_each_rung_goes_on_three_times_as_long() -> None:
     assert {(job.job_class, job.arrival_s, job.memory) for job in jobs} == {
         ("sweep", 0.0, MemoryDemand(1 << 30, 2 << 30))
     }
-    assert [job.iterations for job in jobs] != sorted(job.iterations for job in jobs), "who is the best is drawn"
+    assert [job.iterations for job in jobs] != sorted(job.iterations for job in jobs), "the best trial is drawn"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What past jobs have needed: every number counts, and what is none is told."""
+"""History of past jobs: every number counts, and other texts are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ecoshare's own form of a trace: nothing is lost when one is written and read again."""
+"""The trace format of ecoshare loses nothing when a trace is written and read again."""
 
 from __future__ import annotations
 

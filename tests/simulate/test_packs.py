@@ -31,7 +31,7 @@ def job(name: str, job_class: str, seconds: float = 60.0, arrival_s: float = 0.0
 
 
 def world(**speeds: float) -> World:
-    """`ab=0.9`: the speed of a beside b, and of b beside a; of others it is not known."""
+    """Predict speeds: `ab=0.9` is the speed of a beside b, and of b beside a; other pairs are unknown."""
     known = {}
     for pair, speed in speeds.items():
         one, other = ((each, 1) for each in pair)
@@ -62,7 +62,7 @@ JOBS = st.lists(
 ).map(lambda jobs: [replace(each, name=f"j{place}") for place, each in enumerate(jobs)])
 
 SIZES = st.fixed_dictionaries({each: st.floats(0.5, 31.0) for each in "abcd"})
-"""GiB of the jobs of a class."""
+"""Memory (GiB) of the jobs of a class."""
 
 SPEEDS = st.fixed_dictionaries({pair: st.floats(0.2, 1.0) for pair in ("ab", "ac", "ad", "bc", "bd", "cd", "aa")})
 
@@ -92,7 +92,7 @@ def test_those_that_gain_run_beside_each_other(policy: str) -> None:
     jobs = [job("a0", "a"), job("b0", "b"), job("c0", "c")]
     found, log = simulated(jobs, world(ab=0.4, ac=0.95, bc=0.45), Config(policy, 2, 4, profile=True), costs=Costs())
     assert found.makespan_s < 180.0 + 3 * (Costs().rest_s + Costs().trial_s) + 60.0 * (policy == "makespan")
-    assert any(isinstance(event, SettingMeasured) for event, _ in log), "who runs beside whom is measured"
+    assert any(isinstance(event, SettingMeasured) for event, _ in log), "the packing is measured"
 
 
 def test_a_pair_that_was_measured_to_be_bad_is_parted_without_a_restart() -> None:
@@ -100,7 +100,7 @@ def test_a_pair_that_was_measured_to_be_bad_is_parted_without_a_restart() -> Non
     result, log = simulated(jobs, world(ab=0.3), Config("energy", 2, 4, profile=True), costs=Costs())
     commands = [command for _, each in log for command in each]
     assert any(isinstance(each, MoveJob) for each in commands), "the two take turns in one lane"
-    assert sum(isinstance(each, StartJob) for each in commands) == 2, "nobody was restarted"
+    assert sum(isinstance(each, StartJob) for each in commands) == 2, "no job was restarted"
     assert result.makespan_s < 640.0, "in turn they take 600 s, beside each other 1000 s"
 
 
@@ -128,7 +128,7 @@ def test_a_class_is_measured_once_and_what_it_was_granted_is_free_then() -> None
     assert all(each.cap_bytes < GPU.memory_bytes // 4 for each in starts[1:])
 
 
-def test_who_needs_more_than_was_free_is_tried_again_with_more() -> None:
+def test_a_job_that_outgrew_the_free_memory_is_tried_again_with_more() -> None:
     jobs = [job("a0", "a", 200.0, gib=20.0), job("b0", "b", 60.0, arrival_s=60.0, gib=14.0)]
     result, log = simulated(jobs, world(ab=0.9), Config("energy", 2, 4, profile=True), costs=Costs())
     outcomes = [event.outcome for event, _ in log if isinstance(event, JobExited) and event.job == "b0"]

@@ -1,4 +1,4 @@
-"""Speeds of two jobs beside each other: read from a table, felt in the simulator, and used by packing on trial."""
+"""Speeds of two jobs beside each other: read from a table, used in the simulator, and by packing on probation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def job(name: str, job_class: str, arrival_s: float = 0.0, service_s: float = 10
 
 
 def pairs(**speeds: float) -> Pairs:
-    """Classes of one letter each: `ab=0.4` is the speed of a beside b, and of b beside a."""
+    """Speeds of classes of one letter: `ab=0.4` is the speed of a beside b, and of b beside a."""
     known = {}
     for pair, speed in speeds.items():
         one, other = tuple(pair)
@@ -77,7 +77,7 @@ def test_a_table_gives_the_speed_of_each_over_that_alone(tmp_path: Path) -> None
     assert found.speed(one, two) == 0.8
     assert found.speed(two, one) == 0.25
     assert found.speed(one, one) == IN_TURN, "they do not fit beside each other"
-    assert found.speed(two, two) == 1.0, "nobody is faster beside another than alone"
+    assert found.speed(two, two) == 1.0, "no job is faster beside another than alone"
     assert found.speed(one, job("3", "three")) is None
     assert found.speed(one, job("2", "two", gpus=2)) is None
 
@@ -131,7 +131,7 @@ def test_the_worst_neighbour_decides_and_power_goes_by_speed() -> None:
 def test_two_that_slow_each_other_down_are_parted_once() -> None:
     jobs = [job("a", "a"), job("b", "b", 10.0), job("b2", "b", 20.0)]
     result, log = run(jobs, "gandiva", pairs(ab=0.4, bb=0.4))
-    assert parted(log) == ["b", "b2"], "a and b are told apart, then b and b; nobody is tried again"
+    assert parted(log) == ["b", "b2"], "a and b are parted, then b and b; no pair is tried again"
     always, _ = run(jobs, "pack", pairs(ab=0.4, bb=0.4))
     never, _ = run(jobs, "fifo", None, lanes=1)
     assert never.makespan_s < result.makespan_s < 1.1 * never.makespan_s, "trials cost, not much"
@@ -146,7 +146,7 @@ def test_two_that_gain_stay() -> None:
 
 
 def test_a_pair_is_judged_by_what_it_does_beside_each_other() -> None:
-    """The first was alone for hours: the mean over its attempt hardly changes."""
+    """The first job was alone for hours, so the mean over its attempt hardly changes."""
     jobs = [job("a", "a", service_s=100_000.0), job("b", "b", 50_000.0, service_s=10_000.0)]
     _, log = run(jobs, "gandiva", pairs(ab=0.4))
     [(at_s, name)] = [
@@ -179,7 +179,7 @@ def test_jobs_of_any_kind_are_tried_beside_each_other(
     assert len(parted(log)) <= 6 * 2, "each pair of classes fails once on each device, at most"
 
 
-def test_news_of_neighbours_is_for_those_who_ask_and_does_not_grow_with_their_length() -> None:
+def test_reports_on_neighbours_are_made_on_request_and_do_not_grow_with_their_length() -> None:
     def told(policy: str, service_s: float) -> int:
         jobs = [job("a", "a", service_s=service_s), job("b", "b", service_s=service_s)]
         return sum(isinstance(event, IterationsDone) for event, _ in run(jobs, policy, pairs(ab=0.8))[1])
@@ -204,7 +204,7 @@ def test_the_option_is_read_and_refused_where_it_is_of_no_use(tmp_path: Path) ->
 @needs_data
 @pytest.mark.parametrize("gpus", [1, 2, 4])
 def test_trials_are_no_worse_than_packing_always_or_never(gpus: int) -> None:
-    """Thirty jobs of Gavel's, whose pairs gain by half on average, and a fifth of them lose."""
+    """Thirty jobs of Gavel, with pairs that gain by half on average; a fifth of the pairs lose."""
     speeds = data("gavel", "simulation_throughputs.json")
     trace = read_trace(data("gavel", "30_jobs_1gpu.trace"), speeds=speeds)
     known = read(speeds, "v100")
@@ -221,7 +221,7 @@ def test_trials_are_no_worse_than_packing_always_or_never(gpus: int) -> None:
 
 @needs_data
 def test_one_gpu_is_about_as_well_used_as_by_gavels_own_gandiva() -> None:
-    """Theirs draws pairs by lot, and has rounds."""
+    """The paper's simulator draws pairs at random, and has rounds."""
     speeds = data("gavel", "simulation_throughputs.json")
     trace = read_trace(data("gavel", "30_jobs_1gpu.trace"), speeds=speeds)
     theirs = json.loads(data("gavel", "results_1gpu.json").read_text())["runs"]["gandiva"]
@@ -231,11 +231,11 @@ def test_one_gpu_is_about_as_well_used_as_by_gavels_own_gandiva() -> None:
 
 
 class TestContractWithTrials(PolicyContract):
-    """Trials are short, and what two gain beside each other by default, 1.36, is not enough."""
+    """Trials are short, and the default gain of two beside each other, 1.36, is not enough."""
 
     policy = "gandiva"
     options = (("trial", 3.0), ("margin", 0.5))
 
     def test_packings_are_undone(self) -> None:
-        """Else the rest would say nothing of it."""
+        """Else the other assertions would not concern packing."""
         assert any("slower beside each other" in line for line in self.decisions())

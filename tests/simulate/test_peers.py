@@ -1,4 +1,4 @@
-"""Against the results of the peers' own simulators (their folder in `ECOSHARE_DATA`), job by job.
+"""Simulations against the results of the peers' own simulators (their folder in `ECOSHARE_DATA`), job by job.
 
 Traces and results are public and no part of this project: without the folder all of this is skipped, and says so.
 """
@@ -36,7 +36,7 @@ def data() -> Path:
 
 @cache
 def bench(name: str) -> Bench:
-    """By its name, or the beginning of the whole Philly trace, for which nobody has published a result."""
+    """Trace by its name, or the beginning of the whole Philly trace, which has no published result."""
     if name == "philly":
         trace = read(data() / "philly" / "philly_jobs.csv")
         beginning = replace(trace, jobs=trace.jobs[:15_000])
@@ -87,7 +87,7 @@ def test_our_own_planner_is_within_what_is_wanted_of_one() -> None:
 
 
 def digest(of: str, policy: str) -> str:
-    """Of all events and commands of a case, in their order."""
+    """Digests of all events and commands of a case, in their order."""
     found = hashlib.sha256()
     one = next((each for each in peers.CASES if (each.bench, each.policy) == (of, policy)), Case(of, policy, "", ()))
     ours(one, bench(of), data(), lambda event, commands: found.update(repr((event, commands)).encode()))

@@ -1,4 +1,4 @@
-"""The device that prices a simulation: the user's choice, the recorded device, or one that is assumed and named."""
+"""Device for the energy of a simulation: the user's choice, the recorded device, or an assumed one that is named."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.simulate.test_recorded import recorded
 from tests.warm import ecoshare
 
 PLAUSIBLE = 1.35
-"""Most that simulated joules may be off, as a factor. The joules of the jobs agree: they are what was attributed. The
-rest of the device's joules is its draw at rest times the makespan, and the simulation lays the times out anew: it takes
+"""Largest factor by which simulated joules may be off. The joules of the jobs agree with the attributed ones. The
+rest is the device's power at rest times the makespan, and the simulation computes the times anew: it takes
 jobs of two lanes to have 0.55 of their speed, or none to have a neighbour, and knows nothing of the first second in
 which a run measures. On processors the draw at rest is up to half of all joules."""
 
@@ -69,7 +69,7 @@ def test_the_users_choice_wins_over_the_recorded_device(ran: running.Finished) -
 
 
 @pytest.mark.slow
-def test_the_table_names_the_device_whose_power_it_takes(ran: running.Finished, tmp_path: Path) -> None:
+def test_the_table_names_the_device_of_its_power(ran: running.Finished, tmp_path: Path) -> None:
     shown = ecoshare("simulate", ran.folder, "--policy", "fifo").stdout
     assert "joules: power of the recorded device, " in shown
     model = json.loads((ran.folder / "environment.json").read_text())["device"]["model"]

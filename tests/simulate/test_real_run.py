@@ -1,4 +1,4 @@
-"""A real run, and its simulation from what was recorded: the same jobs must end at the same times."""
+"""A real run, and its simulation from the record: the same jobs must end at the same times."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ for _ in range(steps):
 """
 
 JOBS = (("a", 2400, 512, 0), ("b", 1600, 1024, 1), ("c", 1200, 512, 2), ("d", 3600, 512, 3))
-"""Name, steps, width and arrival in seconds: of clearly different lengths, since srtf decides by few iterations."""
+"""Name, steps, width and arrival (s) of jobs with clearly different lengths, since srtf decides by few iterations."""
 
 _TRIES = 5
-"""The machine changes its speed while a job runs, by more than the simulation may be wrong; one quiet run will do."""
+"""Number of tries: the machine may change its speed by more than the simulation may err; one quiet run is enough."""
 
 
 @pytest.mark.slow
@@ -49,13 +49,13 @@ def test_a_simulated_run_takes_as_long_as_the_real_one(tmp_path: Path, policy: s
 
 
 def _close(jcts_s: dict[str, tuple[float, float]], policy: str) -> bool:
-    """Within 3 percent; srtf learns of a job's speed once a second, and may begin with another one's turn by that."""
+    """Times agree within 3 percent; srtf learns speeds once a second, and so may begin with another job's turn."""
     late_s = TOLD_S if policy == "srtf" else 0.0
     return all(abs(simulated - real) <= max(0.03 * real, late_s) for simulated, real in jcts_s.values())
 
 
 def _errors(folder: Path, policy: str) -> dict[str, tuple[float, float]]:
-    """JCT of each job in a simulated run and in the real one, seconds."""
+    """JCT (s) of each job in a simulated run and in the real one."""
     folder.mkdir()
     (folder / "train.py").write_text(SCRIPT)
     jobs = [

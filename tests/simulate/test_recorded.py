@@ -1,4 +1,4 @@
-"""The trace of a run that has been: what its jobs take alone."""
+"""Trace of a recorded run: the times of its jobs alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.runtime import running
 
 
 def recorded(folder: Path, device: str = "cpu") -> Path:
-    """A run of three jobs in one lane: two share it, the third fails.
+    """Log of a run with three jobs in one lane: two share it, the third fails.
 
     ::
 
@@ -81,7 +81,7 @@ def test_a_recorded_run_tells_what_its_jobs_take_alone(tmp_path: Path) -> None:
 
 
 def test_on_a_gpu_a_script_starts_before_it_asks_for_the_turn(tmp_path: Path) -> None:
-    """So that its first wait cannot be told from its start."""
+    """Log in which the first wait of a job cannot be told from its start."""
     _, b = read(recorded(tmp_path, "cuda:0")).jobs
     assert b.startup_s == pytest.approx(3.0 + 0.5 + 0.25)
 
@@ -132,7 +132,7 @@ def test_a_log_that_is_damaged_is_told(tmp_path: Path) -> None:
 
 
 def test_a_real_run_is_read_back_as_long_as_it_was(tmp_path: Path) -> None:
-    """A job that had a lane to itself took alone what it took."""
+    """A job that had a lane to itself has its own time as the time alone."""
     alone = running.run(tmp_path, running.slow_steps("a", 30), options=("--policy", "fifo", "--lanes", "1"))
     (job,) = read(alone.folder).jobs
     jct_s = alone.job("a")["jct_s"]

@@ -1,4 +1,4 @@
-"""Sweeps in virtual time: drawn, halted and paused by the same core as live ones."""
+"""Sweeps in virtual time: the same core draws, stops and pauses trials as in a live run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.simulate.simulating import simulate
 GPU = GPUS["v100"]
 
 WAYS = [("fifo", 1, 1), ("srtf", 1, 1), ("tiresias", 1, 1), ("fair", 1, 4), ("equal", 2, 1), ("fluid", 2, 1)]
-"""Policy, lanes, and jobs of a lane."""
+"""Policy, number of lanes, and number of jobs in a lane."""
 
 
 class Run:
-    """A search, with all events and commands."""
+    """Search with all events and commands."""
 
     def __init__(self, trace: Trace, policy: str, lanes: int, places: int, gpus: int = 4, costs: Costs = NO_COSTS):
         config = Config(policy, lanes, places, preempt=lanes == places == 1)
@@ -36,7 +36,7 @@ class Run:
         self.result, self.log = found.result, found.log
 
     def reported(self) -> dict[str, int]:
-        """Steps of each trial."""
+        """Steps that each trial has done."""
         steps: Counter[str] = Counter()
         for event, _ in self.log:
             if isinstance(event, Reported):
@@ -45,7 +45,7 @@ class Run:
         return dict(steps)
 
     def iterations(self) -> Counter[str]:
-        """Of each trial, over all attempts."""
+        """Iterations of each trial, over all attempts."""
         done: Counter[str] = Counter()
         for event, _ in self.log:
             if isinstance(event, JobExited):
@@ -54,7 +54,7 @@ class Run:
 
 
 def rungs_by_hand(sweep: TraceSweep) -> dict[str, int]:
-    """Steps that each trial of a sweep by halving does: from its curves alone."""
+    """Steps that each trial of a sweep by halving does, from its curves alone."""
     assert sweep.halting is not None
     step, trials, done = sweep.halting.grace, list(sweep.trials), {}
     while step < STEPS:
@@ -66,8 +66,8 @@ def rungs_by_hand(sweep: TraceSweep) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_who_goes_on_by_halving_depends_on_no_policy(way: tuple[str, int, int]) -> None:
-    """All wait for each other, so that times decide nothing; and each trial does its steps once."""
+def test_survivors_of_halving_depend_on_no_policy(way: tuple[str, int, int]) -> None:
+    """All trials wait for each other, so times decide nothing, and each trial does its steps once."""
     trace = generate("halving", 27, 3, gpus=4)
     run = Run(trace, *way, costs=Costs(2.0, 1.0, 3.0))
     (sweep,) = trace.sweeps
@@ -84,7 +84,7 @@ def test_every_kind_of_search_is_in_order_in_every_way(kind: str, way: tuple[str
     assert Run(generate(kind, 9, 1, gpus=4), *way).result.finished
 
 
-def test_who_is_pruned_by_asha_ends_at_a_rung_where_others_were_better() -> None:
+def test_a_trial_that_asha_prunes_ends_at_a_rung_with_better_trials() -> None:
     trace = generate("asha", 60, 0, gpus=4)
     run = Run(trace, "fluid", 2, 1)
     curves = {trial.job.name: trial.curve for sweep in trace.sweeps for trial in sweep.trials}
@@ -136,7 +136,7 @@ def test_brackets_follow_each_other_or_not() -> None:
 
 
 def test_what_pausing_costs_is_lost() -> None:
-    """Two trials on two GPUs, one twice as fast as the other, and better: it pauses until both are there."""
+    """The faster and better of two trials on two GPUs pauses until both have reached the rung."""
     jobs = [TraceJob(name, "c", 0.0, (Phase(90, each_s),)) for name, each_s in (("fast", 0.5), ("slow", 1.0))]
     trials = tuple(TraceTrial(job, (value,) * 9) for job, value in zip(jobs, (0.1, 0.2), strict=True))
     sweep = TraceSweep("s", trials, 2, StoppingSpec("halving", 3, 2, 9))

@@ -1,4 +1,4 @@
-"""The virtual driver: against the simplest simulator, in every way of sharing, and what it refuses."""
+"""The virtual driver against the simplest simulator, in every way of sharing, and its refusals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEYS = {
     "srsf": (lambda each: (each.left_s * each.job.gpus,), True, True),
     "srtf": (lambda each: (each.left_s,), True, True),
 }
-"""Of each policy: its order, whether it preempts, whether others pass one that does not fit."""
+"""Order of each policy, whether it preempts, and whether others pass a job that does not fit."""
 
 
 def job(name: str, service_s: float, arrival_s: float = 0.0, **more: Any) -> TraceJob:
@@ -58,7 +58,7 @@ JOBS = st.lists(
     st.tuples(st.integers(0, 60), st.integers(1, 40), st.sampled_from([1, 1, 1, 2, 3, 4])), min_size=1, max_size=14
 ).map(
     lambda rows: [
-        # Skew 0: they may span nodes. Odd lengths: no two events at one moment, whose order would be a convention.
+        # Skew 0: they may span nodes. Odd lengths: no two events at one moment, as their order would be a convention.
         job(f"j{place}", service + 0.137 * place + 0.0173 * place**2, arrival + 0.0311 * place, gpus=gpus, skew=0.0)
         for place, (arrival, service, gpus) in enumerate(rows)
     ]
@@ -140,7 +140,7 @@ SHARED = st.lists(
 def test_jobs_of_any_kind_share_in_every_way(
     jobs: list[TraceJob], policy: str, size: tuple[int, int], lanes: int, places: int, costs: Costs
 ) -> None:
-    """What must hold of every run is checked where it is made."""
+    """The conditions of every run are checked in `simulate`."""
     preempt = lanes == places == 1
     config = Config(policy, lanes, places, preempt=preempt, past_gpu_s=(5.0, 10.0, 50.0))
     result = simulate(made(jobs), Cluster(*size, GPU), config, World(GPU), costs).result
@@ -202,7 +202,7 @@ def test_what_needs_more_memory_than_a_device_has_is_named() -> None:
 
 
 def test_the_last_moment_of_a_preempted_gang() -> None:
-    """Two that give way to a gang leave one after the other; no other job may slip in between."""
+    """Two jobs that give way to a gang leave one after the other; no other job may start in between."""
     jobs = [job("a", 100.0), job("b", 90.0), job("gang", 10.0, 5.0, gpus=2, skew=0.0), job("late", 200.0, 5.5)]
     run_of_all = run(jobs, "srtf", gpus=2, costs=Costs(0, 1.0, 0, 0))
     assert sorted(each.job for each in run_of_all.commands() if isinstance(each, KillJob)) == ["a", "b"]
@@ -213,7 +213,7 @@ def test_the_last_moment_of_a_preempted_gang() -> None:
 
 @pytest.mark.parametrize("arrival_s", [5.0, 9e7])
 def test_a_phase_that_is_too_short_for_the_clock_ends(arrival_s: float) -> None:
-    """The time stood still before its end, which never came."""
+    """Before, virtual time stood still just before the end."""
     phases = (Phase(60, 1e-308), Phase(18, 0.025), Phase(7, 1e-12))
     each = TraceJob("a", "c", arrival_s, phases)
     done = run([each, replace(each, name="b")], "srtf")

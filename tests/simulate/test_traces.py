@@ -1,4 +1,4 @@
-"""Reading traces: what each form means, and what is wrong in one, with its place."""
+"""Reading of traces: the meaning of each format, and mistakes with their places."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_cell_that_is_no_number_is_told_with_its_place(tmp_path: Path, cell: i
 
 
 def test_an_empty_cell_at_the_very_end_is_told_with_its_place(tmp_path: Path) -> None:
-    """The file ends where the cell would begin: an editor that jumps to the begin of the line shows another cell."""
+    """The file ends before the cell, so the place is the end of the line, not its begin with another cell."""
     (mistake,) = mistakes(written(tmp_path, "timestamp,num_gpus,duration\n2017-10-09 07:00:10,1,"))
     assert (mistake.line, mistake.column, mistake.where) == (2, 23, "duration")
 
@@ -112,7 +112,7 @@ def test_a_file_that_is_no_trace_says_what_was_expected(tmp_path: Path, text: st
 
 @pytest.mark.parametrize(("submit_s", "duration_s"), [("0", "1e15"), ("1e15", "100")])
 def test_a_job_without_end_is_told_with_its_line(tmp_path: Path, submit_s: str, duration_s: str) -> None:
-    """If it were simulated, a policy that looks at each job once a quantum would never come to an end."""
+    """If such a job were simulated, a policy that looks at each job once a quantum would never end."""
     header = "job_id,num_gpu,submit_time,iterations,model_name,duration\n"
     path = written(tmp_path, f"{header}1,1,0,10,resnet50,100\n2,1,{submit_s},10,resnet50,{duration_s}\n")
     with pytest.raises(UsageError, match=r":3: the job '2' takes .* s and comes after") as told:
@@ -141,7 +141,7 @@ def test_the_form_is_found_by_what_is_in_the_file(tmp_path: Path, text: str) -> 
 
 
 def test_sizes_of_networks_follow_from_their_layers() -> None:
-    """The total of VGG-16, layer by layer, and the names that traces use for one network."""
+    """The model has the total of VGG-16 layer by layer, and all names that traces use for one network."""
     widths = [3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512]
     convolutions = sum(9 * a * b + b for a, b in pairwise(widths))
     dense = [(512 * 49, 4096), (4096, 4096), (4096, 1000)]
@@ -161,7 +161,7 @@ def checked(trace: Trace, jobs: int, service_s: float) -> None:
 
 @needs_data
 def test_public_traces_are_read_as_they_are(tmp_path: Path) -> None:
-    """Sums that the peers' simulators have: what Gavel's takes on one GPU is the sum of all its jobs."""
+    """Sums agree with the peers' simulators: Gavel's time on one GPU is the sum of all its jobs."""
     checked(read(data("tiresias", "philly480.csv")), 480, 1_389_197)
     checked(read(data("tiresias", "60_job.csv")), 60, 10_705)
     trace = read(data("gavel", "30_jobs_1gpu.trace"), speeds=data("gavel", "simulation_throughputs.json"))

@@ -1,4 +1,4 @@
-"""Files of traces: small ones that tests write, and the public ones."""
+"""Trace files: small ones that tests write, and the public ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ needs_data = pytest.mark.skipif(
 
 
 def data(*parts: str) -> Path:
-    """A file of the public ones."""
+    """File of a public trace."""
     return Path(os.environ["ECOSHARE_DATA"], *parts)
 
 
@@ -30,7 +30,7 @@ def written(folder: Path, text: str, name: str = "trace.txt") -> Path:
 
 
 def mistakes(path: Path) -> tuple[Mistake, ...]:
-    """What is wrong in a trace."""
+    """Mistakes in a trace."""
     with pytest.raises(InvalidJobFile) as caught:
         read(path)
     return caught.value.mistakes

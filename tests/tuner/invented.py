@@ -1,10 +1,10 @@
-"""Invented workloads, of another form than the tuner's own model of a device, to try the tuner on.
+"""Invented workloads for the tuner, with another form than its own model of a device.
 
 A step is a list of kernels, each bound by arithmetic or by memory, run in waves of blocks, never shorter than a launch,
 with an algorithm that a library picks anew for each size; input is made beside it, one sample after the other. The
-clock follows the power limit in each of up to three phases, in steps. What a size does is therefore rough, as it is in
-measured tables, and no smooth curve of the tuner's expresses it. Written before the tuner's prior was improved, and not
-changed since: it is what that was judged by.
+clock follows the power limit in each of up to three phases, in steps. The response to a size is therefore rough, as in
+measured tables, and no smooth curve of the tuner fits it. The workloads were written before the tuner's prior was
+improved, as its test, and have not changed since.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tuner import Knob, Role, Setting, Space
 Array = NDArray[np.float64]
 
 _STEPS = np.linspace(0.3, 1.0, 57)
-"""Core clocks that a power limit chooses among, over the largest."""
+"""Core clocks from which a power limit chooses, relative to the largest."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Workload:
 
     @property
     def at(self) -> int:
-        """Place of the default."""
+        """Index of the default."""
         return self.space.index(self.default)
 
     @property
@@ -52,7 +52,7 @@ class Workload:
 
 
 def limits_and_batches(seed: int) -> tuple[Space, Setting]:
-    """A space of 5 to 9 power limits and 4 to 13 batch sizes; the default is the largest limit and a large batch."""
+    """Space of 5 to 9 power limits and 4 to 13 batch sizes; the default is the largest limit and a large batch."""
     draw = np.random.default_rng([seed, 1])
     largest = draw.choice([150.0, 250.0, 300.0, 400.0])
     limits = np.round(np.linspace(draw.uniform(0.35, 0.6), 1.0, draw.integers(5, 10)) * largest)
@@ -68,7 +68,7 @@ def limits_and_batches(seed: int) -> tuple[Space, Setting]:
 
 
 def clocks(seed: int) -> tuple[Space, Setting]:
-    """A space of 8 to 16 core clocks and 2 or 3 memory clocks; the default is the largest of both."""
+    """Space of 8 to 16 core clocks and 2 or 3 memory clocks; the default is the largest of both."""
     draw = np.random.default_rng([seed, 2])
     core = np.round(np.linspace(draw.uniform(0.4, 0.6), 1.0, draw.integers(8, 17)) * 1500.0)
     memory = [(810.0, 3500.0), (2500.0, 5000.0), (800.0, 5000.0, 7000.0)][draw.integers(3)]
@@ -79,10 +79,10 @@ def clocks(seed: int) -> tuple[Space, Setting]:
 
 
 def workload(space: Space, default: Setting, seed: int, device: int | None = None) -> Workload:
-    """A workload at random.
+    """Random workload.
 
     Args:
-        device: Workloads of equal numbers run on the same device; by default each has its own.
+        device: Number of the device; workloads with equal numbers share one. Default: a device for each.
     """
     draw = np.random.default_rng([seed, 3])
     board = _Board(np.random.default_rng([seed if device is None else device, 4]))
@@ -102,7 +102,7 @@ def workload(space: Space, default: Setting, seed: int, device: int | None = Non
 
 
 class _Board:
-    """What all workloads of a device share: its voltage, and its watts over those of the largest limit."""
+    """Values that all workloads of a device share: its voltage, and its power relative to the largest limit."""
 
     def __init__(self, draw: np.random.Generator) -> None:
         self._least, self._knee, self._bend = draw.uniform(0.6, 0.85), draw.uniform(0.3, 0.7), draw.uniform(1.0, 2.0)
@@ -133,7 +133,7 @@ class _Kernels:
         self._efficiency = {float(batch): row for batch, row in zip(batches, efficiency, strict=True)}
 
     def step(self, board: _Board, most_w: float, f: float, m: float, b: float, limit_w: float) -> tuple[float, float]:
-        """(watts, time of the work of one step at b = 1)."""
+        """Power (W), and time of the work of one step at b = 1."""
         busy, joules = 0.0, 0.0
         for phase in np.unique(self._phase):
             took, watts = self._run(board, most_w, m, b, self._phase == phase)
@@ -151,7 +151,7 @@ class _Kernels:
         return (joules + (whole - busy) * idle_w) / whole, whole / b
 
     def _run(self, board: _Board, most_w: float, m: float, b: float, chosen: NDArray[np.bool_]) -> tuple[Array, Array]:
-        """(n_steps,) time and watts of a phase at every clock."""
+        """(n_steps,) time and power (W) of a phase at every clock."""
         f = _STEPS[:, None]
         waves = np.ceil(b * self._blocks) / self._blocks
         arithmetic = waves * self._arithmetic * self._efficiency[b]

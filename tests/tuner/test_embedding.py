@@ -1,4 +1,4 @@
-"""Spaces of many knobs in a few dimensions."""
+"""Embedding of spaces with many knobs into a few dimensions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT: Setting = {"knob0": 2.0, "knob1": "auto", "knob2": 9.0, "knob3": 7.0, "
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[list[Knob], dict[str, Value], EmbeddedSpace]:
-    """Knobs in any order of their values, a default, and a space that fits into few points."""
+    """Strategy for knobs in any order of their values, a default, and a space with few points."""
     knobs: list[Knob] = []
     for place in range(draw(st.integers(2, 7))):
         values = draw(st.lists(st.floats(0.5, 1e4), min_size=1, max_size=20, unique=True))
@@ -57,7 +57,7 @@ def test_settings_are_of_the_knobs_and_the_default_is_the_first(
 def test_both_extremes_of_each_dimension_are_reached(
     case: tuple[list[Knob], dict[str, Value], EmbeddedSpace],
 ) -> None:
-    """With them both ends of each knob, where it has no special value beyond its end."""
+    """The reached settings include both ends of each knob unless it has a special value beyond its end."""
     knobs, _, space = case
     for place, knob in enumerate(knobs):
         ladder = space.projection.ladders[place]
@@ -87,7 +87,7 @@ def test_along_one_dimension_its_knobs_move_one_way_and_no_other_moves(
 
 @given(st.floats(0.05, 0.6), st.integers(6, 15), st.integers(0, 99))
 def test_special_values_have_their_share(share: float, levels: int, seed: int) -> None:
-    """In each dimension is a knob that differs on every rung, so that no setting is removed as a duplicate."""
+    """Each dimension has a knob that differs on every rung, so no setting is removed as a duplicate."""
     wide = [Knob(f"wide{place}", tuple(float(value) for value in range(1, 41))) for place in range(7)]
     default = {**DEFAULT, **{knob.name: 20.0 for knob in wide}}
     space = embedded([*KNOBS, *wide], default, 2, levels, share, seed)
@@ -186,7 +186,7 @@ def test_a_default_that_is_no_setting_is_refused() -> None:
 
 @pytest.mark.slow
 def test_twelve_knobs_are_tuned_in_an_embedded_space() -> None:
-    """Two knobs matter, in ways that a limit sets against each other: the tuner gets on, and keeps the limit."""
+    """With two knobs that a limit sets against each other, the tuner makes progress and keeps the limit."""
     knobs = [Knob(f"knob{place}", tuple(float(value) for value in range(1, 33))) for place in range(12)]
     default = {knob.name: 16.0 for knob in knobs}
     space = embedded(knobs, default, 3, 7, seed=1)

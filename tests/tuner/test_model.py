@@ -1,4 +1,4 @@
-"""Beliefs: the samples are those of the Gaussian process, and evidence chooses its form."""
+"""Beliefs: samples are those of the Gaussian process, and evidence chooses its form."""
 
 from __future__ import annotations
 

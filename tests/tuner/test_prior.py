@@ -80,7 +80,7 @@ def test_a_lower_clock_is_never_faster_and_never_draws_more(seed: int, jobs: int
 
 @given(st.integers(0, 10_000))
 def test_a_power_limit_costs_time_only_where_it_binds(seed: int) -> None:
-    """It may bind in the hungrier phase of a step while the mean is below it, but not far below."""
+    """A power limit may bind in the hungrier phase of a step while the mean is below it, but not far below."""
     space = Space.product(LIMIT, BATCH)
     drawn = responses(space, 1, {"limit": 250.0, "batch": 64.0}, seed, 8)
     for batch in BATCH.values:
@@ -91,7 +91,7 @@ def test_a_power_limit_costs_time_only_where_it_binds(seed: int) -> None:
         free = power[:, :-1] < np.array(LIMIT.values[:-1]) * 0.5
         slower = time[:, :-1] > time[:, [-1]] + 1e-6
         assert not (free & slower).any()
-        least = power[:, [0]] > LIMIT.values[0] * 0.999  # that is the lowest clock's
+        least = power[:, [0]] > LIMIT.values[0] * 0.999  # the lowest clock's
         assert not ((power > np.array(LIMIT.values) * 1.001) & ~least).any()
 
 

@@ -1,4 +1,4 @@
-"""Never worse than plain constrained Bayesian optimization, on measured tables (their folder in `ECOSHARE_DATA`).
+"""The tuner is never worse than plain constrained Bayesian optimization on measured tables (in `ECOSHARE_DATA`).
 
 The tables are public and no part of this project: without the folder this is skipped, and says so.
 """
@@ -21,19 +21,19 @@ from tests.rounds import is_nightly, rounds
 
 
 def trials(problems: Sequence[Problem], way: Callable[[Problem, int], searches.Search]) -> list[float]:
-    """Until a setting is good, for each problem and seed, with the noise of that seed."""
+    """Measurements until a setting is good, for each problem and seed, with the noise of that seed."""
     seeds = range(rounds(2, nightly=8))
     return [float(searches.run(each, way(each, seed), seed).trials) for each in problems for seed in seeds]
 
 
 def warm(problems: Sequence[Problem], whole: Sequence[Problem]) -> Callable[[Problem, int], searches.Search]:
-    """Our search when the other workloads of the table were measured."""
+    """Search of ours with the other workloads of the table as earlier measurements."""
     priors = {each: searches.warm(each, whole) for each in problems}
     return lambda problem, seed: searches.ours(problem, seed, priors[problem])
 
 
 def assert_not_worse(ours: list[float], plain: list[float], what: str) -> None:
-    """One-sided paired t-test: ours takes more trials, with p < 0.05, only if it is worse beyond noise."""
+    """One-sided paired t-test: p < 0.05 only if our search takes more measurements beyond noise."""
     if ours == plain:
         return
     p = float(stats.ttest_rel(ours, plain, alternative="greater").pvalue)
@@ -45,7 +45,7 @@ def assert_not_worse(ours: list[float], plain: list[float], what: str) -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.skipif("ECOSHARE_DATA" not in os.environ, reason="ECOSHARE_DATA names no folder with the measured tables")
 def test_ours_is_never_worse_than_plain_beyond_noise() -> None:
-    """Pairs have one workload and seed: what is tested is these tables' workloads, and seeds are the noise."""
+    """Pairs have one workload and seed: the claim is about the workloads of these tables, and seeds are the noise."""
     tables: dict[str, list[Problem]] = defaultdict(list)
     for problem in tuner_tables.read(Path(os.environ["ECOSHARE_DATA"])):
         tables[problem.table].append(problem)
@@ -59,7 +59,7 @@ def test_ours_is_never_worse_than_plain_beyond_noise() -> None:
 
 
 def test_worse_beyond_noise_is_noticed() -> None:
-    """Without this, a test that nothing fails would pass as well."""
+    """Without this check, a test that cannot fail would pass as well."""
     plain = [4.0, 6.0, 5.0, 7.0, 5.0, 6.0]
     assert_not_worse([5.0, 5.0, 6.0, 6.0, 5.0, 6.0], plain, "the same but for noise")
     with pytest.raises(AssertionError, match="p = "):

@@ -1,4 +1,4 @@
-"""What earlier jobs teach of new ones, on invented workloads of one device."""
+"""Transfer from earlier jobs to new ones, on invented workloads of one device."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def similar(seed: int, count: int) -> list[invented.Workload]:
 
 
 def observe(members: Sequence[invented.Workload], place: int, draw: np.random.Generator) -> dict[str, float]:
-    """What a packing of jobs that take equal turns measures: mean watts, each one's time."""
+    """Measurement of a packing of jobs with equal turns: mean power, and the time of each job."""
     watts = fmean(math.exp(member.logs[0, place]) for member in members)
     seen = {"power_w": watts} | {
         f"job{each}": 3.0 * math.exp(member.logs[1, place]) for each, member in enumerate(members)
@@ -42,7 +42,7 @@ def observe(members: Sequence[invented.Workload], place: int, draw: np.random.Ge
 
 
 def tune(members: Sequence[invented.Workload], prior: Prior | None, trials: int = 0) -> tuple[int, list[Evaluation]]:
-    """Trials until one is within 5 % of the feasible optimum, or so many; and what was tried."""
+    """Number of measurements until one is within 5 % of the feasible optimum, at most the budget; and the settings."""
     names = [f"job{each}" for each in range(len(members))]
     space, default = members[0].space, members[0].default
     draw = np.random.default_rng(7)
@@ -94,7 +94,7 @@ def test_a_packing_of_jobs_known_alone_is_tuned_in_fewer_trials() -> None:
 
 
 def test_whole_responses_are_taken_as_they_are() -> None:
-    """The power of a mix is the mean of its jobs' watts, and times are each job's own."""
+    """The power of a mix is the mean of its jobs' power, and times are each job's own."""
     members = jobs(1, 2)
     space, default, at = members[0].space, members[0].default, members[0].at
     first, second = (torch.from_numpy(each.logs)[None] for each in members)

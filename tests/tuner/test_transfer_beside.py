@@ -1,4 +1,4 @@
-"""What jobs known alone teach of them beside each other, against a formula that is the truth of an invented device."""
+"""Transfer from jobs alone to the same jobs beside each other, against the formula of an invented device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULT = {"clock": 1500.0, "limit": 250.0}
 AT = SPACE.index(DEFAULT)
 IDLE_W = 30.0
 COMPUTES, WAITS = (0.8, 110.0), (0.1, 90.0)
-"""Part of the time that the clock changes; watts beyond idle at the default."""
+"""Part of the time that the clock changes, and power (W) beyond idle at the default, of each job."""
 SLOWDOWNS = {"a": 1.25, "b": 1.25}
 BESIDE = {"a": 1.0, "b": 1.0}
 
@@ -32,8 +32,10 @@ Kind = tuple[float, float]
 
 
 def together(kinds: Sequence[Kind], slowdowns: Sequence[float]) -> Array:
-    """Logarithms of power and times over those alone at the default, (1 + n_jobs, n_settings): the clock comes down
-    until what all draw keeps the limit."""
+    """(1 + n_jobs, n_settings) logarithms of power and times over those alone at the default.
+
+    The clock comes down until the power of all jobs keeps the limit.
+    """
     rows = []
     for asked_mhz, limit_w in SPACE.numbers:
         part = asked_mhz / 1500.0
@@ -49,7 +51,7 @@ def together(kinds: Sequence[Kind], slowdowns: Sequence[float]) -> Array:
 
 
 def alone(kind: Kind) -> Tensor:
-    """All that there is to know of it."""
+    """Known response of a job alone, at every setting."""
     return torch.from_numpy(together([kind], [1.0]))[None]
 
 
@@ -76,7 +78,7 @@ def test_watts_beyond_idle_add_up_as_far_as_each_job_gets_on() -> None:
         truth_w = math.exp(together([COMPUTES, WAITS], [1.25, 1.25])[0, place(clock, 250.0)])
         assert float(mean[place(clock, 250.0)]) == pytest.approx(truth_w, rel=0.08)
     much_slower = prior_of(slowdowns={"a": 2.5, "b": 2.5}).parts[0].mean[0].exp()
-    assert float(much_slower[AT]) < 0.75 * float(mean[AT]), "who is held up more draws less"
+    assert float(much_slower[AT]) < 0.75 * float(mean[AT]), "a job that is held up more draws less"
 
 
 def test_a_limit_that_none_feels_alone_is_felt_by_both_together() -> None:
@@ -87,7 +89,7 @@ def test_a_limit_that_none_feels_alone_is_felt_by_both_together() -> None:
     assert float(mean[1, at]) == pytest.approx(truth[1, at] - truth[1, AT], abs=0.1)
     known, own = [alone(COMPUTES), alone(WAITS)], {"a": 0, "b": 1}
     in_turns = transferred(SPACE, ["a", "b"], DEFAULT, known, own).parts[0].mean
-    assert float(in_turns[1, at]) == pytest.approx(0.0, abs=1e-9), "in turns nobody shares it"
+    assert float(in_turns[1, at]) == pytest.approx(0.0, abs=1e-9), "in turns no job shares the device"
 
 
 def test_less_is_sure_where_the_slowdown_was_not_measured() -> None:
@@ -99,7 +101,7 @@ def test_less_is_sure_where_the_slowdown_was_not_measured() -> None:
 
 
 def test_what_a_slower_neighbour_costs_is_not_known() -> None:
-    """Where one waits for the other, the other's clock matters to both, nobody knows how; alone all is known here."""
+    """If one job waits for the other, the clock affects both in an unknown way; alone all is known here."""
 
     def spread(slowdown: float) -> float:
         part = prior_of(slowdowns={"a": 1.25, "b": slowdown}).parts[0]
@@ -110,7 +112,7 @@ def test_what_a_slower_neighbour_costs_is_not_known() -> None:
 
 
 def first_tries(prior: Prior | None, truth: Array, count: int, kinds: Sequence[Kind]) -> list[int]:
-    """Places tried after the default one, all told without noise."""
+    """Indices of the settings that are tried after the default, without noise."""
     alone_w = {name: IDLE_W + watts for name, (_, watts) in zip("ab", kinds, strict=True)}
     limits = [Limit("a", 1.1), Limit("b", 1.1)]
     tuned, tried = ConstrainedTuner(SPACE, energy(alone_w), limits, DEFAULT, prior), []
@@ -122,7 +124,7 @@ def first_tries(prior: Prior | None, truth: Array, count: int, kinds: Sequence[K
 
 
 def good(truth: Array, kinds: Sequence[Kind]) -> set[int]:
-    """Places within 5 % of the least energy under the limit."""
+    """Indices within 5 % of the least energy under the limit."""
     ratios = truth[1:] - truth[1:, [AT]]
     work = np.array([[IDLE_W + watts] for _, watts in kinds]) / np.exp(ratios)
     cost, kept = np.exp(truth[0]) / work.sum(axis=0), (ratios <= math.log(1.1)).all(axis=0)
@@ -144,7 +146,7 @@ def test_without_what_is_known_the_first_try_is_more_careful() -> None:
 
 
 def test_evidence_overrules_what_was_believed_of_the_jobs() -> None:
-    """Jobs that compute, taken for such as no clock slows down."""
+    """Jobs that compute, mistaken for jobs that no clock slows down."""
     kinds = (COMPUTES, (0.8, 90.0))
     truth, misled = together(kinds, [1.25, 1.25]), prior_of([(0.02, 110.0), (0.02, 90.0)])
     tried = first_tries(misled, truth, 5, kinds)

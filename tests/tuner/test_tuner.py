@@ -1,4 +1,4 @@
-"""The optimizer as its users see it."""
+"""The optimizer through its public interface."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make(seed: int = 0, space: Space = SPACE, **options: Any) -> ConstrainedTune
 
 
 class Device:
-    """A made-up workload: a response of the physical model, with noise."""
+    """Invented workload: a response of the physical model, with noise."""
 
     def __init__(self, seed: int, noise: float = 0.02) -> None:
         self._logs = responses(SPACE, 1, DEFAULT, 1_000_000 + seed, 1)[0]
@@ -42,7 +42,7 @@ class Device:
 
 
 def search(device: Device, tuned: ConstrainedTuner, budget: int = 15) -> tuple[int, int]:
-    """Evaluations until a setting is within 5 % of the feasible optimum, and violations on the way."""
+    """Number of evaluations until a setting is within 5 % of the feasible optimum, and of violations until then."""
     violations = 0
     for count in range(1, budget + 1):
         setting = tuned.ask()
@@ -80,7 +80,7 @@ def test_equal_seeds_and_trials_give_equal_answers() -> None:
 
 @pytest.mark.slow
 def test_made_up_workloads_are_tuned_in_a_few_trials() -> None:
-    """Of the same physics, other draws: this says that the search works, not that the physics is right."""
+    """Workloads have the physics of the prior, so this shows that the search works, not that the physics is right."""
     found = [search(Device(seed), make(seed)) for seed in range(40)]
     assert median(count for count, _ in found) <= 4
     assert fmean(violations for _, violations in found) <= 1.2
@@ -102,7 +102,7 @@ def test_the_best_keeps_the_limits() -> None:
 
 
 @pytest.mark.slow
-def test_who_must_be_sure_tries_what_is_likeliest_to_keep_the_limits() -> None:
+def test_a_cautious_search_tries_the_setting_that_most_likely_keeps_the_limits() -> None:
     bold = sure = 0
     for seed in range(6):
         device, tuned = Device(seed), make(seed)

@@ -1,4 +1,4 @@
-"""Commands and lane servers that are forked from processes which have loaded everything, instead of started.
+"""Commands and lane servers for tests, forked from processes which have loaded everything.
 
 ::
 
@@ -8,11 +8,11 @@
            │
            └─► zygote "script": torch, and nothing of ecoshare ──fork──► a script alone, to compare with
 
-A start costs 20 ms of processor time instead of 4 s. A job finds in its process exactly what it finds in a real run:
-its server was forked from a process that was started by the same program and has loaded the same modules.
+A start costs 20 ms of processor time instead of 4 s. The process of a job is exactly as in a real run: its server was
+forked from a process that was started by the same program and has loaded the same modules.
 
-What differs from the real thing: a server is not its controller's child, and it never loads. A script alone finds torch
-loaded; the slow tests compare every script with `python script`. Tests of the command's
+Differences from a real run: a server is not its controller's child, and it never loads. A script alone has torch loaded
+already; the slow tests compare every script with `python script`. Tests of the command's
 process, of the loading of torch, and of the environment that libraries read while they load start the real command:
 they carry the marker `cold`.
 """

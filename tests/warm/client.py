@@ -1,4 +1,4 @@
-"""How a zygote is asked for a process."""
+"""Requests to a zygote for a process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 
 
 class ZygoteChild:
-    """A process that a zygote has forked."""
+    """Process that a zygote has forked."""
 
     def __init__(self, zygote: str, request: Mapping[str, Any], files: Sequence[int]) -> None:
-        """Have the zygote that listens at this path fork it; see `tests.warm.zygote`.
+        """Let the zygote that listens at this path fork the process; see `tests.warm.zygote`.
 
         Raises:
             OSError: The zygote is gone.
@@ -31,12 +31,12 @@ class ZygoteChild:
         self.pid: int = json.loads(told)
 
     def send_signal(self, number: int) -> None:
-        """Send a signal; nothing happens where it has ended."""
+        """Send a signal; it has no effect after the end of the process."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._handle, number)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Its exit code, negative for a signal; None where it still runs after so long."""
+        """Exit code, negative for a signal; None if the process still runs after the time limit."""
         if self._code is None and select.select([self._connection], [], [], timeout_s)[0]:
             said = self._connection.recv(64)
             if not said:

@@ -1,4 +1,4 @@
-"""Runs commands of ecoshare: forked from a zygote, or started as a user's shell would."""
+"""Commands of ecoshare for tests: forked from a zygote, or started as by a user's shell."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from tests.warm.server import WarmServer, fork
 
 ROOT = Path(__file__).parents[2]
 COLD = [sys.executable, "-m", "ecoshare"]
-"""The real command, which loads everything."""
+"""Words of the real command, which loads everything."""
 
 _READ_WHILE_LOADING = ("OMP_", "MKL_", "KMP_", "GOMP_", "PYTHON", "TORCH", "LD_PRELOAD")
-"""Environment variables that libraries read while they are loaded: a process that has loaded them is of no use then."""
+"""Environment variables that libraries read while they are loaded; a process that has loaded them ignores these."""
 
 
 class Started:
-    """A command that was started; what it writes is kept.
+    """Started command with its output.
 
     Attributes:
-        pid: The number of its process.
+        pid: Process number.
         words: Words after `ecoshare`.
     """
 
@@ -50,15 +50,15 @@ class Started:
         stderr: int | None = None,
         script: Path | None = None,
     ) -> None:
-        """Start it.
+        """Start the command.
 
         Args:
             script: A Python script to start instead of `ecoshare`; the words are its arguments.
-            environment: All of it; that of this process by default.
+            environment: Whole environment; by default that of this process.
             cold: Start the real command, instead of forking one that has loaded everything.
-            loads: Have its lane server started and loaded, as `cold` does, instead of forked.
-            stdin: Descriptor for its standard input, which is empty otherwise.
-            stdout: Descriptor for its standard output, which is kept otherwise; `stderr` likewise.
+            loads: Start and load its lane server, as with `cold`, instead of a fork.
+            stdin: Descriptor for standard input, which is empty by default.
+            stdout: Descriptor for standard output, which is kept by default; `stderr` likewise.
         """
         self.words = [os.fspath(word) for word in words]
         environment = dict(os.environ if environment is None else environment)
@@ -86,13 +86,13 @@ class Started:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """Exit code, negative for a signal; None while the command runs."""
         if self.returncode is None:
             self.returncode = self._process.wait(0.0)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, when it has ended.
+        """Wait for the end; returns the exit code.
 
         Raises:
             subprocess.TimeoutExpired: It runs on.
@@ -104,7 +104,7 @@ class Started:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """What it has written, when it has ended.
+        """Wait for the end; returns the output.
 
         Raises:
             subprocess.TimeoutExpired: It runs on.
@@ -113,31 +113,31 @@ class Started:
         return self.stdout, self.stderr
 
     def done(self) -> subprocess.CompletedProcess[str]:
-        """The command, when it has ended."""
+        """Wait for the end; returns the finished command."""
         code = self.wait()
         return subprocess.CompletedProcess(["ecoshare", *self.words], code, self.stdout, self.stderr)
 
     @property
     def written(self) -> bytes:
-        """What it has written on standard output so far."""
+        """Bytes on standard output so far."""
         return _content(self._out)
 
     @property
     def stdout(self) -> str:
-        """The same as text."""
+        """Text on standard output so far."""
         return self.written.decode()
 
     @property
     def stderr(self) -> str:
-        """What it has written on standard error so far."""
+        """Text on standard error so far."""
         return _content(self._err).decode()
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal."""
+        """Send a signal to the command."""
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Send it SIGKILL."""
+        """Send SIGKILL to the command."""
         self.send_signal(signal.SIGKILL)
 
     def __del__(self) -> None:
@@ -158,7 +158,7 @@ def ecoshare(
 def fork_script(script: Path, *words: str, cwd: Path, environment: Mapping[str, str]) -> tuple[int, bytes] | None:
     """Exit code and stdout of `python script words`, forked from an interpreter that has loaded torch and no ecoshare.
 
-    None where torch would have loaded otherwise in that environment.
+    None if torch would have loaded differently in that environment.
     """
     if _loads_otherwise(environment):
         return None
@@ -172,17 +172,17 @@ def fork_script(script: Path, *words: str, cwd: Path, environment: Mapping[str, 
 
 
 def spawned(token: str, log: Path) -> WarmServer:
-    """In place of `ecoshare.runtime.warm_server.Spawned` for a test that runs jobs in its own process."""
+    """Server in place of `ecoshare.runtime.warm_server.Spawned`, for a test that runs jobs in its own process."""
     return WarmServer(_zygote("server"), token, log)
 
 
 def fork_server(token: str, log: Path, channel: socket.socket) -> ZygoteChild:
-    """A lane server for a test that is its controller, at the other end of `channel`."""
+    """Lane server for a test that is its controller, at the other end of `channel`."""
     return fork(_zygote("server"), token, log, channel)
 
 
 class _Spawned:
-    """The real command, with the methods of `ZygoteChild`."""
+    """Process of the real command, with the methods of `ZygoteChild`."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class _Spawned:
 
 
 def _loads_otherwise(environment: Mapping[str, str]) -> bool:
-    """Whether libraries would behave otherwise if they were loaded in this environment instead of that of the tests."""
+    """Whether libraries would behave differently if they were loaded in this environment, not in that of the tests."""
     names = environment.keys() | _as_it_began().keys()
     return any(
         environment.get(name) != _as_it_began().get(name) for name in names if name.startswith(_READ_WHILE_LOADING)
@@ -222,7 +222,7 @@ def _loads_otherwise(environment: Mapping[str, str]) -> bool:
 
 @functools.cache
 def _as_it_began() -> dict[str, str]:
-    """The environment that the zygotes were started with."""
+    """Environment in which the zygotes were started."""
     return dict(os.environ)
 
 
@@ -234,12 +234,12 @@ def share_zygotes() -> None:
 
 
 _SHARED = "ECOSHARE_TESTS_ZYGOTES"
-"""Names the folder with the sockets of zygotes that another process of the tests has started."""
+"""Variable with the folder of the sockets of zygotes that another process of the tests has started."""
 
 
 @functools.cache
 def _zygote(kind: str) -> str:
-    """The path at which a zygote of this kind listens."""
+    """Path at which a zygote of this kind listens."""
     if (shared := Path(os.environ.get(_SHARED, ""), kind)).is_socket():
         return str(shared)
     folder = Path(os.environ.get(_SHARED) or tempfile.mkdtemp(prefix="ecoshare-tests-"))
@@ -293,10 +293,10 @@ module.main(sys.argv[3], int(sys.argv[4]))
 def wait_for(
     reached: Callable[[], object], within_s: float = 60.0, otherwise: Callable[[], object] = lambda: "not reached"
 ) -> None:
-    """Until something is the case: no test waits for a time where it can wait for that.
+    """Wait until a condition holds; tests wait for conditions rather than for times.
 
     Args:
-        otherwise: What to say where it does not come to that.
+        otherwise: Message if the condition does not come true in time.
     """
     until_s = time.monotonic() + within_s
     while not reached():

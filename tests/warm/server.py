@@ -1,4 +1,4 @@
-"""A lane server that is forked from a zygote, in place of `ecoshare.runtime.warm_server.Spawned`."""
+"""Lane server that is forked from a zygote, in place of `ecoshare.runtime.warm_server.Spawned`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.warm.client import ZygoteChild
 
 
 def fork(zygote: str, token: str, log: Path, channel: socket.socket) -> ZygoteChild:
-    """Have the zygote fork a server for the controller at the other end of `channel`."""
+    """Let the zygote fork a server for the controller at the other end of `channel`."""
     request = {"environment": environment(token), "cwd": str(Path.cwd()), "new_session": True, "shown": TOKEN}
     with log.open("ab") as errors, Path(os.devnull).open("r+b") as nothing:
         return ZygoteChild(zygote, request, [nothing.fileno(), nothing.fileno(), errors.fileno(), channel.fileno()])
@@ -23,7 +23,7 @@ class WarmServer:
     """See the module; the methods are those of `Spawned`."""
 
     def __init__(self, zygote: str, token: str, log: Path) -> None:
-        """Have the zygote fork it."""
+        """Let the zygote fork the server."""
         self._channel, theirs = socket.socketpair()
         with theirs:
             child = fork(zygote, token, log, theirs)

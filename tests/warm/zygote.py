@@ -1,10 +1,10 @@
-"""A process that has loaded what its kind needs, and forks one of that kind for each request.
+"""Zygote: a process that has loaded the modules of its kind, and forks one process of that kind for each request.
 
 A request is a line of JSON with open files: standard input, output and error, and a server's channel as the fourth. The
 first answer is the number of the new process, with a handle for it. The second is its exit code, when it has ended.
 
-This module runs in the zygotes alone. A lane server's zygote must load nothing that a lane server does not load, and a
-script's nothing of ecoshare.
+This module runs in the zygotes alone. The zygote of a lane server must load only modules that a lane server loads, and
+the zygote of a script nothing of ecoshare.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST_REQUEST = 1 << 20
 
 
 def main(kind: str, listener: int) -> None:
-    """Serve until standard input ends, which is when the tests end; in a forked child, be what was asked for.
+    """Serve until standard input ends, at the end of the tests; in a forked child, run the request.
 
     Args:
         kind: "command", "server" or "script".
@@ -48,10 +48,10 @@ def main(kind: str, listener: int) -> None:
 
 @dataclass
 class Birth:
-    """What a new process is to be.
+    """Request for a new process.
 
     Attributes:
-        request: Environment and folder, whether it leads a session, and what its kind needs.
+        request: Environment, folder, whether the process leads a session, and values of its kind.
         files: Descriptors: standard input, output, error, and more.
     """
 
@@ -74,10 +74,10 @@ class Birth:
 
 
 class Zygote:
-    """Forks, and tells how its children end."""
+    """Zygote that forks processes and reports their ends."""
 
     def __init__(self, listener: socket.socket) -> None:
-        """A zygote that is asked at this socket."""
+        """Serve requests at this socket."""
         self._listener = listener
         self._birth: Birth | None = None
         self._over = False
@@ -86,7 +86,7 @@ class Zygote:
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def serve(self) -> Birth | None:
-        """Work; returns in a forked child with what it is to be, and in the zygote with None, at the end."""
+        """Serve; returns the request in a forked child, and None in the zygote at the end."""
         while self._birth is None and not self._over:
             for key, _ in self._selector.select():
                 key.data()
@@ -125,7 +125,7 @@ class Zygote:
         connection.close()
 
     def _drop(self, connection: socket.socket) -> None:
-        """In a child: close what is the zygote's."""
+        """Close the descriptors of the zygote in a child."""
         handles = [key.fd for key in self._selector.get_map().values()]
         self._selector.close()
         self._listener.detach()
@@ -145,7 +145,7 @@ def _receive(connection: socket.socket) -> Birth:
 
 
 def load_server() -> None:
-    """Load what `ecoshare.lane.server` has loaded when it is warm."""
+    """Load the modules of a warm `ecoshare.lane.server`."""
     import torch
     import torch._dynamo
     import torch.utils.data  # noqa: F401
@@ -157,24 +157,24 @@ def load_server() -> None:
 
 
 def begin_server(birth: Birth) -> None:
-    """Be a lane server, which finds everything loaded."""
+    """Run as a lane server with everything loaded."""
     from ecoshare.lane import processes, server
 
-    # What is seen of a process from outside is the environment that its program was started with.
+    # The environment of a process that others see is the one in which its program was started.
     name = birth.request["shown"]
     processes.mark(name, os.environ[name])
     server.main([str(birth.files[3]), str(os.getppid())])
 
 
 def load_script() -> None:
-    """Load what scripts load first."""
+    """Load the modules that scripts load first."""
     import torch
     import torch._dynamo
     import torch.utils.data  # noqa: F401
 
 
 def begin_script(birth: Birth) -> None:
-    """Be `python` with a script and its arguments."""
+    """Run as `python` with a script and its arguments."""
     script = Path(birth.request["script"])
     sys.argv = [str(script), *birth.request["words"]]
     sys.path[0] = str(script.parent)
@@ -184,7 +184,7 @@ def begin_script(birth: Birth) -> None:
 
 
 def load_command() -> None:
-    """Load what any command may load, so that none loads anything."""
+    """Load all modules of all commands, so that no command loads any."""
     import importlib
 
     import ecoshare
@@ -201,7 +201,7 @@ def load_command() -> None:
 
 
 def begin_command(birth: Birth) -> None:
-    """Be `ecoshare` with the words of the request, or `python` with a script and its arguments."""
+    """Run as `ecoshare` with the words of the request, or as `python` with a script and its arguments."""
     import runpy
     from functools import partial
 

@@ -49,7 +49,7 @@ class ReasonKind(Enum):
     """The same work would cost more, or not clearly less."""
     CHOSEN = "chosen"
     """The job is chosen, and starts as soon as there is a place for it."""
-    NOBODY = "nobody"
+    NO_OTHER_JOB = "no other job"
     """There is no other job."""
 
 
@@ -165,7 +165,7 @@ class GroupChoice:
     def _worse(self, why: ReasonKind, job: Job, group: JobGroup, chosen: JobGroup | None = None) -> Explanation:
         """Explanation that compares a group with the job with the chosen group."""
         chosen = chosen or self.group
-        assert chosen is not None, "somebody is there"
+        assert chosen is not None, "a group was chosen"
         number, excess = job.number, group.cost / chosen.cost - 1.0
         places = sorted(range(len(group.members)), key=lambda place: group.members[place].number != number)
         members = [self._job(group.members[place]) for place in places]

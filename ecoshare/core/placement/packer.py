@@ -276,7 +276,7 @@ class Packer:
         if not here or self._is_held(device) or self._has_gang(device):
             return [], False
         found = self.choose(here, device, at_s)
-        assert found is not None, "somebody is there"
+        assert found is not None, "a group exists for at least one job"
         group, members = found
         self._first[device] = members[0]
         now = [job for job in here if job.level == MEMBER]

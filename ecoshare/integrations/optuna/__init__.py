@@ -129,7 +129,7 @@ def optimize(
     if not isinstance(study, optuna.Study) or not callable(objective):
         raise UsageError(f"optimize(study, objective) takes a study and a function, not {study!r} and {objective!r}")
     if ecoshare._function is not None:
-        raise UsageError("this is the process of a trial, whose objective cannot optimize another study in lanes")
+        raise UsageError("this process runs a trial; its objective cannot optimize another study in lanes")
     if control not in ("off", "known", "auto"):
         raise UsageError(f"control={control!r}: expected off, known or auto")
     caught = tuple(catch) if isinstance(catch, Iterable) else (catch,)

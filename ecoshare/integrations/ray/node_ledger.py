@@ -30,7 +30,7 @@ from ecoshare.common.folders import memory_folder
 from ecoshare.core.memory import MemoryDemand, lane_fits
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_size
-from ecoshare.lane.lane_table import NOBODY, SLOTS, LaneTable
+from ecoshare.lane.lane_table import NO_SLOT, SLOTS, LaneTable
 
 _VERSION = 1
 """Version of the book's format; each version keeps its own book in its own folder."""
@@ -166,7 +166,7 @@ class NodeLedger:
     def look(self, place: TrialPlace) -> None:
         """Free the places of dead trials if one of them holds the turn of this lane; cheap otherwise."""
         holder = place.table.header.holder
-        if holder in (NOBODY, place.slot) or _started(place.table.slots[holder].pid) is not None:
+        if holder in (NO_SLOT, place.slot) or _started(place.table.slots[holder].pid) is not None:
             return
         self.sweep()
 

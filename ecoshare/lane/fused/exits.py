@@ -16,13 +16,13 @@ _Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 class Exits:
     """The `atexit` functions of each job, kept apart."""
 
-    def __init__(self, whose: Callable[[], object | None]) -> None:
+    def __init__(self, current_job: Callable[[], object | None]) -> None:
         """Replace `atexit.register` and `atexit.unregister`.
 
         Args:
-            whose: Returns the job of the calling thread; None for a thread of no job.
+            current_job: Returns the job of the calling thread; None for a thread of no job.
         """
-        self._whose = whose
+        self._current_job = current_job
         self._calls: dict[object, list[_Call]] = {}
         self._register, self._unregister = atexit.register, atexit.unregister
         atexit.register = self._keep  # type: ignore[assignment]
@@ -50,14 +50,14 @@ class Exits:
         self._calls.pop(job, None)
 
     def _keep(self, function: Callable[..., Any], *args: Any, **arguments: Any) -> Callable[..., Any]:
-        job = self._whose()
+        job = self._current_job()
         if job is None:
             return self._register(function, *args, **arguments)
         self._calls.setdefault(job, []).append((function, args, arguments))
         return function
 
     def _drop(self, function: Callable[..., Any]) -> None:
-        job = self._whose()
+        job = self._current_job()
         if job is None:
             self._unregister(function)
         elif job in self._calls:

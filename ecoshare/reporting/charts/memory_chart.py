@@ -72,7 +72,7 @@ def _over_time(data: RunData, looks: list[Look], samples: list[Sample], alive: d
     time_axis(panels[-1], "time since the run was opened")
     if limit or handles:
         add_legend(figure, [*limit, *handles.values()])
-    caption = "What the jobs had of the device's memory, stacked. Unknown parts are left out."
+    caption = "Device memory of each job, stacked. Unknown parts are left out."
     far = {f"{each.limit}, {format_size(each.limit_bytes)}": None for each in shown if not near[each]}
     caption += f" Beyond the axis: {' and '.join(far)}." if any(each.limit_bytes for each in shown) and far else ""
     alt = f"Stacked areas of memory by job over time, at most {format_size(round(max(tops.values())))}."

@@ -132,4 +132,4 @@ def clocks(data: RunData, looks: list[Look]) -> Chart:
     axes.grid(axis="y")
     time_axis(axes, "time since the run was opened")
     add_legend(figure, axes.get_lines())
-    return Chart("clocks", title, "As the device told them.", f"Lines of clocks: {', '.join(words)}.", figure)
+    return Chart("clocks", title, "Clocks that the device reported.", f"Lines of clocks: {', '.join(words)}.", figure)

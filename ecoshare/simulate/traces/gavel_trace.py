@@ -54,14 +54,14 @@ def read(
         UsageError: Speeds are missing, or the schedules belong to another trace.
         InvalidJobFile: The file has faults; the error lists them.
     """
-    whose = "Shockwave" if "mode" in names else "Gavel"
+    project = "Shockwave" if "mode" in names else "Gavel"
     if speeds is None:
         raise UsageError(
-            f"{file} is a trace of {whose}'s: it has the steps of its jobs, and not how long one takes",
-            f"name a table of speeds with --speeds FILE, such as {_TABLES[whose]}",
+            f"{file} is a trace of {project}'s: it has the steps of its jobs, and not how long one takes",
+            f"name a table of speeds with --speeds FILE, such as {_TABLES[project]}",
         )
-    if schedules is not None and whose == "Gavel":
-        raise UsageError(f"{file} is a trace of Gavel's, whose batch sizes do not change", "leave --schedules out")
+    if schedules is not None and project == "Gavel":
+        raise UsageError(f"{file} is a trace of Gavel's, in which batch sizes do not change", "leave --schedules out")
     known = None if schedules is None else batch_sizes.read(schedules)
     sheet = Sheet(file, lines, "\t", names)
     jobs: list[TraceJob] = []
@@ -88,8 +88,8 @@ def read(
     if known is not None:
         note += f"; a job has the epochs of its steps at its first batch size, with the batch sizes of {schedules}"
     if kept:
-        note += f"; jobs whose batch size would change, and that keep the first without schedules: {kept}"
-    return Trace(file, whose, in_order(jobs), note)
+        note += f"; jobs that keep their first batch size for lack of schedules: {kept}"
+    return Trace(file, project, in_order(jobs), note)
 
 
 def _mode(sheet: Sheet, row: Row, cell: int) -> str:

@@ -62,7 +62,7 @@ class Sheet:
             self._first, cells = next(self._records)
             self._names = [cell.strip() for cell in cells]
 
-    def columns(self, needed: Sequence[str], whose: str) -> list[int]:
+    def columns(self, needed: Sequence[str], kind: str) -> list[int]:
         """Indices of the columns `needed`.
 
         Raises:
@@ -71,7 +71,7 @@ class Sheet:
         for name in needed:
             count = self._names.count(name)
             if count != 1:
-                what = f"two columns are named {name!r}" if count else f"{whose} has a column {name!r}, this has none"
+                what = f"two columns are named {name!r}" if count else f"{kind} has a column {name!r}, this has none"
                 self._add(Mistake(self._first, 1, "", what))
         self.finish()
         return [self._names.index(name) for name in needed]

@@ -1,1 +1,1 @@
-"""The checks that need a GPU: `scripts/gpu_check.py`."""
+"""Checks that need a GPU: `scripts/gpu_check.py`."""

@@ -1,6 +1,6 @@
-"""Everything that only a GPU can show, in one command of under nine minutes; one JSON object with the machine's facts.
+"""All checks that need a GPU, in one command of under nine minutes; one JSON object with the machine's facts.
 
-It sets nothing on the GPU: no clocks, limits or modes. With several lanes ecoshare starts an MPS daemon of its own and
+The command sets nothing on the GPU: no clocks, limits or modes. With several lanes ecoshare starts an MPS daemon and
 ends it.
 
 First the mix, the loop over packing, lanes and quantum with measured joules:
@@ -46,13 +46,13 @@ from scripts.bench.mix import figures as mix_figures
 from tests.lane.serving import ServedLane
 
 LIMIT_S = 520.0
-"""Time for everything but torch's own start and the end: nine minutes are 540 s."""
+"""Time (s) for everything but torch's own start and the end: nine minutes are 540 s."""
 
 LENGTH_S, QUICK_LENGTH_S = 20.0, 2.0
 """Time of each job of the mix alone."""
 
 KEPT_S = 20.0
-"""Part of `LIMIT_S` that the ways of the mix may not use: else the figures of finished ways would be lost."""
+"""Part of `LIMIT_S` that the ways of the mix must leave: else the figures of finished ways would be lost."""
 
 EXAMPLES = ROOT / "examples"
 SIZES = {
@@ -108,15 +108,15 @@ def alone() -> tuple[dict[str, bytes], float]:
 
 
 class OutOfTime(BaseException):
-    """The time for a part of the check is over; no `except Exception` on the way may keep it."""
+    """Raised when the time for a part of the check is over; no `except Exception` on the way catches it."""
 
 
 @contextmanager
 def within(limit_s: float) -> Iterator[None]:
-    """Let this take so long at most. A command under way is killed, and ends what it has started.
+    """Limit the time of a block. A command under way is killed, and ends the processes that it has started.
 
     Raises:
-        OutOfTime: It took longer.
+        OutOfTime: The block took longer.
     """
 
     def over(_number: int, _frame: FrameType | None) -> None:
@@ -132,10 +132,10 @@ def within(limit_s: float) -> Iterator[None]:
 
 
 class Clock:
-    """The time that is left for the whole check."""
+    """Clock of the whole check."""
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
-        """It begins now."""
+        """Start the clock."""
         self._until_s = time.monotonic() + limit_s
 
     def left_s(self) -> float:
@@ -143,7 +143,7 @@ class Clock:
         return self._until_s - time.monotonic()
 
     def take(self, part: str, measure: Callable[[], list[Figure]]) -> list[Figure]:
-        """The figures of a part; why there are none, where it fails or no time is left."""
+        """Figures of a part; if it fails or no time is left, a figure with the reason."""
         say(f"{part}: {self.left_s():.0f} s left")
         try:
             with within(self.left_s()):
@@ -158,7 +158,7 @@ def measure(options: CheckOptions) -> list[Figure]:
     """All figures."""
     import torch
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started must be ended then, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are ended, too
     clock = Clock()
     if options.device == "cpu":
         return _mix(clock, "cpu", options.length or QUICK_LENGTH_S)
@@ -178,7 +178,7 @@ def _mix(clock: Clock, device: str, length_s: float) -> list[Figure]:
 
 
 def checks(clock: Clock) -> list[Figure]:
-    """All but the mix."""
+    """Figures of all parts but the mix."""
     figures = clock.take("knobs", _knobs)
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
         folder = Path(name)
@@ -196,7 +196,7 @@ def _losses(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
     """The examples alone, twice, and shared.
 
     Args:
-        printed: Is filled with what each prints alone.
+        printed: Filled with the output of each alone.
     """
     first, in_turn_s = alone()
     printed.update(first)
@@ -224,7 +224,7 @@ def _losses(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
 
 
 def _fused(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
-    """Examples, two copies of each at once as threads of one process, against what they print alone."""
+    """Examples, two copies of each at once as threads of one process, against their output alone."""
     same = []
     for job in examples():
         place = folder / "fused" / job["name"]

@@ -1,6 +1,6 @@
 """Profiles and joules against other tools: P, T, context, joules an iteration, and their split between two jobs.
 
-A part of gpu_check.py; alone: `scripts/gpu_profiles.py`.
+The module is a part of gpu_check.py; alone it is `scripts/gpu_profiles.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The jobs of gpu_check.py's mix: small models of eight kinds on made data, each bound by something else.
+"""Jobs of gpu_check.py's mix: small models of eight kinds on invented data, each bound by another resource.
 
     python mix_job.py KIND --steps N --device cuda    trains, and prints losses bit for bit
     python mix_job.py --pace --device cuda            prints seconds a step of each kind, alone
@@ -48,20 +48,20 @@ SMALL = {
     "embedding": {"rows": 20_000, "width": 32},
     "loader": {"width": 8, "batch": 8},
 }
-"""Sizes by device: of a large GPU, and of processors, where the scripts are only tried out."""
+"""Sizes by device: for a large GPU, and for processors, on which the scripts are only tried out."""
 
 KINDS = tuple(BIG)
 LINES = 10
 """Number of lines that a job prints; reading a loss waits for the device."""
 
 RATE, RATES = 0.01, {"embedding": 100.0}
-"""Learning rates, the second by kind: a row of the embedding is in a small part of the batch."""
+"""Learning rates: the usual one, and others by kind, since a row of the embedding is in a small part of the batch."""
 
 PACE_S, PACE_WARM_UP = 1.0, 10
 
 
 class Residual(nn.Module):
-    """Layers, each added to what comes in."""
+    """Layers, each added to its input."""
 
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class Attention(nn.Module):
 
 
 class Pictures(Dataset[tuple[Tensor, Tensor]]):
-    """Noise that is filtered when it is asked for: work for the processor."""
+    """Data set of noise that is filtered at each access: work for the processor."""
 
     def __init__(self, count: int = 256) -> None:
         self._noise = torch.randn(count, 3, 32, 32)
@@ -145,7 +145,7 @@ class Pictures(Dataset[tuple[Tensor, Tensor]]):
 
 
 def trainer(kind: str, device: torch.device) -> Callable[[], Tensor]:
-    """One step of a kind: its loss, on the device."""
+    """Function that does one step of a kind and returns its loss on the device."""
     size = (BIG if device.type == "cuda" else SMALL)[kind]
     width, batches = size["width"], None
     if kind == "mlp":
@@ -195,7 +195,7 @@ def endless(loader: DataLoader[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor,
 
 
 def repeatable() -> None:
-    """Equal bits in each run: what PyTorch's notes on reproducibility ask for."""
+    """Make runs equal bit for bit, by PyTorch's notes on reproducibility."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(True)
@@ -204,7 +204,7 @@ def repeatable() -> None:
 
 
 def pace(device: torch.device) -> dict[str, float]:
-    """Seconds a step, by kind, after some to warm up."""
+    """Time (s) of a step, by kind, after some to warm up."""
     found = {}
     for kind in KINDS:
         step = trainer(kind, device)

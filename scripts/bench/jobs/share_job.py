@@ -1,4 +1,4 @@
-"""The jobs of share_packing.py: one keeps all processors busy, two wait most of the time.
+"""Jobs of share_packing.py: one kind keeps all processors busy, two kinds wait most of the time.
 
 busy     multiplies matrices with all threads
 loads    its dataset sleeps before each item, as one that reads from a slow disk or the network
@@ -17,7 +17,7 @@ BATCH = 8
 
 
 class SlowItems(Dataset[torch.Tensor]):
-    """Random vectors, each after a while."""
+    """Data set of random vectors, each with a delay."""
 
     def __init__(self, count: int, width: int, wait_s: float) -> None:
         self._items, self._wait_s = torch.randn(count, width), wait_s

@@ -1,6 +1,6 @@
-"""A trial of bench_sweep.py: one of three small models, trained for so many iterations.
+"""Trial of bench_sweep.py: one of three small models, trained for a number of iterations.
 
-Runs as a script, and as a function for the tools that take one.
+The trial runs as a script, and as a function for the tools that take one.
 """
 
 import argparse
@@ -14,7 +14,7 @@ MODELS = ("perceptron", "convolution", "recurrent")
 
 
 class Recurrent(nn.Module):
-    """A GRU over sequences, and what follows from its last state."""
+    """GRU over sequences, with a linear layer on its last state."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Recurrent(nn.Module):
 
 
 def build(name: str, width: int) -> tuple[nn.Module, torch.Tensor]:
-    """The model and its inputs."""
+    """Model and its inputs."""
     if name == "perceptron":
         return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10)), torch.randn(256, 64)
     if name == "convolution":
@@ -36,7 +36,7 @@ def build(name: str, width: int) -> tuple[nn.Module, torch.Tensor]:
 
 
 def train(arguments: Sequence[str]) -> float:
-    """The last loss."""
+    """Train; returns the last loss."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=MODELS, required=True)
     parser.add_argument("--lr", type=float, required=True)

@@ -1,4 +1,4 @@
-"""The job of bench_turns.py: trains layers for ever, or, with `--serve`, for each line `layers iterations`."""
+"""Job of bench_turns.py: it trains layers for ever, or, with `--serve`, for each line `layers iterations`."""
 
 import argparse
 import sys

@@ -30,12 +30,12 @@ LOOK_EVERY_S = 0.02
 
 
 class WayFailed(Exception):
-    """A way has no figures, and why."""
+    """Reason why a way has no figures."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One of the mix: a kind of mix_job.py, and how many steps of it."""
+    """Job of the mix: a kind of mix_job.py, and its number of steps."""
 
     kind: str
     steps: int
@@ -98,10 +98,10 @@ class Bench:
 
 
 def mix(bench: Bench, length_s: float) -> list[Job]:
-    """The mix: as many steps of each kind as take so long alone.
+    """Mix with as many steps of each kind as take a given time alone.
 
     Raises:
-        WayFailed: They cannot be run alone.
+        WayFailed: The kinds cannot be run alone.
     """
     line = [sys.executable, str(JOB), "--pace", "--device", bench.device.kind]
     try:
@@ -117,7 +117,7 @@ def mix(bench: Bench, length_s: float) -> list[Job]:
 
 @contextmanager
 def swept(bench: Bench) -> Iterator[None]:
-    """None of our processes is left, whatever happens: where we are killed, ecoshare's guard ends them for us."""
+    """Context that leaves none of its processes; if this process is killed, ecoshare's guard ends them."""
     guard = subprocess.Popen(
         boot.command("ecoshare.runtime.guard", bench.token, str(bench.folder), ""),
         stdin=subprocess.PIPE,
@@ -135,7 +135,7 @@ def swept(bench: Bench) -> Iterator[None]:
 
 @contextmanager
 def meter_of(device: DeviceInfo) -> Iterator[tuple[Meter | None, str]]:
-    """The GPU's energy counter; None where it cannot be read, and why."""
+    """Energy counter of the GPU, or None and the reason why it cannot be read."""
     if device.kind == "cpu":
         yield None, "joules are read from a GPU's counter only"
         return
@@ -152,7 +152,7 @@ def meter_of(device: DeviceInfo) -> Iterator[tuple[Meter | None, str]]:
 
 @contextmanager
 def private_daemon(bench: Bench) -> Iterator[mps.Daemon]:
-    """An MPS daemon that is gone afterwards, also where it came up only in part."""
+    """Context with an MPS daemon, which is gone afterwards even if it came up only in part."""
     try:
         yield mps.start(bench.folder, str(bench.device.uuid), {**os.environ, reaping.TOKEN: bench.token})
     finally:
@@ -164,6 +164,6 @@ def private_daemon(bench: Bench) -> Iterator[mps.Daemon]:
 
 
 def last_line(text: str | None) -> str:
-    """The last line that a process wrote, for a note."""
+    """Last line of a process's output, for a note."""
     lines = (text or "").strip().splitlines()
     return lines[-1][-300:] if lines else "it said nothing"

@@ -8,9 +8,9 @@
     time slices            all at once                   plain processes; the driver's time slices, no MPS
     ecoshare again         the same command              by what its first run has measured
 
-The work is the same in all ways: steps are chosen once, by what a step of each kind takes alone. Joules are those of
-the whole board, from the start of the first job to the end of the last (of ecoshare: of its command, start and end
-included), from one counter in all ways. Nothing is set on the GPU.
+The work is the same in all ways: steps are chosen once, by the time of a step of each kind alone. Joules are those of
+the whole board, from the start of the first job to the end of the last (for ecoshare: of its command, with its start
+and end), from one counter in all ways. Nothing is set on the GPU.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _figures(ways: Mapping[str, Way | str], why_not: str) -> list[Figure]:
 
 
 def same_losses(ways: Mapping[str, Way | str]) -> Figure:
-    """How many jobs printed the same bytes in all ways that were done."""
+    """Number of jobs that printed the same bytes in all finished ways."""
     done = {name: way.printed for name, way in ways.items() if isinstance(way, Way)}
     name = "mix: jobs with bit-equal losses in all ways"
     if len(done) < 2:
@@ -95,7 +95,7 @@ def same_losses(ways: Mapping[str, Way | str]) -> Figure:
 
 
 def _idle(meter: Meter | None, why_not: str) -> Figure:
-    """Watts of the device before anything runs there."""
+    """Power (W) of the device before anything runs there."""
     name = "mix: idle power before it"
     if meter is None:
         return Figure(name, None, "W", note=why_not)

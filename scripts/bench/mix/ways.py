@@ -1,4 +1,4 @@
-"""The ways in which gpu_check.py runs its mix: plain processes after or beside each other, and ecoshare."""
+"""Ways in which gpu_check.py runs its mix: plain processes after or beside each other, and ecoshare."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ECOSHARE = ("--policy", "energy", "--lanes", "3", "--control", "off", "--json", 
 BASE, OURS, AGAIN = "one after the other", "ecoshare", "ecoshare again"
 
 SLOWER = 1.5
-"""How much longer than one after the other a way may take before it is given up."""
+"""Time of a way over the time one after the other, after which it is given up."""
 
 REST_S = 3.0
-"""Before each way, so that a GPU has left the clocks of the one before."""
+"""Pause (s) before each way, so that a GPU has left the clocks of the way before."""
 
 
 def all_ways(bench: Bench, jobs: Sequence[Job], length_s: float) -> dict[str, Way | str]:
@@ -52,7 +52,7 @@ def all_ways(bench: Bench, jobs: Sequence[Job], length_s: float) -> dict[str, Wa
 
 
 def _tried(bench: Bench, run: Callable[[float], Way], limit_s: float) -> Way | str:
-    """A way; why not, where it fails."""
+    """Result of a way, or the reason why it fails."""
     try:
         if bench.device.kind != "cpu":
             time.sleep(REST_S)
@@ -64,7 +64,7 @@ def _tried(bench: Bench, run: Callable[[float], Way], limit_s: float) -> Way | s
 
 
 def metered(bench: Bench, run: Callable[[], Way]) -> Way:
-    """A way with the joules of the device from its beginning to its end.
+    """Result of a way, with the energy of the device from its beginning to its end.
 
     Raises:
         MeterFault: The meter gave no number.
@@ -77,7 +77,7 @@ def metered(bench: Bench, run: Callable[[], Way]) -> Way:
 
 
 def one_after_the_other(bench: Bench, jobs: Sequence[Job], limit_s: float) -> Way:
-    """Each alone on the device, in the order of the mix.
+    """Run each job alone on the device, in the order of the mix.
 
     Raises:
         WayFailed: A job fails, or they are not done in time.
@@ -93,7 +93,7 @@ def one_after_the_other(bench: Bench, jobs: Sequence[Job], limit_s: float) -> Wa
 
 
 def at_once(bench: Bench, jobs: Sequence[Job], environment: Mapping[str, str], limit_s: float) -> Way:
-    """All beside each other, as plain processes.
+    """Run all jobs beside each other as plain processes.
 
     Raises:
         WayFailed: A job fails, or they are not done in time; none of them is left.
@@ -124,10 +124,10 @@ def at_once(bench: Bench, jobs: Sequence[Job], environment: Mapping[str, str], l
 
 
 def with_mps(bench: Bench, jobs: Sequence[Job], limit_s: float) -> Way:
-    """All beside each other, as clients of an MPS daemon of our own; its start and end do not count.
+    """Run all jobs beside each other as clients of an MPS daemon of our own; its start and end do not count.
 
     Raises:
-        WayFailed: There is no GPU, or as `at_once`.
+        WayFailed: There is no GPU, or for the causes of `at_once`.
         UnfitEnvironment: The daemon does not come up.
     """
     if bench.device.kind == "cpu":
@@ -138,9 +138,9 @@ def with_mps(bench: Bench, jobs: Sequence[Job], limit_s: float) -> Way:
 
 
 def shared(bench: Bench, jobs: Sequence[Job], limit_s: float) -> Way:
-    """The real command; its profiles are kept for the next call.
+    """Run the real command; its profiles are kept for the next call.
 
-    The JCT of each job has the command's own start and end in it.
+    The JCT of each job includes the command's own start and end.
 
     Raises:
         WayFailed: The command or a job fails, or it is not done in time.

@@ -1,4 +1,4 @@
-"""Places for jobs that cannot be resized, as all live ones: nobody is moved, and the longest start first."""
+"""Places for jobs that cannot be resized, such as all live jobs: none is moved, and the longest start first."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_live_jobs_fill_all_places_and_are_never_stopped(policy: str) -> None:
 
 
 @pytest.mark.parametrize(("hours", "first"), [(1, "f"), (1000, "e")])
-def test_one_of_which_nobody_knows_how_long_it_takes_counts_as_the_mean(hours: int, first: str) -> None:
+def test_a_job_of_unknown_length_counts_as_the_mean(hours: int, first: str) -> None:
     core = Fluid("fluid")
     for name in "abcd":
         core.come(name, 10)

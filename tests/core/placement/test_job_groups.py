@@ -1,4 +1,4 @@
-"""Groups against all that there are, and how long choosing takes when a thousand wait."""
+"""The chosen group against all possible groups, and the time of the choice with a thousand waiting jobs."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def time(forecast: ColocationForecast) -> float:
     return 1.0
 
 
-def everybody(members: object) -> bool:
+def any_group(members: object) -> bool:
     return True
 
 
 def all_groups(grouping: Grouping, them: list[Candidate], largest: int) -> list[JobGroup]:
-    """With the first of them, and all that keep the limits, but for the first alone, which always may."""
+    """All groups that hold the first candidate and keep the limits. The first candidate alone always counts."""
     first, *others = them
     groups = [grouping.of([first, *mates]) for size in range(largest) for mates in combinations(others, size)]
     return [each for each in groups if each.keeps_limits or len(each.members) == 1]
@@ -61,14 +61,14 @@ def test_no_group_is_much_better(
     outlook: ColocationEstimates, them: list[Candidate], spent: Callable[[ColocationForecast], float], largest: int
 ) -> None:
     grouping = Grouping(outlook, spent, largest)
-    found = grouping.best(them, everybody)
+    found = grouping.best(them, any_group)
     best = min(each.cost for each in all_groups(grouping, them, largest))
     assert found is not None
     assert found.cost <= NEARLY * best
 
 
 @given(outlooks(), candidates(), st.sets(st.integers(0, 7)), st.permutations(range(8)))
-def test_who_must_run_does_as_far_as_all_keep_their_limits(
+def test_jobs_that_must_run_do_if_all_keep_their_limits(
     outlook: ColocationEstimates, them: list[Candidate], must: set[int], urgency: list[int]
 ) -> None:
     them = [
@@ -76,7 +76,7 @@ def test_who_must_run_does_as_far_as_all_keep_their_limits(
         for each in them
     ]
     grouping = Grouping(outlook, watts, 3)
-    found = grouping.best(them, everybody)
+    found = grouping.best(them, any_group)
     assert found is not None
     bound = [each for each in them if each.must]
     together = grouping.of(bound)
@@ -88,18 +88,18 @@ def test_who_must_run_does_as_far_as_all_keep_their_limits(
         assert set(bound) <= set(found.members)
         assert them[0] in found.members or bound
     else:
-        assert set(found.members) <= set(bound), "nobody else runs while one of them waits"
+        assert set(found.members) <= set(bound), "another job runs while one of them waits"
         assert max(bound, key=lambda each: each.urgency) in found.members
 
 
 @given(outlooks(), candidates())
-def test_nobody_joins_who_has_no_room(outlook: ColocationEstimates, them: list[Candidate]) -> None:
+def test_no_job_joins_a_group_without_room(outlook: ColocationEstimates, them: list[Candidate]) -> None:
     found = Grouping(outlook, watts, 3).best(them, lambda members: sum(each.number % 3 + 1 for each in members) <= 4)
     assert found is not None
     assert len(found.members) == 1 or sum(each.number % 3 + 1 for each in found.members) <= 4
 
 
-def test_who_hurts_each_other_stays_apart_and_who_does_not_is_packed() -> None:
+def test_jobs_that_slow_each_other_stay_apart_and_others_are_packed() -> None:
     outlook = ColocationEstimates()
     for name in "abc":
         outlook.learn(name, Solo(name, 0.1, 200.0, 40.0))
@@ -107,13 +107,13 @@ def test_who_hurts_each_other_stays_apart_and_who_does_not_is_packed() -> None:
     outlook.foreseen([PairSpeed(*pair, speed, 0.01) for pair, speed in speeds.items()], {})
     a, b, c = (Candidate(number, name, 200.0) for number, name in enumerate("abc"))
     grouping = Grouping(outlook, watts, 2)
-    two, three = grouping.best([a, b], everybody), grouping.best([a, b, c], everybody)
+    two, three = grouping.best([a, b], any_group), grouping.best([a, b, c], any_group)
     assert two is not None and two.members == (a,)
     assert three is not None and three.members == (a, c)
 
 
 def test_a_job_that_will_be_measured_is_given_more_of_a_chance_than_one_that_was() -> None:
-    """Else a class that is expected to hurt others would only run when nobody else is left, known or not."""
+    """Else a class that is expected to slow others would run only when no other job is left, known or not."""
     outlook = ColocationEstimates()
     outlook.foreseen([PairSpeed(one, other, 0.4, 0.15) for one in "ab" for other in "ab"], {})
     grouping = Grouping(outlook, lambda forecast: 1.0, 2)

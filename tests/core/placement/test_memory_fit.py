@@ -1,4 +1,4 @@
-"""Memory that jobs of unknown classes are granted, on processors, where it is watched, and on GPUs."""
+"""Memory grants of jobs of unknown classes: on processors, where memory is watched, and on GPUs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.core.stepping import GIB, Core
 
 
 def unknown(core: Core, *names: str, script: str = "") -> None:
-    """Jobs arrive whose classes have no profile; a class is named after the first letter."""
+    """Let jobs of classes without a profile arrive; the first letter of a name is the class."""
     for name in names:
         core.arrive(name, memory=None, profiled=False, solo=Solo(script or name))
 
 
 def grow(core: Core, name: str, gib: float, held_s: float = 1.0) -> None:
-    """A job is seen to have so much memory; it has done nothing that could be measured."""
+    """Report this much memory of a job, and no work that could be measured."""
     core.tell(IterationsDone(core.now_s, name, Usage(held_s=held_s, peak_bytes=int(gib * GIB))))
 
 
@@ -53,7 +53,7 @@ def test_on_processors_new_jobs_share_from_the_first_second(policy: str) -> None
 
 
 def test_on_a_gpu_a_new_job_has_all_that_is_free() -> None:
-    """Its allocator is bound to what it was granted: too little would end it."""
+    """The grant bounds the allocator of the job, and too small a grant would end it."""
     core = Core(profile=True)
     unknown(core, "a", "b")
     assert granted_gib(core, "a") == 8.0
@@ -75,7 +75,7 @@ def test_what_a_job_is_granted_grows_with_it() -> None:
 
 @pytest.mark.parametrize("policy", ["energy", "fair"])
 def test_jobs_that_outgrow_the_memory_give_way(policy: str) -> None:
-    """The one that has done least begins again when there is room for what it was seen to take."""
+    """The job that has done least begins again when there is room for the memory that it was seen to use."""
     core = Core(policy, lanes=1 if policy == "fair" else 3, threads=4)
     unknown(core, "a", "b")
     if policy == "energy":
@@ -90,8 +90,8 @@ def test_jobs_that_outgrow_the_memory_give_way(policy: str) -> None:
     assert state(core, "b") is JobState.RUNNING and granted_gib(core, "b") >= SPARE * 3.0
 
 
-def test_a_job_whose_class_was_measured_does_not_give_way() -> None:
-    """Its demand counts from its start, so it is not the one that grew beyond what was known."""
+def test_a_job_of_a_measured_class_does_not_give_way() -> None:
+    """A measured demand counts from the start, so this job did not grow beyond it."""
     core = Core("fair", lanes=1, threads=4)
     core.arrive("known", gib=4.0)
     unknown(core, "a")
@@ -102,7 +102,7 @@ def test_a_job_whose_class_was_measured_does_not_give_way() -> None:
 
 
 def test_a_job_alone_may_have_all_memory() -> None:
-    """What ends it is its cap, which is all that was free when it was started."""
+    """Only its cap ends it: all memory that was free at its start."""
     core = Core("fair", lanes=1, threads=4)
     unknown(core, "a")
     grow(core, "a", 7.9)
@@ -113,7 +113,7 @@ def test_a_job_alone_may_have_all_memory() -> None:
 
 @pytest.mark.parametrize("told", [False, True])
 def test_one_that_took_all_and_failed_is_tried_once_more_alone(told: bool) -> None:
-    """It has shown what it needs: it is not started again and again with a little more."""
+    """The job has shown its need, so it is not restarted again and again with a little more."""
     core = Core("energy", lanes=3, threads=4)
     unknown(core, "a")
     if told:
@@ -140,7 +140,7 @@ def test_a_job_that_had_what_others_left_gets_all_in_the_end() -> None:
 
 @pytest.mark.parametrize("threads", [0, 4])
 def test_a_class_of_the_same_script_is_granted_what_that_took(threads: int) -> None:
-    """Forty runs of one script that differ in their arguments need about the same."""
+    """Forty jobs of one script with different arguments need about the same memory."""
     core = Core("energy", profile=True, threads=threads)
     unknown(core, "a", script="train.py")
     end(core, "a", 2.0)

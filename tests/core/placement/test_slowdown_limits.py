@@ -1,4 +1,4 @@
-"""How fast a job must be from now on for its limit."""
+"""Least speed that a job must keep from now on for its slowdown limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ITERATION_S = 0.1
 
 def job(limit: float | None, iterations: int | None, done: int, wall_s: float) -> Job:
     made = Job(JobSpec("a", "a", iterations=iterations, slowdown=limit), 0.0)
-    made.tell(Usage(iterations=1), 5.0)  # its first boundary
+    made.tell(Usage(iterations=1), 5.0)  # at the first boundary
     made.tell(Usage(iterations=done), 5.0 + wall_s)
     return made
 
@@ -26,11 +26,11 @@ def test_before_anything_is_known_it_is_that_of_the_limit() -> None:
     assert least_speed(Job(JobSpec("a", "a", slowdown=2.0), 0.0), ITERATION_S) == 0.5
     waits = Job(JobSpec("a", "a", iterations=1000, slowdown=2.0), 0.0)
     assert least_speed(waits, ITERATION_S, lost_s=75.0) == pytest.approx(100.0 / 125.0), "before its first boundary"
-    assert least_speed(job(2.0, 1000, 100, 80.0), None) == 0.5, "nobody knows how long it takes alone"
+    assert least_speed(job(2.0, 1000, 100, 80.0), None) == 0.5, "its time alone is unknown"
 
 
 def test_what_was_lost_is_made_up_for_by_the_end() -> None:
-    """Of 100 s alone, 200 s are allowed: 100 s are gone, and 80 s of work are left."""
+    """A job of 100 s alone may take 200 s: 100 s are gone, and 80 s of work are left."""
     late = job(2.0, 1000, 200, 100.0)
     assert least_speed(late, ITERATION_S) == pytest.approx(0.8)
     assert least_speed(late, ITERATION_S, lost_s=10.0) == pytest.approx(80.0 / 90.0)
@@ -40,7 +40,7 @@ def test_what_was_gained_is_not_used_up() -> None:
     assert least_speed(job(2.0, 1000, 500, 50.0), ITERATION_S) == 0.5
 
 
-def test_who_cannot_make_it_any_more_gets_all_there_is() -> None:
+def test_a_job_that_has_missed_its_limit_gets_the_whole_device() -> None:
     assert least_speed(job(1.5, 1000, 100, 140.0), ITERATION_S) == 1.0
 
 
@@ -50,7 +50,7 @@ def test_a_job_of_unknown_length_makes_up_for_it_soon() -> None:
     assert least_speed(late, ITERATION_S) == pytest.approx(HORIZON_S / (2.0 * (done_s + HORIZON_S) - wall_s))
 
 
-def test_of_evaluation_nobody_knows_how_long_it_takes_alone() -> None:
+def test_the_time_of_evaluation_alone_is_unknown() -> None:
     made = job(2.0, 1000, 100, 100.0)
     made.tell(Usage(iterations=100, eval_iterations=50), 110.0)
     assert least_speed(made, ITERATION_S) == 0.5

@@ -1,4 +1,4 @@
-"""Packing by trial: told of the rates of two jobs beside each other, the scheduler keeps the packing or undoes it."""
+"""Packing on probation: from the rates of two jobs beside each other, the scheduler keeps the packing or undoes it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GIB = 1 << 30
 
 @dataclass
 class Told:
-    """A core that is told by hand; what it asks to open or to start is done at once."""
+    """Core that gets its events from the test; lanes open and jobs start at once when it asks."""
 
     gpus: int = 1
     lanes: int = 2
@@ -50,7 +50,7 @@ class Told:
         self.tell(RunOpened(0.0, SCHEMA, config, devices))
 
     def tell(self, event: Event) -> list[Command]:
-        """All that follows from an event."""
+        """Commands that follow from an event."""
         commands = self.core.handle(event)
         self.log.append((event, commands))
         for command in list(commands):
@@ -59,12 +59,12 @@ class Told:
         return commands
 
     def arrive(self, *names: str, **spec: Any) -> list[Command]:
-        """Jobs of the class that their first letter names, 0.1 s an iteration alone."""
+        """Jobs with 0.1 s an iteration alone; the first letter of a name is the class."""
         known = {"iterations": 10_000, "service_s": 1000.0, "movable": True, "profiled": True, **spec}
         return [each for name in names for each in self.tell(JobArrived(self.now_s, JobSpec(name, name[0], **known)))]
 
     def iterate(self, name: str, iterations: int, iteration_s: float) -> list[Command]:
-        """A job has done so many more, each with so much of its turn."""
+        """Report more iterations of a job, each with this share of its turn."""
         before = self.usages.get(name, Usage())
         passed_s = iterations * iteration_s
         self.now_s += passed_s
@@ -83,7 +83,7 @@ class Told:
         return self.tell(JobExited(self.now_s, name, attempt, outcome, 0, outcome.value, usage))
 
     def together(self, one: str, other: str, one_s: float, other_s: float) -> list[Command]:
-        """Two beside each other do enough to be judged."""
+        """Let two jobs beside each other do enough work to be judged."""
         self.iterate(other, 5, other_s)
         self.iterate(one, 5, one_s)
         return [*self.iterate(other, 60, other_s), *self.iterate(one, 60, one_s)]
@@ -105,7 +105,7 @@ def test_empty_devices_come_first() -> None:
 def test_two_that_slow_each_other_down_are_parted_and_not_tried_again() -> None:
     run = Told()
     run.arrive("a")
-    run.iterate("a", 5000, 0.1)  # by the mean of its attempt it would look as fast as alone for hours
+    run.iterate("a", 5000, 0.1)  # the mean over its attempt would look as fast as alone for hours
     run.arrive("b")
     commands = run.together("a", "b", 0.25, 0.25)
     assert stopped(commands) == ["b"]
@@ -115,7 +115,7 @@ def test_two_that_slow_each_other_down_are_parted_and_not_tried_again() -> None:
     assert started(run.arrive("b2")) == {}, "nor is another one of its class tried there"
     assert started(run.arrive("c")) == {"c": (1,)}, "others may"
     run.exit("c")
-    assert started(run.exit("a")) == {"b": (0,), "b2": (1,)}, "of b beside b nobody knows"
+    assert started(run.exit("a")) == {"b": (0,), "b2": (1,)}, "b beside b is unknown"
 
 
 def test_two_that_gain_stay_and_are_not_judged_again() -> None:
@@ -138,7 +138,7 @@ def test_the_sum_decides_not_the_slower_one() -> None:
     assert stopped(run.together("a", "b", 0.11, 0.4)) == []  # 0.91 + 0.25
 
 
-def test_nobody_is_judged_before_both_have_done_enough() -> None:
+def test_no_pair_is_judged_before_both_have_done_enough() -> None:
     run = Told(options=(("trial", 200.0),))
     run.arrive("a", "b")
     assert stopped(run.together("a", "b", 0.4, 0.4)) == []
@@ -154,7 +154,7 @@ def test_what_a_job_did_while_its_neighbour_warmed_up_does_not_count() -> None:
     assert stopped(run.together("a", "b", 0.3, 0.3)) == ["b"]
 
 
-def test_who_cannot_be_moved_stays_and_is_remembered() -> None:
+def test_a_pair_that_cannot_be_moved_stays_and_is_remembered() -> None:
     run = Told(gpus=2)
     run.arrive("a", "b", "c", movable=False)
     run.exit("b")
@@ -166,7 +166,7 @@ def test_who_cannot_be_moved_stays_and_is_remembered() -> None:
 def test_speeds_alone_are_those_that_the_job_showed_itself() -> None:
     run = Told()
     run.arrive("a", "b", iterations=None, service_s=None)
-    assert stopped(run.together("a", "b", 0.5, 0.5)) == [], "nobody knows how fast they are alone"
+    assert stopped(run.together("a", "b", 0.5, 0.5)) == [], "their speeds alone are unknown"
     run.exit("b")
     run.iterate("a", 10, 0.1)
     run.iterate("a", 30, 0.1)
@@ -201,7 +201,7 @@ def test_of_equals_the_one_that_was_seen_to_gain_is_joined_first() -> None:
     assert started(run.arrive("c3")) == {"c3": (3,)}, "beside a, not d"
 
 
-def test_lanes_are_shared_only_where_nobody_beside_them_is_uncertain() -> None:
+def test_lanes_are_shared_only_beside_pairs_that_are_settled() -> None:
     run = Told(places=2)
     run.arrive("a", "b")
     assert started(run.arrive("b2")) == {}, "the trial of the two would not be one of two any more"
@@ -214,7 +214,7 @@ def test_what_was_parted_goes_on_in_turn_where_lanes_may_be_shared() -> None:
     run = Told(places=2)
     run.arrive("a", "b")
     assert stopped(run.together("a", "b", 0.3, 0.3)) == ["b"]
-    assert started(run.exit("b", Outcome.STOPPED)) == {"b": (0,)}, "in the lane of a, whom it takes turns with"
+    assert started(run.exit("b", Outcome.STOPPED)) == {"b": (0,)}, "in the lane of a, in turns with it"
 
 
 def test_a_gang_waits_for_empty_devices_and_is_not_passed_for_ever() -> None:
@@ -233,7 +233,7 @@ def test_a_gang_waits_for_empty_devices_and_is_not_passed_for_ever() -> None:
     assert MOST_PASSED <= ended <= MOST_PASSED + 4, "others go before it, and not for ever"
 
 
-def test_nobody_is_tried_beside_a_gang() -> None:
+def test_no_job_is_tried_beside_a_gang() -> None:
     run = Told(gpus=2)
     run.arrive("gang", gpus=2, nodes=1)
     assert started(run.arrive("a")) == {}
@@ -245,7 +245,7 @@ def test_one_lane_is_no_place_to_try() -> None:
     assert run.core._trials is not None and not run.core._trials.has_room
 
 
-def test_a_stopped_run_parts_nobody() -> None:
+def test_a_stopped_run_parts_no_pair() -> None:
     run = Told()
     run.arrive("a", "b")
     assert stopped(run.tell(StopRequested(run.now_s, at_once=False))) == ["a", "b"]

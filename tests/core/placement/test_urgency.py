@@ -1,4 +1,4 @@
-"""Two with limits that turn out to hurt each other run in turn, each as soon as it is the more urgent one."""
+"""Two jobs with limits that slow each other too much run alternately: the more urgent one runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ITERATION_S, LIMIT, LENGTH = 0.1, 2.3, 1000
 
 
 def hurt() -> Core:
-    """They were started together, since nobody knew; now it is known."""
+    """Two jobs that were started together before their speeds beside each other were known."""
     core = Core()
     for name in ("a1", "b1"):
         core.arrive(name, slowdown=LIMIT, iterations=LENGTH)
@@ -23,7 +23,7 @@ def hurt() -> Core:
 
 
 def run(core: Core, until_s: float) -> list[str]:
-    """Who ran, second by second; those that are behind have nothing to tell."""
+    """Name of the job that ran in each second; a job behind it reports nothing."""
     ran = []
     done = dict.fromkeys(("a1", "b1"), 0)
     while core.now_s < until_s:
@@ -44,12 +44,12 @@ def test_one_at_a_time_runs_and_both_keep_up() -> None:
 
 
 def test_a_change_of_places_is_no_reason_for_another_one() -> None:
-    """Whatever a job has lost since it was told of last counts the same where it runs and where it waits."""
+    """The delay of a job since its last report counts the same if it runs and if it waits."""
     core = hurt()
     core.now_s = 80.0
     core.tell(IterationsDone(core.now_s, "a1", Usage(iterations=300, span_s=79.0)))
     assert [core.scheduler.jobs[name].level for name in ("a1", "b1")] == [1, 0], "b1 has had nothing"
-    core.now_s = 160.0  # nobody has told anything meanwhile
+    core.now_s = 160.0  # no job has reported meanwhile
     found = []
     for name in ("c2", "c3", "c4"):
         core.arrive(name, gib=7.0)

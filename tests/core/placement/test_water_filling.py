@@ -1,4 +1,4 @@
-"""Widths by water-filling: the rule itself, and how far from the shortest schedule it can end."""
+"""Widths by water-filling: the rule itself, and its distance from the shortest schedule."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ HOURS = st.lists(st.integers(1, 40), min_size=1, max_size=4)
 
 
 MOMENTS = 12
-"""In an hour: trials of whole hours at 1/2, 1, 2, 3 or 4 GPUs take whole numbers of these."""
+"""Moments in an hour: trials of whole hours at 1/2, 1, 2, 3 or 4 GPUs take whole numbers of moments."""
 
 
 def ends(moments: Sequence[int], slots: Sequence[int], all_slots: int) -> int:
-    """When the last trial ends, if each begins as early as there are slots for it beside those before it.
+    """End of the last trial, if each begins as early as there are slots beside the earlier trials.
 
-    Slots are one number: on which GPUs a trial is does not matter, so this is never later than on real ones.
+    Slots are one number without a place on a GPU, so the end is never later than on real GPUs.
     """
     planned: list[tuple[int, int, int]] = []  # from, until, slots
     for length, wide in zip(moments, slots, strict=True):
@@ -40,9 +40,9 @@ def _most_used(planned: Sequence[tuple[int, int, int]], begin: int, end: int) ->
 
 
 def shortest(hours: Sequence[int], gpus: int, places: int, most: int) -> Fraction:
-    """Over all fixed widths of each trial and all orders in which they are put as early as they fit.
+    """Shortest schedule over all fixed widths and all orders, with each trial as early as it fits.
 
-    An order of a shortest schedule is among them, for trials that are not stopped and do not change their width.
+    The orders include that of a shortest schedule for trials that are not stopped and do not change their width.
     """
     choices = sorted({1, *(places * each for each in range(1, min(most, gpus) + 1))})
     orders = list(permutations(range(len(hours))))
@@ -59,7 +59,7 @@ def shortest(hours: Sequence[int], gpus: int, places: int, most: int) -> Fractio
 
 
 def poured(hours: Sequence[int], gpus: int, places: int, most: int) -> Fraction:
-    """Longest first, with the widths of the rule, on real GPUs: those that share one are given places on it."""
+    """End of the schedule on real GPUs with the rule's widths, longest first; trials below 1 get places on a GPU."""
     wide = [Fraction(each).limit_denominator(places) for each in widths(hours, gpus, 1 / places, most)]
     free = [[Fraction(0)] * places for _ in range(gpus)]  # when each place is free
     last = Fraction(0)
@@ -86,7 +86,7 @@ def test_the_example_of_the_module() -> None:
 @pytest.mark.parametrize("trials", range(1, 60))
 @pytest.mark.parametrize("each", [0.1, 1 / 3, 7.7, 1e-9, 1e12])
 def test_as_many_equal_trials_as_gpus_have_one_each(trials: int, each: float) -> None:
-    """No rounding puts one of them on a share of a GPU."""
+    """Rounding puts no trial on a share of a GPU."""
     assert widths([each] * trials, trials, 1 / 4, 8) == [1.0] * trials
 
 
@@ -125,7 +125,7 @@ def test_what_is_out_of_range_is_refused(
     st.lists(st.floats(0.0, 1e6), min_size=1, max_size=30), st.integers(1, 64), st.integers(1, 8), st.integers(1, 16)
 )
 def test_what_is_poured(hours: list[float], gpus: int, places: int, most: int) -> None:
-    """Whole GPUs sum up to no more than there are, and a longer trial is never the narrower one."""
+    """Whole GPUs sum up to at most the number of GPUs, and a longer trial is never narrower."""
     wide = widths(hours, gpus, 1 / places, most)
     assert sum(each for each in wide if each >= 1 and places > 1) <= gpus
     assert all(each == 1 / places or each == int(each) for each in wide)
@@ -135,7 +135,7 @@ def test_what_is_poured(hours: list[float], gpus: int, places: int, most: int) -
 
 @given(HOURS, st.integers(1, 4), st.integers(1, 2), st.integers(1, 4))
 def test_it_ends_within_twice_the_shortest_time(hours: list[int], gpus: int, places: int, most: int) -> None:
-    """Where the speed of a trial is linear in its width, and at most two share a GPU."""
+    """The bound holds if the speed of a trial is linear in its width, and at most two share a GPU."""
     best = shortest(hours, gpus, places, most)
     ours = poured(hours, gpus, places, most)
     assert max(Fraction(sum(hours), gpus), Fraction(max(hours), most)) <= best <= ours <= 2 * best
@@ -145,29 +145,29 @@ def test_it_ends_within_twice_the_shortest_time(hours: list[int], gpus: int, pla
     st.lists(st.integers(1, 1000), min_size=1, max_size=40), st.integers(1, 32), st.integers(1, 2), st.integers(1, 8)
 )
 def test_it_ends_within_twice_what_no_schedule_beats(hours: list[int], gpus: int, places: int, most: int) -> None:
-    """As above, for many trials: all GPUs at work until the end, or the longest at its largest width."""
+    """The bound for many trials: all GPUs work until the end, or the longest trial has its largest width."""
     bound = max(Fraction(sum(hours), gpus), Fraction(max(hours), most))
     assert poured(hours, gpus, places, most) <= 2 * bound
 
 
 def test_with_more_to_a_gpu_the_bound_needs_more_than_the_smallest_share() -> None:
-    """Two trials of nearly a GPU each beside a short one: at a quarter of a GPU each they take four times as long."""
+    """Two trials of nearly a GPU each, beside a short one, take four times as long at a quarter of a GPU each."""
     hours = [99, 99, 2]
     assert poured(hours, 2, 4, 2) > Fraction(39, 10) * Fraction(sum(hours), 2)
 
 
 def test_what_rounding_down_leaves_is_given_away() -> None:
     assert with_the_rest([1.0] * 5, 8, 1 / 2, 8) == [2, 2, 2, 1, 1]
-    assert with_the_rest([4.0, 1.0, 1.0], 4, 1 / 2, 8) == [2, 1, 1], "nobody shares a GPU while one is idle"
+    assert with_the_rest([4.0, 1.0, 1.0], 4, 1 / 2, 8) == [2, 1, 1], "no trial shares a GPU while one is idle"
     assert with_the_rest([1.0] * 3, 2, 1 / 2, 8) == [1 / 2] * 3
-    assert with_the_rest([5.0, 5.0], 8, 1 / 2, [1, 2]) == [1, 2], "nobody can use more"
+    assert with_the_rest([5.0, 5.0], 8, 1 / 2, [1, 2]) == [1, 2], "no trial can use more"
 
 
 @given(
     st.lists(st.floats(0.0, 1e6), min_size=1, max_size=30), st.integers(1, 32), st.integers(1, 4), st.integers(1, 16)
 )
-def test_nobody_gets_less_for_it(hours: list[float], gpus: int, places: int, most: int) -> None:
-    """And no GPU is idle while a trial that shares one, or could be wider, has something to do."""
+def test_no_trial_gets_less_from_the_rest(hours: list[float], gpus: int, places: int, most: int) -> None:
+    """No GPU is idle while a trial that shares one, or could be wider, has work left."""
     before = widths(hours, gpus, 1 / places, most)
     after = with_the_rest(hours, gpus, 1 / places, most)
     assert all(one <= other for one, other in zip(before, after, strict=True))

@@ -72,7 +72,7 @@ class FakeAmdDriver:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What child processes need in their environment to meet this driver."""
+        """Variables that make child processes meet this driver."""
         return {"FAKE_NVML_STATE": str(self.state.state_path), "ROCM_PATH": str(rocm())}
 
     def __enter__(self) -> FakeAmdDriver:

@@ -1,4 +1,4 @@
-"""Sixteen layers, whose activations all wait for the backward pass."""
+"""Sixteen layers with activations that all wait for the backward pass."""
 
 import torch
 from torch import nn

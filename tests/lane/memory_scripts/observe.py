@@ -1,6 +1,6 @@
-"""Runs scripts one after the other, each twice in forks of this warm process: alone, and observed as a job is.
+"""Program that runs scripts one after the other, each in two forks of this warm process: alone, and observed as a job.
 
-Usage: observe.py FOLDER SCRIPT..., writes NAME.alone.{out,err}, NAME.observed.{out,err} and NAME.json into FOLDER.
+Usage: observe.py FOLDER SCRIPT... It writes NAME.alone.{out,err}, NAME.observed.{out,err} and NAME.json into FOLDER.
 """
 
 import gc
@@ -18,11 +18,11 @@ from ecoshare.lane.hooks import Hooks
 from ecoshare.lane.memory.observer import MemoryObserver
 
 _WARM = 2
-"""Boundaries before the observation begins: an optimizer makes its state in its first step."""
+"""Number of boundaries before the observation begins: an optimizer makes its state in its first step."""
 
 
 class Yielder:
-    """A job's side that only observes."""
+    """Job's side of the lane that only observes."""
 
     def __init__(self) -> None:
         self.observer = MemoryObserver("cpu")
@@ -45,7 +45,7 @@ def run(script: Path, folder: Path, observed: bool) -> None:
     stem = f"{script.stem}.{'observed' if observed else 'alone'}"
     for number, suffix in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / f"{stem}.{suffix}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
-    torch.set_num_threads(1)  # or a sum of gradients may differ from run to run with nobody watching
+    torch.set_num_threads(1)  # or a sum of gradients may differ from run to run even without an observer
     yielder = Yielder()
     if observed:
         hooks = Hooks(yielder, accelerator=False)
@@ -59,7 +59,7 @@ def run(script: Path, folder: Path, observed: bool) -> None:
 def main() -> None:
     folder, scripts = Path(sys.argv[1]), [Path(argument) for argument in sys.argv[2:]]
     gc.collect()
-    gc.freeze()  # as the warm server does
+    gc.freeze()  # like the warm server
     for script in scripts:
         children = []
         for observed in (False, True):

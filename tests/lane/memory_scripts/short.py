@@ -1,4 +1,4 @@
-"""Over before an observation is."""
+"""The script ends before an observation does."""
 
 import torch
 from torch import nn

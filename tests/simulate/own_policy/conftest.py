@@ -1,3 +1,3 @@
-"""The tests of this package are run as its owner would: by tests/simulate/test_contract.py, with it installed."""
+"""Settings of pytest: `tests/simulate/test_contract.py` runs the tests of this package, with the package installed."""
 
 collect_ignore = ["test_patience.py"]

@@ -1,4 +1,4 @@
-"""Whoever has waited long goes first."""
+"""Jobs that have waited long go first."""
 
 import math
 
@@ -8,7 +8,7 @@ from ecoshare.core.states import JobState
 
 
 class Impatient(Patience):
-    """As that, but whoever has waited for ten times as long goes before all who have not."""
+    """Order of `Patience`; but a job that has waited ten times as long goes before all jobs that have not."""
 
     name = "impatient"
 

@@ -1,10 +1,10 @@
-"""Small jobs first, but nobody waits for ever."""
+"""Small jobs first, but no job waits for ever."""
 
 from ecoshare.core.policies.common import WithOptions
 
 
 class Patience(WithOptions):
-    """Each GPU that a job asks for puts it behind those that come in the next so many seconds, and no others."""
+    """A job waits only for jobs that arrive within `patience` seconds after it, for each GPU that it asks for."""
 
     name, preempts = "patience", False
     options = ("patience",)

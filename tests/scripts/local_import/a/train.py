@@ -1,4 +1,4 @@
-"""Imports `model` and `core` from its own folder: job b has another `model`, ecoshare has another `core`."""
+"""The script imports `model` and `core` from its own folder: job b has another `model`, ecoshare another `core`."""
 
 import torch
 from core import learning_rate

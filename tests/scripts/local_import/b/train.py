@@ -1,6 +1,6 @@
-"""Imports its own `model` and, late, in the middle of training, its own `tuner`.
+"""The script imports its own `model` and, late in the middle of training, its own `tuner`.
 
-Job a has another `model`; beside ecoshare lies another `tuner`.
+Job a has another `model`, and ecoshare comes with another `tuner`.
 """
 
 import torch
