@@ -109,14 +109,14 @@ def simulate(
     """Run a trace of jobs in virtual time under one or more policies, on any number of GPUs."""
     from ecoshare.core.events import Config
     from ecoshare.policy_names import LANES_TO_PACK, packs, policy_options
-    from ecoshare.simulate.cluster import cluster as cluster_of
-    from ecoshare.simulate.costs import NO_COSTS, Costs
-    from ecoshare.simulate.pairs import read as beside_each_other
-    from ecoshare.simulate.power_source import choose
-    from ecoshare.simulate.simulator import Simulator
-    from ecoshare.simulate.traces.any_trace import read
-    from ecoshare.simulate.traces.history import read as past_jobs
-    from ecoshare.simulate.world import World
+    from ecoshare.simulation.cluster import cluster as cluster_of
+    from ecoshare.simulation.costs import NO_COSTS, Costs
+    from ecoshare.simulation.pairs import read as beside_each_other
+    from ecoshare.simulation.power_source import choose
+    from ecoshare.simulation.simulator import Simulator
+    from ecoshare.simulation.traces.any_trace import read
+    from ecoshare.simulation.traces.history import read as past_jobs
+    from ecoshare.simulation.world import World
 
     policies = _policies(policy, objective)
     options = policy_options(option or [], policies)
@@ -127,12 +127,12 @@ def simulate(
     power = choose(gpu_model, found)
     cluster = cluster_of(gpus, nodes, power.gpu, spread)
     if calibration is not None:
-        from ecoshare.simulate.calibration import read as measured
+        from ecoshare.simulation.calibration import read as measured
 
         cluster = replace(cluster, speeds=measured(calibration, cluster))
     if found is None:
         assert generate is not None
-        from ecoshare.simulate.traces.generate import generate as made
+        from ecoshare.simulation.traces.generate import generate as made
 
         found = made(generate, jobs, seed, data, gpus=cluster.size, load=load)
     unused = {each for of in cluster.speeds.values() for each in of if each} - {job.job_class for job in found.all_jobs}
@@ -141,7 +141,7 @@ def simulate(
     if convert is not None and found.sweeps:
         raise UsageError("--convert: a file of jobs cannot say when trials pause or end early", "simulate it as it is")
     if convert is not None:
-        from ecoshare.simulate.traces.own import write
+        from ecoshare.simulation.traces.own import write
 
         write(found, convert)
         _say(f"{counted(len(found.jobs), 'job')} written to {convert}; {found.note}")

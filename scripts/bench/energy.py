@@ -34,12 +34,12 @@ from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.policies import POLICIES
 from ecoshare.core.policies.objectives import ObjectivePolicy
 from ecoshare.core.records import Job, Key
-from ecoshare.simulate.cluster import Cluster
-from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.gpus import GpuModel
-from ecoshare.simulate.result import SimulationResult
-from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import Costs
+from ecoshare.simulation.gpus import GpuModel
+from ecoshare.simulation.result import SimulationResult
+from ecoshare.simulation.simulator import Simulator
+from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
 from scripts.bench.energy_bound import bound
 from scripts.bench.energy_world import MeasuredWorld, MixJob, load, mix

@@ -34,8 +34,8 @@ from ecoshare.core.events import Setting
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.devices.knob import UNLOCKED
 from ecoshare.devices.nvidia_knobs import GPU_CLOCK, POWER_LIMIT
-from ecoshare.simulate.gpus import IDLE_SHARE
-from ecoshare.simulate.traces import measured_speeds
+from ecoshare.simulation.gpus import IDLE_SHARE
+from ecoshare.simulation.traces import measured_speeds
 from scripts.bench.energy_curves import (
     CLOCKS_MHZ,
     Workload,

@@ -35,9 +35,9 @@ ALLOWED = {
         "ecoshare.profiling",
         "pydantic",
     },
-    "simulate": {
+    "simulation": {
         *COMMON,
-        "ecoshare.simulate",
+        "ecoshare.simulation",
         "ecoshare.core",
         "ecoshare.advisers",
         "ecoshare.jobs",

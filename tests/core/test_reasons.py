@@ -26,10 +26,10 @@ from ecoshare.core.placement.job_groups import HOPE
 from ecoshare.core.reasons import Doing, Reason, Reasons
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
-from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.traces.job_trace import TraceJob
+from ecoshare.simulation.costs import Costs
+from ecoshare.simulation.traces.job_trace import TraceJob
 from tests.core.stepping import ALONE_W, ERROR, GIB, IDLE_W, Core
-from tests.simulate.test_packs import JOBS, PACKS, SIZES, SPEEDS, job, simulated, world
+from tests.simulation.test_packs import JOBS, PACKS, SIZES, SPEEDS, job, simulated, world
 
 
 class Asked(Core):

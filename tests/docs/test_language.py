@@ -28,7 +28,7 @@ FOLDERS = (
     "ecoshare/reporting",
     "ecoshare/runtime",
     "ecoshare/sampling",
-    "ecoshare/simulate",
+    "ecoshare/simulation",
     "tuner",
 )
 """Folders that hold the rule. The others follow; none that stands here may lose it."""

@@ -17,7 +17,7 @@ from ecoshare.reporting.explanation_text import show
 from ecoshare.reporting.reason_words import percent
 from tests.reporting.recorded import Entries, Settable, entries_of, plan, proposing, write
 from tests.runtime.running import SLEEPS, run
-from tests.simulate.test_packs import GPU, job, world
+from tests.simulation.test_packs import GPU, job, world
 from tests.warm import ecoshare
 
 ENERGY = Config("energy", 3, 4, profile=True)

@@ -1,3 +1,0 @@
-"""The tests of this package are run as its owner would: by tests/simulate/test_contract.py, with it installed."""
-
-collect_ignore = ["test_patience.py"]
