@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ecoshare.advisers.advice import OBJECTIVES
@@ -176,7 +177,7 @@ def make(
     device: DeviceInfo,
     objective: str = "energy",
     policy: str | None = None,
-    options: Sequence[str] = (),
+    options: Mapping[str, float] = MappingProxyType({}),
     lanes: int | None = None,
     places: int = PLACES,
     memory_bytes: int | None = None,
@@ -189,7 +190,7 @@ def make(
 
     Args:
         policy: Name of the policy; None for the policy of the objective.
-        options: Options of the policy, such as `limit_1=3600`.
+        options: Options of the policy by name, such as `limit_1`.
         lanes: Number of lanes; None for `LANES_TO_PACK` under a policy that packs, and for one lane otherwise.
         places: Most jobs in one lane.
         memory_bytes: Memory (bytes) of the device that all lanes may use; None for all of it.

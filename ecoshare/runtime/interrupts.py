@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-_OUT_OF_PATIENCE = 3
+from ecoshare.runtime.signals import ENDING
 
 
 class Interrupts:
@@ -18,16 +18,21 @@ class Interrupts:
         number: Number of the first signal received; None before.
     """
 
-    def __init__(self, stop: Callable[[], None]) -> None:
-        """Call `stop` at each signal; from the third on, also raise KeyboardInterrupt."""
+    def __init__(self, stop: Callable[[], None], raise_from: int | None = None) -> None:
+        """Call `stop` at each signal.
+
+        Args:
+            stop: Asks for the end of the run. It is called in the main thread, between any two instructions.
+            raise_from: Number of the signal from which on KeyboardInterrupt is raised, too; None for never.
+        """
         self.number: int | None = None
-        self._stop = stop
+        self._stop, self._raise_from = stop, raise_from
         self._count = 0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in ENDING:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._before[number] = signal.signal(number, self._heard)
         return self
@@ -49,5 +54,5 @@ class Interrupts:
         self.number = self.number or number
         self._count += 1
         self._stop()
-        if self._count >= _OUT_OF_PATIENCE:
+        if self._raise_from is not None and self._count >= self._raise_from:
             raise KeyboardInterrupt
