@@ -81,13 +81,15 @@ def report(**values: float) -> None:
         _report(numbers)
 
 
-def __getattr__(name: str) -> object:
-    for module, names in _API.items():
-        if name in names:
-            from importlib import import_module
+if not TYPE_CHECKING:  # else a wrong name would pass for one of these
 
-            return getattr(import_module(f"ecoshare.api.{module}"), name)
-    raise AttributeError(f"module 'ecoshare' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        for module, names in _API.items():
+            if name in names:
+                from importlib import import_module
+
+                return getattr(import_module(f"ecoshare.api.{module}"), name)
+        raise AttributeError(f"module 'ecoshare' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
