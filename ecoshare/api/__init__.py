@@ -7,9 +7,9 @@
     TuneRequest     ──► tune()     ──► TuneResult         replay() searches in a measured table
     SimulateRequest ──► simulate() ──► SimulateResult
 
-A request is a frozen dataclass with defaults. Its fields have the names of the command's options, with the unit added.
-Each function also takes the fields as keyword arguments. It prints nothing: notes and progress go to the objects that
-the request holds. Errors are those of `ecoshare.errors`. A job that fails is no error: `RunResult.check` raises what
+A request is a frozen dataclass with defaults. The fields have the names of the command's options. Each function also
+takes the fields as keyword arguments. No function prints: notes and progress go to the objects that the request holds.
+Errors are those of `ecoshare.errors`. A job that fails is no error: `RunResult.check` raises what
 the command turns into its exit code.
 
 `import ecoshare` loads none of this: `ecoshare.run` is imported at its first use, since jobs import ecoshare, too.

@@ -1,4 +1,4 @@
-"""`profile`: what one script needs, measured while it runs alone."""
+"""`profile`: the needs of one script, measured while it runs alone."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def convert(trace: AnyPath | SimulateRequest | None, path: AnyPath, /, **fields:
 
 @dataclass(frozen=True, slots=True)
 class _Scenario:
-    """What a simulation is of, whatever the lanes and the costs."""
+    """Parts of a request that need no lanes and no costs, read and checked."""
 
     policies: tuple[str, ...]
     options: tuple[tuple[str, float], ...]

@@ -40,7 +40,7 @@ REFERENCE: Final = """\
 #     priority: 0             # the higher goes first
 #     iterations: null        # how many in total, if you know: it helps to plan
 #     gpus: 1                 # needed all at once
-#     slowdown: null          # such as 1.5: at most this much slower than alone
+#     slowdown: null          # such as 1.5: the largest slowdown that the job accepts; docs/summary.md defines it
 #     isolation: process      # fresh: an interpreter of its own, slower to start; lane: one process for many trials
 #     retries: 0              # tried again after a failure; ECOSHARE_ATTEMPT tells the script
 #     resume_args: []         # added from the second attempt on, such as [--resume]

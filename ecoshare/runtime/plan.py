@@ -249,7 +249,7 @@ def make(
         )
     if memory_bytes > device.memory_bytes:
         notes.append(f"{format_size(memory_bytes)} is more than the device has: {format_size(device.memory_bytes)}")
-    limited = [job.source.name for job in jobs if job.source.slowdown is not None]
+    limited = [job.source.name for job in jobs if job.source.slowdown_limit is not None]
     if limited and not packs(policy):
         notes.append(f"slowdown limits ({_some(limited)}) are checked at the end; nothing steers by them yet")
     return Plan(
@@ -361,7 +361,7 @@ def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None) -> Plann
         retries=job.retries,
         memory=demand(profile) if profile is not None else None,
         solo=solo(profile) if profile is not None else Solo(job_class.origin.script),
-        slowdown=job.slowdown,
+        slowdown_limit=job.slowdown_limit,
         fused=job.isolation == "lane" and job.gpus == 1 and job.python is None,
         profiled=profile is not None and profile.is_whole,
     )

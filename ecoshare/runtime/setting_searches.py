@@ -119,7 +119,7 @@ class Searching:
             told=self._told,
             prior=self._prior,
             class_of=lambda job: self._spec(job).job_class,
-            slowdown=lambda job: self._spec(job).slowdown,
+            slowdown_limit=lambda job: self._spec(job).slowdown_limit,
             ended=self._keep,
         )
         if self._show is not None:

@@ -143,7 +143,7 @@ def _jobs(asked: TuneRun) -> LoadedJobs:
 
 def _within_own_limits(asked: TuneRun, loaded: LoadedJobs, say: Callable[[str], None]) -> TuneRun:
     """Request with the smallest `slowdown:` of its jobs as tuning limit, if that is less than the present limit."""
-    limits = {job.name: job.slowdown for job in loaded.jobs if job.slowdown is not None}
+    limits = {job.name: job.slowdown_limit for job in loaded.jobs if job.slowdown_limit is not None}
     if not limits or min(limits.values()) >= asked.goal.tuning_limit:
         return asked
     name = min(limits, key=lambda each: limits[each])

@@ -284,7 +284,7 @@ class Simulator:
             memory=None if self._config.profile else job.memory,
             profiled=not self._config.profile,
             solo=Solo(job.job_class) if self._config.profile else self._world.solo(job, "", now_s),
-            slowdown=job.slowdown,
+            slowdown_limit=job.slowdown_limit,
             sweep=sweep,
         )
 

@@ -111,7 +111,7 @@ def plan(trace: Trace, device: str, config: Config) -> dict[str, Any]:
         "profiles": None,
         "notes": [],
         "jobs": [
-            {"name": each.name, "class": each.job_class, "arrival_s": each.arrival_s, "slowdown": None}
+            {"name": each.name, "class": each.job_class, "arrival_s": each.arrival_s, "slowdown_limit": None}
             for each in trace.jobs
         ],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 
@@ -62,6 +63,13 @@ def test_a_request_loads_neither_torch_nor_the_controller() -> None:
     seen = program("import sys, ecoshare; ecoshare.RunRequest(jobs='a.yaml'); print(*sys.modules)").split()
     assert not {"torch", "numpy", "pydantic", "rich", "typer"} & set(seen)
     assert not [name for name in seen if name.startswith("ecoshare.runtime")]
+
+
+def test_every_public_name_has_a_place_in_the_api_page() -> None:
+    page = (ROOT / "docs/api/ecoshare.md").read_text()
+    documented = re.findall(r"^::: (\S+)$", page, re.MULTILINE)
+    modules = [f"ecoshare.api.{module}.{name}" for module, names in ecoshare._API.items() for name in names]
+    assert sorted(documented) == sorted([*modules, "ecoshare.iteration", "ecoshare.report"])
 
 
 @pytest.mark.slow

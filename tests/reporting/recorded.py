@@ -79,7 +79,7 @@ def entries_of(
 def plan(jobs: list[TraceJob], config: Config) -> dict[str, Any]:
     """What was decided before."""
     rows = [
-        {"name": each.name, "class": each.job_class, "slowdown": each.slowdown, "arrival_s": each.arrival_s}
+        {"name": each.name, "class": each.job_class, "slowdown_limit": each.slowdown_limit, "arrival_s": each.arrival_s}
         for each in jobs
     ]
     device = {"name": DEVICE, "kind": "cuda", "model": "a GPU", "uuid": "GPU-1", "memory_bytes": 1 << 30, "cores": 2}

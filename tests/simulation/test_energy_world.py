@@ -340,7 +340,7 @@ def test_mixes_are_as_stated(world: MeasuredWorld, seed: int, jobs: int) -> None
     assert mixed == mix(world, seed, jobs) and len({job.name for job in mixed}) == len(mixed) == jobs
     arrivals = [job.arrival_s for job in mixed]
     assert arrivals == sorted(arrivals) and arrivals.count(0.0) == max(1, jobs // 4)
-    limits = [job.slowdown for job in mixed if job.slowdown is not None]
+    limits = [job.slowdown_limit for job in mixed if job.slowdown_limit is not None]
     assert len(limits) == round(jobs / 3) and all(1.5 <= each <= 3.0 for each in limits)
     for job in mixed:
         assert job.work_s == pytest.approx(job.iterations * world.solo_s(job.job_class))

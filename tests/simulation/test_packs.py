@@ -48,8 +48,8 @@ def simulated(
 
 JOBS = st.lists(
     st.builds(
-        lambda job_class, arrival_s, seconds, slowdown, gpus: replace(
-            job("", job_class, seconds, arrival_s), slowdown=slowdown, gpus=gpus
+        lambda job_class, arrival_s, seconds, slowdown_limit, gpus: replace(
+            job("", job_class, seconds, arrival_s), slowdown_limit=slowdown_limit, gpus=gpus
         ),
         st.sampled_from("abcd"),
         st.one_of(st.just(0.0), st.floats(0.0, 100.0)),
@@ -105,7 +105,7 @@ def test_a_pair_that_was_measured_to_be_bad_is_parted_without_a_restart() -> Non
 
 
 def test_a_limit_keeps_a_job_from_those_that_would_break_it() -> None:
-    limited = replace(job("a0", "a", 100.0), slowdown=1.2)
+    limited = replace(job("a0", "a", 100.0), slowdown_limit=1.2)
     speeds = {"ab": 0.7}
     free, _ = simulated([job("a0", "a", 100.0), job("b0", "b", 100.0)], world(**speeds), learned(), costs=Costs())
     kept, _ = simulated([limited, job("b0", "b", 100.0)], world(**speeds), learned(), costs=Costs())

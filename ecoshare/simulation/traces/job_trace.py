@@ -41,7 +41,7 @@ class TraceJob:
         skew: Share of the largest tensor in the model's parameters, 0 to 1; None if the model is unknown.
         announced: Whether the length is known before the job runs, for example from a profile of its class.
         speedups: Speed on 2, 3, ... GPUs / speed on one, for a job that asks for one GPU and can use more.
-        slowdown: Largest slowdown against running alone that the job accepts while it has a place; None for any.
+        slowdown_limit: Largest slowdown that the job accepts while it has a place, at least 1; None for no limit.
         line: Line in its file, from 1; 0 if it has none. Comparisons of jobs ignore it.
     """
 
@@ -57,7 +57,7 @@ class TraceJob:
     skew: float | None = None
     announced: bool = True
     speedups: tuple[float, ...] = ()
-    slowdown: float | None = None
+    slowdown_limit: float | None = None
     line: int = field(default=0, compare=False)
 
     @property
