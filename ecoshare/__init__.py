@@ -1,13 +1,46 @@
 """ecoshare: several unmodified PyTorch jobs share a device and spend as few joules on it as possible.
 
 Scripts need not import this package. A script that marks the ends of its iterations itself calls `iteration()`.
+A program that starts jobs calls `run`, `simulate`, `profile` or `tune`; see `ecoshare.api`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+TYPE_CHECKING = False  # type checkers take it as True; `typing` would cost each job's process some milliseconds
+if TYPE_CHECKING:
+    from ecoshare.api.profile_script import ProfileRequest as ProfileRequest
+    from ecoshare.api.profile_script import ProfileResult as ProfileResult
+    from ecoshare.api.profile_script import profile as profile
+    from ecoshare.api.replay_search import ReplayRequest as ReplayRequest
+    from ecoshare.api.replay_search import ReplayResult as ReplayResult
+    from ecoshare.api.replay_search import replay as replay
+    from ecoshare.api.run_jobs import ResumeRequest as ResumeRequest
+    from ecoshare.api.run_jobs import RunRequest as RunRequest
+    from ecoshare.api.run_jobs import plan as plan
+    from ecoshare.api.run_jobs import resume as resume
+    from ecoshare.api.run_jobs import run as run
+    from ecoshare.api.run_result import JobResult as JobResult
+    from ecoshare.api.run_result import RunResult as RunResult
+    from ecoshare.api.simulate_trace import SimulateRequest as SimulateRequest
+    from ecoshare.api.simulate_trace import SimulateResult as SimulateResult
+    from ecoshare.api.simulate_trace import simulate as simulate
+    from ecoshare.api.tune_packing import TuneRequest as TuneRequest
+    from ecoshare.api.tune_packing import TuneResult as TuneResult
+    from ecoshare.api.tune_packing import tune as tune
+
 __version__ = "0.1.0"
+
+_API = {
+    "profile_script": ("ProfileRequest", "ProfileResult", "profile"),
+    "replay_search": ("ReplayRequest", "ReplayResult", "replay"),
+    "run_jobs": ("ResumeRequest", "RunRequest", "plan", "resume", "run"),
+    "run_result": ("JobResult", "RunResult"),
+    "simulate_trace": ("SimulateRequest", "SimulateResult", "simulate"),
+    "tune_packing": ("TuneRequest", "TuneResult", "tune"),
+}
+"""Names of the Python API by module of `ecoshare.api`. They are imported at their first use: jobs need none of them."""
 
 _declare: Callable[[], None] | None = None
 """Function behind `iteration`. The runner sets it inside the process of a job."""
@@ -46,3 +79,18 @@ def report(**values: float) -> None:
     numbers = {name: float(value) for name, value in values.items()}
     if _report is not None:
         _report(numbers)
+
+
+if not TYPE_CHECKING:  # else a wrong name would pass for one of these
+
+    def __getattr__(name: str) -> object:
+        for module, names in _API.items():
+            if name in names:
+                from importlib import import_module
+
+                return getattr(import_module(f"ecoshare.api.{module}"), name)
+        raise AttributeError(f"module 'ecoshare' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *(name for names in _API.values() for name in names)})

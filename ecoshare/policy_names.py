@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ecoshare.advisers.advice import OBJECTIVES
 from ecoshare.core.policies import UnknownPolicy, check_options, known_names, named
@@ -45,15 +45,11 @@ def check_policy(name: str) -> None:
         raise UsageError(f"--policy {name}: {error}", did_you_mean(name, known_names())) from error
 
 
-def policy_options(given: Sequence[str], policies: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    """Parse options such as `limit_1=3600` into (name, value) pairs, sorted by name.
-
-    Args:
-        given: Options as the user gave them.
-        policies: Names of the policies. Each option must belong to at least one of them.
+def parse_options(given: Sequence[str]) -> dict[str, float]:
+    """Parse options such as `limit_1=3600` into numbers by name.
 
     Raises:
-        UsageError: An option is not a name and a finite number, or no policy has it.
+        UsageError: An option is not a name and a number.
     """
     found = {}
     for each in given:
@@ -62,10 +58,24 @@ def policy_options(given: Sequence[str], policies: Sequence[str]) -> tuple[tuple
             found[name.strip()] = float(value)
         except ValueError:
             raise UsageError(f"--option {each}: expected a name and a number, such as limit_1=3600") from None
-        if not math.isfinite(found[name.strip()]):
-            raise UsageError(f"--option {each}: not a finite number")
+    return found
+
+
+def policy_options(given: Mapping[str, float], policies: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    """Check options of policies, and return them as (name, value) pairs, sorted by name.
+
+    Args:
+        given: Options by name.
+        policies: Names of the policies. Each option must belong to at least one of them.
+
+    Raises:
+        UsageError: An option is not a finite number, or no policy has it.
+    """
+    for name, value in given.items():
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise UsageError(f"--option {name}={value}: not a finite number")
         try:
-            check_options(policies, [name.strip()])
+            check_options(policies, [name])
         except UnknownPolicy as error:
-            raise UsageError(f"--option {name.strip()}: {error}") from error
-    return tuple(sorted(found.items()))
+            raise UsageError(f"--option {name}: {error}") from error
+    return tuple(sorted((name, float(value)) for name, value in given.items()))

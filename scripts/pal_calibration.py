@@ -19,9 +19,9 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from ecoshare.simulate.calibration import COLUMNS
-from ecoshare.simulate.cluster import Cluster, cluster
-from ecoshare.simulate.gpus import GPUS
+from ecoshare.simulation.calibration import COLUMNS
+from ecoshare.simulation.cluster import Cluster, cluster
+from ecoshare.simulation.gpus import GPUS
 
 CLASSES = ("resnet", "bert", "pagerank")
 """Applications of PAL's classes A (computes), B and C (waits for memory)."""

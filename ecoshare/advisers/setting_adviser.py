@@ -65,7 +65,7 @@ class TunerAdviser:
             [Space, Sequence[PackedJob], Mapping[str, float]], Prior | None
         ] = lambda _space, _jobs, _times: None,
         class_of: Callable[[str], str] = lambda name: name,
-        slowdown: Callable[[str], float | None] = lambda _name: None,
+        slowdown_limit: Callable[[str], float | None] = lambda _name: None,
         ended: Callable[[PackingSearch], None] = lambda _search: None,
     ) -> None:
         """Adviser without searches so far.
@@ -80,13 +80,13 @@ class TunerAdviser:
                 default setting. None stands for the prior of the physical model.
             class_of: Function that returns the class of a job, from its name. A packing may come back with other jobs
                 of its classes.
-            slowdown: Function that returns the slowdown limit of a job, from its name; None for no limit.
+            slowdown_limit: Function that returns the slowdown limit of a job, from its name; None for no limit.
             ended: Function that is called with every search that is over.
         """
         self.searches: dict[Packing, PackingSearch] = {}
         self._space, self._default, self._alone, self._goal = space, default, alone, goal
         self._tell, self._prior, self._class_of = told, prior, class_of
-        self._slowdown, self._ended = slowdown, ended
+        self._slowdown_limit, self._ended = slowdown_limit, ended
 
     def answer(self, ask: AskSetting) -> Advice:
         """Answer to a question of the core: the next setting to measure, or the best one if the search is over."""
@@ -229,7 +229,7 @@ class TunerAdviser:
 
         If the limit is already broken at the default setting, the value is 1.
         """
-        limit, rate = self._slowdown(name), default.rates.get(name)
+        limit, rate = self._slowdown_limit(name), default.rates.get(name)
         if limit is None or alone_s is None or not rate:
             return limit if limit is None else max(1.0, limit)
         return max(1.0, limit * alone_s * rate)

@@ -42,7 +42,7 @@ def controls(incomplete: str) -> list[str]:
 
 def traces(incomplete: str) -> list[str]:
     """Kinds of traces that can be generated."""
-    from ecoshare.simulate.traces.generate import ALL_KINDS
+    from ecoshare.simulation.traces.generate import ALL_KINDS
 
     return _beginning(ALL_KINDS, incomplete)
 

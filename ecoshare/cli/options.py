@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +9,6 @@ import typer
 
 from ecoshare.cli import completion
 from ecoshare.common.folders import RUNS
-from ecoshare.core.goal import Goal
-from ecoshare.errors import UsageError
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 DeviceOption = Annotated[
@@ -30,20 +27,3 @@ RunArgument = Annotated[
     typer.Argument(metavar="RUN", help=f"A run folder; {RUNS}/latest is the newest.", autocompletion=completion.runs),
 ]
 RunsOption = Annotated[Path, typer.Option("--runs", help="Folder that holds run folders.")]
-
-
-def goal(objective: str, tuning_limit: float, budget: int, seed: int = 0) -> Goal:
-    """Goal of a search of settings.
-
-    Args:
-        objective: Name of the objective.
-        tuning_limit: Upper bound of an iteration's time / its time at the default setting.
-        budget: Largest number of measurements.
-        seed: Seed of the search.
-
-    Raises:
-        UsageError: The limit is not a finite number of at least 1.
-    """
-    if not (math.isfinite(tuning_limit) and tuning_limit >= 1.0):
-        raise UsageError(f"--tuning-limit {tuning_limit:g}: expected a number of at least 1")
-    return Goal(objective, tuning_limit, budget, seed)

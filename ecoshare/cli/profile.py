@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from ecoshare.api import profile_script
+from ecoshare.api.profile_script import ProfileRequest, saved_profile
 from ecoshare.cli import completion
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption
 from ecoshare.cli.output import note
@@ -33,29 +35,34 @@ def profile(
     as_json: JsonOption = False,
 ) -> None:
     """Measure what a script needs: memory phases, time and joules an iteration."""
-    from ecoshare.devices.occupancy import DeviceAdmission, occupied
-    from ecoshare.profiling.profile_store import ProfileStore, default_folder
-    from ecoshare.record.run_folder import write_text
-    from ecoshare.reporting.memory_timeline import svg
     from ecoshare.reporting.profile_text import print_comparison, print_profile
     from ecoshare.reporting.progress import Expendable, MeasuringProgress
-    from ecoshare.runtime.profile_run import profile_script, saved_profile
+    from ecoshare.runtime.signals import CommandSignals
 
-    store = ProfileStore(profiles or default_folder())
-    other = saved_profile(compare, store) if compare is not None else None
-    saved = script.suffix == ".json"
-    if saved and args:
-        raise UsageError(f"{script} is a saved profile, and takes no arguments")
-    if saved:
-        made = saved_profile(str(script), store)
+    other = saved_profile(compare, profiles) if compare is not None else None
+    result = None
+    if script.suffix == ".json":
+        if args:
+            raise UsageError(f"{script} is a saved profile, and takes no arguments")
+        made = saved_profile(str(script), profiles)
     else:
-        store.make()
         errors = Console(stderr=True, highlight=False)
-        with occupied(device, DeviceAdmission.of(wait), note) as occupancy:
-            made, result = profile_script(
-                script, args or [], occupancy, store, runs, Expendable(MeasuringProgress(errors)), note, iterations
+        result = profile_script.profile(
+            ProfileRequest(
+                script=script,
+                args=args or (),
+                iterations=iterations,
+                device=device,
+                wait=wait,
+                profiles=profiles,
+                runs=runs,
+                note=note,
+                progress=lambda: Expendable(MeasuringProgress(errors)),
+                signals=CommandSignals(),
             )
-        for line in result.notes:
+        )
+        made = result.profile
+        for line in result.run.notes:
             note(line)
     console = Console(highlight=False)
     if as_json:
@@ -64,9 +71,8 @@ def profile(
         print_comparison(other, made, console)
     else:
         print_profile(made, console)
-    if not saved:
-        drawing = store.folder / f"{made.job_class}.svg"
-        write_text(drawing, svg(made))
+    if result is not None:
+        drawing = result.draw()
         if not as_json:
-            print(f"\nprofile: {store.folder / made.job_class}.json\ndrawing: {drawing}")
-            print(f"run folder: {result.data.summary['run']}", flush=True)
+            print(f"\nprofile: {result.file}\ndrawing: {drawing}")
+            print(f"run folder: {result.run.summary['run']}", flush=True)

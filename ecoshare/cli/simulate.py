@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from ecoshare.api import simulate_trace
+from ecoshare.api.simulate_trace import SimulateRequest
 from ecoshare.cli import completion
 from ecoshare.common.plural import counted
-from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-DEFAULT_POLICIES = ("fifo", "srtf", "tiresias")
 
 
 def simulate(
@@ -108,121 +104,54 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Run a trace of jobs in virtual time under one or more policies, on any number of GPUs."""
-    from ecoshare.core.events import Config
-    from ecoshare.policy_names import LANES_TO_PACK, packs, policy_options
-    from ecoshare.simulate.cluster import cluster as cluster_of
-    from ecoshare.simulate.costs import NO_COSTS, Costs
-    from ecoshare.simulate.pairs import read as beside_each_other
-    from ecoshare.simulate.power_source import choose
-    from ecoshare.simulate.simulator import Simulator
-    from ecoshare.simulate.traces.any_trace import read
-    from ecoshare.simulate.traces.history import read as past_jobs
-    from ecoshare.simulate.world import World
+    from ecoshare.policy_names import parse_options
+    from ecoshare.simulation.costs import NO_COSTS, Costs
 
-    policies = _policies(policy, objective)
-    options = policy_options(option or [], policies)
-    past_gpu_s = () if history is None else past_jobs(history)
-    if (trace is None) == (generate is None):
-        raise UsageError("give a trace, or --generate salus, philly, halving, ...", "`ecoshare simulate --help`")
-    found = None if trace is None else read(trace, speeds=speeds, schedules=schedules, gpu_model=speeds_of)
-    power = choose(gpu_model, found)
-    cluster = cluster_of(gpus, nodes, power.gpu, spread)
-    if calibration is not None:
-        from ecoshare.simulate.calibration import read as measured
-
-        cluster = replace(cluster, speeds=measured(calibration, cluster))
-    if found is None:
-        assert generate is not None
-        from ecoshare.simulate.traces.generate import generate as made
-
-        found = made(generate, jobs, seed, data, gpus=cluster.size, load=load)
-    unused = {each for of in cluster.speeds.values() for each in of if each} - {job.job_class for job in found.all_jobs}
-    if unused:
-        _say(f"no job of the trace is of class {', '.join(sorted(unused))}, which --calibration names")
-    if convert is not None and found.sweeps:
-        raise UsageError("--convert: a file of jobs cannot say when trials pause or end early", "simulate it as it is")
+    given = {"start_s": start_s, "stop_s": stop_s, "restart_s": restart_s}
+    costs = NO_COSTS if no_costs else Costs()
+    request = SimulateRequest(
+        trace=trace,
+        generate=generate,
+        jobs=jobs,
+        load=load,
+        seed=seed,
+        data=data,
+        gpus=gpus,
+        nodes=nodes,
+        spread=spread,
+        gpu_model=gpu_model,
+        policies=None if policy is None else [name.strip() for name in policy.split(",") if name.strip()],
+        objective=objective,
+        options=parse_options(option or ()),
+        history=history,
+        lanes=lanes,
+        jobs_per_lane=jobs_per_lane,
+        costs=costs.changed({name: value for name, value in given.items() if value is not None}),
+        speeds=speeds,
+        speeds_of=speeds_of,
+        pairs=pairs,
+        schedules=schedules,
+        calibration=calibration,
+        note=_say,
+        progress=_progress,
+    )
     if convert is not None:
-        from ecoshare.simulate.traces.own import write
-
-        write(found, convert)
+        found = simulate_trace.convert(request, convert)
         _say(f"{counted(len(found.jobs), 'job')} written to {convert}; {found.note}")
         return
-    if lanes is None:
-        lanes = LANES_TO_PACK if objective is not None else 1
-    if lanes == 1 and (packing := [each for each in policies if packs(each)]):
-        _say(f"{', '.join(packing)}: with one lane of each GPU no job runs beside another; use --lanes 6")
-    if pairs is not None and lanes == 1:
-        raise UsageError("--pairs: jobs of one lane are never beside each other", "--lanes 2 opens two on each GPU")
-    beside = None if pairs is None else beside_each_other(pairs, speeds_of)
-    costs = NO_COSTS if no_costs else Costs()
-    given = {"start_s": start_s, "stop_s": stop_s, "restart_s": restart_s}
-    costs = costs.changed({name: value for name, value in given.items() if value is not None})
-    alone = lanes == jobs_per_lane == 1
-    simulators = [
-        Simulator(
-            found,
-            cluster,
-            Config(each, lanes, jobs_per_lane, preempt=alone, options=options, past_gpu_s=past_gpu_s),
-            World(cluster.gpu, speeds=cluster.speeds, active_w=power.active_w, pairs=beside),
-            costs,
-        )
-        for each in policies
-    ]
-    results, walls_s = [], []
-    for name, simulator in zip(policies, simulators, strict=True):
-        with _progress(name, len(found.all_jobs)) as tell:
-            began_s = time.perf_counter()
-            results.append(simulator.run(progress=tell))
-            walls_s.append(time.perf_counter() - began_s)
+    result = simulate_trace.simulate(request)
     if as_json:
-        rows = [{**each.as_dict(), "wall_s": wall_s} for each, wall_s in zip(results, walls_s, strict=True)]
-        described = {"file": found.file, "kind": found.kind, "jobs": len(found.all_jobs), "note": found.note}
-        print(
-            json.dumps(
-                {
-                    "schema_version": 1,
-                    "trace": described,
-                    "cluster": {"nodes": cluster.nodes, "gpus": cluster.size, "gpu_model": cluster.gpu.name},
-                    "power": power.as_dict(),
-                    "costs": costs.as_dict(),
-                    "energy_source": "modelled",
-                    "policies": rows,
-                },
-                indent=2,
-            )
-        )
+        print(json.dumps(result.as_dict(), indent=2))
     else:
         from ecoshare.reporting.simulation_table import print_simulations
 
-        if found.note:
-            _say(found.note)
-        print_simulations(results, walls_s, Console(highlight=False), power)
+        if result.trace.note:
+            _say(result.trace.note)
+        print_simulations(result.results, result.walls_s, Console(highlight=False), result.power)
     if report is not None:
-        from ecoshare.reporting.simulation_html import write_simulation_report
-
-        write_simulation_report(report, results, found, cluster, costs, walls_s, power)
+        result.write_report(report)
         if not as_json:
             print(f"report: {report}", flush=True)
-
-
-def _policies(policy: str | None, objective: str | None) -> tuple[str, ...]:
-    from ecoshare.policy_names import check_policy
-
-    if policy is not None and objective is not None:
-        raise UsageError("--policy and --objective: give one or the other")
-    if objective is not None:
-        from ecoshare.policy_names import check_objective
-
-        check_objective(objective)
-        return (objective,)
-    if policy is None:
-        return DEFAULT_POLICIES
-    names = tuple(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip()))
-    if not names:
-        raise UsageError("--policy is empty")
-    for name in names:
-        check_policy(name)
-    return names
 
 
 @contextmanager

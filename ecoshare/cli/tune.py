@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from ecoshare.advisers.advice import OBJECTIVES, TUNING_LIMIT
+from ecoshare.advisers.advice import TUNING_LIMIT
+from ecoshare.api import replay_search, tune_packing
+from ecoshare.api.replay_search import ReplayRequest
+from ecoshare.api.tune_packing import TuneRequest
 from ecoshare.cli import completion
-from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption, goal
+from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption
 from ecoshare.cli.output import note
 from ecoshare.common.folders import RUNS
-from ecoshare.errors import Interrupted, JobFailed, UsageError, did_you_mean
+from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:
-    from ecoshare.profiling.tuning_store import KnobRange, MeasurementRecord
-    from ecoshare.runtime.tune_run import TuneRun
+    from ecoshare.advisers.search_replay import SearchReplay
+    from ecoshare.api.tune_packing import TuneResult
+    from ecoshare.reporting.search_text import TrialLines
 
 
 def tune(
@@ -87,150 +90,125 @@ def tune(
     as_json: JsonOption = False,
 ) -> None:
     """Find the clocks and the power limit that save most within a limit on the slowdown."""
-    if replay is None:
-        if columns or where or default:
-            raise UsageError("--columns, --where and --default describe a table: name it with --replay TABLE.csv")
-        if jobs is None:
-            raise UsageError("give a job file or a script, or --replay TABLE.csv", "docs/tuning.md has examples")
-        from ecoshare.devices.occupancy import DeviceAdmission, occupied
-        from ecoshare.runtime.tune_run import TuneRun
+    if replay is not None:
+        if jobs is not None:
+            raise UsageError(f"{jobs} and --replay {replay}: give one or the other")
+        if device or knobs or assume_unlocked or lanes is not None:
+            raise UsageError(
+                "--device, --lanes, --knobs and --assume-unlocked are for jobs on a device, not for --replay"
+            )
+        if not columns:
+            from ecoshare.advisers.table_columns import EXAMPLE
 
-        sought, names = goal(objective, tuning_limit, budget, seed), _knob_names(knobs)
-        with occupied(device, DeviceAdmission.of(wait), note) as occupancy:
-            asked = TuneRun(jobs, args or [], occupancy, sought, lanes, names, assume_unlocked)
-            _tune_live(asked, profiles, runs, plot, as_json, note)
+            raise UsageError(
+                f"what are the columns of {replay}?", f"such as --columns {EXAMPLE}; `ecoshare tune --help`"
+            )
+        _search_table(
+            ReplayRequest(
+                table=replay,
+                columns=columns,
+                where=where or (),
+                default=default or (),
+                objective=objective,
+                tuning_limit=tuning_limit,
+                budget=budget,
+                seed=seed,
+                noise=noise,
+            ),
+            plot,
+            as_json,
+        )
         return
-    if jobs is not None:
-        raise UsageError(f"{jobs} and --replay {replay}: give one or the other")
-    if device or knobs or assume_unlocked or lanes is not None:
-        raise UsageError("--device, --lanes, --knobs and --assume-unlocked are for jobs on a device, not for --replay")
-    from ecoshare.advisers.table_columns import EXAMPLE
-    from ecoshare.advisers.table_file import read
-    from ecoshare.reporting.search_picture import check_picture
+    if columns or where or default:
+        raise UsageError("--columns, --where and --default describe a table: name it with --replay TABLE.csv")
+    if jobs is None:
+        raise UsageError("give a job file or a script, or --replay TABLE.csv", "docs/tuning.md has examples")
+    _search_device(
+        TuneRequest(
+            jobs=jobs,
+            args=args or (),
+            objective=objective,
+            tuning_limit=tuning_limit,
+            budget=budget,
+            seed=seed,
+            lanes=lanes,
+            knobs=None if knobs is None else [name.strip() for name in knobs.split(",") if name.strip()],
+            assume_unlocked=assume_unlocked,
+            device=device,
+            wait=wait,
+            profiles=profiles,
+            runs=runs,
+        ),
+        plot,
+        as_json,
+    )
 
-    if not columns:
-        raise UsageError(f"what are the columns of {replay}?", f"such as --columns {EXAMPLE}; `ecoshare tune --help`")
+
+def _search_table(request: ReplayRequest, plot: Path | None, as_json: bool) -> None:
+    """Search in a table, and show the result."""
+    from ecoshare.reporting.search_picture import check_picture
+    from ecoshare.reporting.search_text import TrialLines, knobs_of, print_result
+
     if plot is not None:
         check_picture(plot)
-    table = read(replay, columns, where or [])
-    at = table.default(default or [])
+    lines: list[TrialLines] = []
 
-    from ecoshare.advisers.search_replay import SearchReplay  # after all checks: torch takes seconds to load
-    from ecoshare.profiling.tuning_store import MeasurementRecord
-    from ecoshare.reporting.search_picture import draw, ground_of
-    from ecoshare.reporting.search_text import TrialLines, knobs_of, print_result, replayed
+    def begins(search: SearchReplay) -> None:
+        lines.append(TrialLines(knobs_of(search), Console(stderr=as_json, highlight=False), achieved=False))
+        lines[0].heading()
 
-    try:
-        searching = SearchReplay(table, at, objective, tuning_limit, budget, seed, noise)
-    except ValueError as error:
-        hint = did_you_mean(objective, OBJECTIVES) if objective not in OBJECTIVES else ""
-        raise UsageError(str(error), hint) from error
-    lines = TrialLines(knobs_of(searching), Console(stderr=as_json, highlight=False), achieved=False)
-    lines.heading()
-    for measured in searching.measurements():
-        lines.line(MeasurementRecord.model_validate(measured.as_dict()))
-    verdict = searching.verdict()
-    tuned = replayed(searching, verdict)
+    result = replay_search.replay(replace(request, begins=begins, measured=lambda record: lines[0].line(record)))
     if as_json:
-        print(json.dumps({**tuned.model_dump(mode="json"), "replay": verdict.as_dict()}, indent=2), flush=True)
+        print(json.dumps(result.as_dict(), indent=2), flush=True)
     else:
-        print_result(tuned, searching.ending, Console(highlight=False), verdict)
+        print_result(result.tuning, result.ending, Console(highlight=False), result.verdict)
     if plot is not None:
-        draw(plot, tuned, searching.words(where or []), ground_of(searching, verdict))
+        result.draw(plot)
         if not as_json:
             print(f"plot: {plot}", flush=True)
 
 
-def _tune_live(
-    asked: TuneRun, profiles: Path | None, runs: Path, plot: Path | None, as_json: bool, say: Callable[[str], None]
-) -> None:
-    """Tune a packing while it runs, and show the result."""
-    from ecoshare.profiling.profile_store import ProfileStore, default_folder
+def _search_device(request: TuneRequest, plot: Path | None, as_json: bool) -> None:
+    """Search on a device, and show the result."""
     from ecoshare.reporting.progress import Expendable, StagesProgress
-    from ecoshare.reporting.search_picture import check_picture, draw
-    from ecoshare.reporting.search_text import TrialLines, print_result
-    from ecoshare.runtime import tune_run as tuning
-    from ecoshare.runtime.setting_searches import Show
+    from ecoshare.reporting.search_lines import SearchLines
+    from ecoshare.reporting.search_picture import check_picture
+    from ecoshare.reporting.search_text import print_result
+    from ecoshare.runtime.signals import CommandSignals
 
     if plot is not None:
         check_picture(plot)
-    store = ProfileStore(profiles or default_folder())
-    store.make()
     errors = Console(stderr=True, highlight=False)
-
-    class Lines(Show):
-        """Prints one line for each measurement."""
-
-        lines: TrialLines | None = None
-
-        def begins(self, knobs: Sequence[KnobRange]) -> None:
-            self.lines = TrialLines(knobs, errors if as_json else Console(highlight=False), achieved=True)
-
-        def trial(self, record: MeasurementRecord) -> None:
-            if self.lines is None:
-                return
-            try:
-                if record.number == 1:
-                    self.lines.heading()
-                self.lines.line(record)
-                sys.stdout.flush()
-            except (OSError, SystemExit):  # rich raises SystemExit if its reader is gone; the search goes on
-                self.lines = None
-
-    tuned, ending, result = tuning.tune(asked, store, runs, Expendable(StagesProgress(errors)), Lines(), say)
-    for line in result.notes:
-        say(line)
+    result = tune_packing.tune(
+        request,
+        note=note,
+        progress=lambda: Expendable(StagesProgress(errors)),
+        show=SearchLines(errors if as_json else Console(highlight=False)),
+        signals=CommandSignals(),
+    )
+    for line in result.run.notes:
+        note(line)
     if as_json:
-        print(
-            json.dumps(
-                {**tuned.model_dump(mode="json"), "ending": ending or None, "run": result.data.summary["run"]}, indent=2
-            ),
-            flush=True,
-        )
+        print(json.dumps(result.as_dict(), indent=2), flush=True)
     else:
-        print_result(tuned, ending or "the search was cut off", Console(highlight=False))
+        print_result(result.tuning, result.ending or "the search was cut off", Console(highlight=False))
     if plot is not None:
-        draw(plot, tuned, asked.jobs.name, None)
-    if not as_json and ending:
+        result.draw(plot)
+    if not as_json:
+        _print_places(result, plot)
+    result.check()
+
+
+def _print_places(result: TuneResult, plot: Path | None) -> None:
+    tuned = result.tuning
+    if result.ending:
         if tuned.best is None or tuned.best == tuned.default:
             print("kept for this packing: it runs best as the device was found")
         else:
             print(
                 f"kept for this packing: the next `ecoshare run --objective {tuned.objective}` of it uses the setting "
-                f"({store.folder}/tuned)"
+                f"({result.kept_in})"
             )
-    if not as_json:
-        if plot is not None:
-            print(f"plot: {plot}")
-        print(f"run folder: {result.data.summary['run']}", flush=True)
-    if not ending:
-        summary = result.data.summary
-        for job in summary["jobs"]:
-            if job["state"] == "failed":
-                raise JobFailed(
-                    f"{job['name']} failed before the search was over, and nothing is kept: {job['error']}",
-                    f"what it said is in {summary['run']}/jobs/{job['name']}/stderr.log",
-                )
-        ended = [job["name"] for job in summary["jobs"] if job["state"] == "completed"]
-        if ended:
-            raise JobFailed(
-                f"{', '.join(ended)} ended before the search was over: nothing is kept",
-                "let it run for longer, or give fewer trials with --budget",
-            )
-        raise Interrupted("stopped before the search was over: nothing is kept")
-
-
-def _knob_names(words: str | None) -> tuple[str, ...] | None:
-    """Names in a list such as `gpu_clock,power_limit`; None for all knobs.
-
-    Raises:
-        UsageError: The list contains no name.
-    """
-    if words is None:
-        return None
-    names = tuple(name.strip() for name in words.split(",") if name.strip())
-    if not names:
-        raise UsageError(
-            "--knobs names no knob", "such as --knobs gpu_clock,power_limit; `ecoshare devices` shows them"
-        )
-    return names
+    if plot is not None:
+        print(f"plot: {plot}")
+    print(f"run folder: {result.run.summary['run']}", flush=True)

@@ -231,7 +231,8 @@ class JobSpec:
         earlier_attempts: Attempts of the job in earlier sessions of the run.
         profiled: Whether the class has a profile.
         solo: Other measurements of the class alone; None if there are none.
-        slowdown: Largest ratio of its time to its time alone, including waits for the turn; None for no limit.
+        slowdown_limit: Largest slowdown that the job accepts, at least 1; None for no limit. See
+            `ecoshare.jobs.schema.SLOWDOWN`.
         fused: Whether the job may share a process with jobs of its script in its lane.
         sweep: Name of the sweep that the job is a trial of; empty if it is none.
         values: Values, as text, in which the trial differs from other trials of the sweep.
@@ -253,7 +254,7 @@ class JobSpec:
     earlier_attempts: EarlierAttempts = EarlierAttempts()
     profiled: bool = False
     solo: Solo | None = None
-    slowdown: float | None = None
+    slowdown_limit: float | None = None
     fused: bool = False
     sweep: str = ""
     values: tuple[tuple[str, str], ...] = ()

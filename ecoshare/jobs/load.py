@@ -33,7 +33,7 @@ class LoadedJobs:
         digest: SHA-256 of the bytes of the file, in hexadecimal.
         text: The text of the file, with the values of `env:`. Pass it through `mask.masked` before it is stored.
         jobs: The jobs in the order of the file, with defaults filled in and absolute paths.
-        made: True if the file was made from named scripts; its only copy on disk is in the run folder.
+        made: True if the file was made from scripts or from a mapping; its only copy on disk is in the run folder.
         on_end: Command for the end of the run; its program is an absolute path.
     """
 
@@ -45,31 +45,48 @@ class LoadedJobs:
     on_end: tuple[str, ...] = ()
 
 
-@collector_paused()
-def load(path: Path) -> LoadedJobs:
+def load(path: Path, base: Path | None = None) -> LoadedJobs:
     """Load the jobs of a file.
 
-    Relative paths in the file start at its folder. `env` of a job is added to `env` of the defaults. Any other
-    key of a job replaces the default.
+    Args:
+        path: Path of the file.
+        base: Folder that relative paths in the file start at; None for the folder of the file.
 
     Raises:
         UsageError: The file is missing or cannot be read.
+        InvalidJobFile: The file holds mistakes, see `parse`.
+    """
+    return parse(read_bytes(path), path, str(path), path.absolute().parent if base is None else base)
+
+
+@collector_paused()
+def parse(data: bytes, path: Path, shown: str, base: Path) -> LoadedJobs:
+    """Jobs in the bytes of a job file.
+
+    `env` of a job is added to `env` of the defaults. Any other key of a job replaces the default.
+
+    Args:
+        data: Content of the file.
+        path: Path of the file, see `LoadedJobs`.
+        shown: Name of the file in messages.
+        base: Folder that relative paths in the file start at.
+
+    Raises:
         InvalidJobFile: The file holds mistakes. The error lists all of them (at most a thousand), or those before
             the place where the YAML cannot be read further.
     """
-    data = read_bytes(path)
     source = decode(data)
     if isinstance(source, Mistake):
-        raise InvalidJobFile(str(path), [source])
+        raise InvalidJobFile(shown, [source])
     document = read_document(source)
     if document.root is None:
-        raise InvalidJobFile(str(path), list(document.mistakes))
-    paths = JobPaths(path.absolute().parent)
+        raise InvalidJobFile(shown, list(document.mistakes))
+    paths = JobPaths(base)
     file, jobs, refused = validate(document)
     # A set, since the schema and the checks below may report the same mistake.
     mistakes = {*document.mistakes, *refused, *_beyond_the_schema(document, paths)}
     if mistakes or file is None:
-        raise InvalidJobFile(str(path), sorted(mistakes)[:MAX_MISTAKES])
+        raise InvalidJobFile(shown, sorted(mistakes)[:MAX_MISTAKES])
     complete = tuple(_complete(job, file.defaults, paths) for job in jobs)
     digest = hashlib.sha256(data).hexdigest()
     return LoadedJobs(path, digest, source.text, complete, on_end=_command(file.on_end, paths))

@@ -19,6 +19,13 @@ def _read_version(value: object) -> object:
     return 1
 
 
+SLOWDOWN = (
+    "The slowdown of a job is its wall time per iteration, waits for the turn included, "
+    "divided by its time per iteration alone."
+)
+"""Definition of the slowdown. It is at least 1; docs/summary.md says where the time alone comes from."""
+
+
 class _Model(BaseModel):
     # Inputs hold values of `env:`, which must not reach a log through an uncaught error.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -59,8 +66,8 @@ class JobOptions(_Model):
         description="Total number of iterations, if known; by default it is estimated from the history of the class.",
     )
     gpus: fields.PositiveInteger = Field(default=1, description="Number of devices that the job needs at once.")
-    slowdown: fields.Factor | None = Field(
-        default=None, description="Largest slowdown: time of the job, waits included, over its time alone."
+    slowdown_limit: fields.Factor | None = Field(
+        default=None, alias="slowdown", description=f"Largest slowdown that the job accepts. {SLOWDOWN}"
     )
     isolation: fields.IsolationMode = Field(
         default=fields.Isolation.PROCESS,

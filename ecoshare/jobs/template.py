@@ -40,7 +40,7 @@ REFERENCE: Final = """\
 #     priority: 0             # jobs with a higher number go first
 #     iterations: null        # total number, if known: it helps to plan
 #     gpus: 1                 # number of devices that the job needs at once
-#     slowdown: null          # such as 1.5: largest time, waits included, over the time alone
+#     slowdown: null          # such as 1.5: the largest slowdown that the job accepts; docs/summary.md defines it
 #     isolation: process      # fresh: an interpreter of its own, slower to start; lane: one process for many trials
 #     retries: 0              # how many times a failed job is started again; see ECOSHARE_ATTEMPT
 #     resume_args: []         # arguments that are added from the second attempt on, such as [--resume]

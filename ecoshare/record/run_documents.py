@@ -52,7 +52,7 @@ class _Job(_Written):
     priority: int = 0
     iterations: Count | None = None
     gpus: Whole = 1
-    slowdown: Amount | None
+    slowdown_limit: Amount | None
     metric: str | None = None
     called: bool = False
 
@@ -125,12 +125,22 @@ def read_plan(path: Path) -> dict[str, Any]:
         UsageError: The file cannot be read, does not match the schema, or gives two jobs one name.
     """
     plan = read_json(path)
+    _rename_limits(plan)
     _checked(path, _PLAN, plan)
     _checked(path, _GOAL, plan.get("goal"))
     names = [each["name"] for each in (*plan["jobs"], *plan.get("sweeps", ()))]
     if len(set(names)) < len(names):
         raise _damaged(path, "two jobs have one name")
     return plan
+
+
+def _rename_limits(plan: dict[str, Any]) -> None:
+    """Give the slowdown limits of jobs in an older plan their present name, in place."""
+    for key in ("jobs", "sweeps"):
+        jobs = plan.get(key)
+        for job in jobs if isinstance(jobs, list) else ():
+            if isinstance(job, dict) and "slowdown" in job and "slowdown_limit" not in job:
+                job["slowdown_limit"] = job.pop("slowdown")
 
 
 def goal_of(plan: dict[str, Any]) -> Goal | None:

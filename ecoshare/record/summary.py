@@ -193,8 +193,8 @@ def _job(
         if story.start_s is not None and story.arrival_s is not None
         else None,
         "slowdown": slower,
-        "slowdown_limit": job["slowdown"],
-        "slowdown_limit_met": _limit_met(job["slowdown"], slower),
+        "slowdown_limit": job["slowdown_limit"],
+        "slowdown_limit_met": _limit_met(job["slowdown_limit"], slower),
         "interference": _over(usage.span_s - usage.waited_s, alone_s),
         "profile_doubt": doubt or None,
         "stretch": None,
@@ -220,10 +220,10 @@ def _trial(job: dict[str, Any], told: Sequence[tuple[float, float]]) -> dict[str
 
 
 def slowdown(usage: Usage, lanes: int) -> float | None:
-    """Slowdown: wall time per iteration with waits for the turn / the same without them; None if not known.
+    """Slowdown of a job in one lane, by its waits for the turn; None if not known. See `ecoshare.jobs.schema.SLOWDOWN`.
 
-    Time without waits equals time alone only in a single lane, where no job runs beside another. With more lanes, only
-    a profile gives the time alone, so the result is None.
+    The time without waits is the time alone only in a single lane, where no job runs beside another. With more lanes,
+    only a profile gives the time alone, so the result is None.
     """
     working_s = usage.span_s - usage.waited_s
     if lanes > 1 or usage.done < 2 or working_s <= 0:

@@ -6,6 +6,7 @@ The result of the run is already written. An error here only prints a line, and 
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,6 +56,10 @@ def _write(path: Path, content: Callable[[RunData], bytes], data: RunData, tell:
 
 @contextmanager
 def _stopped_by_interrupt() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # signals are handled in the main thread only
+        yield
+        return
+
     def stop(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not interrupt the clean-up
         raise KeyboardInterrupt

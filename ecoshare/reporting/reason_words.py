@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ecoshare.common.plural import counted
@@ -115,9 +116,10 @@ def _limit(job: str, because: Explanation) -> str:
     beside = [name for name in names if name != names[tightest]]
     least, speed = because.least[tightest], because.speeds[tightest]
     too_near = ", which is too uncertain" if speed >= least else ""
+    slower = 1.0 / speed if speed > 0.0 else math.inf
     return (
-        f"beside {listed(beside)}, {names[tightest]} must keep {least:.2f} of its speed alone (`slowdown:`), "
-        f"and {speed:.2f} was expected{too_near}"
+        f"beside {listed(beside)}, {names[tightest]} may have a slowdown of {1.0 / least:.2f} (`slowdown:`), "
+        f"and {slower:.2f} was expected{too_near}"
     )
 
 

@@ -21,12 +21,12 @@ from ecoshare.reporting.charts.simulation_charts import any_letters, completion,
 from ecoshare.reporting.charts.svg import inline_svg
 from ecoshare.reporting.figures import printable, share
 from ecoshare.reporting.simulation_table import policy_figures
-from ecoshare.simulate.cluster import Cluster
-from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.gpus import BUSY_SHARE, IDLE_SHARE, GpuModel
-from ecoshare.simulate.power_source import Power
-from ecoshare.simulate.result import UNFAIR, SimulationResult
-from ecoshare.simulate.traces.job_trace import Trace
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import Costs
+from ecoshare.simulation.gpus import BUSY_SHARE, IDLE_SHARE, GpuModel
+from ecoshare.simulation.power_source import Power
+from ecoshare.simulation.result import UNFAIR, SimulationResult
+from ecoshare.simulation.traces.job_trace import Trace
 
 
 def write_simulation_report(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ecoshare.advisers.advice import OBJECTIVES
@@ -177,7 +178,7 @@ def make(
     device: DeviceInfo,
     objective: str = "energy",
     policy: str | None = None,
-    options: Sequence[str] = (),
+    options: Mapping[str, float] = MappingProxyType({}),
     lanes: int | None = None,
     places: int = PLACES,
     memory_bytes: int | None = None,
@@ -190,7 +191,7 @@ def make(
 
     Args:
         policy: Name of the policy; None for the policy of the objective.
-        options: Options of the policy, such as `limit_1=3600`.
+        options: Options of the policy by name, such as `limit_1`.
         lanes: Number of lanes; None for `LANES_TO_PACK` under a policy that packs, and for one lane otherwise.
         places: Most jobs in one lane.
         memory_bytes: Memory (bytes) of the device that all lanes may use; None for all of it.
@@ -249,7 +250,7 @@ def make(
         )
     if memory_bytes > device.memory_bytes:
         notes.append(f"{format_size(memory_bytes)} is more than the device has: {format_size(device.memory_bytes)}")
-    limited = [job.source.name for job in jobs if job.source.slowdown is not None]
+    limited = [job.source.name for job in jobs if job.source.slowdown_limit is not None]
     if limited and not packs(policy):
         notes.append(f"slowdown limits ({_some(limited)}) are checked at the end; nothing steers by them yet")
     return Plan(
@@ -361,7 +362,7 @@ def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None) -> Plann
         retries=job.retries,
         memory=demand(profile) if profile is not None else None,
         solo=solo(profile) if profile is not None else Solo(job_class.origin.script),
-        slowdown=job.slowdown,
+        slowdown_limit=job.slowdown_limit,
         fused=job.isolation == "lane" and job.gpus == 1 and job.python is None,
         profiled=profile is not None and profile.is_whole,
     )

@@ -101,7 +101,7 @@ class PlannedJob:
             "priority": job.priority,
             "iterations": job.iterations,
             "gpus": job.gpus,
-            "slowdown": job.slowdown,
+            "slowdown_limit": job.slowdown_limit,
             "isolation": job.isolation,
             "retries": job.retries,
             "on_end": list(job.on_end),

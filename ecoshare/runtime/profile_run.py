@@ -20,9 +20,10 @@ from ecoshare.runtime import plan as planning
 from ecoshare.runtime import run_opening
 from ecoshare.runtime.device_claim import leftovers
 from ecoshare.runtime.profiling_window import ENDED_IN_WINDOW, Limits
+from ecoshare.runtime.signals import StopSignals
 
 if TYPE_CHECKING:
-    from ecoshare.runtime.run_lifecycle import RunResult
+    from ecoshare.runtime.run_lifecycle import FinishedRun
 
 STEADY = Limits(shortest_s=5.0, longest_s=30.0, steady=0.01)
 """Limits of the window. They allow more time than in another run, since no other job waits."""
@@ -37,7 +38,8 @@ def profile_script(
     progress: ProgressDisplay,
     say: Callable[[str], None],
     iterations: int | None = None,
-) -> tuple[Profile, RunResult]:
+    signals: StopSignals | None = None,
+) -> tuple[Profile, FinishedRun]:
     """Run an unchanged script until its figures are steady, then stop it. The profile is stored.
 
     Args:
@@ -49,6 +51,7 @@ def profile_script(
         progress: Display that gets the progress of the run.
         say: Shows a note to the user.
         iterations: Number of iterations to measure after the warm-up; None to measure until the figures are steady.
+        signals: Signals of the process; None for those of a command.
 
     Returns:
         The profile and the run.
@@ -70,7 +73,9 @@ def profile_script(
     # The class is measured again, even if it has a profile.
     plan = plan.without_profiles()
     limits = STEADY if iterations is None else Limits(iterations=iterations)
-    result = run_opening.start(plan, loaded.text, runs, progress, limits, only_profile=True, occupancy=occupancy)
+    result = run_opening.start(
+        plan, loaded.text, runs, progress, limits, only_profile=True, occupancy=occupancy, signals=signals
+    )
     made = result.made.get(plan.jobs[0].spec.job_class)
     if made is None:
         raise _why_not(script, result)
@@ -112,7 +117,7 @@ def one_job(script: Path, args: list[str], command: str) -> LoadedJobs:
     return from_scripts([script], args, f"`ecoshare {command} model.py -- its arguments`")
 
 
-def _why_not(script: Path, result: RunResult) -> JobFailed | Interrupted:
+def _why_not(script: Path, result: FinishedRun) -> JobFailed | Interrupted:
     (job,) = result.data.summary["jobs"]
     log = f"what it said is in {result.data.summary['run']}/jobs/{job['name']}/stderr.log"
     if job["state"] == "failed":

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from ecoshare.runtime import signals
+from ecoshare.runtime.signals import StopSignals
 from ecoshare.runtime.warm_server import LaneServer, Spawned
 
 
@@ -37,11 +36,12 @@ class RunHost(Protocol):
         ...
 
 
-class CommandLineHost:
-    """Host in the process of a command. The signals of this process are those of the run."""
+class LocalHost:
+    """Host in the process that asks for the run."""
 
-    def __init__(self, token: str, log: Path) -> None:
+    def __init__(self, token: str, log: Path, signals: StopSignals) -> None:
         """Start the first server of the run, which begins to load torch; see `server`."""
+        self._signals = signals
         self._first: Spawned | None = Spawned(token, log)
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class CommandLineHost:
 
     def heard(self, asked_to_stop: Callable[[], None]) -> AbstractContextManager[None]:
         """See `RunHost`."""
-        return signals.heard(asked_to_stop)
+        return self._signals.heard(asked_to_stop)
 
     async def server(self, token: str, log: Path) -> LaneServer:
         """See `RunHost`."""
@@ -59,5 +59,5 @@ class CommandLineHost:
         return await spawned.connect()
 
     def over(self) -> None:
-        """Ignore Ctrl-C from now on. The rest takes no time, and a late Ctrl-C must not cost the result."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        """See `RunHost`."""
+        self._signals.over()

@@ -44,7 +44,7 @@ _MADE_AGAIN = (
 
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
+class FinishedRun:
     """A run that is over.
 
     Attributes:
@@ -75,7 +75,7 @@ def conduct(
     only_profile: bool = False,
     searching: Searching | None = None,
     reached_s: float = 0.0,
-) -> RunResult:
+) -> FinishedRun:
     """Run a plan to its end.
 
     Args:
@@ -216,11 +216,11 @@ def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, AppliedSettings | None
     return plan, settings, Searching(settings, plan, plan.goal, TuningStore(plan.profiles), keep=True)
 
 
-def conclude(folder: RunFolder, ran: bool) -> RunResult:
+def conclude(folder: RunFolder, ran: bool) -> FinishedRun:
     """Write the summary of a run that is over."""
     data = read(folder)
     write_json(folder.summary, data.summary)
-    return RunResult(folder, data, ran)
+    return FinishedRun(folder, data, ran)
 
 
 def _power(environment: dict[str, Any]) -> power_model.PowerModel | None:

@@ -21,20 +21,21 @@ from ecoshare.devices import registry
 from ecoshare.devices.occupancy import DeviceAdmission, Occupancy, occupied
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs, load
-from ecoshare.jobs.mask import masked
+from ecoshare.jobs.mask import MASK, masked
 from ecoshare.lane import futex
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.run_folder import RunFolder, unwritable, write_json, write_text
 from ecoshare.runtime import plan as planning
-from ecoshare.runtime import reaping, signals
+from ecoshare.runtime import reaping
 from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.run_host import CommandLineHost, RunHost
+from ecoshare.runtime.run_host import LocalHost, RunHost
+from ecoshare.runtime.signals import CommandSignals, StopSignals
 
 if TYPE_CHECKING:
     from ecoshare.record.run_view import ProgressDisplay
     from ecoshare.runtime.profiling_window import Limits
-    from ecoshare.runtime.run_lifecycle import RunResult
+    from ecoshare.runtime.run_lifecycle import FinishedRun
     from ecoshare.runtime.setting_searches import Searching
 
 
@@ -48,7 +49,8 @@ def start(
     searching: Searching | None = None,
     host: RunHost | None = None,
     occupancy: Occupancy | None = None,
-) -> RunResult:
+    signals: StopSignals | None = None,
+) -> FinishedRun:
     """Run a plan in a new run folder under `runs`.
 
     Args:
@@ -59,8 +61,9 @@ def start(
         limits: Limits on the length of profiling windows; None for the default.
         only_profile: Whether the run stops when a window is over.
         searching: Search for the best setting of the packing, if the run is for that search only; otherwise None.
-        host: The process that this runs in; None for the command line.
+        host: The process that this runs in; None for a `LocalHost`.
         occupancy: Use of the device. It gets the name of the run.
+        signals: Signals of a `LocalHost`; None for those of a command.
 
     Raises:
         UnfitEnvironment: This machine cannot run the plan, or can no longer run it.
@@ -73,7 +76,7 @@ def start(
     assert events is not None, "a folder just made has no other writer"
     environment = _describe(plan)
     write_json(folder.environment, environment)
-    with contextlib.closing(events), _served(host, environment["token"], folder) as host:
+    with contextlib.closing(events), _served(host, environment["token"], folder, signals) as host:
         write_text(folder.job_file, masked(job_text))
         write_json(folder.plan, plan.as_dict())
         _keep_profiles(plan, folder)
@@ -90,7 +93,8 @@ def resume(
     search: bool = True,
     admission: DeviceAdmission = DeviceAdmission.REFUSE,
     say: Callable[[str], None] = lambda _words: None,
-) -> RunResult:
+    signals: StopSignals | None = None,
+) -> FinishedRun:
     """Run the rest of an interrupted run: every job without a recorded end.
 
     Args:
@@ -100,6 +104,7 @@ def resume(
         search: Whether settings may be searched, if the interrupted run was allowed to.
         admission: Reaction to another run that uses the device.
         say: Shows a note to the user.
+        signals: Signals of the process; None for those of a command.
 
     Raises:
         UsageError: The run cannot be resumed, its job file has changed, its device is another one now, or it is still
@@ -127,14 +132,14 @@ def resume(
             control=control and before.get("control", False),
             objective=before["objective"],
             policy=before["policy"],
-            options=[f"{name}={value!r}" for name, value in before.get("options", {}).items()],
+            options=before.get("options", {}),
             lanes=before["lanes"],
             places=before["places_per_lane"],
             memory_bytes=before["memory_bytes"],
             store=ProfileStore(Path(before["profiles"])) if before["profiles"] is not None else None,
             goal=run_documents.goal_of(before) if search else None,
         )
-        return _go_on(plan, folder, events, progress)
+        return _go_on(plan, folder, events, progress, signals)
 
 
 def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs]:
@@ -150,8 +155,14 @@ def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs
         raise UsageError(f"{run} was a study's, which goes on where it is", "call optimize() with the same study again")
     made = before.get("made_file", False)
     job_file = folder.job_file if made else Path(before["job_file"])
-    loaded = load(job_file)
+    # Relative paths of a mapping start at the folder that its run was started in.
+    loaded = load(job_file, Path(before["job_file"]).parent if made else None)
     if loaded.digest != before["digest"]:
+        if made and MASK in loaded.text:
+            raise UsageError(
+                f"{run} has no values of `env:` to go on with: its jobs were given as a value, not as a file",
+                "write the jobs to a file: a run of a file reads it again",
+            )
         raise UsageError(
             f"{job_file} has changed since {run} began",
             "a changed file is another run: start it without --resume",
@@ -159,7 +170,13 @@ def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs
     return before, replace(loaded, path=Path(before["job_file"]), made=made)
 
 
-def _go_on(plan: Plan, folder: RunFolder, events: event_log.EventLog, progress: ProgressDisplay) -> RunResult:
+def _go_on(
+    plan: Plan,
+    folder: RunFolder,
+    events: event_log.EventLog,
+    progress: ProgressDisplay,
+    signals: StopSignals | None,
+) -> FinishedRun:
     """End the processes that the dead session has left, and run the jobs without a recorded end."""
     from ecoshare.runtime.resume import leftover, reached_s
     from ecoshare.runtime.run_lifecycle import conclude, conduct
@@ -177,21 +194,22 @@ def _go_on(plan: Plan, folder: RunFolder, events: event_log.EventLog, progress: 
     _keep_profiles(plan, folder)
     # A new token: the guard of the dead session may still clean up, and must not find the processes of this session.
     environment["token"] = secrets.token_hex(8)
-    with _served(None, environment["token"], folder) as host:
+    with _served(None, environment["token"], folder, signals) as host:
         return conduct(left, folder, events, environment, progress, host, reached_s=reached_s(folder, entries))
 
 
 @contextlib.contextmanager
-def _served(host: RunHost | None, token: str, folder: RunFolder) -> Iterator[RunHost]:
-    """Host of a run: the given one, or the command line. In the latter case, the server starts to load now."""
+def _served(host: RunHost | None, token: str, folder: RunFolder, signals: StopSignals | None) -> Iterator[RunHost]:
+    """Host of a run: the given one, or a `LocalHost`. In the latter case, the server starts to load now."""
     if host is not None:
         yield host
         return
+    signals = signals or CommandSignals()
     with contextlib.ExitStack() as undo:
         # An exception in a signal handler, between the start of the server and the callback, would leave it running.
         with signals.delayed():
             try:
-                own = CommandLineHost(token, folder.supervisor_log)
+                own = LocalHost(token, folder.supervisor_log, signals)
             except OSError as error:
                 raise unwritable(folder.path, error) from error
             undo.callback(own.close)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ecoshare.advisers.advice import Alone
 from ecoshare.common.plural import counted
@@ -37,14 +37,16 @@ if TYPE_CHECKING:
     from tuner import Prior, Space
 
 
-class Show:
-    """Display of a search. This class shows nothing."""
+class Show(Protocol):
+    """Display of a search."""
 
     def begins(self, knobs: Sequence[KnobRange]) -> None:
         """Show the knobs of the search, at its beginning."""
+        ...
 
     def trial(self, record: MeasurementRecord) -> None:
         """Show a measurement that is over."""
+        ...
 
 
 class Searching:
@@ -81,7 +83,7 @@ class Searching:
         """
         self.settings, self._plan, self._goal, self._kept = settings, plan, goal, kept
         self.notes: list[str] = []
-        self._show, self._keeps = show or Show(), keep
+        self._show, self._keeps = show, keep
         self._specs = _chosen(settings, knobs)
         self._jobs = {each.spec.name: each.spec for each in plan.everything}
         self._records: dict[Packing, list[MeasurementRecord]] = {}
@@ -117,10 +119,11 @@ class Searching:
             told=self._told,
             prior=self._prior,
             class_of=lambda job: self._spec(job).job_class,
-            slowdown=lambda job: self._spec(job).slowdown,
+            slowdown_limit=lambda job: self._spec(job).slowdown_limit,
             ended=self._keep,
         )
-        self._show.begins(self._knobs)
+        if self._show is not None:
+            self._show.begins(self._knobs)
         return self._adviser
 
     @property
@@ -247,7 +250,8 @@ class Searching:
             }
         )
         records.append(record)
-        self._show.trial(record)
+        if self._show is not None:
+            self._show.trial(record)
 
 
 def _earlier(results: Sequence[TuningResult], names: set[str]) -> list[Earlier]:

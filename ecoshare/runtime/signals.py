@@ -5,44 +5,65 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@contextmanager
-def delayed() -> Iterator[None]:
-    """Context manager: signals that end the command act at the end of the block only.
-
-    Handlers of these signals raise, and could do so anywhere in the block. Use this in the main thread. Signals that
-    are ignored, or that end the process without a handler, are left alone.
-    """
-    handlers = {number: signal.getsignal(number) for number in _ENDING}
-    arrived: list[int] = []
-    replaced = {number: handler for number, handler in handlers.items() if callable(handler)}
-    for number in replaced:
-        signal.signal(number, lambda number, _frame: arrived.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in replaced.items():
-            signal.signal(number, handler)
-    if arrived:
-        signal.raise_signal(arrived[0])
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask for the end of a run."""
 
 
-@contextmanager
-def heard(asked_to_stop: Callable[[], None]) -> Iterator[None]:
-    """Context manager: each signal that ends the command calls `asked_to_stop`, in the running loop.
+class StopSignals(Protocol):
+    """Handling of the signals that ask for the end of a run, in the process that drives it."""
 
-    A signal that is ignored already stays ignored: `nohup` relies on that.
-    """
-    loop = asyncio.get_running_loop()
-    numbers = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-    for number in numbers:
-        loop.add_signal_handler(number, asked_to_stop)
-    try:
-        yield
-    finally:
+    def delayed(self) -> AbstractContextManager[None]:
+        """Context manager: signals act at the end of the block only."""
+        ...
+
+    def heard(self, asked_to_stop: Callable[[], None]) -> AbstractContextManager[None]:
+        """Context manager: each signal calls `asked_to_stop`, in the running loop."""
+        ...
+
+    def over(self) -> None:
+        """Called when all jobs have ended, before the result is written."""
+        ...
+
+
+class CommandSignals:
+    """Signals of a process that exists for one run, as a command does. Use this in the main thread."""
+
+    @contextmanager
+    def delayed(self) -> Iterator[None]:
+        """See `StopSignals`.
+
+        Handlers of these signals raise, and could do so anywhere in the block. Signals that are ignored, or that end
+        the process without a handler, are left alone.
+        """
+        handlers = {number: signal.getsignal(number) for number in ENDING}
+        arrived: list[int] = []
+        replaced = {number: handler for number, handler in handlers.items() if callable(handler)}
+        for number in replaced:
+            signal.signal(number, lambda number, _frame: arrived.append(number))
+        try:
+            yield
+        finally:
+            for number, handler in replaced.items():
+                signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])
+
+    @contextmanager
+    def heard(self, asked_to_stop: Callable[[], None]) -> Iterator[None]:
+        """See `StopSignals`. A signal that is ignored already stays ignored: `nohup` relies on that."""
+        loop = asyncio.get_running_loop()
+        numbers = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         for number in numbers:
-            loop.remove_signal_handler(number)
+            loop.add_signal_handler(number, asked_to_stop)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def over(self) -> None:
+        """Ignore Ctrl-C from now on. The rest takes no time, and a late Ctrl-C must not cost the result."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

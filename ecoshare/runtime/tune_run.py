@@ -21,11 +21,12 @@ from ecoshare.runtime import run_opening
 from ecoshare.runtime.device_claim import claim, not_restored
 from ecoshare.runtime.profile_run import one_job
 from ecoshare.runtime.setting_searches import Searching, Show
+from ecoshare.runtime.signals import StopSignals
 from ecoshare.values.device import DeviceInfo
 
 if TYPE_CHECKING:
     from ecoshare.advisers.setting_adviser import PackingSearch
-    from ecoshare.runtime.run_lifecycle import RunResult
+    from ecoshare.runtime.run_lifecycle import FinishedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,14 @@ class TuneRun:
 
 
 def tune(
-    asked: TuneRun, store: ProfileStore, runs: Path, progress: ProgressDisplay, show: Show, say: Callable[[str], None]
-) -> tuple[TuningResult, str, RunResult]:
+    asked: TuneRun,
+    store: ProfileStore,
+    runs: Path,
+    progress: ProgressDisplay,
+    show: Show | None,
+    say: Callable[[str], None],
+    signals: StopSignals | None = None,
+) -> tuple[TuningResult, str, FinishedRun]:
     """Run the jobs side by side, search their best setting, and stop them. The result is stored for the packing.
 
     Args:
@@ -66,8 +73,9 @@ def tune(
         store: Store of profiles. The result is stored in its folder.
         runs: Folder that gets the run folder.
         progress: Display that gets the progress of the run.
-        show: Display of the search.
+        show: Display of the search; None to show nothing.
         say: Shows a note to the user.
+        signals: Signals of the process; None for those of a command.
 
     Returns:
         The result, the reason for the end of the search, and the run. The reason is empty if the search was cut off;
@@ -100,7 +108,9 @@ def tune(
     settings = claim(asked.device, exact=True, assume_unlocked=asked.assume_unlocked)
     kept = TuningStore(store.folder)
     search = Searching(settings, plan, asked.goal, kept, asked.knobs, show)
-    result = run_opening.start(plan, loaded.text, runs, progress, searching=search, occupancy=asked.occupancy)
+    result = run_opening.start(
+        plan, loaded.text, runs, progress, searching=search, occupancy=asked.occupancy, signals=signals
+    )
     own = search.first
     if result.unrestored:
         raise not_restored(result.unrestored)
@@ -133,7 +143,7 @@ def _jobs(asked: TuneRun) -> LoadedJobs:
 
 def _within_own_limits(asked: TuneRun, loaded: LoadedJobs, say: Callable[[str], None]) -> TuneRun:
     """Request with the smallest `slowdown:` of its jobs as tuning limit, if that is less than the present limit."""
-    limits = {job.name: job.slowdown for job in loaded.jobs if job.slowdown is not None}
+    limits = {job.name: job.slowdown_limit for job in loaded.jobs if job.slowdown_limit is not None}
     if not limits or min(limits.values()) >= asked.goal.tuning_limit:
         return asked
     name = min(limits, key=lambda each: limits[each])
@@ -141,7 +151,7 @@ def _within_own_limits(asked: TuneRun, loaded: LoadedJobs, say: Callable[[str], 
     return replace(asked, goal=replace(asked.goal, tuning_limit=max(1.0, limits[name])))
 
 
-def _why_not(result: RunResult, own: PackingSearch | None) -> JobFailed | Interrupted | UnfitEnvironment:
+def _why_not(result: FinishedRun, own: PackingSearch | None) -> JobFailed | Interrupted | UnfitEnvironment:
     summary = result.data.summary
     for job in summary["jobs"]:
         log = f"what it said is in {summary['run']}/jobs/{job['name']}/stderr.log"

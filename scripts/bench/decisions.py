@@ -33,13 +33,13 @@ from ecoshare.core.events import (
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.placement.packer import MOST_CLASSES
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.simulate.cluster import Cluster
-from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.pairs import Pairs
-from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, in_order
-from ecoshare.simulate.world import World
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import Costs
+from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.pairs import Pairs
+from ecoshare.simulation.simulator import Simulator
+from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
+from ecoshare.simulation.world import World
 from scripts.bench.benchmarking import Figure, Options, median, percentile, run_benchmark, say
 
 CLASSES, WAITING = 60, 1_000

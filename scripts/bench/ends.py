@@ -28,13 +28,13 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import AttemptProgress, Line, Sample, Session, attempt_key, encode
 from ecoshare.reporting.explanation_text import show
 from ecoshare.reporting.exports import export
-from ecoshare.simulate.cluster import Cluster
-from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.pairs import Pairs
-from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob, in_order
-from ecoshare.simulate.world import World
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import Costs
+from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.pairs import Pairs
+from ecoshare.simulation.simulator import Simulator
+from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
+from ecoshare.simulation.world import World
 from scripts.bench.benchmarking import Figure, Options, run_benchmark, say
 
 SIZES, QUICK_SIZES = (1_000, 3_000, 10_000), (100, 300)
@@ -111,7 +111,7 @@ def plan(trace: Trace, device: str, config: Config) -> dict[str, Any]:
         "profiles": None,
         "notes": [],
         "jobs": [
-            {"name": each.name, "class": each.job_class, "arrival_s": each.arrival_s, "slowdown": None}
+            {"name": each.name, "class": each.job_class, "arrival_s": each.arrival_s, "slowdown_limit": None}
             for each in trace.jobs
         ],
     }

@@ -34,12 +34,12 @@ from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.policies import POLICIES
 from ecoshare.core.policies.objectives import ObjectivePolicy
 from ecoshare.core.records import Job, Key
-from ecoshare.simulate.cluster import Cluster
-from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.gpus import GpuModel
-from ecoshare.simulate.result import SimulationResult
-from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import Costs
+from ecoshare.simulation.gpus import GpuModel
+from ecoshare.simulation.result import SimulationResult
+from ecoshare.simulation.simulator import Simulator
+from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
 from scripts.bench.energy_bound import bound
 from scripts.bench.energy_world import MeasuredWorld, MixJob, load, mix
@@ -179,8 +179,8 @@ def simulate(
     windows: dict[int, str] = {}
     goal = Goal("energy", TUNING_LIMIT, 12)
     space, default = lambda: world.space, lambda: dict(world.default)
-    limits = {each.name: each.slowdown for each in jobs}
-    adviser = TunerAdviser(space, default, alone, goal, class_of=named.__getitem__, slowdown=limits.__getitem__)
+    limits = {each.name: each.slowdown_limit for each in jobs}
+    adviser = TunerAdviser(space, default, alone, goal, class_of=named.__getitem__, slowdown_limit=limits.__getitem__)
     costs = Costs()
     simulator = Simulator(trace, Cluster(1, 1, gpu), config, Judge(world), costs, adviser.answer)
     return simulator.run(told)
@@ -194,13 +194,13 @@ def _job(world: MeasuredWorld, job: MixJob, with_limit: bool) -> TraceJob:
         job.arrival_s,
         (Phase(job.iterations, iteration_s),),
         memory=world.memory(job.job_class),
-        slowdown=job.slowdown if with_limit else None,
+        slowdown_limit=job.slowdown_limit if with_limit else None,
     )
 
 
 def outcome(result: SimulationResult, jobs: Sequence[MixJob]) -> Outcome:
     """Numbers of a result that are compared."""
-    limits = {each.name: each.slowdown for each in jobs if each.slowdown is not None}
+    limits = {each.name: each.slowdown_limit for each in jobs if each.slowdown_limit is not None}
     slowdowns = {each.name: each.placed_s / each.service_s for each in result.finished}
     broken = sum(slowdowns[name] > limit for name, limit in limits.items())
     return Outcome(result.energy_j, float(result.jcts_s.mean()), result.makespan_s, broken, len(limits))

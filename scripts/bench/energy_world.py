@@ -35,8 +35,8 @@ from ecoshare.core.memory import MemoryDemand
 from ecoshare.devices.knob import UNLOCKED
 from ecoshare.devices.nvidia_knobs import GPU_CLOCK
 from ecoshare.devices.zeus_knobs import POWER_LIMIT
-from ecoshare.simulate.gpus import IDLE_SHARE
-from ecoshare.simulate.traces import measured_speeds
+from ecoshare.simulation.gpus import IDLE_SHARE
+from ecoshare.simulation.traces import measured_speeds
 from scripts.bench.energy_curves import (
     CLOCKS_MHZ,
     Workload,
@@ -137,7 +137,7 @@ class MixJob:
 
     Attributes:
         work_s: All its iterations, alone at the default setting.
-        slowdown: Most that it may be slower than alone; None for any.
+        slowdown_limit: Largest slowdown that it accepts, at least 1; None for no limit.
     """
 
     name: str
@@ -145,7 +145,7 @@ class MixJob:
     arrival_s: float
     iterations: int
     work_s: float
-    slowdown: float | None
+    slowdown_limit: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,8 +392,8 @@ def mix(world: MeasuredWorld, seed: int, jobs: int) -> list[MixJob]:
     for place in range(jobs):
         if place >= max(1, jobs // 4):
             at_s += draw.expovariate(1.0 / gap_s)
-        slowdown = draw.uniform(1.5, 3.0) if place in limited else None
-        made.append(MixJob(f"j{place:02d}", classes[place], at_s, counts[place], works_s[place], slowdown))
+        limit = draw.uniform(1.5, 3.0) if place in limited else None
+        made.append(MixJob(f"j{place:02d}", classes[place], at_s, counts[place], works_s[place], limit))
     return made
 
 

@@ -3,7 +3,7 @@
 The figure is the paper's: percent by which the makespan is longer with one trial a GPU (`fifo`, in the order of the
 draws); 100 means half of the time. Fluid (Yu et al., MLSys 2021) speeds up synchronous BOHB by 100 %
 (abstract in the proceedings' index) to 200 % (abstract of the paper), BOHB and ASHA by 30 %, measured on a cluster.
-Ours are simulated (`ecoshare/simulate/traces/searches.py`), so the assumptions decide:
+Ours are simulated (`ecoshare/simulation/traces/searches.py`), so the assumptions decide:
 
 - a trial on twice as many GPUs of a node has 1.8 times the speed: in Gavel's table of the V100 the median of 19 types
   of jobs on 2 GPUs is 1.81. On 8 it is 6.5, which is more than our 5.8, on 4 it is 2.3, which is less than our 3.2;
@@ -24,13 +24,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ecoshare.core.events import Config
-from ecoshare.simulate.cluster import Cluster
-from ecoshare.simulate.costs import NO_COSTS, Costs
-from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.result import SimulationResult
-from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.searches import DOUBLING, SPREAD, generate
-from ecoshare.simulate.world import World
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import NO_COSTS, Costs
+from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.result import SimulationResult
+from ecoshare.simulation.simulator import Simulator
+from ecoshare.simulation.traces.searches import DOUBLING, SPREAD, generate
+from ecoshare.simulation.world import World
 from scripts.bench.benchmarking import Figure, Options, median, percentile, run_benchmark, say
 
 PAPER = {

@@ -22,7 +22,7 @@ from statistics import fmean
 import numpy as np
 
 from ecoshare.advisers.interference_model import SHIPPED, InterferenceModel, PairMeasurement, SpeedEstimate, Traits
-from ecoshare.simulate.traces.measured_speeds import read, speed_of
+from ecoshare.simulation.traces.measured_speeds import read, speed_of
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, run_benchmark, say
 
 TABLES = (("simulation", "v100"), ("simulation", "k80"), ("oracle", "k80"), ("oracle", "v100"), ("oracle", "p100"))

@@ -18,12 +18,12 @@ from pathlib import Path
 from statistics import fmean
 
 from ecoshare.core.events import Config
-from ecoshare.simulate.cluster import Cluster
-from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.generate import generate
-from ecoshare.simulate.world import World
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import Costs
+from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.simulator import Simulator
+from ecoshare.simulation.traces.generate import generate
+from ecoshare.simulation.world import World
 from scripts.bench import simulate_peers, simulate_speed
 from scripts.bench.benchmarking import (
     DataOptions,

@@ -1,4 +1,4 @@
-"""Traces under our simulator and under its peers' own, side by side: for bench_simulate.py and tests/simulate.
+"""Traces under our simulator and under its peers' own, side by side: for bench_simulate.py and tests/simulation.
 
 The peers' results are in the folder of data: those of Tiresias (Gu et al., NSDI 2019) on 480 jobs drawn from Philly,
 job by job; those of Gavel (Narayanan et al., OSDI 2020) on 30 jobs of its generator; those that Shockwave's authors
@@ -26,14 +26,14 @@ from pathlib import Path
 
 from ecoshare.core.events import Config
 from ecoshare.core.policies import UnknownPolicy, named
-from ecoshare.simulate.cluster import Cluster
-from ecoshare.simulate.costs import NO_COSTS, Costs
-from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.result import UNFAIR, Finished
-from ecoshare.simulate.simulator import Simulator, Watch
-from ecoshare.simulate.traces.any_trace import read
-from ecoshare.simulate.traces.job_trace import Trace, TraceJob
-from ecoshare.simulate.world import World
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import NO_COSTS, Costs
+from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.result import UNFAIR, Finished
+from ecoshare.simulation.simulator import Simulator, Watch
+from ecoshare.simulation.traces.any_trace import read
+from ecoshare.simulation.traces.job_trace import Trace, TraceJob
+from ecoshare.simulation.world import World
 from scripts.bench.benchmarking import Figure
 
 GPU = GPUS["v100"]

@@ -15,14 +15,14 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from ecoshare.core.events import Config
-from ecoshare.simulate.cluster import Cluster
-from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.simulator import Simulator
-from ecoshare.simulate.traces.any_trace import read
-from ecoshare.simulate.traces.generate import generate
-from ecoshare.simulate.traces.job_trace import Trace
-from ecoshare.simulate.world import World
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import Costs
+from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.simulator import Simulator
+from ecoshare.simulation.traces.any_trace import read
+from ecoshare.simulation.traces.generate import generate
+from ecoshare.simulation.traces.job_trace import Trace
+from ecoshare.simulation.world import World
 from scripts.bench.benchmarking import Figure, say
 
 WANTED = {"fifo": 10_000, "srtf": 10_000, "tiresias": 5_000}

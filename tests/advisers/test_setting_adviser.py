@@ -98,7 +98,7 @@ def test_a_job_s_own_limit_binds_the_packing_and_the_answer_says_how_slow_it_get
 
     def slower(**limits: float) -> Advice:
         known = Alone(None, before.times_s["a"])
-        tuned = TunerAdviser(device.space, device.default, lambda _job: known, GOAL, slowdown=limits.get)
+        tuned = TunerAdviser(device.space, device.default, lambda _job: known, GOAL, slowdown_limit=limits.get)
         return carry_out(tuned, Counting())[1]
 
     free, bound = slower(), slower(a=1.03)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.simulate.traces.generate import ALL_KINDS
+from ecoshare.simulation.traces.generate import ALL_KINDS
 from tests.profiling.classes import NAME
 from tests.test_cli import ecoshare
 from tests.warm import ROOT, Started
@@ -137,7 +137,7 @@ def test_an_ordinary_command_loads_nothing_to_complete() -> None:
     ).stdout.split()
     heavy = (
         "ecoshare.core.policies",
-        "ecoshare.simulate",
+        "ecoshare.simulation",
         "ecoshare.reporting",
         "ecoshare.profiling",
         "ecoshare.runtime",

@@ -24,8 +24,8 @@ NEVER_ONE = {
     "lane/memory/tensor_walk.py: {_MOST_NODES} nodes",
     "reporting/end_of_run.py: {marks} marks",  # too many for a trace
     "runtime/plan.py: {len(jobs)} jobs",  # asked of several only
-    "simulate/traces/generate.py: {gpus} GPUs",  # refused since it is less
-    "simulate/traces/generate.py: {jobs} jobs",  # refused since it is less, or far too many
+    "simulation/traces/generate.py: {gpus} GPUs",  # refused since it is less
+    "simulation/traces/generate.py: {jobs} jobs",  # refused since it is less, or far too many
 }
 """File and words."""
 

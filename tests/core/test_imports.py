@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,9 +37,9 @@ ALLOWED = {
         "ecoshare.profiling",
         "pydantic",
     },
-    "simulate": {
+    "simulation": {
         *COMMON,
-        "ecoshare.simulate",
+        "ecoshare.simulation",
         "ecoshare.core",
         "ecoshare.advisers",
         "ecoshare.jobs",
@@ -111,6 +112,40 @@ def test_nothing_needs_an_integration() -> None:
         if ROOT / "ecoshare" / "integrations" not in path.parents:
             used = {name for name in imports(path) if name.startswith("ecoshare.integrations")}
             assert not used, f"{path.relative_to(ROOT)} imports {used}"
+
+
+def test_only_the_command_line_is_above_the_python_api() -> None:
+    """If it failed, the API would print, or a lower layer would need it."""
+    allowed = {
+        "ecoshare/cli": {"ecoshare.api", "ecoshare.cli"},
+        "ecoshare/api": {"ecoshare.api"},
+        "ecoshare/__init__.py": {"ecoshare.api"},
+        "ecoshare/__main__.py": {"ecoshare.cli"},
+    }
+    for path in files("ecoshare"):
+        used = {".".join(name.split(".")[:2]) for name in imports(path)} & {"ecoshare.api", "ecoshare.cli"}
+        place = path.relative_to(ROOT)
+        used -= allowed.get(str(place), set()) | allowed.get(str(place.parent), set())
+        assert not used, f"{place} imports {used}"
+
+
+@pytest.mark.parametrize("command", ["run", "profile", "tune", "simulate"])
+def test_a_command_declares_builds_a_request_and_prints(command: str) -> None:
+    """If it failed, the command would do what Python cannot ask for."""
+    allowed = ("ecoshare.api", "ecoshare.cli", "ecoshare.common", "ecoshare.errors", "ecoshare.reporting")
+    constants = {
+        "ecoshare.advisers.advice",
+        "ecoshare.advisers.table_columns",
+        "ecoshare.policy_names",  # parses `--option`
+        "ecoshare.runtime.signals",
+        "ecoshare.simulation.costs",
+    }
+    path = ROOT / "ecoshare" / "cli" / f"{command}.py"
+    whole = path.read_text().partition("if TYPE_CHECKING:")
+    tree = ast.parse(whole[0] + re.sub(r"\A(\n    .*)+", "", whole[2]))
+    names = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    used = {name for name in names if name.startswith("ecoshare.") and not name.startswith(allowed)}
+    assert used <= constants, used - constants
 
 
 def test_what_jobs_load_brings_nothing_heavy_into_their_process() -> None:

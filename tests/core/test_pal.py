@@ -34,7 +34,7 @@ from ecoshare.core.policies.srtf import Srtf
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import LaneState
-from ecoshare.simulate.contract import PolicyContract
+from ecoshare.simulation.contract import PolicyContract
 
 GIB = 1 << 30
 

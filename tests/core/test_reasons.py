@@ -26,10 +26,10 @@ from ecoshare.core.placement.job_groups import HOPE
 from ecoshare.core.reasons import Doing, Reason, Reasons
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
-from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.traces.job_trace import TraceJob
+from ecoshare.simulation.costs import Costs
+from ecoshare.simulation.traces.job_trace import TraceJob
 from tests.core.stepping import ALONE_W, ERROR, GIB, IDLE_W, Core
-from tests.simulate.test_packs import JOBS, PACKS, SIZES, SPEEDS, job, simulated, world
+from tests.simulation.test_packs import JOBS, PACKS, SIZES, SPEEDS, job, simulated, world
 
 
 class Asked(Core):
@@ -74,7 +74,7 @@ def test_those_that_gain_share_and_are_told_how_fast_they_should_be() -> None:
 
 def test_the_reason_names_the_job_with_the_broken_limit_and_its_least_speed() -> None:
     core = Asked()
-    core.arrive("a", slowdown=1.25)
+    core.arrive("a", slowdown_limit=1.25)
     core.foresee()
     core.arrive("b")
     core.foresee(ab=0.7)
@@ -158,7 +158,7 @@ def state(value: object, seen: dict[int, int]) -> object:
 )
 def test_asking_leaves_everything_in_the_core_as_it_was(policy: str) -> None:
     jobs = [job(f"{name}{count}", name, 60.0 + 20.0 * count, 10.0 * count) for count in range(3) for name in "abc"]
-    jobs[1] = replace(jobs[1], slowdown=1.5)
+    jobs[1] = replace(jobs[1], slowdown_limit=1.5)
     _, log = simulated(jobs, world(ab=0.3, ac=0.95, bc=0.6, aa=0.8), Config(policy, 2, 3, profile=True), 1, Costs())
     core = Scheduler()
     for place, (event, _) in enumerate(log):

@@ -141,7 +141,7 @@ def test_a_setting_too_slow_for_a_job_s_own_limit_is_not_used(limit: float | Non
     spec, script = job("a", "a", 20.0)
     known = KnownSetting((("a",),), SLOW, slower=1.1)
     config = Config("energy", lanes_per_device=2)
-    limited = replace(spec, slowdown=limit, solo=Solo("a", 0.1))
+    limited = replace(spec, slowdown_limit=limit, solo=Solo("a", 0.1))
     driver = VirtualDriver(config, (GPU,), {"a": (limited, script)}, known_settings=(known,)).run()
     assert applied(driver)[:1] == ([SLOW] if is_set else [])
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.examples import Block, blocks, difference, masked, steps
-from tests.simulate.installing import install
+from tests.simulation.installing import install
 from tests.warm import COLD, ROOT, ecoshare
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

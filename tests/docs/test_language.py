@@ -17,6 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
     "ecoshare/advisers",
+    "ecoshare/api",
     "ecoshare/cli",
     "ecoshare/common",
     "ecoshare/core",
@@ -29,7 +30,7 @@ FOLDERS = (
     "ecoshare/reporting",
     "ecoshare/runtime",
     "ecoshare/sampling",
-    "ecoshare/simulate",
+    "ecoshare/simulation",
     "scripts",
     "tests",
     "tuner",

@@ -35,7 +35,7 @@ def test_every_key(folder: Path) -> None:
     assert (job.name, job.script, job.module, job.args) == ("a.B_c-1", folder / "train.py", None, ("x",))
     assert (job.cwd, job.env, job.python, job.job_class) == (folder / "folder", {"K": "v"}, None, "k")
     assert (job.arrival_s, job.timeout_s, job.startup_timeout_s) == (120.0, 5400.0, 0.25)
-    assert (job.priority, job.iterations, job.gpus, job.slowdown) == (-3, 1000, 2, 1.5)
+    assert (job.priority, job.iterations, job.gpus, job.slowdown_limit) == (-3, 1000, 2, 1.5)
     assert (job.isolation, job.retries, job.resume_args) == (Isolation.FRESH, 100, ("--resume",))
 
 

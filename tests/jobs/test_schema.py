@@ -66,7 +66,7 @@ def test_a_job_has_one_program(programs: dict[str, str]) -> None:
 def test_values_of_python_code() -> None:
     """If it failed, a job made in Python would have to spell its numbers as text."""
     job = JobConfig.model_validate({"name": "a", "module": "m", "timeout": 5, "arrival": 0.5, "slowdown": 2, "gpus": 2})
-    assert (job.timeout_s, job.arrival_s, job.slowdown, job.gpus) == (5.0, 0.5, 2.0, 2)
+    assert (job.timeout_s, job.arrival_s, job.slowdown_limit, job.gpus) == (5.0, 0.5, 2.0, 2)
 
 
 @pytest.mark.parametrize("key", ["priority", "gpus", "retries", "iterations", "slowdown", "timeout", "arrival"])

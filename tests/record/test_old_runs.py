@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.core.events import JobArrived
 from ecoshare.record import event_log
 from ecoshare.record.reading import read
 from ecoshare.record.run_folder import RunFolder
@@ -46,3 +47,16 @@ def test_an_old_run_is_explained_and_drawn(old: RunFolder) -> None:
     assert explained.course.differs_s is None
     assert all(story.intervals for story in explained.stories.values())
     assert len(export(old, "html")) > 20_000
+
+
+def test_the_slowdown_limits_of_an_old_run_are_found(tmp_path: Path) -> None:
+    """Their name was `slowdown` in the plan and in the log."""
+    shutil.copytree(OLD / "search", tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    for path in (folder.plan, folder.events):
+        text = path.read_text()
+        assert '"slowdown": null' in text and "slowdown_limit" not in text
+        path.write_text(text.replace('"slowdown": null', '"slowdown": 1.5'))
+    data = read(folder)
+    assert [job["slowdown_limit"] for job in data.summary["jobs"]] == [1.5, 1.5]
+    assert {entry.job.slowdown_limit for entry in data.entries if isinstance(entry, JobArrived)} == {1.5}

@@ -22,11 +22,11 @@ from ecoshare.record.setting_history import settings as settings_of
 from ecoshare.record.summary import summarise
 from ecoshare.record.window_costs import windows
 from ecoshare.reporting.verdicts import verdicts
-from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.traces.job_trace import TraceJob
+from ecoshare.simulation.costs import Costs
+from ecoshare.simulation.traces.job_trace import TraceJob
 from tests.reporting.profiles import PROFILE
 from tests.reporting.recorded import METER_W, Entries, Settable, entries_of, metered, plan, proposing
-from tests.simulate.test_packs import GPU, JOBS, PACKS, SPEEDS, job, simulated, world
+from tests.simulation.test_packs import GPU, JOBS, PACKS, SPEEDS, job, simulated, world
 
 ENERGY = Config("energy", 2, 4, profile=True)
 SLOW: Setting = (("gpu_clock", 1200.0),)

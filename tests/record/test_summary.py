@@ -33,7 +33,7 @@ USED = Usage(iterations=11, held_s=2.0, waited_s=5.0, span_s=10.0, cpu_s=4.0)
 
 
 def plan(**limits: float | None) -> dict[str, Any]:
-    jobs = [{"name": name, "class": "c", "slowdown": limit} for name, limit in limits.items()]
+    jobs = [{"name": name, "class": "c", "slowdown_limit": limit} for name, limit in limits.items()]
     device = {"name": "cpu", "kind": "cpu"}
     return {"objective": "energy", "policy": "fair", "device": device, "lanes": 1, "notes": [], "jobs": jobs}
 

@@ -14,12 +14,12 @@ from ecoshare.core.events import Config, Event, Setting
 from ecoshare.record.energy_account import EnergyAccount, account
 from ecoshare.record.event_log import EventLog, steps
 from ecoshare.record.samples import Sample, Session
-from ecoshare.simulate.cluster import Cluster
-from ecoshare.simulate.costs import Costs
-from ecoshare.simulate.traces.job_trace import TraceJob
-from ecoshare.simulate.world import World
-from tests.simulate.simulating import made, simulate
-from tests.simulate.test_packs import GPU
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import Costs
+from ecoshare.simulation.traces.job_trace import TraceJob
+from ecoshare.simulation.world import World
+from tests.simulation.simulating import made, simulate
+from tests.simulation.test_packs import GPU
 
 DEVICE = "n0g0"
 METER_W = 100.0
@@ -79,7 +79,7 @@ def entries_of(
 def plan(jobs: list[TraceJob], config: Config) -> dict[str, Any]:
     """Content of plan.json."""
     rows = [
-        {"name": each.name, "class": each.job_class, "slowdown": each.slowdown, "arrival_s": each.arrival_s}
+        {"name": each.name, "class": each.job_class, "slowdown_limit": each.slowdown_limit, "arrival_s": each.arrival_s}
         for each in jobs
     ]
     device = {"name": DEVICE, "kind": "cuda", "model": "a GPU", "uuid": "GPU-1", "memory_bytes": 1 << 30, "cores": 2}

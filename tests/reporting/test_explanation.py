@@ -17,13 +17,13 @@ from ecoshare.reporting.explanation_text import show
 from ecoshare.reporting.reason_words import percent
 from tests.reporting.recorded import Entries, Settable, entries_of, plan, proposing, write
 from tests.runtime.running import SLEEPS, run
-from tests.simulate.test_packs import GPU, job, world
+from tests.simulation.test_packs import GPU, job, world
 from tests.warm import ecoshare
 
 ENERGY = Config("energy", 3, 4, profile=True)
 SLOW: Setting = (("gpu_clock", 1200.0),)
 JOBS = [
-    replace(job("anna", "a", 200.0), slowdown=1.3),
+    replace(job("anna", "a", 200.0), slowdown_limit=1.3),
     job("bert", "b", 150.0),
     job("carl", "c", 100.0),
     job("dora", "c", 90.0, arrival_s=30.0),
@@ -83,7 +83,7 @@ def test_the_words_of_a_job(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     words = told(capsys, folder, "bert")
     assert words.startswith("bert (class b): completed, ")
     assert "paused: anna was measured alone" in words or "anna was measured alone, and no job may start" in words
-    assert "must keep 0." in words and "(`slowdown:`)" in words, "anna's limit kept bert behind"
+    assert "may have a slowdown of 1." in words and "(`slowdown:`)" in words, "anna's limit kept bert behind"
     assert "measured alone, since nothing was known of its class" in words
     assert "its slowdown was" in told(capsys, folder, "anna")
 
@@ -203,7 +203,7 @@ def test_a_log_of_another_version_is_explained_up_to_where_it_differs(
 @pytest.mark.parametrize("policy", ["fair", "fifo", "srtf", "jct", "edp", "makespan"])
 def test_every_policy_is_explained(policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = Config(policy, 2, 2, profile=True)
-    small = [replace(each, slowdown=None) for each in JOBS]
+    small = [replace(each, slowdown_limit=None) for each in JOBS]
     made = write(tmp_path / "run", plan(small, config), entries_of(small, world(**SPEEDS), config))
     words = told(capsys, made)
     assert "None" not in words and "[]" not in words

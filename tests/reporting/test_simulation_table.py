@@ -22,16 +22,16 @@ from ecoshare.reporting.charts.simulation_charts import completion, fairness, ut
 from ecoshare.reporting.html import html
 from ecoshare.reporting.simulation_html import write_simulation_report
 from ecoshare.reporting.simulation_table import PolicyFigure, policy_figures, print_simulations
-from ecoshare.simulate.cluster import Cluster
-from ecoshare.simulate.costs import NO_COSTS, Costs
-from ecoshare.simulate.gpus import GPUS
-from ecoshare.simulate.power_source import Power, PowerOrigin
-from ecoshare.simulate.result import Finished, SimulationResult
-from ecoshare.simulate.traces.job_trace import Phase, Trace, TraceJob
-from ecoshare.simulate.world import World
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import NO_COSTS, Costs
+from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.power_source import Power, PowerOrigin
+from ecoshare.simulation.result import Finished, SimulationResult
+from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
+from ecoshare.simulation.world import World
 from tests.reporting.made_run import HOSTILE, run
 from tests.reporting.test_html import Page
-from tests.simulate.simulating import simulate
+from tests.simulation.simulating import simulate
 
 CLUSTER = Cluster(2, 4, GPUS["v100"])
 POWER = Power(CLUSTER.gpu, PowerOrigin.GIVEN)

@@ -26,7 +26,7 @@ from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping, run_opening
 from ecoshare.runtime.forked_client import ForkedServer
-from ecoshare.runtime.run_lifecycle import RunResult
+from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.runtime.warm_server import LaneServer
 
 
@@ -47,7 +47,7 @@ class Here:
         pass
 
 
-def call(function: Callable[[str], None], names: list[str], folder: Path) -> RunResult:
+def call(function: Callable[[str], None], names: list[str], folder: Path) -> FinishedRun:
     """Run one call for each name."""
     jobs = tuple(JobConfig(name=name, script=Path(__file__), cwd=folder) for name in names)
     plan = planning.make(LoadedJobs(folder / "calls", "", "", jobs), registry.find("cpu"), policy="fair", places=2)
@@ -59,11 +59,11 @@ def call(function: Callable[[str], None], names: list[str], folder: Path) -> Run
         server.end()
 
 
-def said(result: RunResult, name: str, stream: str = "stdout") -> str:
+def said(result: FinishedRun, name: str, stream: str = "stdout") -> str:
     return (result.folder.job(name) / f"{stream}.log").read_text()
 
 
-def job(result: RunResult, name: str) -> dict[str, Any]:
+def job(result: FinishedRun, name: str) -> dict[str, Any]:
     found: dict[str, Any] = next(each for each in result.data.summary["jobs"] if each["name"] == name)
     return found
 

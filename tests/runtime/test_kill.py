@@ -241,8 +241,8 @@ def test_ctrl_c_before_the_run_is_opened_ends_it_and_it_can_be_resumed(tmp_path:
     (script := tmp_path / "at_once.py").write_text(
         "from ecoshare.cli import main\n"
         "from ecoshare.runtime import run_host\n"
-        "heard = run_host.CommandLineHost.heard\n"
-        "run_host.CommandLineHost.heard = lambda self, stop: (stop(), heard(self, stop))[1]\n"
+        "heard = run_host.LocalHost.heard\n"
+        "run_host.LocalHost.heard = lambda self, stop: (stop(), heard(self, stop))[1]\n"
         "main()\n"
     )
     path = job_file(tmp_path, slow_steps("a", 3, 2))

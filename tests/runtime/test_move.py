@@ -28,7 +28,7 @@ from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping, run_host, run_lifecycle, run_opening
 from ecoshare.runtime.driver import Driver, RunParts
-from ecoshare.runtime.run_lifecycle import RunResult
+from ecoshare.runtime.run_lifecycle import FinishedRun
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
 from tests.warm import spawned
 
@@ -107,7 +107,7 @@ class Moved:
     """
 
     core: Moves
-    result: RunResult
+    result: FinishedRun
     entries: list[Event | Command]
     slots: list[int] = field(default_factory=list)
 

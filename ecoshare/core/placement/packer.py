@@ -220,7 +220,7 @@ class Packer:
 
     def line(self, job: Job) -> tuple[object, ...]:
         """Key of the queue line of a waiting job: if one job of a line has no place, none has."""
-        return (*demand(job), job.spec.job_class, job.spec.slowdown)
+        return (*demand(job), job.spec.job_class, job.spec.slowdown_limit)
 
     def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
         """Lanes for a job where it belongs to the best group of a device; a gang gets lanes of empty devices."""
@@ -354,7 +354,7 @@ class Packer:
     def holds_up(self, job: Job) -> bool:
         """Whether a job with a slowdown limit is behind the group on a device of `job`: it becomes urgent soon."""
         here = [each for lane in job.lanes for each in self.here(lane.device.name)]
-        return any(each.level != MEMBER and each.spec.slowdown is not None for each in here)
+        return any(each.level != MEMBER and each.spec.slowdown_limit is not None for each in here)
 
     def bear(self, jobs: Sequence[Job], slower: float) -> bool:
         """Whether co-located jobs keep their limits if all run `slower` times slower than expected."""
@@ -405,14 +405,14 @@ class Packer:
             spec.job_class,
             self._packs.worth(job, self.outlook.price(spec.job_class), at_s),
             least,
-            spec.slowdown is not None and job.state in _HERE,
+            spec.slowdown_limit is not None and job.state in _HERE,
             least + (URGENT if job.level == MEMBER else 0.0),
             EXPLORE if self._fit.is_new(job) else HOPE,
         )
 
     def _least(self, job: Job, lost_s: float = 0.0) -> float:
         """Relative speed that a job must keep to meet its limit; the time that it stood behind the group is lost."""
-        if job.spec.slowdown is None:
+        if job.spec.slowdown_limit is None:
             return 0.0
         solo = self.outlook.solos.get(job.spec.job_class)
         lost_s += job.stood_s

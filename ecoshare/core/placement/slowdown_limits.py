@@ -24,7 +24,7 @@ def least_speed(job: Job, iteration_s: float | None, lost_s: float = 0.0) -> flo
         iteration_s: Time (s) of a training iteration alone at the default setting; None if unknown.
         lost_s: Wall time (s) that the job has lost since then, or is about to lose.
     """
-    limit = job.spec.slowdown
+    limit = job.spec.slowdown_limit
     if limit is None:
         return 0.0
     least = min(1.0, 1.0 / limit)

@@ -32,7 +32,6 @@ from ecoshare.core.goal import Goal
 from ecoshare.devices.occupancy import DeviceAdmission, occupied
 from ecoshare.errors import EcoshareError, JobFailed, UsageError
 from ecoshare.integrations.optuna.forkable import check_forkable
-from ecoshare.integrations.optuna.interrupts import Interrupts
 from ecoshare.integrations.optuna.remote_trial import Objective
 from ecoshare.integrations.optuna.study import Listener
 from ecoshare.integrations.optuna.study_run import StudyRun, StudySweep
@@ -49,6 +48,7 @@ from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.reporting.progress import Expendable, PlainProgress
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime.forked_client import ForkedServer
+from ecoshare.runtime.interrupts import Interrupts
 from ecoshare.runtime.plan import Plan
 
 JOB = "ecoshare:job"
@@ -58,6 +58,9 @@ ERROR = "ecoshare:error"
 """User attribute of a failed trial: the reason."""
 
 _LONGEST_NAME = 100 - LONGEST_NUMBER
+
+_OUT_OF_PATIENCE = 3
+"""Number of the Ctrl-C that ends the study's own code, too."""
 
 ObjectiveFunction = Callable[[Any], float | Sequence[float]]
 Callback = Callable[[optuna.Study, FrozenTrial], None]
@@ -158,7 +161,7 @@ def optimize(
         undo.callback(forked.end)
         run = StudyRun(forked, Expendable(PlainProgress(Console(stderr=True, highlight=False))))
         standing_in = _StandIn(run, loaded.jobs[0].name, socket_of, caught)
-        interrupts = undo.enter_context(Interrupts(run.stop))
+        interrupts = undo.enter_context(Interrupts(run.stop, raise_from=_OUT_OF_PATIENCE))
         try:
             run.start(_planned(plan, study, n_trials, run), loaded.text, Path(runs).absolute(), occupancy)
             if not run.is_ending:

@@ -37,7 +37,7 @@ from ecoshare.runtime.warm_server import LaneServer
 from ecoshare.sampling.sweep_space import Values
 
 if TYPE_CHECKING:
-    from ecoshare.runtime.run_lifecycle import RunResult
+    from ecoshare.runtime.run_lifecycle import FinishedRun
     from ecoshare.sampling.trial_sampler import TrialSampler
 
 
@@ -145,7 +145,7 @@ class StudyRun:
 
     forked: ForkedServer
     shown: ProgressDisplay
-    result: RunResult | None = None
+    result: FinishedRun | None = None
     error: BaseException | None = None
     _stopping: bool = False
     _tickets: dict[int, Ticket] = field(default_factory=dict)

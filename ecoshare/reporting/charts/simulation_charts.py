@@ -19,7 +19,7 @@ from ecoshare.reporting.charts.axes import WIDTH_IN, add_legend, add_tip, figure
 from ecoshare.reporting.charts.look import HUES, INK, Chart
 from ecoshare.reporting.charts.time_columns import COLUMNS, Array, spread, steps
 from ecoshare.reporting.figures import printable, share
-from ecoshare.simulate.result import UNFAIR, SimulationResult
+from ecoshare.simulation.result import UNFAIR, SimulationResult
 
 _MOST_COLUMNS = 200
 _ROW_IN, _WIDEST_NAME = 0.5, 28

@@ -12,7 +12,7 @@ ITERATION_S = 0.1
 
 
 def job(limit: float | None, iterations: int | None, done: int, wall_s: float) -> Job:
-    made = Job(JobSpec("a", "a", iterations=iterations, slowdown=limit), 0.0)
+    made = Job(JobSpec("a", "a", iterations=iterations, slowdown_limit=limit), 0.0)
     made.tell(Usage(iterations=1), 5.0)  # at the first boundary
     made.tell(Usage(iterations=done), 5.0 + wall_s)
     return made
@@ -23,8 +23,8 @@ def test_without_a_limit_any_speed_will_do() -> None:
 
 
 def test_before_anything_is_known_it_is_that_of_the_limit() -> None:
-    assert least_speed(Job(JobSpec("a", "a", slowdown=2.0), 0.0), ITERATION_S) == 0.5
-    waits = Job(JobSpec("a", "a", iterations=1000, slowdown=2.0), 0.0)
+    assert least_speed(Job(JobSpec("a", "a", slowdown_limit=2.0), 0.0), ITERATION_S) == 0.5
+    waits = Job(JobSpec("a", "a", iterations=1000, slowdown_limit=2.0), 0.0)
     assert least_speed(waits, ITERATION_S, lost_s=75.0) == pytest.approx(100.0 / 125.0), "before its first boundary"
     assert least_speed(job(2.0, 1000, 100, 80.0), None) == 0.5, "its time alone is unknown"
 

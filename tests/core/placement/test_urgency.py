@@ -14,7 +14,7 @@ def hurt() -> Core:
     """Two jobs that were started together before their speeds beside each other were known."""
     core = Core()
     for name in ("a1", "b1"):
-        core.arrive(name, slowdown=LIMIT, iterations=LENGTH)
+        core.arrive(name, slowdown_limit=LIMIT, iterations=LENGTH)
         core.foresee(ab=0.95)
     assert {job.level for job in core.scheduler.jobs.values()} == {0}
     core.arrive("c1", gib=7.0)  # does not fit beside them

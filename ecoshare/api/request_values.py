@@ -1,0 +1,105 @@
+"""Types and checks that the requests share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from ecoshare.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from ecoshare.core.goal import Goal
+    from ecoshare.jobs.from_values import AnyPath
+    from ecoshare.profiling.profile_store import ProfileStore
+    from ecoshare.record.run_view import ProgressDisplay
+
+Control = Literal["auto", "known", "off"]
+"""Whether a run may set clocks and power.
+
+`auto` searches the best setting of each packing and uses it, `known` only uses what was found before, `off` sets
+nothing.
+"""
+
+CONTROLS: tuple[Control, ...] = ("auto", "known", "off")
+
+_Request = TypeVar("_Request")
+
+
+def silent(_words: str) -> None:
+    """Drop a note."""
+
+
+def no_progress() -> ProgressDisplay:
+    """Display that shows nothing."""
+    from ecoshare.reporting.progress import Silent
+
+    return Silent()
+
+
+def with_fields(request: _Request, fields: dict[str, Any]) -> _Request:
+    """Copy of a request with some fields replaced.
+
+    Raises:
+        TypeError: The request has no such field.
+    """
+    return replace(request, **fields) if fields else request  # type: ignore[type-var]
+
+
+def check_control(name: str) -> None:
+    """Check a value of `control`.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if name not in CONTROLS:
+        raise UsageError(
+            f"--control {name}: expected {', '.join(CONTROLS[:-1])} or {CONTROLS[-1]}", did_you_mean(name, CONTROLS)
+        )
+
+
+def check_least(name: str, value: float | None, least: float, most: float = math.inf) -> None:
+    """Check that a number is in its range; None passes.
+
+    Raises:
+        UsageError: It is not in the range, or not a number.
+    """
+    if value is not None and not least <= value <= most:
+        up_to = f"{least:g} to {most:g}" if math.isfinite(most) else f"at least {least:g}"
+        raise UsageError(f"{name}={value}: expected {up_to}")
+
+
+def path_or_none(path: AnyPath | None) -> Path | None:
+    """The path as a `Path`; None for None."""
+    return None if path is None else Path(path)
+
+
+def profile_store(profiles: AnyPath | None) -> ProfileStore:
+    """Store of profiles in a folder; None for that of the user's data.
+
+    Raises:
+        UnfitEnvironment: The user has no home folder.
+    """
+    from ecoshare.profiling.profile_store import ProfileStore, default_folder
+
+    return ProfileStore(default_folder() if profiles is None else Path(profiles))
+
+
+def goal(objective: str, tuning_limit: float, budget: int, seed: int = 0) -> Goal:
+    """Goal of a search of settings.
+
+    Args:
+        objective: Name of the objective.
+        tuning_limit: Upper bound of an iteration's time / its time at the default setting.
+        budget: Largest number of measurements.
+        seed: Seed of the search.
+
+    Raises:
+        UsageError: The limit is not a finite number of at least 1.
+    """
+    from ecoshare.core.goal import Goal
+
+    if not (math.isfinite(tuning_limit) and tuning_limit >= 1.0):
+        raise UsageError(f"--tuning-limit {tuning_limit:g}: expected a number of at least 1")
+    return Goal(objective, tuning_limit, budget, seed)

@@ -1,0 +1,238 @@
+"""`run`, `plan` and `resume`: several scripts share a device until all of them have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from ecoshare.advisers.advice import TUNING_LIMIT
+from ecoshare.api.request_values import Control, check_control, goal, no_progress, profile_store, silent, with_fields
+from ecoshare.api.run_result import RunResult
+from ecoshare.common.folders import RUNS
+from ecoshare.errors import UsageError
+
+if TYPE_CHECKING:
+    from ecoshare.jobs.from_values import AnyPath, Jobs
+    from ecoshare.jobs.load import LoadedJobs
+    from ecoshare.record.run_view import ProgressDisplay
+    from ecoshare.runtime.plan import Plan
+    from ecoshare.runtime.signals import StopSignals
+    from ecoshare.values.device import DeviceInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """Request for a run. The fields are the options of `ecoshare run`.
+
+    Attributes:
+        jobs: Path of a job file, paths of scripts, or the content of a job file as a mapping. Relative paths in a
+            mapping start at the working folder.
+        args: Arguments of the scripts; a job file has its own.
+        objective: `energy`, `jct`, `makespan` or `edp`.
+        policy: Name of the policy; None for the policy of the objective.
+        options: Options of the named policy, by name.
+        device: `cpu`, `cuda` or `cuda:N`; None for the first GPU, else the processors.
+        lanes: Number of lanes. Jobs of one lane take turns, lanes run side by side. None for 6 under a policy that
+            chooses which jobs run side by side, else 1.
+        jobs_per_lane: Most jobs that hold memory in one lane at once; None for 4.
+        memory: Most memory for all jobs, in bytes or as text such as `8 GiB`; None for all memory of the device.
+        control: Whether the run may set clocks and power: `auto`, `known` or `off`.
+        tuning_limit: Upper bound of an iteration's time at a setting / its time at the default setting.
+        wait: Whether to wait for the end of a run that uses the device. Otherwise such a run is an error.
+        share_device: Whether to run beside a run that uses the device, with the memory that is free.
+        runs: Folder that gets the run folder.
+        profiles: Folder of profiles; None for that of the user's data.
+        use_profiles: Whether profiles of job classes are used, and new ones measured.
+        note: Shows a note to the user.
+        progress: Makes the display of the run's progress, when the run begins.
+        signals: Handling of Ctrl-C, SIGTERM and a closed terminal; see `ecoshare.api.caller_process.drive`.
+    """
+
+    jobs: Jobs
+    args: Sequence[str] = ()
+    objective: str = "energy"
+    policy: str | None = None
+    options: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    device: str | None = None
+    lanes: int | None = None
+    jobs_per_lane: int | None = None
+    memory: str | int | None = None
+    control: Control = "auto"
+    tuning_limit: float = TUNING_LIMIT
+    wait: bool = False
+    share_device: bool = False
+    runs: AnyPath = RUNS
+    profiles: AnyPath | None = None
+    use_profiles: bool = True
+    note: Callable[[str], None] = silent
+    progress: Callable[[], ProgressDisplay] = no_progress
+    signals: StopSignals | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequest:
+    """Request to go on with an interrupted run. All else is as the run was asked for.
+
+    Attributes:
+        run: The run folder; `ecoshare-runs/latest` is the newest.
+        control: Whether clocks and power may be set, if the interrupted run was allowed to; see `RunRequest`.
+        wait: See `RunRequest`.
+        share_device: See `RunRequest`.
+        note: See `RunRequest`.
+        progress: See `RunRequest`.
+        signals: See `RunRequest`.
+    """
+
+    run: AnyPath
+    control: Control = "auto"
+    wait: bool = False
+    share_device: bool = False
+    note: Callable[[str], None] = silent
+    progress: Callable[[], ProgressDisplay] = no_progress
+    signals: StopSignals | None = None
+
+
+def run(jobs: Jobs | RunRequest, /, **fields: Any) -> RunResult:
+    """Run jobs until all of them have ended. A job that fails is part of the result, see `RunResult.check`.
+
+    The function works in any thread, and beside an event loop. Ctrl-C and SIGTERM stop the jobs, the result is written,
+    and the signal is then raised again for the caller's own handler.
+
+    Args:
+        jobs: A request, or its `jobs`.
+        fields: Other fields of the `RunRequest`.
+
+    Raises:
+        UsageError: The fields contradict each other, or name what does not exist.
+        InvalidJobFile: The jobs have mistakes; the error lists them, with line and column.
+        UnfitEnvironment: This machine cannot run the jobs, or another run uses the device.
+        NotRestored: The run failed, and knobs of the device could not be restored.
+        KeyboardInterrupt: The user pressed Ctrl-C; `resume` goes on with the run.
+    """
+    from ecoshare.devices.processor_load import LoadWatch
+
+    watch = LoadWatch.begin()  # watches until the plan is made, so it costs no extra time
+    from ecoshare.api.caller_process import drive
+    from ecoshare.devices.occupancy import DeviceAdmission, occupied
+    from ecoshare.runtime import run_opening
+
+    request = _request(jobs, fields)
+    admission = DeviceAdmission.of(request.wait, request.share_device)
+    loaded, planned = _planner(request)
+    with occupied(request.device, admission, request.note) as occupancy:
+        plan = planned(occupancy.device)
+        if words := watch.words():
+            request.note(f"{words}: times and joules of this run are those of a busy machine")
+
+        def start(signals: StopSignals) -> RunResult:
+            finished = run_opening.start(
+                plan, loaded.text, Path(request.runs), request.progress(), occupancy=occupancy, signals=signals
+            )
+            return RunResult.of(finished)
+
+        return drive(request.signals, start)
+
+
+def plan(jobs: Jobs | RunRequest, /, **fields: Any) -> Plan:
+    """Plan of a run, which is not started: jobs, device, policy, lanes, memory and notes.
+
+    Args:
+        jobs: A request, or its `jobs`.
+        fields: Other fields of the `RunRequest`.
+
+    Raises:
+        UsageError: See `run`.
+        InvalidJobFile: See `run`.
+        UnfitEnvironment: This machine cannot run the jobs.
+    """
+    from ecoshare.devices.occupancy import DeviceAdmission
+    from ecoshare.devices.registry import find
+
+    request = _request(jobs, fields)
+    DeviceAdmission.of(request.wait, request.share_device)
+    _, planned = _planner(request)
+    return planned(find(request.device))
+
+
+def resume(run: AnyPath | ResumeRequest, /, **fields: Any) -> RunResult:
+    """Run the jobs of an interrupted run that have no recorded end, and return the result of the whole run.
+
+    Args:
+        run: A request, or its `run`.
+        fields: Other fields of the `ResumeRequest`.
+
+    Raises:
+        UsageError: The run cannot be resumed, its job file has changed, its device is another one now, or it is still
+            in progress.
+        UnfitEnvironment: This machine cannot run the jobs, or another run uses the device.
+        NotRestored: See `run`.
+        KeyboardInterrupt: See `run`.
+    """
+    from ecoshare.api.caller_process import drive
+    from ecoshare.devices.occupancy import DeviceAdmission
+    from ecoshare.runtime import run_opening
+
+    request = with_fields(run if isinstance(run, ResumeRequest) else ResumeRequest(run=run), fields)
+    check_control(request.control)
+    go_on = partial(
+        run_opening.resume,
+        Path(request.run),
+        control=request.control != "off",
+        search=request.control == "auto",
+        admission=DeviceAdmission.of(request.wait, request.share_device),
+        say=request.note,
+    )
+    return drive(request.signals, lambda signals: RunResult.of(go_on(progress=request.progress(), signals=signals)))
+
+
+def _request(jobs: Jobs | RunRequest, fields: dict[str, Any]) -> RunRequest:
+    request = with_fields(jobs if isinstance(jobs, RunRequest) else RunRequest(jobs=jobs), fields)
+    check_control(request.control)
+    return request
+
+
+def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[DeviceInfo], Plan]]:
+    """The jobs, and a function that plans them on a device and shows the notes of the plan."""
+    from ecoshare.jobs.from_values import given_jobs
+    from ecoshare.runtime import plan as planning
+
+    memory_bytes = _memory_bytes(request.memory)
+    if request.options and request.policy is None:
+        raise UsageError("--option is a policy's: name it with --policy")
+    loaded = given_jobs(request.jobs, request.args)
+
+    def planned(device: DeviceInfo) -> Plan:
+        searched = request.control == "auto"
+        made = planning.make(
+            loaded,
+            device,
+            objective=request.objective,
+            policy=request.policy,
+            options=request.options,
+            lanes=request.lanes,
+            places=request.jobs_per_lane if request.jobs_per_lane is not None else planning.PLACES,
+            memory_bytes=memory_bytes,
+            store=profile_store(request.profiles) if request.use_profiles else None,
+            control=request.control != "off",
+            goal=goal(request.objective, request.tuning_limit, planning.MOST_TRIALS) if searched else None,
+        )
+        for line in made.notes:
+            request.note(line)
+        return made
+
+    return loaded, planned
+
+
+def _memory_bytes(memory: str | int | None) -> int | None:
+    from ecoshare.jobs.quantities import parse_size_bytes
+
+    if not isinstance(memory, str):
+        return memory
+    try:
+        return parse_size_bytes(memory)
+    except ValueError as error:
+        raise UsageError(f"--memory {memory}: {error}") from error

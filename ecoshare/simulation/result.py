@@ -1,0 +1,129 @@
+"""Result of a simulation, as a whole and for each job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ecoshare.core.events import Config
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.traces.job_trace import Trace
+from ecoshare.simulation.usage_integrals import UsageIntegrals
+
+UNFAIR = 1.05
+"""Finish-time ratio above which a job counts as treated unfairly (Zheng et al., "Shockwave", NSDI 2023)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Result of one job.
+
+    Attributes:
+        start_s: Time (s) at which its first attempt was started.
+        service_s: Time (s) that the work of the job, as far as it was done, takes alone.
+        placed_s: Time (s) for which the job had a place.
+        attempts: Number of attempts: preemptions plus 1.
+        contention: Mean number of devices wanted while the job was present / number of devices; at least 1.
+    """
+
+    name: str
+    arrival_s: float
+    start_s: float
+    finish_s: float
+    gpus: int
+    service_s: float
+    placed_s: float
+    attempts: int
+    contention: float
+
+    @property
+    def jct_s(self) -> float:
+        """Job completion time (s): from arrival to end."""
+        return self.finish_s - self.arrival_s
+
+    @property
+    def rho(self) -> float:
+        """Finish-time ratio: JCT / JCT with an equal share of the cluster. Below 1, the job did better than that.
+
+        Mahajan et al., "Themis", NSDI 2020, section 3.1.
+        """
+        return self.jct_s / (self.service_s * self.contention) if self.service_s > 0.0 else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """Result of one trace under one policy.
+
+    Attributes:
+        finished: Jobs in the order of their end.
+        makespan_s: Time (s) from the first arrival to the last end.
+        preemptions: Number of times that a job was stopped and gave up its place.
+        utilisation: Mean share of the makespan for which a device was at work.
+        energy_j: Modelled energy (J) of all devices over the makespan.
+        work_s: Device-seconds that the work of all jobs takes alone.
+        bin_s: Length (s) of a bin of `busy`.
+        busy: Mean number of devices at work in each bin.
+    """
+
+    policy: str
+    finished: tuple[Finished, ...]
+    makespan_s: float
+    preemptions: int
+    utilisation: float
+    energy_j: float
+    work_s: float
+    bin_s: float
+    busy: tuple[float, ...]
+
+    @classmethod
+    def of(
+        cls, trace: Trace, cluster: Cluster, config: Config, finished: Sequence[Finished], account: UsageIntegrals
+    ) -> SimulationResult:
+        """Result of a simulation that has ended."""
+        begin_s = min((each.arrival_s for each in finished), default=0.0)
+        makespan_s = max((each.finish_s for each in finished), default=0.0) - begin_s
+        bin_s, bins = account.utilisation()
+        return cls(
+            policy=config.policy,
+            finished=tuple(finished),
+            makespan_s=makespan_s,
+            preemptions=sum(each.attempts - 1 for each in finished),
+            utilisation=account.busy_s / (cluster.size * makespan_s) if makespan_s > 0.0 else 0.0,
+            energy_j=account.energy_j - begin_s * cluster.size * cluster.gpu.idle_w,
+            work_s=sum(each.gpus * each.service_s for each in finished),
+            bin_s=bin_s,
+            busy=tuple(each / bin_s for each in bins),
+        )
+
+    @property
+    def jcts_s(self) -> np.ndarray:
+        """Job completion times (s), shape (n_jobs,)."""
+        return np.array([each.jct_s for each in self.finished])
+
+    def as_dict(self) -> dict[str, float | int | str | None]:
+        """Figures of the result's row, as plain data for JSON; None if there was no job."""
+        jcts_s = self.jcts_s
+        rhos = np.array([each.rho for each in self.finished])
+        known = len(jcts_s) > 0
+
+        def quantile(share: float) -> float | None:
+            return float(np.quantile(jcts_s, share)) if known else None
+
+        return {
+            "policy": self.policy,
+            "jobs": len(self.finished),
+            "mean_jct_s": float(jcts_s.mean()) if known else None,
+            "median_jct_s": quantile(0.5),
+            "p95_jct_s": quantile(0.95),
+            "p99_jct_s": quantile(0.99),
+            "makespan_s": self.makespan_s,
+            "mean_queue_s": float(np.mean([each.jct_s - each.placed_s for each in self.finished])) if known else None,
+            "worst_rho": float(rhos.max()) if known else None,
+            "unfair": float((rhos > UNFAIR).mean()) if known else None,
+            "preemptions": self.preemptions,
+            "utilisation": self.utilisation,
+            "energy_j": self.energy_j,
+            "energy_per_work_j": self.energy_j / self.work_s if self.work_s > 0.0 else None,
+        }

@@ -1,0 +1,575 @@
+"""Driver of the core in virtual time: it passes events to the core and carries out the commands.
+
+::
+
+    trace ──arrivals──►  heap of coming events  ──► core.handle ──► commands
+                            ▲                                            │
+                            ├── acknowledged (after its cost in time) ───┤
+                            ├── ends and turns of the lanes ◄────────────┤
+                            └── times to wake at ◄───────────────────────┘
+
+Live runs use the same core; the simulator makes no decision. Events at one moment come in the order of `_What`, with
+arrivals last. Events of one kind come in the order in which they were caused. So equal inputs give equal traces.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+from heapq import heappop, heappush
+from typing import Any
+
+from ecoshare.advisers.advice import Advice
+from ecoshare.common.plural import counted
+from ecoshare.core.commands import (
+    ApplySetting,
+    AskInterference,
+    AskPlanner,
+    AskSampler,
+    AskSetting,
+    Command,
+    DropJob,
+    KillJob,
+    MeasureSetting,
+    MoveJob,
+    OpenLane,
+    ProfileJob,
+    SetShares,
+    StartJob,
+    WakeAt,
+)
+from ecoshare.core.driving import CoreDriver
+from ecoshare.core.events import (
+    SCHEMA,
+    Config,
+    Done,
+    Event,
+    Exhausted,
+    IterationsDone,
+    JobArrived,
+    JobExited,
+    JobSpec,
+    Outcome,
+    Planned,
+    Reported,
+    RunOpened,
+    Solo,
+    SweepOpened,
+    SweepSpec,
+)
+from ecoshare.core.policies import make
+from ecoshare.core.policies.base import ElasticPolicy, PackingPolicy
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.errors import UsageError
+from ecoshare.jobs.quantities import format_size
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import Costs
+from ecoshare.simulation.result import Finished, SimulationResult
+from ecoshare.simulation.simulated_measurements import SimulatedMeasurements
+from ecoshare.simulation.traces.job_trace import Trace, TraceJob, TraceSweep
+from ecoshare.simulation.usage_integrals import UsageIntegrals
+from ecoshare.simulation.virtual_device import VirtualDevice
+from ecoshare.simulation.virtual_lane import TOLD_SHARE, SimulatedAttempt, VirtualLane, expected_s
+from ecoshare.simulation.world import Truth
+
+_MOST_IDLE_WAKES = 10_000
+"""Most wakes in a row with all jobs arrived and no device at work. With more, the policy lets jobs wait for ever."""
+
+Watch = Callable[[Event, list[Command]], None]
+"""Function that gets each event and the commands that followed from it."""
+
+
+class _What(IntEnum):
+    """Kinds of coming events, in their order at one moment."""
+
+    DONE = 0
+    STOPPED = 1
+    LANE = 2
+    MEASURED = 3
+    WAKE = 4
+
+
+@dataclass(slots=True)
+class _Running:
+    """A job that has arrived and not ended.
+
+    Attributes:
+        left_s: Work (s) left for the next attempt.
+        work_s: Work (s) of the whole job.
+        arrival_s: Time (s) of arrival; for a trial, the time at which its sampler was asked for it.
+        demand_s: `UsageIntegrals.demand_s` at the arrival.
+        sweep: Sweep that the trial belongs to; empty if the job is no trial.
+        curve: Values that the trial reports.
+        reported: Number of values reported so far.
+        start_s: Time (s) at which the first attempt was started; infinite before.
+        placed_s: Time (s) for which earlier attempts had a place.
+        since_s: Time (s) at which the present attempt got a place.
+        seat: The present attempt; None if there is none.
+    """
+
+    job: TraceJob
+    left_s: float
+    work_s: float
+    arrival_s: float
+    demand_s: float
+    sweep: str = ""
+    curve: tuple[float, ...] = ()
+    reported: int = 0
+    start_s: float = math.inf
+    placed_s: float = 0.0
+    since_s: float = 0.0
+    attempts: int = 0
+    seat: SimulatedAttempt | None = None
+
+
+class Simulator:
+    """Simulation of one trace under one policy."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        cluster: Cluster,
+        config: Config,
+        world: Truth,
+        costs: Costs,
+        tuner: Callable[[AskSetting], Advice] | None = None,
+    ) -> None:
+        """Prepare a simulation; `run` starts it.
+
+        Args:
+            tuner: Adviser on settings; needed if `config.search` is on.
+
+        Raises:
+            UsageError: A job asks for more GPUs or memory than the cluster has.
+        """
+        self._trace, self._cluster, self._config = trace, cluster, config
+        self._world, self._costs = world, costs
+        self._core = Scheduler()
+        self._lanes: dict[int, VirtualLane] = {}
+        self._device_of: dict[int, VirtualDevice] = {}
+        self._devices: dict[str, VirtualDevice] = {}
+        self._jobs: dict[str, _Running] = {}
+        self._heap: list[tuple[float, _What, int, Any]] = []
+        self._order = 0
+        self._finished: list[Finished] = []
+        self._account = UsageIntegrals(cluster.size, cluster.gpu.idle_w)
+        self._idle_wakes = 0
+        self._watches = False
+        policy = make(config)
+        self._packs, self._pours = isinstance(policy, PackingPolicy), isinstance(policy, ElasticPolicy)
+        self._sweeps = {sweep.name: sweep for sweep in trace.sweeps}
+        self._unfinished = {sweep.name: len(sweep.trials) for sweep in trace.sweeps}
+        self._varies = config.search or world.changes_s < math.inf
+        self._measuring = SimulatedMeasurements(world, costs, tuner, self._alone_on, self._later)
+        for job in trace.all_jobs:
+            self._refuse_what_cannot_run(job)
+
+    def _refuse_what_cannot_run(self, job: TraceJob) -> None:
+        name, size = f"{self._trace.file}:{job.line}: job {job.name}", self._cluster.size
+        if job.gpus > size:
+            raise UsageError(
+                f"{name} asks for {counted(job.gpus, 'GPU')}, and there {'is' if size == 1 else 'are'} {size}",
+                "--gpus or --nodes says how many there are",
+            )
+        lane_bytes = self._cluster.gpu.memory_bytes // (1 if self._packs else self._config.lanes_per_device)
+        if job.memory is not None and job.memory.peak_bytes > lane_bytes:
+            raise UsageError(
+                f"{name} needs {format_size(job.memory.peak_bytes)}, and a lane has {format_size(lane_bytes)}",
+                "--gpu-model names a larger one",
+            )
+
+    def run(self, watch: Watch | None = None, progress: Callable[[int], None] | None = None) -> SimulationResult:
+        """Run until every job has ended.
+
+        Args:
+            watch: Gets each event and the commands that followed from it.
+            progress: Gets the number of jobs that have ended.
+        """
+        self._drive = CoreDriver(self._core, self, watch)
+        self._tell(RunOpened(0.0, SCHEMA, self._config, self._cluster.devices()))
+        self._watches = self._core.watches_neighbours
+        if self._world.changes_s < math.inf:
+            self._push(self._world.changes_s, _What.MEASURED, None)
+        for sweep in self._trace.sweeps:
+            if not sweep.after:
+                self._later(sweep.opens_s, partial(self._open, sweep))
+        arrivals = iter(self._trace.jobs)
+        coming = next(arrivals, None)
+        while coming is not None or self._jobs or any(self._unfinished.values()):
+            if coming is not None and (not self._heap or coming.arrival_s < self._heap[0][0]):
+                self._arrive(coming)
+                coming = next(arrivals, None)
+            else:
+                self._next(coming is None)
+                if progress is not None:
+                    progress(len(self._finished))
+        return SimulationResult.of(self._trace, self._cluster, self._config, self._finished, self._account)
+
+    def _next(self, all_came: bool) -> None:
+        """Process the next event of the heap.
+
+        Raises:
+            UsageError: No event will come, because the policy lets jobs wait for ever.
+        """
+        if not self._heap or (all_came and self._idle_wakes > _MOST_IDLE_WAKES):
+            names = ", ".join(list(self._jobs)[:3])
+            raise UsageError(
+                f"policy {self._config.policy} lets {counted(len(self._jobs), 'job')} wait for ever: {names}"
+            )
+        at_s, what, _, subject = heappop(self._heap)
+        match what:
+            case _What.LANE:
+                lane, version = subject
+                if version == lane.version:
+                    self._lane_event(lane, at_s)
+            case _What.DONE:
+                command, more = subject
+                if isinstance(more, SimulatedAttempt):
+                    self._idle_wakes = 0
+                    if more.job.memory is not None and more.job.memory.peak_bytes > more.cap_bytes:
+                        self._exit(more, Outcome.OUT_OF_MEMORY, at_s)
+                        return
+                    self._begin(more, at_s)
+                self._tell(more if isinstance(more, Planned) else Done(at_s, command))
+            case _What.STOPPED:
+                seat, outcome = subject
+                self._exit(seat, outcome, at_s)
+            case _What.MEASURED:
+                if subject is None:
+                    self._change(at_s)
+                elif (event := subject(at_s)) is not None:
+                    self._tell(event)
+            case _What.WAKE:
+                self._idle_wakes += not self._account.busy
+                self._tell(Done(at_s, subject))
+
+    def _arrive(self, job: TraceJob) -> None:
+        self._tell(JobArrived(job.arrival_s, self._come(job, job.arrival_s)))
+
+    def _come(self, job: TraceJob, now_s: float, sweep: str = "", curve: tuple[float, ...] = ()) -> JobSpec:
+        """Add an arriving job, and return its specification for the core."""
+        self._account.want(job.gpus, now_s)
+        work_s = job.service_s
+        self._jobs[job.name] = _Running(job, work_s, work_s, now_s, self._account.demand_s, sweep, curve)
+        return self._spec(job, work_s, now_s, sweep)
+
+    def _open(self, sweep: TraceSweep, now_s: float) -> SweepOpened:
+        return SweepOpened(now_s, SweepSpec(sweep.name, sweep.parallel, early_stopping=sweep.halting))
+
+    def _sample(self, command: AskSampler, now_s: float) -> JobArrived | Exhausted:
+        """Arrival of the next trial of a sweep, or `Exhausted`."""
+        trials = self._sweeps[command.sweep].trials
+        if command.number >= len(trials):
+            return Exhausted(now_s, command.id)
+        trial = trials[command.number]
+        return JobArrived(now_s, self._come(trial.job, now_s, command.sweep, trial.curve), command.id)
+
+    def _spec(self, job: TraceJob, work_s: float, now_s: float, sweep: str) -> JobSpec:
+        if len(job.phases) > 1:
+            work_s = job.startup_s + expected_s(job, work_s - job.startup_s)
+        return JobSpec(
+            name=job.name,
+            job_class=job.job_class,
+            gpus=job.gpus,
+            nodes=self._cluster.most_nodes(job),
+            priority=job.priority,
+            iterations=job.iterations,
+            service_s=work_s if job.announced else None,
+            phases=_epochs(job),
+            power_w=None if self._config.profile else self._world.watts(job),
+            movable=True,
+            widest=1 + len(job.speedups),
+            memory=None if self._config.profile else job.memory,
+            profiled=not self._config.profile,
+            solo=Solo(job.job_class) if self._config.profile else self._world.solo(job, "", now_s),
+            slowdown_limit=job.slowdown_limit,
+            sweep=sweep,
+        )
+
+    def _tell(self, event: Event) -> None:
+        self._drive.tell(event)
+
+    # Commands
+
+    def open_lane(self, command: OpenLane, now_s: float) -> None:
+        """See `CommandHandler`."""
+        closely = self._packs or self._pours or self._config.profile
+        self._lanes[command.lane] = VirtualLane(self._costs.handover_s, closely)
+        device = self._devices.setdefault(command.device, VirtualDevice(command.device))
+        device.lanes.append(command.lane)
+        self._device_of[command.lane] = device
+        self._push(now_s, _What.DONE, (command.id, None))
+
+    def set_shares(self, command: SetShares, now_s: float) -> None:
+        """See `CommandHandler`."""
+        lane = self._lanes[command.lane]
+        lane.claim(command.shares, now_s)  # the holder keeps the turn until its iteration ends
+        self._plan(lane)
+
+    def drop_job(self, command: DropJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        running = self._jobs[command.job]
+        self._finish(running, now_s)
+        self._forget(running, now_s)
+
+    def profile_job(self, command: ProfileJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._measuring.profile(command, self._seat_of(command.job), now_s)
+
+    def apply_setting(self, command: ApplySetting, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._push(now_s + self._costs.apply_s, _What.MEASURED, partial(self._apply, command))
+
+    def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
+        """See `CommandHandler`."""
+        seats = [self._seat_of(name) for name in command.jobs]
+        self._measuring.trial(command, self._devices[command.device], seats, now_s)
+
+    def ask_setting(self, command: AskSetting, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._measuring.ask(command, now_s)
+
+    def ask_interference(self, command: AskInterference, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._measuring.ask(command, now_s)
+
+    def ask_planner(self, command: AskPlanner, now_s: float) -> None:
+        """See `CommandHandler`."""
+        from ecoshare.advisers.planners import shares  # imports scipy, so only on demand
+
+        self._push(now_s, _What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
+
+    def ask_sampler(self, command: AskSampler, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._later(now_s, partial(self._sample, command))
+
+    def wake_at(self, command: WakeAt, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._push(command.at_s, _What.WAKE, command.id)
+
+    def _push(self, at_s: float, what: _What, subject: Any) -> None:
+        self._order += 1
+        heappush(self._heap, (at_s, what, self._order, subject))
+
+    def start_job(self, command: StartJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        running = self._jobs[command.job]
+        left_s = running.left_s
+        seat = SimulatedAttempt(
+            running.job, command.attempt, command.lanes, left_s, left_s, running.work_s, command.cap_bytes
+        )
+        seat.steps, seat.reported = len(running.curve), running.reported
+        running.seat, running.since_s, running.attempts = seat, now_s, command.attempt
+        running.start_s = min(running.start_s, now_s)
+        launch_s = self._costs.start_s if running.job.launch_s is None else running.job.launch_s
+        cost_s = launch_s + (self._costs.restart_s if command.attempt > 1 else 0.0)
+        self._push(now_s + cost_s, _What.DONE, (command.id, seat))
+
+    def _begin(self, seat: SimulatedAttempt, now_s: float) -> None:
+        """Let a job that has started join its lane."""
+        self._tell_of_neighbours(seat, now_s)
+        lane = self._lanes[seat.lanes[0]]
+        before, seat.speed = lane.holder, self._speed(seat, now_s)
+        lane.join(seat, now_s)
+        self._after(lane, now_s, before)
+
+    def _later(self, at_s: float, what: Callable[[float], Event | None]) -> None:
+        self._push(at_s, _What.MEASURED, what)
+
+    def _seat_of(self, job: str) -> SimulatedAttempt:
+        seat = self._jobs[job].seat
+        assert seat is not None, "only a running job is measured"
+        return seat
+
+    def move_job(self, command: MoveJob, now_s: float) -> None:
+        """See `CommandHandler`. The job moves at once; in virtual time it need not reach a boundary first."""
+        seat = self._seat_of(command.job)
+        self._leave(seat, now_s)
+        seat.lanes = (command.lane,)
+        lane = self._lanes[command.lane]
+        before, seat.speed = lane.holder, self._speed(seat, now_s)
+        lane.join(seat, now_s)
+        self._after(lane, now_s, before)
+        self._push(now_s, _What.DONE, (command.id, None))
+
+    def _apply(self, command: ApplySetting, now_s: float) -> Done:
+        device = self._devices[command.device]
+        device.setting = command.setting
+        self._feel(device, now_s)
+        return Done(now_s, command.id)
+
+    def _change(self, now_s: float) -> None:
+        """Apply a change of the world to all devices, and schedule the next change."""
+        for device in self._devices.values():
+            self._feel(device, now_s)
+        self._push(now_s + self._world.changes_s, _What.MEASURED, None)
+
+    def _alone_on(self, seat: SimulatedAttempt, only: str | None, now_s: float) -> VirtualDevice:
+        """Restrict turns on the device of an attempt to one job, to no job (empty), or to all jobs (None)."""
+        device = self._device_of[seat.lanes[0]]
+        for number in device.lanes:
+            lane = self._lanes[number]
+            before = lane.holder
+            lane.reserve(only if not only or number in seat.lanes else "", now_s)
+            self._after(lane, now_s, before)
+        return device
+
+    def kill_job(self, command: KillJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        seat = self._jobs[command.job].seat
+        assert seat is not None and seat.job.name in self._lanes[seat.lanes[0]].seats, "only what runs gives way"
+        self._leave(seat, now_s)
+        outcome = Outcome.PRUNED if command.pruned else Outcome.STOPPED
+        self._push(now_s + self._costs.stop_s, _What.STOPPED, (seat, outcome))
+
+    def _lane_event(self, lane: VirtualLane, now_s: float) -> None:
+        holder = lane.holder
+        assert holder is not None, "a turn or the work of a job is over"
+        lane.advance(now_s)
+        if holder.has_report:
+            self._report(holder, lane, now_s)
+            return
+        if lane.ends:
+            self._leave(holder, now_s)
+            holder.left_s = 0.0
+            self._exit(holder, Outcome.COMPLETED, now_s)
+            return
+        tells = lane.tells
+        lane.go_on(now_s)
+        self._after(lane, now_s, holder)
+        for seat in [*lane.seats.values()] if tells else ():
+            if lane.is_watched or seat.held_s - seat.told_s > TOLD_SHARE * seat.told_s:
+                self._tell_of(seat, now_s)
+
+    def _report(self, seat: SimulatedAttempt, lane: VirtualLane, now_s: float) -> None:
+        """Report the next value of a trial, after its progress."""
+        running = self._jobs[seat.job.name]
+        running.reported = seat.reported = seat.reported + 1
+        lane.heard(now_s)
+        self._plan(lane)
+        self._tell_of(seat, now_s)
+        self._tell(Reported(now_s, seat.job.name, seat.reported, running.curve[seat.reported - 1]))
+
+    def _tell_of(self, seat: SimulatedAttempt, now_s: float) -> None:
+        seat.told_s = seat.held_s
+        self._tell(IterationsDone(now_s, seat.job.name, seat.usage()))
+
+    def _tell_of_neighbours(self, seat: SimulatedAttempt, now_s: float) -> None:
+        """Report progress of jobs in other lanes up to now, because their neighbours change from now on."""
+        if not self._watches:
+            return
+        for number in seat.lanes:
+            for other in self._device_of[number].others(seat.lanes):
+                self._lanes[other.lanes[0]].advance(now_s)
+                if other.held_s > other.told_s:
+                    self._tell_of(other, now_s)
+
+    def _leave(self, seat: SimulatedAttempt, now_s: float) -> None:
+        lane = self._lanes[seat.lanes[0]]
+        before = lane.holder
+        lane.leave(seat.job.name, now_s)
+        self._after(lane, now_s, before)
+
+    def _exit(self, seat: SimulatedAttempt, outcome: Outcome, now_s: float) -> None:
+        """End an attempt and free its places."""
+        running = self._jobs[seat.job.name]
+        running.left_s, running.seat = seat.left_s, None
+        running.placed_s += now_s - running.since_s
+        reason = "" if outcome is Outcome.COMPLETED else outcome.value
+        exited = JobExited(now_s, seat.job.name, seat.attempt, outcome, 0, reason, seat.usage())
+        over = outcome in (Outcome.COMPLETED, Outcome.PRUNED)
+        if over:
+            self._finish(running, now_s)
+        self._tell(exited)
+        self._tell_of_neighbours(seat, now_s)
+        if over:
+            self._forget(running, now_s)
+
+    def _finish(self, running: _Running, now_s: float) -> None:
+        """Record the result of a job that has completed, or of a trial that its sweep stopped early."""
+        self._account.want(-running.job.gpus, now_s)
+        del self._jobs[running.job.name]
+        self._finished.append(self._result_of(running, now_s))
+
+    def _forget(self, running: _Running, now_s: float) -> None:
+        """Drop a job that the core knows to be over, so that memory holds only live jobs of a trace of millions."""
+        del self._core.jobs[running.job.name]
+        if not running.sweep:
+            return
+        self._unfinished[running.sweep] -= 1
+        if not self._unfinished[running.sweep]:
+            for sweep in self._sweeps.values():
+                if sweep.after == running.sweep:
+                    self._later(now_s, partial(self._open, sweep))
+
+    def _after(self, lane: VirtualLane, now_s: float, before: SimulatedAttempt | None) -> None:
+        """Update the devices of a lane after a change of its holder, and plan the next event of the lane.
+
+        Args:
+            before: Attempt that held the turn before the change; None for none.
+        """
+        if lane.holder is not before:
+            touched: dict[str, VirtualDevice] = {}
+            for seat, working in ((before, False), (lane.holder, True)):
+                for number in seat.lanes if seat is not None else ():
+                    device = self._device_of[number]
+                    touched[device.name] = device
+                    device.work(number, seat if working else None)
+            for device in touched.values():
+                self._feel(device, now_s)
+        self._plan(lane)
+
+    def _feel(self, device: VirtualDevice, now_s: float) -> None:
+        """Update the power of a device and the speeds of the jobs at work on it."""
+        busy, watts = device.busy, device.watts
+        jobs = [seat.job for seat in device.seats]
+        device.watts = self._world.device_watts(jobs, device.name, device.setting, now_s)
+        device.busy = bool(device.seats)
+        self._account.work(device.busy - busy, device.watts - watts, now_s)
+        for seat in device.seats if self._config.lanes_per_device > 1 or self._varies else ():
+            lane = self._lanes[seat.lanes[0]]
+            lane.set_speed(self._speed(seat, now_s), now_s)
+            if self._watches:
+                lane.watch(len(device.at_work) > 1, now_s)
+            self._plan(lane)
+
+    def _speed(self, seat: SimulatedAttempt, now_s: float) -> float:
+        devices = [self._device_of[number] for number in seat.lanes]
+        beside = [other.job for device in devices for other in device.others(seat.lanes)]
+        names = [device.name for device in devices]
+        return self._world.speed(seat.job, names, beside, devices[0].setting, now_s)
+
+    def _plan(self, lane: VirtualLane) -> None:
+        if lane.version != lane.planned:
+            lane.planned = lane.version
+            if lane.next_s < math.inf:
+                self._push(lane.next_s, _What.LANE, (lane, lane.version))
+
+    def _result_of(self, running: _Running, now_s: float) -> Finished:
+        job, passed_s = running.job, now_s - running.arrival_s
+        wanted = (self._account.demand_s - running.demand_s) / passed_s if passed_s > 0.0 else 0.0
+        return Finished(
+            name=job.name,
+            arrival_s=running.arrival_s,
+            start_s=running.start_s,
+            finish_s=now_s,
+            gpus=job.gpus,
+            service_s=running.work_s - max(0.0, running.left_s),
+            placed_s=running.placed_s,
+            attempts=running.attempts,
+            contention=max(1.0, wanted / self._cluster.size),
+        )
+
+
+def _epochs(job: TraceJob) -> tuple[tuple[float, float], ...]:
+    """Number of epochs and seconds of one epoch for each phase; empty if a phase counts no epochs."""
+    if not job.announced or any(phase.epoch_iterations is None for phase in job.phases):
+        return ()
+    return tuple(
+        (phase.iterations / phase.epoch_iterations, phase.iteration_s * phase.epoch_iterations)
+        for phase in job.phases
+        if phase.epoch_iterations is not None
+    )

@@ -1,0 +1,87 @@
+"""Reader of traces in any form. The first line of a file decides the form, never the name of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ecoshare.advisers.delimited import quoted
+from ecoshare.errors import InvalidJobFile, Mistake, UsageError
+from ecoshare.simulation.traces import gavel_trace, own, philly_trace, recorded, tiresias_trace
+from ecoshare.simulation.traces import measured_speeds as measured
+from ecoshare.simulation.traces.job_trace import Trace
+from ecoshare.simulation.traces.sheet import lines_of
+
+DEFAULT_GPU_MODEL = "v100"
+
+LONGEST_S = 1e8
+"""Longest duration or arrival (s). Some policies look at every job in each quantum or round, so an endless job would
+make an endless simulation."""
+
+_HEADED = {own.COLUMNS: own.read, tiresias_trace.COLUMNS: tiresias_trace.read, philly_trace.COLUMNS: philly_trace.read}
+"""Readers of the forms with a line of names, keyed by the columns that they need."""
+
+_EXPECTED = (
+    "expected a line of names (Tiresias: job_id,num_gpu,submit_time,...; Philly: timestamp,duration,num_gpus,...;"
+    " ecoshare: name,class,arrival_s,...), or 10 cells (Gavel) or 12 (Shockwave) with tabs between, or a run's folder"
+)
+
+
+def read(
+    path: Path,
+    *,
+    speeds: Path | None = None,
+    schedules: Path | None = None,
+    gpu_model: str = DEFAULT_GPU_MODEL,
+) -> Trace:
+    """Trace at `path`: a file, or the folder of a run.
+
+    Args:
+        speeds: Measured speeds of the jobs of a Gavel or Shockwave trace (`measured_speeds.py`).
+        schedules: Batch sizes over time of the jobs of a Shockwave trace (`batch_schedules.py`).
+        gpu_model: GPU model for which `speeds` are read.
+
+    Raises:
+        UsageError: A file cannot be read, is empty, or does not fit this trace.
+        InvalidJobFile: The trace has faults; the error lists them with line and column.
+    """
+    if path.is_dir():
+        if not (path / "events.jsonl").is_file():
+            raise UsageError(f"{path} is a folder without events.jsonl", "a run's folder has one; else name a file")
+        trace = recorded.read(path)
+    else:
+        trace = _read_file(path, speeds, schedules, gpu_model)
+    if not trace.jobs:
+        raise UsageError(f"{path} has no jobs to simulate", trace.note)
+    for job in trace.jobs:
+        if max(job.service_s, job.arrival_s) > LONGEST_S:
+            where = f"{path}:{job.line}" if job.line else str(path)
+            raise UsageError(
+                f"{where}: the job {job.name!r} takes {job.service_s:.3g} s and comes after {job.arrival_s:.3g} s",
+                f"times beyond {LONGEST_S:.0e} s, three years, are not simulated: are they in seconds?",
+            )
+    return trace
+
+
+def _read_file(path: Path, speeds: Path | None, schedules: Path | None, gpu_model: str) -> Trace:
+    file, lines = str(path), lines_of(path)
+    number, first = next((place, line) for place, line in enumerate(lines, 1) if line.strip())
+    cells = [cell.strip() for cell in first.split("\t")]
+    for names in (gavel_trace.GAVEL, gavel_trace.SHOCKWAVE):
+        if len(cells) == len(names):
+            table = None if speeds is None else measured.read(speeds, gpu_model)
+            return gavel_trace.read(file, lines, names, table, schedules)
+    for option, value in (("--speeds", speeds), ("--schedules", schedules)):
+        if value is not None:
+            raise UsageError(f"{option}: {path} is no trace of Gavel's or Shockwave's", f"leave {option} out")
+    header = {cell.strip().strip('"') for cell in first.split(",")}
+    columns, common = _nearest(header)
+    if common < 2:
+        raise InvalidJobFile(file, [Mistake(number, 1, "", f"no trace begins with {quoted(first.strip())}")], _EXPECTED)
+    return _HEADED[columns](file, lines)
+
+
+def _nearest(header: set[str]) -> tuple[tuple[str, ...], int]:
+    """Columns of the form nearest to `header`, and how many names match. The reader reports the rest."""
+    common = {columns: len(header.intersection(columns)) for columns in _HEADED}
+    nearest = max(common, key=lambda columns: common[columns])
+    return nearest, common[nearest]

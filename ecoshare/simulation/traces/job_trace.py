@@ -1,0 +1,138 @@
+"""Input of a simulation: jobs, their arrival times, and the durations of their phases alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ecoshare.core.events import StoppingSpec
+from ecoshare.core.memory import MemoryDemand
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Part of a job in which all iterations are alike.
+
+    Attributes:
+        iterations: Number of iterations; at least one.
+        iteration_s: Time (s) of an iteration alone, at the default setting of the device that the trace was made on.
+        epoch_iterations: Number of iterations in a pass over the job's data; None if unknown.
+    """
+
+    iterations: int
+    iteration_s: float
+    epoch_iterations: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """One job of a trace.
+
+    Attributes:
+        name: Name, unique in its trace: given by the trace, or the job's place in the file, counted from 0.
+        job_class: Class of the job; jobs of one class behave alike.
+        arrival_s: Arrival (s) since the trace began.
+        phases: Phases in order; at least one.
+        gpus: Number of GPUs that the job needs at once, all or nothing.
+        priority: Priority; higher comes first.
+        memory: Memory on each GPU; None if the trace does not say.
+        startup_s: Turn time (s) without iterations: before the first and after the last.
+        launch_s: Time (s) from the decision to start the job until it wants its turn; None if the trace does not say.
+        skew: Share of the largest tensor in the model's parameters, 0 to 1; None if the model is unknown.
+        announced: Whether the length is known before the job runs, for example from a profile of its class.
+        speedups: Speed on 2, 3, ... GPUs / speed on one, for a job that asks for one GPU and can use more.
+        slowdown_limit: Largest slowdown that the job accepts while it has a place, at least 1; None for no limit.
+        line: Line in its file, from 1; 0 if it has none. Comparisons of jobs ignore it.
+    """
+
+    name: str
+    job_class: str
+    arrival_s: float
+    phases: tuple[Phase, ...]
+    gpus: int = 1
+    priority: int = 0
+    memory: MemoryDemand | None = None
+    startup_s: float = 0.0
+    launch_s: float | None = None
+    skew: float | None = None
+    announced: bool = True
+    speedups: tuple[float, ...] = ()
+    slowdown_limit: float | None = None
+    line: int = field(default=0, compare=False)
+
+    @property
+    def iterations(self) -> int:
+        """Number of iterations of all phases."""
+        return sum(phase.iterations for phase in self.phases)
+
+    @property
+    def service_s(self) -> float:
+        """Duration (s) of the job alone, after its launch."""
+        return self.startup_s + sum(phase.iterations * phase.iteration_s for phase in self.phases)
+
+    def speedup(self, gpus: int) -> float:
+        """Speed on `gpus` GPUs / speed on the number that the job asks for."""
+        return self.speedups[gpus - 2] if self.speedups and gpus > 1 else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTrial:
+    """One trial of a sweep of a trace.
+
+    Attributes:
+        job: Job of the trial. It arrives when the sweep's sampler is asked for it; its `arrival_s` has no effect.
+        curve: Values that the trial reports, in order, evenly spaced over its iterations.
+    """
+
+    job: TraceJob
+    curve: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSweep:
+    """One sweep of a trace.
+
+    Attributes:
+        name: Name, unique in its trace.
+        trials: Trials in the order in which the sampler gives them.
+        parallel: Most trials at once, without paused ones.
+        halting: Early-stopping rule by which trials end early or pause; None for never.
+        opens_s: Time (s) since the trace began at which the sweep opens.
+        after: Name of the sweep that must end before this one opens, in place of `opens_s`; empty for none.
+    """
+
+    name: str
+    trials: tuple[TraceTrial, ...]
+    parallel: int
+    halting: StoppingSpec | None = None
+    opens_s: float = 0.0
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Jobs, in the order in which they arrive.
+
+    Attributes:
+        file: Path that the user gave, or a description of how the trace was generated.
+        kind: Name of the form, such as "Philly".
+        jobs: Jobs in the order of arrival.
+        note: Assumptions that the reader made, in one sentence.
+        sweeps: Sweeps; their trials arrive when the scheduler asks for them. Smaller reported values are better.
+    """
+
+    file: str
+    kind: str
+    jobs: tuple[TraceJob, ...]
+    note: str
+    sweeps: tuple[TraceSweep, ...] = ()
+
+    @property
+    def all_jobs(self) -> tuple[TraceJob, ...]:
+        """Jobs of the trace, and the jobs of all possible trials of its sweeps."""
+        return (*self.jobs, *(trial.job for sweep in self.sweeps for trial in sweep.trials))
+
+
+def in_order(jobs: Iterable[TraceJob]) -> tuple[TraceJob, ...]:
+    """Jobs in the order of arrival; jobs that arrive together keep their order."""
+    return tuple(sorted(jobs, key=lambda job: job.arrival_s))

@@ -1,0 +1,209 @@
+"""Trace of the completed jobs of a recorded run, so that a simulation can be compared with the run.
+
+::
+
+    StartJob ──► Done ──── first turn ── first boundary ═══ boundaries ═══ last boundary ──► JobExited
+       launch          (wait)        script                 iterations                 end
+    ╰─ launch_s ─╯          ╰─ startup_s ╯╰─ n x iteration_s, waits left out ─╯╰── startup_s ──╯
+
+If a job left a trace of its boundaries, the iteration time is the mean turn time held between two of them. Otherwise it
+is the job's whole turn time / its iterations, and includes the start, which has no time of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf
+from pathlib import Path
+
+from ecoshare.core.commands import ProfileJob, StartJob
+from ecoshare.core.events import Done, JobArrived, JobExited, JobSpec, Outcome, Profiled, RunOpened, Usage
+from ecoshare.core.memory import MemoryDemand
+from ecoshare.errors import UsageError
+from ecoshare.lane import trace as marks_file
+from ecoshare.lane.trace import Kind, Mark
+from ecoshare.record import event_log
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
+
+KIND = "run"
+"""Kind of a trace that was read from a run folder."""
+
+_MOST_NAMED = 5
+_MUCH = 0.05
+"""Share of a job's time spent away from its turn, for example to load data, above which the note mentions it."""
+
+
+@dataclass(slots=True)
+class _Story:
+    """Facts about a job from the log, for its last attempt."""
+
+    spec: JobSpec
+    arrival_s: float
+    started_s: float = 0.0
+    launched_s: float = 0.0
+    exited_s: float = 0.0
+    outcome: Outcome | None = None
+    attempt: int = 0
+    usage: Usage = field(default_factory=Usage)
+    lanes: tuple[int, ...] = ()
+    marks: list[Mark] = field(default_factory=list)
+
+    @property
+    def ends_s(self) -> list[float]:
+        """Times (s) at which iterations ended, as far as the job left a trace."""
+        return [mark.at_s for mark in self.marks if mark.kind in (Kind.TRAIN, Kind.EVAL)]
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the job worked for long without its turn: it neither held the turn nor waited for it."""
+        worked_s = self.usage.span_s - self.usage.waited_s
+        held_s = sum(each_s for _, each_s in marks_file.held(self.marks))
+        return len(self.ends_s) > 1 and worked_s - held_s > _MUCH * worked_s
+
+
+def read(path: Path) -> Trace:
+    """Trace of the completed jobs of the run in the folder at `path`, with measured times.
+
+    Raises:
+        UsageError: The run folder is damaged.
+    """
+    folder = RunFolder(path)
+    stories, memory, on_cpu = _stories(folder)
+    for story in stories:
+        story.marks = _marks(marks_file.trace_path(folder.job(story.spec.name), story.attempt))
+    completed = [story for story in stories if story.outcome is Outcome.COMPLETED]
+    jobs = []
+    for story in completed:
+        others = [each for each in stories if each is not story and set(each.lanes) & set(story.lanes)]
+        job = _job(story, others if on_cpu else [], memory.get(story.spec.job_class))
+        if not (0.0 < job.service_s < inf and 0.0 <= job.arrival_s < inf and job.gpus > 0):
+            raise UsageError(f"{folder.events} is damaged: {job.name!r} has times that cannot be")
+        jobs.append(job)
+    notes = ["iterations of both kinds count, and take what they took while the job held its turn"]
+    for what, these in (
+        ("did not complete: left out", [story for story in stories if story.outcome is not Outcome.COMPLETED]),
+        (
+            "left no trace of iterations: the start is part of them",
+            [story for story in completed if story.usage.done and len(story.ends_s) < 2],
+        ),
+        ("did no iteration: the whole run counts as one", [story for story in completed if not story.usage.done]),
+        (
+            "loaded data for long without the turn: that time is left out",
+            [story for story in completed if story.is_away],
+        ),
+    ):
+        if these:
+            notes.append(f"{_listed([story.spec.name for story in these])} {what}")
+    return Trace(str(path), KIND, in_order(jobs), "; ".join(notes))
+
+
+def _stories(folder: RunFolder) -> tuple[list[_Story], dict[str, MemoryDemand], bool]:
+    """Jobs, measured memory demand of each class, and whether the jobs ran on processors."""
+    stories: dict[str, _Story] = {}
+    memory: dict[str, MemoryDemand] = {}
+    starts: dict[int, str] = {}
+    profiled: dict[int, str] = {}
+    on_cpu = False
+    at_s = 0.0
+    for entry in event_log.read(folder.events):
+        at_s = getattr(entry, "at_s", at_s)
+        match entry:
+            case RunOpened():
+                on_cpu = all(device.name == "cpu" for device in entry.devices)
+                starts.clear()  # a resumed run numbers its commands from the start
+                profiled.clear()
+            case JobArrived():
+                stories.setdefault(entry.job.name, _Story(entry.job, entry.at_s))
+                if entry.job.memory is not None:
+                    memory[entry.job.job_class] = entry.job.memory
+            case StartJob():
+                story = stories[entry.job]
+                story.started_s = story.launched_s = at_s
+                story.lanes, story.attempt, story.outcome = entry.lanes, entry.attempt, None
+                starts[entry.id] = entry.job
+            case ProfileJob():
+                profiled[entry.id] = stories[entry.job].spec.job_class
+            case Done() if entry.command in starts:
+                stories[starts[entry.command]].launched_s = entry.at_s
+            case Profiled() if entry.memory is not None and entry.command in profiled:
+                memory[profiled[entry.command]] = entry.memory
+            case JobExited():
+                story = stories[entry.job]
+                story.exited_s, story.outcome, story.usage = entry.at_s, entry.outcome, entry.usage
+    return list(stories.values()), memory, on_cpu
+
+
+def _marks(path: Path) -> list[Mark]:
+    """Marks of a job's trace; empty if a mark is damaged, since times between the rest say too little then."""
+    marks = marks_file.read(path)
+    return marks if len(marks) * marks_file.MARK_BYTES == marks_file.whole_bytes(path) else []
+
+
+def _job(story: _Story, others: Sequence[_Story], memory: MemoryDemand | None) -> TraceJob:
+    """Trace job of a completed job.
+
+    Args:
+        others: Jobs that may have kept this job waiting for its first turn.
+    """
+    spec, usage, ends_s = story.spec, story.usage, story.ends_s
+    startup_s = 0.0
+    if len(ends_s) > 1:
+        held_s = [each_s for _, each_s in marks_file.held(story.marks)]
+        iteration_s = sum(held_s) / len(held_s)
+        before_s = ends_s[0] - story.launched_s - iteration_s - _waited_s(story, ends_s[0], others)
+        startup_s = max(0.0, before_s) + max(0.0, story.exited_s - ends_s[-1])
+    else:
+        whole_s = usage.held_s or story.exited_s - story.launched_s
+        iteration_s = max(whole_s, 1e-9) / max(1, usage.done)
+    return TraceJob(
+        name=spec.name,
+        job_class=spec.job_class,
+        arrival_s=story.arrival_s,
+        phases=(Phase(max(1, usage.done), iteration_s),),
+        gpus=spec.gpus,
+        priority=spec.priority,
+        memory=memory or spec.memory,
+        startup_s=startup_s,
+        announced=spec.service_s is not None,
+        launch_s=max(0.0, story.launched_s - story.started_s),
+    )
+
+
+def _waited_s(story: _Story, until_s: float, others: Sequence[_Story]) -> float:
+    """Time (s) for which a job waited for turns before its first boundary.
+
+    On processors, a script begins with the turn, so the job waited while `others` held it. On other devices, the script
+    asks for the turn when it first uses the device, and no log holds that time. There `others` is empty, and a first
+    wait counts as part of the script's start.
+    """
+    turns = [mark for mark in story.marks if mark.kind in (Kind.TURN_BEGINS, Kind.TURN_ENDS) and mark.at_s <= until_s]
+    between_s = sum(
+        begins.at_s - ends.at_s
+        for ends, begins in pairwise(turns)
+        if (ends.kind, begins.kind) == (Kind.TURN_ENDS, Kind.TURN_BEGINS)
+    )
+    first_s = turns[0].at_s if turns else until_s
+    return between_s + sum(
+        max(0.0, min(to_s, first_s) - max(from_s, story.launched_s)) for each in others for from_s, to_s in _turns(each)
+    )
+
+
+def _turns(story: _Story) -> Iterator[tuple[float, float]]:
+    """Begin and end (s) of each turn of a job; the last turn ends with the job at the latest."""
+    from_s: float | None = None
+    for mark in story.marks:
+        if mark.kind is Kind.TURN_BEGINS:
+            from_s = mark.at_s
+        elif mark.kind is Kind.TURN_ENDS and from_s is not None:
+            yield from_s, mark.at_s
+            from_s = None
+    if from_s is not None:
+        yield from_s, story.exited_s
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

@@ -1,0 +1,372 @@
+"""A lane in virtual time: the holder of its turn, the progress of its jobs, and the time of its next event.
+
+Real lanes choose the next holder by the same function (`core/turns.py`). Nothing changes between two events, so a lane
+costs one event a turn. A job without a rival in its lane needs no turns at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ecoshare.core.commands import Share
+from ecoshare.core.events import Usage
+from ecoshare.core.turns import Contender, next_holder, quantum_s, service_on_return_s
+from ecoshare.simulation.traces.job_trace import TraceJob
+
+COARSE = 1 / 200
+"""Least length of a simulated turn / turn time left to the rival nearest its end. A longer simulated turn stands for
+several real ones."""
+
+
+TOLD_S, TOLD_SHARE = 1.0, 0.01
+"""Interval (s) at which progress in a shared lane is checked, and relative progress from which it is reported. Live
+runs use the same. The lane checks less often while no job can have made that much progress."""
+
+_NEARLY = 1e-9
+"""Tolerance for rounding, relative to an iteration: an iteration this close to its end is over."""
+
+
+@dataclass(slots=True, eq=False)
+class SimulatedAttempt:
+    """An attempt of a job in its lane. Work is in seconds alone on the device of the trace.
+
+    Attributes:
+        left_s: Work (s) that is left.
+        began_left_s: Work (s) that was left when the attempt began.
+        work_s: Work (s) of the whole job.
+        cap_bytes: Most memory that the attempt may use.
+        held_s: Time (s) for which this attempt has held the turn.
+        service_s: Service on the lane's clock: `held_s` / weight, from the value at which the attempt joined.
+        since_s: Time (s) at which the attempt began to wait.
+        told_s: Part of `held_s` that the core knows.
+        speed: Work done in a second of the turn.
+        steps: Number of values that the job reports in all.
+        reported: Number of values reported so far.
+    """
+
+    job: TraceJob
+    attempt: int
+    lanes: tuple[int, ...]
+    left_s: float
+    began_left_s: float
+    work_s: float
+    cap_bytes: int
+    rank: int = 0
+    weight: float = 1.0
+    held_s: float = 0.0
+    service_s: float = 0.0
+    since_s: float = 0.0
+    told_s: float = 0.0
+    speed: float = 1.0
+    handovers: int = 0
+    steps: int = 0
+    reported: int = 0
+
+    @property
+    def report_left_s(self) -> float:
+        """Work (s) until the next reported value; infinite if no value is left."""
+        if self.reported >= self.steps:
+            return math.inf
+        whole_s = self.work_s - self.job.startup_s
+        return (self.reported + 1) * whole_s / self.steps - (whole_s - self.left_s)
+
+    @property
+    def has_report(self) -> bool:
+        """Whether the next value is ready to report."""
+        return self.report_left_s <= _NEARLY * self.work_s
+
+    @property
+    def iteration_s(self) -> float:
+        """Length (s) of an iteration of the present phase, alone."""
+        return self._phase()[2]
+
+    def boundary_s(self) -> float:
+        """Work (s) until the next boundary; 0 at a boundary. The time before the first iteration has no boundaries."""
+        done_s, _, iteration_s = self._phase()
+        if iteration_s <= 0.0:
+            return 0.0
+        return max(0.0, max(1 if done_s < 0.0 else 0, math.ceil(done_s / iteration_s - _NEARLY)) * iteration_s - done_s)
+
+    def turn_s(self, work_s: float) -> float:
+        """Work (s) until the first boundary at which `work_s` has been done: at least one iteration."""
+        done_s, iterations, iteration_s = self._phase()
+        if iteration_s <= 0.0:
+            return work_s
+        ahead = max(0, math.floor(done_s / iteration_s + _NEARLY)) + 1
+        wanted = math.ceil((done_s + work_s) / iteration_s - _NEARLY)
+        return max(min(max(ahead, wanted), iterations) * iteration_s - done_s, min(iteration_s, self.left_s))
+
+    def usage(self) -> Usage:
+        """Usage of this attempt so far."""
+        first, last = self._iterations(self.began_left_s), self._iterations(self.left_s)
+        count = last - first
+        # Real jobs count the same way: from the first boundary to the last.
+        span_s = max(0.0, self.held_s - (0.0 if first else self.job.startup_s)) * (1.0 - 1.0 / count) if count else 0.0
+        return Usage(
+            iterations=count,
+            held_s=self.held_s,
+            span_s=span_s,
+            peak_bytes=0 if self.job.memory is None else min(self.cap_bytes, self.job.memory.peak_bytes),
+            handovers=self.handovers,
+            left_s=self._expected_s(),
+        )
+
+    @property
+    def phase_left_s(self) -> float:
+        """Work (s) until the next phase, at which iterations change; infinite if they stay the same."""
+        if len(self.job.phases) == 1:
+            return math.inf
+        done_s, iterations, iteration_s = self._phase()
+        left_s = iterations * iteration_s - done_s
+        return left_s if left_s < self.left_s - _NEARLY else math.inf
+
+    def _expected_s(self) -> float | None:
+        """Turn time (s) still needed if all epochs take as long as the present ones; None for a job of one phase.
+
+        Later epochs may differ, but a real job cannot know that. The iterations of a single phase tell it already.
+        """
+        return None if len(self.job.phases) == 1 else expected_s(self.job, self.left_s)
+
+    def _phase(self) -> tuple[float, int, float]:
+        """Work (s) done in the present phase, negative before the first; its iterations; seconds of one."""
+        done_s = self.work_s - self.left_s - self.job.startup_s
+        for phase in self.job.phases:
+            whole_s = phase.iterations * phase.iteration_s
+            if done_s < whole_s * (1.0 - _NEARLY):
+                break
+            done_s -= whole_s
+        else:
+            done_s += whole_s
+        return done_s, phase.iterations, phase.iteration_s
+
+    def _iterations(self, left_s: float) -> int:
+        """Number of iterations done when `left_s` of work is left."""
+        if left_s <= 0.0:
+            return self.job.iterations
+        done_s, count = self.work_s - left_s - self.job.startup_s, 0
+        for phase in self.job.phases:
+            if done_s <= 0.0:
+                break
+            whole = int(done_s / phase.iteration_s + _NEARLY) if phase.iteration_s else phase.iterations
+            count += min(phase.iterations, whole)
+            done_s -= phase.iterations * phase.iteration_s
+        return count
+
+
+def expected_s(job: TraceJob, left_s: float) -> float:
+    """Turn time (s) that a job still needs if all its epochs take as long as the present; `left_s` without epochs."""
+    done_s = job.service_s - left_s - job.startup_s
+    epochs, epoch_s = 0.0, 0.0
+    for phase in job.phases:
+        if phase.epoch_iterations is None:
+            return left_s
+        whole_s = phase.iterations * phase.iteration_s
+        if done_s < whole_s * (1.0 - _NEARLY):
+            epoch_s = epoch_s or phase.epoch_iterations * phase.iteration_s
+            epochs += (1.0 - max(0.0, done_s) / whole_s) * phase.iterations / phase.epoch_iterations
+        done_s = min(0.0, done_s - whole_s) if epoch_s else done_s - whole_s
+    return epochs * epoch_s + max(0.0, left_s - job.service_s + job.startup_s)
+
+
+@dataclass(slots=True, eq=False)
+class VirtualLane:
+    """One lane in virtual time.
+
+    Attributes:
+        handover_s: Time (s) of a hand-over.
+        closely: Whether progress of a lone job is reported, too, as in live runs.
+        seats: Attempts in the lane, keyed by job name.
+        holder: Attempt that holds the turn; None for none.
+        at_s: Time (s) up to which progress is counted.
+        turn_ends_s: Time (s) at which the turn ends; infinite for a holder without rivals.
+        next_s: Time (s) of the next event: the holder ends, its turn ends, or progress is due. Infinite if no job has
+            the turn.
+        ends: Whether the holder ends at `next_s`.
+        tells: Whether progress is due at `next_s`.
+        looked_s: Time (s) at which progress was checked last.
+        version: Counter that changes with `next_s`, so that the driver can drop events that are out of date.
+        planned: Version that the driver has scheduled.
+        claims: Rank and weight of each job in the lane, and of jobs that are being started.
+        watched_s: Time (s) from which progress of a lone job is reported, because of neighbours in other lanes;
+            infinite if it is not.
+        only: The one job that may hold the turn; empty for no job, None for all.
+    """
+
+    handover_s: float
+    closely: bool = False
+    seats: dict[str, SimulatedAttempt] = field(default_factory=dict)
+    holder: SimulatedAttempt | None = None
+    at_s: float = 0.0
+    turn_ends_s: float = math.inf
+    next_s: float = math.inf
+    ends: bool = False
+    tells: bool = False
+    looked_s: float = 0.0
+    version: int = 0
+    planned: int = 0
+    claims: dict[str, tuple[int, float]] = field(default_factory=dict)
+    watched_s: float = math.inf
+    only: str | None = None
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether each check of the lone job is reported."""
+        return self.watched_s < math.inf and len(self.seats) == 1
+
+    def watch(self, wanted: bool, now_s: float) -> None:
+        """Turn reports on the progress of a lone job on or off."""
+        if wanted != (self.watched_s < math.inf):
+            self.advance(now_s)
+            self.watched_s = now_s if wanted else math.inf
+            self._plan()
+
+    def reserve(self, only: str | None, now_s: float) -> None:
+        """Restrict turns to one job, to no job (empty), or to all (None); the holder goes on to its boundary."""
+        self.advance(now_s)
+        self.only = only
+        holder = self.holder
+        if holder is None:
+            self._grant(now_s)
+        elif not self._may(holder):
+            self.turn_ends_s = max(self.at_s, now_s) + holder.boundary_s() / holder.speed
+            self._plan()
+        else:
+            self.turn_ends_s = math.inf
+            self._look(now_s)
+
+    def _may(self, seat: SimulatedAttempt) -> bool:
+        return self.only is None or self.only == seat.job.name
+
+    def _rivals(self, holder: SimulatedAttempt) -> list[SimulatedAttempt]:
+        """Attempts other than the holder that may have the turn."""
+        return [each for each in self.seats.values() if each is not holder and self._may(each)]
+
+    def join(self, seat: SimulatedAttempt, now_s: float) -> None:
+        """Add a job that wants turns from now on."""
+        self.advance(now_s)
+        seat.rank, seat.weight = self.claims.get(seat.job.name, (0, 1.0))
+        seat.since_s = now_s
+        seat.service_s = service_on_return_s(0.0, [each.service_s for each in self.seats.values()])
+        self.seats[seat.job.name] = seat
+        self._look(now_s)
+
+    def leave(self, name: str, now_s: float) -> None:
+        """Remove a job that has ended, moved or was stopped."""
+        self.advance(now_s)
+        seat = self.seats.pop(name)
+        if not self.seats:
+            self.watched_s = math.inf
+        if seat is self.holder:
+            self._grant(now_s)
+        else:
+            self._look(now_s)
+
+    def claim(self, shares: Iterable[Share], now_s: float) -> None:
+        """Set the ranks and weights of the jobs."""
+        self.claims = {share.job: (share.rank, share.weight) for share in shares}
+        for name, seat in self.seats.items():
+            seat.rank, seat.weight = self.claims.get(name, (seat.rank, seat.weight))
+        if len(self.seats) > 1:
+            self.advance(now_s)
+            self._look(now_s)
+
+    def go_on(self, now_s: float) -> None:
+        """Continue after the end of a turn, or after a progress check."""
+        self.advance(now_s)
+        if self.tells:
+            self.looked_s = now_s
+        if now_s >= self.turn_ends_s:
+            self._grant(now_s)
+        else:
+            self._plan()
+
+    def heard(self, now_s: float) -> None:
+        """Continue after the holder has reported a value."""
+        self.advance(now_s)
+        self._plan()
+
+    def advance(self, now_s: float) -> None:
+        """Count the holder's progress up to `now_s`."""
+        seat = self.holder
+        if seat is not None and now_s > self.at_s:
+            passed_s = now_s - self.at_s
+            seat.left_s -= passed_s * seat.speed
+            seat.held_s += passed_s
+            seat.service_s += passed_s / seat.weight
+            self.at_s = now_s
+
+    def set_speed(self, speed: float, now_s: float) -> None:
+        """Set the speed of the holder: work done in a second of its turn from now on."""
+        if self.holder is not None and self.holder.speed != speed:
+            self.advance(now_s)
+            self.holder.speed = speed
+            self._plan()
+
+    def _look(self, now_s: float) -> None:
+        """Adapt the end of the turn after a job came, went or got another claim."""
+        holder = self.holder
+        if holder is None:
+            self._grant(now_s)
+            return
+        if not self._may(holder):
+            return
+        rivals = [each for each in self._rivals(holder) if each.rank <= holder.rank]
+        if not rivals:
+            self.turn_ends_s = math.inf
+        elif any(each.rank < holder.rank for each in rivals):
+            self.turn_ends_s = max(self.at_s, now_s) + holder.boundary_s() / holder.speed
+        elif self.turn_ends_s == math.inf:
+            self.turn_ends_s = now_s + self._turn_s(holder)
+        self._plan()
+
+    def _grant(self, now_s: float) -> None:
+        before, self.holder = self.holder, None
+        self.at_s = now_s
+        seats = [each for each in self.seats.values() if self._may(each)]
+        if before is not None:
+            before.since_s = now_s
+        contenders = [Contender(slot, each.rank, each.service_s, each.since_s) for slot, each in enumerate(seats)]
+        chosen = next_holder(contenders) if len(contenders) != 1 else 0
+        if chosen is not None:
+            holder = self.holder = seats[chosen]
+            if holder is not before:
+                holder.handovers += 1
+                self.at_s = now_s + (self.handover_s if before is not None else 0.0)
+            rivals = any(each.rank <= holder.rank for each in self._rivals(holder))
+            self.turn_ends_s = self.at_s + self._turn_s(holder) if rivals else math.inf
+        self._plan()
+
+    def _turn_s(self, holder: SimulatedAttempt) -> float:
+        """Length (s) of a turn: whole iterations, and several real turns in one if that makes no difference."""
+        rivals = [holder, *(each for each in self._rivals(holder) if each.rank <= holder.rank)]
+        longest_s = max(each.iteration_s / each.speed for each in rivals)
+        turn_s = quantum_s(len(rivals), self.handover_s, longest_s)
+        turn_s = max(turn_s, COARSE * min(each.left_s / each.speed for each in rivals))
+        return holder.turn_s(turn_s * holder.speed) / holder.speed
+
+    def _plan(self) -> None:
+        self.version += 1
+        holder = self.holder
+        if holder is None:
+            self.next_s, self.ends = math.inf, False
+            return
+        end_s = self.at_s + max(0.0, holder.left_s) / holder.speed
+        shows_s = min(holder.phase_left_s, max(0.0, holder.report_left_s))
+        shown_s = self.at_s + shows_s / holder.speed
+        if shows_s and shown_s == self.at_s:  # sooner than the clock resolves: without this, time would stand still
+            shown_s = math.nextafter(self.at_s, math.inf)
+        tell_s = min(shown_s, self._look_s())
+        self.ends = end_s <= min(self.turn_ends_s, tell_s)
+        self.tells = not self.ends and tell_s <= self.turn_ends_s
+        self.next_s = min(end_s, self.turn_ends_s, tell_s)
+
+    def _look_s(self) -> float:
+        """Time (s) of the next progress check; infinite for a lone job, for which progress follows from the time."""
+        if self.holder is None or (len(self.seats) == 1 and self.watched_s == math.inf and not self.closely):
+            return math.inf
+        if len(self.seats) == 1 and not self.closely:
+            # Early at first, then ever more rarely: the effect of a neighbour shows at once.
+            return max(self.at_s, self.watched_s + max(TOLD_S, 2.0 * (self.looked_s - self.watched_s)))
+        return max(self.at_s, self.looked_s + max(TOLD_S, TOLD_SHARE * self.holder.held_s))

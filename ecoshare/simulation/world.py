@@ -1,0 +1,145 @@
+"""True speed and power of jobs and devices in a simulation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ecoshare.core.events import Setting, Solo
+from ecoshare.core.placement.colocation_estimates import BESIDE
+from ecoshare.simulation.gpus import GpuModel
+from ecoshare.simulation.pairs import Pairs
+from ecoshare.simulation.traces.job_trace import TraceJob
+
+
+class Truth(Protocol):
+    """Protocol for the true behaviour of devices and jobs in a simulation.
+
+    Attributes:
+        changes_s: Interval (s) at which the behaviour changes by itself; infinite for never.
+    """
+
+    @property
+    def changes_s(self) -> float:
+        """Interval (s) between changes of the world; infinite for never."""
+        ...
+
+    @property
+    def idle_w(self) -> float:
+        """Power (W) of an idle device."""
+        ...
+
+    def speed(
+        self, job: TraceJob, devices: Sequence[str], beside: Sequence[TraceJob], setting: Setting, at_s: float
+    ) -> float:
+        """Work that a job does in a second of its turn.
+
+        Args:
+            beside: Jobs at work in other lanes of its devices.
+        """
+        ...
+
+    def watts(self, job: TraceJob) -> float:
+        """Power (W) above idle that a job draws alone on each of its devices."""
+        ...
+
+    def device_watts(self, jobs: Sequence[TraceJob], device: str, setting: Setting, at_s: float) -> float:
+        """Power (W) above idle of a device on which `jobs` are at work."""
+        ...
+
+    def solo(self, job: TraceJob, device: str, at_s: float) -> Solo:
+        """Result of a profiling window of a job alone, with measurement errors."""
+        ...
+
+    def measured(self, value: float, what: str, at_s: float) -> float:
+        """Measured value of a true `value`, with its measurement error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Devices and jobs that never change, that no setting affects, and that are measured without error.
+
+    Attributes:
+        gpu: Model of all devices.
+        speeds: Relative speed, keyed by device and job class: rate on this device / rate on the trace's device. Key ""
+            holds the speed of classes without an entry; 1 if that is missing, too.
+        beside: Relative speed of a job beside a busy lane of its device: rate beside it / rate alone.
+        active_w: Power (W) above idle, keyed by job class.
+        pairs: Measured relative speeds of pairs, used instead of `beside` for the pairs they hold; None for none.
+    """
+
+    gpu: GpuModel
+    speeds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    beside: float = BESIDE
+    active_w: Mapping[str, float] = field(default_factory=dict)
+    pairs: Pairs | None = None
+
+    @property
+    def changes_s(self) -> float:
+        """Infinite: the world never changes."""
+        return math.inf
+
+    @property
+    def idle_w(self) -> float:
+        """Power (W) of an idle device."""
+        return self.gpu.idle_w
+
+    def speed(
+        self,
+        job: TraceJob,
+        devices: Sequence[str],
+        beside: Sequence[TraceJob],
+        setting: Setting = (),
+        at_s: float = 0.0,
+    ) -> float:
+        """Work that a job does in a second of its turn.
+
+        A gang runs at the speed of its slowest device. A job with more devices than it asks for has its own speedup.
+
+        Args:
+            beside: Jobs at work in other lanes of its devices.
+        """
+        slowest = min(self._alone(job, device) for device in devices) if self.speeds else 1.0
+        slowest *= job.speedup(len(devices))
+        return slowest * self._shared(job, beside) if beside else slowest
+
+    def _shared(self, job: TraceJob, beside: Sequence[TraceJob]) -> float:
+        """Relative speed beside other jobs: the neighbour that slows the job most decides."""
+        if self.pairs is None:
+            return self.beside
+        known = (self.pairs.speed(job, other) for other in beside)
+        return min(self.beside if speed is None else speed for speed in known)
+
+    def _alone(self, job: TraceJob, device: str) -> float:
+        known = self.speeds.get(device, {})
+        return known.get(job.job_class, known.get("", 1.0))
+
+    def watts(self, job: TraceJob) -> float:
+        """Power (W) above idle that a job draws alone on each of its devices."""
+        return self.active_w.get(job.job_class, self.gpu.active_w)
+
+    def solo(self, job: TraceJob, device: str, at_s: float) -> Solo:
+        """True iteration time (s) and power (W) of a job alone."""
+        iteration_s = job.phases[0].iteration_s / self.speed(job, [device], [])
+        return Solo(job.job_class, iteration_s, self.gpu.idle_w + self.watts(job), self.gpu.idle_w)
+
+    def measured(self, value: float, what: str, at_s: float) -> float:
+        """Return `value` without an error."""
+        return value
+
+    def device_watts(
+        self, jobs: Sequence[TraceJob], device: str = "", setting: Setting = (), at_s: float = 0.0
+    ) -> float:
+        """Power (W) above idle of a device on which `jobs` are at work.
+
+        Power of jobs beside each other is proportional to their relative speeds. The board's limit caps the sum.
+        """
+        if len(jobs) == 1:
+            return self.watts(jobs[0])
+        drawn_w = [
+            self.watts(job) * self._shared(job, [*jobs[:place], *jobs[place + 1 :]]) for place, job in enumerate(jobs)
+        ]
+        return min(sum(drawn_w), self.gpu.limit_w - self.gpu.idle_w)

@@ -1,0 +1,41 @@
+"""One definition of the slowdown, word for word, wherever it is defined."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from ecoshare.core.events import JobSpec
+from ecoshare.jobs.schema import SLOWDOWN, JobConfig, json_schema
+from ecoshare.simulation.traces.job_trace import TraceJob
+from tests.warm import ROOT
+
+DEFINED = ("README.md", "docs/summary.md", "docs/how-it-works.md", "ecoshare/reporting/report.html.j2")
+
+
+def flat(path: str) -> str:
+    return " ".join((ROOT / path).read_text().split())
+
+
+@pytest.mark.parametrize("path", DEFINED)
+def test_the_slowdown_is_defined_in_the_same_words(path: str) -> None:
+    """If it failed, a limit could be kept by one definition and broken by the other."""
+    assert SLOWDOWN in flat(path)
+
+
+def test_the_schema_has_the_definition_too() -> None:
+    assert SLOWDOWN in json.dumps(json_schema())
+
+
+@pytest.mark.parametrize("path", ["docs/quickstart.md", "docs/sharing.md", "docs/reports.md", "docs/how-it-works.md"])
+def test_pages_that_use_the_word_lead_to_the_definition(path: str) -> None:
+    assert "summary.md#slowdown" in flat(path)
+
+
+def test_the_limit_has_one_name_from_the_job_file_to_the_core() -> None:
+    for kind in (JobSpec, TraceJob):
+        names = {each.name for each in dataclasses.fields(kind)}
+        assert {name for name in names if "slow" in name} == {"slowdown_limit"}
+    assert {name for name in JobConfig.model_fields if "slow" in name} == {"slowdown_limit"}

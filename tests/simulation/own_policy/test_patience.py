@@ -1,0 +1,10 @@
+from ecoshare.simulation.contract import PolicyContract
+
+
+class TestPatience(PolicyContract):
+    policy = "patience"
+    options = (("patience", 3.0),)  # seconds: the jobs of the contract come within a minute
+
+
+class TestImpatient(TestPatience):
+    policy = "impatient"

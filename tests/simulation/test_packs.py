@@ -1,0 +1,136 @@
+"""Policies that choose which jobs run beside each other, in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecoshare.core.commands import MoveJob, ProfileJob, StartJob
+from ecoshare.core.events import Config, JobExited, Outcome, SettingMeasured
+from ecoshare.core.memory import MemoryDemand
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import NO_COSTS, Costs
+from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.pairs import Pairs
+from ecoshare.simulation.result import SimulationResult
+from ecoshare.simulation.traces.job_trace import Phase, TraceJob
+from ecoshare.simulation.world import World
+from tests.simulation.simulating import Log, made, simulate
+
+GPU = GPUS["v100"]
+GIB = 1 << 30
+PACKS = ("edp", "energy", "jct", "makespan")
+
+
+def job(name: str, job_class: str, seconds: float = 60.0, arrival_s: float = 0.0, gib: float = 4.0) -> TraceJob:
+    memory = MemoryDemand(int(0.75 * gib * GIB), int(0.25 * gib * GIB))
+    return TraceJob(name, job_class, arrival_s, (Phase(round(seconds / 0.1), 0.1),), memory=memory)
+
+
+def world(**speeds: float) -> World:
+    """Predict speeds: `ab=0.9` is the speed of a beside b, and of b beside a; other pairs are unknown."""
+    known = {}
+    for pair, speed in speeds.items():
+        one, other = ((each, 1) for each in pair)
+        known[one, other] = known[other, one] = speed
+    return World(GPU, pairs=Pairs("made", known))
+
+
+def simulated(
+    jobs: list[TraceJob], truth: World, config: Config, gpus: int = 1, costs: Costs = NO_COSTS
+) -> tuple[SimulationResult, Log]:
+    found = simulate(made(jobs), Cluster(1, gpus, GPU), config, truth, costs)
+    return found.result, found.log
+
+
+JOBS = st.lists(
+    st.builds(
+        lambda job_class, arrival_s, seconds, slowdown_limit, gpus: replace(
+            job("", job_class, seconds, arrival_s), slowdown_limit=slowdown_limit, gpus=gpus
+        ),
+        st.sampled_from("abcd"),
+        st.one_of(st.just(0.0), st.floats(0.0, 100.0)),
+        st.floats(0.5, 120.0),
+        st.one_of(st.none(), st.floats(1.0, 3.0)),
+        st.sampled_from([1, 1, 1, 1, 2]),
+    ),
+    min_size=1,
+    max_size=20,
+).map(lambda jobs: [replace(each, name=f"j{place}") for place, each in enumerate(jobs)])
+
+SIZES = st.fixed_dictionaries({each: st.floats(0.5, 31.0) for each in "abcd"})
+"""Memory (GiB) of the jobs of a class."""
+
+SPEEDS = st.fixed_dictionaries({pair: st.floats(0.2, 1.0) for pair in ("ab", "ac", "ad", "bc", "bd", "cd", "aa")})
+
+
+@pytest.mark.slow
+@given(
+    JOBS, SIZES, SPEEDS, st.sampled_from(PACKS), st.integers(1, 3), st.integers(1, 4), st.booleans(), st.integers(2, 3)
+)
+def test_jobs_of_any_kind_are_packed(
+    jobs: list[TraceJob],
+    sizes: dict[str, float],
+    speeds: dict[str, float],
+    policy: str,
+    lanes: int,
+    places: int,
+    profile: bool,
+    gpus: int,
+) -> None:
+    jobs = [replace(each, memory=job("", "a", gib=sizes[each.job_class]).memory) for each in jobs]
+    truth, config = world(**speeds), Config(policy, lanes, places, profile=profile)
+    result, _ = simulated(jobs, truth, config, gpus, Costs())
+    assert len(result.finished) == len(jobs)
+
+
+@pytest.mark.parametrize("policy", PACKS)
+def test_those_that_gain_run_beside_each_other(policy: str) -> None:
+    jobs = [job("a0", "a"), job("b0", "b"), job("c0", "c")]
+    found, log = simulated(jobs, world(ab=0.4, ac=0.95, bc=0.45), Config(policy, 2, 4, profile=True), costs=Costs())
+    assert found.makespan_s < 180.0 + 3 * (Costs().rest_s + Costs().trial_s) + 60.0 * (policy == "makespan")
+    assert any(isinstance(event, SettingMeasured) for event, _ in log), "the packing is measured"
+
+
+def test_a_pair_that_was_measured_to_be_bad_is_parted_without_a_restart() -> None:
+    jobs = [job("a0", "a", 300.0), job("b0", "b", 300.0)]
+    result, log = simulated(jobs, world(ab=0.3), Config("energy", 2, 4, profile=True), costs=Costs())
+    commands = [command for _, each in log for command in each]
+    assert any(isinstance(each, MoveJob) for each in commands), "the two take turns in one lane"
+    assert sum(isinstance(each, StartJob) for each in commands) == 2, "no job was restarted"
+    assert result.makespan_s < 640.0, "in turn they take 600 s, beside each other 1000 s"
+
+
+def test_a_limit_keeps_a_job_from_those_that_would_break_it() -> None:
+    limited = replace(job("a0", "a", 100.0), slowdown_limit=1.2)
+    speeds = {"ab": 0.7}
+    free, _ = simulated([job("a0", "a", 100.0), job("b0", "b", 100.0)], world(**speeds), learned(), costs=Costs())
+    kept, _ = simulated([limited, job("b0", "b", 100.0)], world(**speeds), learned(), costs=Costs())
+    assert free.makespan_s < kept.makespan_s
+    (mine,) = [each for each in kept.finished if each.name == "a0"]
+    assert mine.placed_s / mine.service_s <= 1.2
+
+
+def learned() -> Config:
+    return Config("energy", 2, 4, profile=True)
+
+
+def test_a_class_is_measured_once_and_what_it_was_granted_is_free_then() -> None:
+    jobs = [job(f"a{number}", "a", 60.0, gib=3.0) for number in range(6)]
+    _, log = simulated(jobs, world(aa=0.9), Config("energy", 3, 4, profile=True), costs=Costs())
+    commands = [command for _, each in log for command in each]
+    assert sum(isinstance(each, ProfileJob) for each in commands) == 1
+    starts = [each for each in commands if isinstance(each, StartJob)]
+    assert starts[0].cap_bytes == GPU.memory_bytes
+    assert all(each.cap_bytes < GPU.memory_bytes // 4 for each in starts[1:])
+
+
+def test_a_job_that_outgrew_the_free_memory_is_tried_again_with_more() -> None:
+    jobs = [job("a0", "a", 200.0, gib=20.0), job("b0", "b", 60.0, arrival_s=60.0, gib=14.0)]
+    result, log = simulated(jobs, world(ab=0.9), Config("energy", 2, 4, profile=True), costs=Costs())
+    outcomes = [event.outcome for event, _ in log if isinstance(event, JobExited) and event.job == "b0"]
+    assert outcomes == [Outcome.OUT_OF_MEMORY, Outcome.COMPLETED]
+    assert len(result.finished) == 2
