@@ -1,4 +1,4 @@
-"""Plain English in docstrings and comments: sentences open with their subject, and things are not persons.
+"""Plain English in docstrings, comments and printed texts: sentences open with their subject; things are no persons.
 
 The rule is in CONTRIBUTING.md, "Language".
 """

@@ -383,7 +383,7 @@ def test_a_process_that_torch_will_not_have_forked_is_refused(tmp_path: Path) ->
 
 def test_a_study_in_a_trial_is_refused(tmp_path: Path) -> None:
     def objective(trial: optuna.Trial) -> float:
-        with pytest.raises(UsageError, match="this is the process of a trial"):
+        with pytest.raises(UsageError, match="this process runs a trial"):
             optimize(optuna.create_study(), objective, n_trials=1)
         return 1.0
 

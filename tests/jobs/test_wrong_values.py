@@ -223,7 +223,7 @@ jobs:
 10:51: jobs[5].env: this key is already on line 10
 === commands for an end
 version: 1
-on_end: [no-such-program, '{job}']
+on_end: [no-program0, '{job}']
 defaults:
   on_end: echo done
   onend: []
@@ -235,7 +235,7 @@ jobs:
 - {name: c, script: train.py, on_end: [./train.py, '{run']}
 - {name: d, script: train.py, on_end: ['{run}/tell', '{state}']}
 --- mistakes
-2:10: on_end[0]: no program 'no-such-program' on the PATH
+2:10: on_end[0]: no program 'no-program0' on the PATH
 2:23: on_end[1]: '{job}' stands for nothing here: the run is more than one job; known are '{state}', '{run}'
 4:11: defaults.on_end: expected a list of words such as [notify-send, '{job} {state}'], got 'echo done'
 5:3: defaults.onend: unknown key 'onend'; did you mean 'on_end'?

@@ -137,10 +137,10 @@ class Drifting(Srtf):
         return -0.5
 
 
-class Chooseless(Fifo):
+class Idle(Fifo):
     """Policy that chooses no job in any round."""
 
-    name = "chooseless"
+    name = "idle"
     places, preempts = None, True
     round_s = 10.0
 
@@ -148,7 +148,7 @@ class Chooseless(Fifo):
         return []
 
 
-class Twice(Chooseless):
+class Twice(Idle):
     name = "twice"
 
     def arrange(self, jobs, devices, at_s):
@@ -261,9 +261,7 @@ SAYS = "test_it_says_what_it_is"
         (Bare, ENDS, r"the scheduler cannot go on: TypeError: .*\nbefore: order\(\) of job j0"),
         (Uneven, COMPARABLE, r"order\(\) of job j\d+ .* has \d parts, and had \d before"),
         (Drifting, DRIFT, r"while it ran; drift\(\) -0\.5 a second promised"),
-        pytest.param(
-            Chooseless, ENDS, r"policy chooseless, .* lets 24 jobs wait for ever: j0, j1, j2", marks=pytest.mark.slow
-        ),
+        pytest.param(Idle, ENDS, r"policy idle, .* lets 24 jobs wait for ever: j0, j1, j2", marks=pytest.mark.slow),
         (Twice, BY_ITSELF, r"arrange\(\) chose \['j0', 'j0'\]: expected some of the jobs .* once"),
         pytest.param(Restless, ENDS, r"the core is woken for ever: \d+ events by 0 s", marks=pytest.mark.slow),
         (Backwards, BY_ITSELF, r"changes_s\(\) of job j0 \(queued\) at 0 s is -5\.0: expected a time ahead"),
