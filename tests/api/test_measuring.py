@@ -55,7 +55,7 @@ def test_a_script_that_ends_first_is_a_typed_error(tmp_path: Path, monkeypatch: 
 
 
 class TestTune:
-    """A packing on the fake GPU, whose settings must be put back."""
+    """Tune a packing on the fake GPU; its settings must be restored."""
 
     pytestmark = MARKS
 

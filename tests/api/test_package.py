@@ -1,4 +1,4 @@
-"""What `import ecoshare` offers stays there, and costs the process of a job nothing."""
+"""The names of `import ecoshare` stay there, and cost the process of a job nothing."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ NOUNS = (
     "|windows"
 )
 NEVER_ONE = {
-    "advisers/setting_search.py: {budget} trials",  # refused since it is less
     "advisers/table_file.py: {len(rows)} settings",  # more than a search takes
     "core/placement/memory_fit.py: {nodes} nodes",  # beside `one node`
     "core/placement/water_filling.py: {gpus} GPUs",  # refused since it is less

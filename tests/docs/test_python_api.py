@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "python-api.md"
 
 @pytest.mark.slow
 def test_the_programs_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
-    """If it failed, a reader who copies them would get an error or another result."""
+    """A failure means that a reader of the page would get an error or another result."""
     programs, shown = [], []
     for block, after in pairwise([*blocks(PAGE), None]):
         assert block is not None
