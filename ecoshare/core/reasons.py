@@ -172,7 +172,7 @@ class Reasons:
     def _no_member(self, job: Job, device: str, packer: Packer) -> Explanation:
         """Explanation why a waiting job does not belong to the best group of a device."""
         choice = self._choice(device, packer)
-        if job not in choice.window:
+        if job not in choice.searched:
             return self._behind_others(job)
         if job not in choice.candidates:
             return self._memory(job, self._inside.room.devices[device])
@@ -218,7 +218,7 @@ class Reasons:
     def _no_mate(self, device: str, choice: GroupChoice) -> Explanation:
         """Explanation why a lone job gets no neighbour: the first waiting job lacks memory, or no job waits."""
         lanes = self._inside.room.devices[device]
-        waiting = [job for job in choice.window if job not in choice.candidates]
+        waiting = [job for job in choice.searched if job not in choice.candidates]
         if not waiting:
             return Explanation(ReasonKind.NOBODY)
         return replace(self._memory(waiting[0], lanes), jobs=names(waiting[:1]))

@@ -120,7 +120,7 @@ class Scheduler:
         return SchedulerView(
             config=self._config,
             policy=self._policy,
-            room=self._room,
+            room=self._lane_index,
             fit=self._fit,
             profiling=self._profiling,
             seating=self._seating,
@@ -178,16 +178,16 @@ class Scheduler:
         placing = self._policy if isinstance(self._policy, GangPlacementPolicy) else None
         if placing is not None:
             placing.meet(event.devices)
-        self._room = LaneIndex(self._policy.lane, placing)
-        self.lanes = self._room.lanes
-        self._fit = MemoryFit(self._room, self._profiling, isinstance(self._policy, PackingPolicy))
+        self._lane_index = LaneIndex(self._policy.lane, placing)
+        self.lanes = self._lane_index.lanes
+        self._fit = MemoryFit(self._lane_index, self._profiling, isinstance(self._policy, PackingPolicy))
         if isinstance(self._policy, TrialPackingPolicy):
             places = self._policy.places or event.config.places_per_lane
-            self._trials = TrialPacking(self._policy, self._room, places > 1 or event.config.lanes_per_device > 2)
+            self._trials = TrialPacking(self._policy, self._lane_index, places > 1 or event.config.lanes_per_device > 2)
         if isinstance(self._policy, PackingPolicy):
             self._packer = Packer(
                 self._policy,
-                self._room,
+                self._lane_index,
                 self._fit,
                 lambda: self._seating.waiting,
                 self._is_held,
@@ -196,7 +196,7 @@ class Scheduler:
                 event.colocations,
             )
         finder = self._trials or self._packer
-        self._seating = Admission(self._policy, self._room, event.config.preempt, self._fit.fits, finder)
+        self._seating = Admission(self._policy, self._lane_index, event.config.preempt, self._fit.fits, finder)
         self._pace = PolicyTimers(self._policy, event.at_s, lambda: next(self._ids))
         self._tuning = self._tuning_of(event)
         return [self._open_lane(device) for device in event.devices for _ in range(event.config.lanes_per_device)]
@@ -217,7 +217,7 @@ class Scheduler:
             command=next(self._ids),
         )
         self._opening[lane.command] = lane
-        self._room.add(lane)
+        self._lane_index.add(lane)
         return OpenLane(lane.command, lane.number, device.name, lane.budget_bytes)
 
     def _arrive(self, event: JobArrived) -> list[Command]:
@@ -242,7 +242,7 @@ class Scheduler:
     def _done(self, event: Done) -> list[Command]:
         if (lane := self._opening.pop(event.command, None)) is not None:
             lane.move(LaneState.OPEN, event.at_s, "opened")
-            self._room.opened(lane)
+            self._lane_index.opened(lane)
             return self._fill(event.at_s)
         if (job := self._starting.pop(event.command, None)) is not None:
             return self._started(job, event.at_s)
@@ -313,7 +313,7 @@ class Scheduler:
     def _refused(self, event: Refused) -> list[Command]:
         if (lane := self._opening.pop(event.command, None)) is not None:
             lane.move(LaneState.CLOSED, event.at_s, event.error)
-            self._room.closed(lane)
+            self._lane_index.closed(lane)
             for job in [job for job in self._seating.waiting if self._fit.never(job)]:
                 self._end(job, JobState.FAILED, event.at_s, event.error)
             return self._fill(event.at_s)
@@ -529,7 +529,7 @@ class Scheduler:
 
     def _rearrange(self, packer: Packer, at_s: float) -> list[Command]:
         commands: list[Command] = []
-        for name, lanes in self._room.devices.items():
+        for name, lanes in self._lane_index.devices.items():
             moves, is_new = packer.rearrange(name, at_s)
             commands += moves
             if is_new:
@@ -538,7 +538,7 @@ class Scheduler:
 
     def _is_held(self, device: str) -> bool:
         """Whether a window or a measurement is under way on the device. No job may come, go or move meanwhile."""
-        return self._profiling.occupies(self._room.devices[device][0]) or self._tuning.is_measuring(device)
+        return self._profiling.occupies(self._lane_index.devices[device][0]) or self._tuning.is_measuring(device)
 
     def _seat(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
         """Start every waiting job that has a place now, and stop the jobs that give way.
@@ -571,7 +571,7 @@ class Scheduler:
             job.first_start_s = at_s
         self._starting[job.command] = job
         job.move(JobState.STARTING, at_s, "there is room")
-        self._room.take(job)
+        self._lane_index.take(job)
         if self._trials is not None:
             self._trials.takes(job)
         self._placed += 1
@@ -587,11 +587,11 @@ class Scheduler:
         device = self._tuning.device_of(event.command)
         if self.stopping:
             return []
-        commands = self._tuning.answered(event, self._room.devices[device])
+        commands = self._tuning.answered(event, self._lane_index.devices[device])
         if self._packer is None:
             return commands + self._settings(device)
         if isinstance(event, SettingMeasured):
-            self._packer.measured(event.measurement, self._room.devices[device])
+            self._packer.measured(event.measurement, self._lane_index.devices[device])
         return commands + self._fill(event.at_s)
 
     def _settings(self, *devices: str) -> list[Command]:
@@ -599,14 +599,14 @@ class Scheduler:
         if self.stopping or not self._tuning.active:
             return []
         commands: list[Command] = []
-        for name in devices or self._room.devices:
+        for name in devices or self._lane_index.devices:
             ready = self._tuning.tries and self._is_ready(name)
-            commands += self._tuning.look(name, self._room.devices[name], ready)
+            commands += self._tuning.look(name, self._lane_index.devices[name], ready)
         return commands
 
     def _is_ready(self, device: str) -> bool:
         """Whether the packing of a device will last, as a search needs: no job will start, move or be profiled."""
-        lanes = self._room.devices[device]
+        lanes = self._lane_index.devices[device]
         if any(self._profiling.occupies(lane) for lane in lanes):
             return False
         if self._packer is not None:
@@ -638,7 +638,7 @@ class Scheduler:
             self._trials.left(job)
         if self._packer is not None:
             self._packer.left(job)
-        self._room.give(job)
+        self._lane_index.give(job)
         self._placed -= 1
 
     def _wait(self, job: Job, at_s: float) -> None:

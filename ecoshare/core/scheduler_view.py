@@ -32,7 +32,7 @@ class SchedulerView:
 
     config: Config
     policy: Policy
-    room: LaneIndex
+    lane_index: LaneIndex
     fit: MemoryFit
     profiling: Profiling
     seating: Admission

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from sortedcontainers import SortedList
 
 from ecoshare.core.placement.group_choice import Explanation, ReasonKind, names
-from ecoshare.core.placement.packer import WINDOW
+from ecoshare.core.placement.packer import SEARCH_WIDTH
 from ecoshare.core.reasons import MOST_NAMED, Reason, Reasons
 from ecoshare.core.records import Job, Key
 from ecoshare.core.scheduler_view import SchedulerView
@@ -208,7 +208,7 @@ class Queued:
         """Jobs that have a place in a lane, and jobs that may run next."""
         near = {job: None for lane in inside.room.lanes.values() for job in lane.jobs.values()}
         if inside.packer is not None:
-            near |= dict.fromkeys(self.line.first(WINDOW))
+            near |= dict.fromkeys(self.line.first(SEARCH_WIDTH))
         return near
 
     @staticmethod

@@ -256,7 +256,7 @@ class Simulator:
         return self._spec(job, work_s, now_s, sweep)
 
     def _open(self, sweep: TraceSweep, now_s: float) -> SweepOpened:
-        return SweepOpened(now_s, SweepSpec(sweep.name, sweep.parallel, early_stopping=sweep.halting))
+        return SweepOpened(now_s, SweepSpec(sweep.name, sweep.parallel, early_stopping=sweep.early_stopping))
 
     def _sample(self, command: AskSampler, now_s: float) -> JobArrived | Exhausted:
         """Arrival of the next trial of a sweep, or `Exhausted`."""

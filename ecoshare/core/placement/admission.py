@@ -64,7 +64,7 @@ class Admission:
     def __init__(
         self,
         policy: Policy,
-        room: LaneIndex,
+        lane_index: LaneIndex,
         preempts: bool,
         fits: Callable[[Job, Lane], bool],
         finder: Finder | None = None,
@@ -73,18 +73,18 @@ class Admission:
 
         Args:
             policy: Policy of the run.
-            room: Index of the lanes.
+            lane_index: Index of the lanes.
             preempts: Whether preemption is possible: every device is one lane of one place.
             fits: Whether a job may be started in a lane.
             finder: Finder of places, for a policy that co-locates jobs; None to search the index.
         """
         self.waiting = WaitingJobs(demand if finder is None else finder.line)
         self._finder = finder
-        self._policy, self._room, self._fits = policy, room, fits
-        self._poured = ElasticPlacement(policy, room, fits) if isinstance(policy, ElasticPolicy) else None
+        self._policy, self._lane_index, self._fits = policy, lane_index, fits
+        self._poured = ElasticPlacement(policy, lane_index, fits) if isinstance(policy, ElasticPolicy) else None
         moves = preempts and policy.preempts
-        self._rounds = RoundPlacement(room, fits) if moves and isinstance(policy, RoundPolicy) else None
-        self._preemption = Preemption(room, fits) if moves and self._rounds is None else None
+        self._rounds = RoundPlacement(lane_index, fits) if moves and isinstance(policy, RoundPolicy) else None
+        self._preemption = Preemption(lane_index, fits) if moves and self._rounds is None else None
 
     @property
     def pours(self) -> bool:
@@ -162,11 +162,11 @@ class Admission:
     def _in_round(self, running: Iterable[Job]) -> tuple[list[Job], int]:
         """Jobs that a round may choose, in the order of arrival, and the number of devices or turns for them."""
         if self._rounds is None:
-            jobs, turns = [*self.waiting, *running], len(self._room.lanes)  # one job of each lane has the turn
+            jobs, turns = [*self.waiting, *running], len(self._lane_index.lanes)  # one job of each lane has the turn
         else:
             stuck = [job for job in running if not job.spec.movable or job.state is not JobState.RUNNING]
             jobs = [*self.waiting, *(job for job in running if job not in stuck)]
-            turns = self._room.limits()[1] - sum(job.spec.gpus for job in stuck)
+            turns = self._lane_index.limits()[1] - sum(job.spec.gpus for job in stuck)
         return sorted(jobs, key=attrgetter("number")), turns
 
     def _take_out(self, job: Job) -> None:
@@ -198,14 +198,14 @@ class Admission:
             return self._rounds.walk()
         if self._preemption is not None:
             return self._preemption.walk(self.waiting, newcomer, at_s)
-        has_room = self._room.has_places if self._finder is None else self._finder.has_room
+        has_room = self._lane_index.has_places if self._finder is None else self._finder.has_room
         return self._walk() if has_room else iter(())
 
     def _walk(self) -> Iterator[Start | GiveWay]:
         walk = self.waiting.walk()
         passed: list[Job] = []
         kept: set[int] = set()
-        find = self._room.find if self._finder is None else self._finder.find
+        find = self._lane_index.find if self._finder is None else self._finder.find
         while (job := walk.job) is not None:
             if lanes := find(job, partial(self._fits, job), kept):
                 yield Start(job, lanes)
@@ -225,5 +225,5 @@ class Admission:
     def _keep(self, job: Job, kept: set[int]) -> None:
         """Keep lanes for a job that was passed too often."""
         if job.passed >= MOST_PASSED:
-            lanes = self._room.emptiest(job.spec.gpus, job.spec.nodes)
+            lanes = self._lane_index.emptiest(job.spec.gpus, job.spec.nodes)
             kept.update((lane.number for lane in lanes) if self._finder is None else self._finder.keep(lanes))

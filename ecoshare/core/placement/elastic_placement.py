@@ -32,21 +32,21 @@ _HERE = (JobState.STARTING, JobState.RUNNING)
 class ElasticPlacement:
     """Placement of jobs with the widths that the policy sets."""
 
-    def __init__(self, policy: ElasticPolicy, room: LaneIndex, fits: Callable[[Job, Lane], bool]) -> None:
+    def __init__(self, policy: ElasticPolicy, lane_index: LaneIndex, fits: Callable[[Job, Lane], bool]) -> None:
         """Placement without jobs.
 
         Args:
             policy: Policy that sets the widths.
-            room: Index of the lanes.
+            lane_index: Index of the lanes.
             fits: Whether a job may be started in a lane.
         """
-        self._policy, self._room, self._fits = policy, room, fits
+        self._policy, self._lane_index, self._fits = policy, lane_index, fits
         self._plan = _Plan({}, {}, 0.0)
         self._started: list[Job] = []  # jobs that were starting, and could not be moved, when all were arranged
 
     def walk(self, waiting: Iterable[Job], at_s: float) -> Iterator[Start | GiveWay]:
         """Actions to take now. The caller carries out each action before it asks for the next."""
-        placed = list({job: None for lane in self._room.lanes.values() for job in lane.jobs.values()})
+        placed = list({job: None for lane in self._lane_index.lanes.values() for job in lane.jobs.values()})
         stay = [job for job in placed if job.state in _HERE or job.again]
         jobs = sorted([*waiting, *stay], key=lambda job: job.number)
         if self._plan.needs.keys() != set(jobs) or any(job.state is JobState.RUNNING for job in self._started):
@@ -66,11 +66,11 @@ class ElasticPlacement:
         If jobs of several devices would lose some, they keep them when the other jobs, on shared devices, would wait no
         longer and end about as early.
         """
-        open_lanes = [lane for lane in self._room.lanes.values() if lane.state is LaneState.OPEN]
+        open_lanes = [lane for lane in self._lane_index.lanes.values() if lane.state is LaneState.OPEN]
         nodes = {lane.device.name: lane.device.node for lane in open_lanes}
         if not nodes:
             return _Plan(dict.fromkeys(jobs, 0.0), nodes, 0.0)
-        places = {name: sum(lane.places for lane in self._room.devices[name]) for name in nodes}
+        places = {name: sum(lane.places for lane in self._lane_index.devices[name]) for name in nodes}
         needs = dict(zip(jobs, self._policy.needs(jobs, at_s), strict=True))
         most = [min(len(nodes), job.spec.widest) for job in jobs]
         share = 1.0 / max(places.values())
@@ -112,7 +112,7 @@ class ElasticPlacement:
 
     def _lane(self, job: Job, name: str) -> Lane | None:
         """Lane of a device with the fewest jobs among those in which the job fits; None if there is none."""
-        lanes = self._room.devices[name]
+        lanes = self._lane_index.devices[name]
         inside = [each for lane in lanes for each in lane.jobs.values()]
         if any(name not in self._plan.devices.get(each, ()) for each in inside):
             return None

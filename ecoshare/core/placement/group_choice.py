@@ -12,7 +12,7 @@ from math import isfinite
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.placement.job_groups import MOST_NEW, Candidate, JobGroup
-from ecoshare.core.placement.packer import WINDOW, Packer
+from ecoshare.core.placement.packer import SEARCH_WIDTH, Packer
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler_view import SchedulerView
 from ecoshare.core.states import JobState
@@ -88,17 +88,17 @@ class GroupChoice:
     """Group that a packer would choose for a device now, and the cost of other groups.
 
     Attributes:
-        window: First jobs of the queue that need one device: the part that the packer looks at.
-        candidates: Jobs on the device, and jobs of `window` for which it has memory.
+        searched: First jobs of the queue that need one device: the part that the packer searches.
+        candidates: Jobs on the device, and jobs of `searched` for which it has memory.
         group: Chosen group; None without candidates.
         members: Jobs of the chosen group; empty without candidates.
     """
 
     def __init__(self, inside: SchedulerView, packer: Packer, device: str, at_s: float) -> None:
         self._inside, self._packer, self._device, self._at_s = inside, packer, device, at_s
-        self.window = [job for job in islice(inside.seating.waiting, WINDOW) if job.spec.gpus == 1]
+        self.searched = [job for job in islice(inside.seating.waiting, SEARCH_WIDTH) if job.spec.gpus == 1]
         here = packer.here(device)
-        self.candidates = [*here, *inside.fit.joining(device, self.window)]
+        self.candidates = [*here, *inside.fit.joining(device, self.searched)]
         found = packer.choose(self.candidates, device, at_s) if self.candidates else None
         self._found: dict[tuple[object, ...], Explanation] = {}
         self.group: JobGroup | None = None

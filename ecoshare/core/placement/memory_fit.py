@@ -34,15 +34,15 @@ class MemoryFit:
     is granted less than its `least_bytes` or more than the budget of its lane.
     """
 
-    def __init__(self, room: LaneIndex, profiling: Profiling, elastic: bool = False) -> None:
+    def __init__(self, lane_index: LaneIndex, profiling: Profiling, elastic: bool = False) -> None:
         """Memory fit without knowledge beyond the specifications of the jobs.
 
         Args:
-            room: Index of the lanes.
+            lane_index: Index of the lanes.
             profiling: Profiling windows, with the demands measured in this run.
             elastic: Whether the lanes of a device share its memory, each as much as its jobs need.
         """
-        self._room, self._profiling, self._elastic = room, profiling, elastic
+        self._lane_index, self._profiling, self._elastic = lane_index, profiling, elastic
         self._shown_bytes: dict[str, int] = {}  # largest peak, by class
         self._family_bytes: dict[str, int] = {}  # largest peak, by script
         self._suspects: set[str] = set()
@@ -74,7 +74,7 @@ class MemoryFit:
         """Jobs with a place beside which this job may not run: suspects, or all jobs if it is a suspect itself."""
         if not self._suspects:
             return []
-        others = [each for lane in self._room.lanes.values() for each in lane.jobs.values() if each is not job]
+        others = [each for lane in self._lane_index.lanes.values() for each in lane.jobs.values() if each is not job]
         return others if job.is_suspect else [each for each in others if each.is_suspect]
 
     def _saw(self, job: Job, peak_bytes: int) -> None:
@@ -110,13 +110,13 @@ class MemoryFit:
 
         The condition is that of `memory.lane_fits` for all lanes together: all P, and the largest T, one for each lane.
         """
-        lane = self._room.devices[device][0]
+        lane = self._lane_index.devices[device][0]
         demands = [*(job.demand for job in self._beside(lane)), *(self.demand(job, lane) for job in newcomers)]
         return self._sum_bytes(lane, demands) <= lane.device.memory_bytes
 
     def joining(self, device: str, newcomers: Iterable[Job]) -> list[Job]:
         """Newcomers for which `joins` holds, each taken alone. Jobs of equal needs are looked at once."""
-        lane = self._room.devices[device][0]
+        lane = self._lane_index.devices[device][0]
         here = [job.demand for job in self._beside(lane)]
         joins: dict[tuple[object, ...], bool] = {}
         found = []
@@ -136,7 +136,7 @@ class MemoryFit:
             yield from each.jobs.values()
 
     def _sharing(self, lane: Lane) -> list[Lane]:
-        return self._room.devices[lane.device.name] if self._elastic else [lane]
+        return self._lane_index.devices[lane.device.name] if self._elastic else [lane]
 
     def _sum_bytes(self, lane: Lane, demands: Iterable[MemoryDemand]) -> int:
         """Memory for these demands: all P, and the largest T, one for each lane that shares the memory."""
@@ -173,7 +173,7 @@ class MemoryFit:
 
     def never(self, job: Job) -> str | None:
         """Reason in words why the job could not start even if no other job ran; None if it could."""
-        in_node, devices, largest_bytes = self._room.limits()
+        in_node, devices, largest_bytes = self._lane_index.limits()
         gpus, nodes = job.spec.gpus, job.spec.nodes
         if nodes is None:
             if gpus > devices:
@@ -239,7 +239,7 @@ class MemoryFit:
 
     def largest_bytes(self) -> int:
         """Size (bytes) of the largest lane that is not closed."""
-        return self._room.limits()[2]
+        return self._lane_index.limits()[2]
 
     def _measured(self, job: Job) -> MemoryDemand | None:
         return self._profiling.memory.get(job.spec.job_class) or job.spec.memory

@@ -37,7 +37,7 @@ from ecoshare.core.policies.base import PackingPolicy, Policy
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import JobState
 
-WINDOW = 32
+SEARCH_WIDTH = 32
 """Number of waiting jobs that the packer looks at, from the head of the queue."""
 
 MOST_CLASSES = 48
@@ -80,7 +80,7 @@ class Packer:
     def __init__(
         self,
         policy: Policy,
-        room: LaneIndex,
+        lane_index: LaneIndex,
         fit: MemoryFit,
         waiting: Callable[[], WaitingJobs],
         is_held: Callable[[str], bool],
@@ -92,7 +92,7 @@ class Packer:
 
         Args:
             policy: The policy; it must be a `PackingPolicy`.
-            room: All lanes.
+            lane_index: All lanes.
             fit: Memory that each job needs, and whether a device has it.
             waiting: Returns the queue.
             is_held: Whether a device must stay as it is for now, because a measurement is under way there.
@@ -102,7 +102,7 @@ class Packer:
         """
         assert isinstance(policy, PackingPolicy), "others have no groups"
         self.outlook = ColocationEstimates()
-        self._policy, self._packs, self._room, self._fit = policy, policy, room, fit
+        self._policy, self._packs, self._lane_index, self._fit = policy, policy, lane_index, fit
         self._waiting, self._is_held, self._ids, self.largest = waiting, is_held, ids, largest
         self.grouping = Grouping(self.outlook, policy.spent, largest)
         self._moves: dict[int, tuple[Job, Lane]] = {}
@@ -216,7 +216,7 @@ class Packer:
     @property
     def has_room(self) -> bool:
         """Whether any lane has a free place."""
-        return self._room.has_places
+        return self._lane_index.has_places
 
     def line(self, job: Job) -> tuple[object, ...]:
         """Key of the queue line of a waiting job: if one job of a line has no place, none has."""
@@ -225,8 +225,8 @@ class Packer:
     def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
         """Lanes for a job where it belongs to the best group of a device; a gang gets lanes of empty devices."""
         if job.spec.gpus > 1:
-            return self._room.find(job, lambda lane: self._is_empty(lane.device.name) and fits(lane), kept)
-        for device in self._room.devices:
+            return self._lane_index.find(job, lambda lane: self._is_empty(lane.device.name) and fits(lane), kept)
+        for device in self._lane_index.devices:
             if device not in self._best:
                 self._best[device] = self._best_of(device, self._now_s)
             if job not in self._best[device]:
@@ -239,21 +239,21 @@ class Packer:
 
     def keep(self, lanes: tuple[Lane, ...]) -> Iterator[int]:
         """Numbers of all lanes on the devices of `lanes`: the job that they are kept for needs empty devices."""
-        return (each.number for lane in lanes for each in self._room.devices[lane.device.name])
+        return (each.number for lane in lanes for each in self._lane_index.devices[lane.device.name])
 
     def _best_of(self, device: str, at_s: float) -> frozenset[Job]:
         """Best group of a device, from its running jobs and the waiting jobs that fit; empty if it is held."""
         if self._is_held(device):
             return frozenset()
         here = self.here(device)
-        waiting = [job for job in islice(self._waiting(), WINDOW) if job.spec.gpus == 1]
+        waiting = [job for job in islice(self._waiting(), SEARCH_WIDTH) if job.spec.gpus == 1]
         could = self._fit.joining(device, waiting)
         group = self.choose([*here, *could], device, at_s)
         return frozenset(group[1]) if group is not None else frozenset()
 
     def _free_lane(self, device: str) -> Lane | None:
         """Lane for a new member: the one with the fewest members, then with the fewest jobs; None if all are full."""
-        lanes = [lane for lane in self._room.devices[device] if self._has_place(lane)]
+        lanes = [lane for lane in self._lane_index.devices[device] if self._has_place(lane)]
         return min(lanes, key=lambda lane: (self._members(lane), len(lane.jobs), lane.number), default=None)
 
     def _has_place(self, lane: Lane) -> bool:
@@ -291,7 +291,7 @@ class Packer:
 
     def _moves_for(self, device: str, members: Sequence[Job], behind: Sequence[Job]) -> list[MoveJob]:
         """Moves after which each lane has one member, and no other job is in a lane without one, if places allow."""
-        lanes = self._room.devices[device]
+        lanes = self._lane_index.devices[device]
         by_lane: dict[int, Job] = {}
         crowded = []
         for job in members:
@@ -332,7 +332,7 @@ class Packer:
         """Complete a move; returns the lane that the job left and the lane that it is in."""
         job, to = self._moves.pop(command)
         del self._moving[job]
-        return self._room.move(job, to), to
+        return self._lane_index.move(job, to), to
 
     def stays(self, job: Job) -> None:
         """Note that a starting job cannot move to another lane in this attempt: it shares its process."""
@@ -371,7 +371,7 @@ class Packer:
 
     def is_settled(self, device: str) -> bool:
         """Whether all jobs of a device run and none of them is about to move."""
-        jobs = [job for lane in self._room.devices[device] for job in lane.jobs.values()]
+        jobs = [job for lane in self._lane_index.devices[device] for job in lane.jobs.values()]
         return all(job.state is JobState.RUNNING and job not in self._moving for job in jobs)
 
     def choose(self, jobs: Sequence[Job], device: str, at_s: float) -> tuple[JobGroup, list[Job]] | None:
@@ -427,13 +427,13 @@ class Packer:
 
     def here(self, device: str) -> list[Job]:
         """Jobs of a device that run or start."""
-        return [job for lane in self._room.devices[device] for job in lane.jobs.values() if job.state in _HERE]
+        return [job for lane in self._lane_index.devices[device] for job in lane.jobs.values() if job.state in _HERE]
 
     def _is_empty(self, device: str) -> bool:
-        return not any(lane.jobs for lane in self._room.devices[device])
+        return not any(lane.jobs for lane in self._lane_index.devices[device])
 
     def _has_gang(self, device: str) -> bool:
-        return any(job.spec.gpus > 1 for lane in self._room.devices[device] for job in lane.jobs.values())
+        return any(job.spec.gpus > 1 for lane in self._lane_index.devices[device] for job in lane.jobs.values())
 
 
 def _put(job: Job, is_member: bool, at_s: float) -> None:

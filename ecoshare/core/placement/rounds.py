@@ -14,8 +14,8 @@ from ecoshare.core.states import JobState
 class RoundPlacement:
     """Placement in rounds. Every device is one lane of one place, and jobs that were not chosen give way."""
 
-    def __init__(self, room: LaneIndex, fits: Callable[[Job, Lane], bool]) -> None:
-        self._room, self._fits = room, fits
+    def __init__(self, lane_index: LaneIndex, fits: Callable[[Job, Lane], bool]) -> None:
+        self._lane_index, self._fits = lane_index, fits
         self._chosen: list[Job] = []
         self._leaving: list[Job] = []
 
@@ -37,7 +37,7 @@ class RoundPlacement:
         if leaving:
             yield GiveWay(leaving, coming[0] if coming else None)
         for job in coming:
-            if lanes := self._room.find(job, partial(self._fits, job)):
+            if lanes := self._lane_index.find(job, partial(self._fits, job)):
                 yield Start(job, lanes)
 
 
