@@ -115,16 +115,16 @@ class Scheduler:
         return self._trials is not None
 
     @property
-    def inside(self) -> SchedulerView:
+    def view(self) -> SchedulerView:
         """Parts of the scheduler, for `core/reasons.py`, which changes nothing. A run must have been opened."""
         return SchedulerView(
             config=self._config,
             policy=self._policy,
-            room=self._lane_index,
+            lane_index=self._lane_index,
             fit=self._fit,
             profiling=self._profiling,
-            seating=self._seating,
-            tuning=self._tuning,
+            admission=self._seating,
+            settings=self._tuning,
             packer=self._packer,
             opening=bool(self._opening),
         )

@@ -21,11 +21,11 @@ class SchedulerView:
     Attributes:
         config: Decisions about the run.
         policy: Policy of the run.
-        room: Index of the lanes.
+        lane_index: Index of the lanes.
         fit: Memory fit of jobs and lanes.
         profiling: Profiling windows.
-        seating: Admission: the queue, and the search for places.
-        tuning: Selection of settings.
+        admission: Admission: the queue, and the search for places.
+        settings: Selection of settings.
         packer: Packer of a policy that packs; None for other policies.
         opening: Whether a lane is still being opened.
     """
@@ -35,7 +35,7 @@ class SchedulerView:
     lane_index: LaneIndex
     fit: MemoryFit
     profiling: Profiling
-    seating: Admission
-    tuning: SettingSelector
+    admission: Admission
+    settings: SettingSelector
     packer: Packer | None
     opening: bool

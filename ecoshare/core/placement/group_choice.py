@@ -94,11 +94,11 @@ class GroupChoice:
         members: Jobs of the chosen group; empty without candidates.
     """
 
-    def __init__(self, inside: SchedulerView, packer: Packer, device: str, at_s: float) -> None:
-        self._inside, self._packer, self._device, self._at_s = inside, packer, device, at_s
-        self.searched = [job for job in islice(inside.seating.waiting, SEARCH_WIDTH) if job.spec.gpus == 1]
+    def __init__(self, view: SchedulerView, packer: Packer, device: str, at_s: float) -> None:
+        self._view, self._packer, self._device, self._at_s = view, packer, device, at_s
+        self.searched = [job for job in islice(view.admission.waiting, SEARCH_WIDTH) if job.spec.gpus == 1]
         here = packer.here(device)
-        self.candidates = [*here, *inside.fit.joining(device, self.searched)]
+        self.candidates = [*here, *view.fit.joining(device, self.searched)]
         found = packer.choose(self.candidates, device, at_s) if self.candidates else None
         self._found: dict[tuple[object, ...], Explanation] = {}
         self.group: JobGroup | None = None
@@ -180,8 +180,8 @@ class GroupChoice:
 
     def _short_of(self, jobs: Sequence[Job]) -> Explanation:
         """Explanation by the memory of all waiting jobs in `jobs` together."""
-        lanes = self._inside.room.devices[self._device]
-        new = [self._inside.fit.demand(job, lanes[0]) for job in jobs if job.state is JobState.QUEUED]
+        lanes = self._view.lane_index.devices[self._device]
+        new = [self._view.fit.demand(job, lanes[0]) for job in jobs if job.state is JobState.QUEUED]
         more = [*demands(lanes), *new[:-1]]
         return short(new[-1], more, len(lanes), lanes[0].device.memory_bytes) if new else Explanation(ReasonKind.MEMORY)
 
@@ -190,7 +190,7 @@ class GroupChoice:
 
     def _fits(self, members: Sequence[Candidate]) -> bool:
         newcomers = [job for each in members if (job := self._job(each)).state is JobState.QUEUED]
-        return self._inside.fit.joins(self._device, newcomers)
+        return self._view.fit.joins(self._device, newcomers)
 
     def _of(self, job: Job) -> Candidate:
         return self._by_job[job]
