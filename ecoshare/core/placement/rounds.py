@@ -39,13 +39,3 @@ class RoundPlacement:
         for job in coming:
             if lanes := self._lane_index.find(job, partial(self._fits, job)):
                 yield Start(job, lanes)
-
-
-def pick(jobs: Sequence[Job], devices: int) -> list[Job]:
-    """First jobs that fit together on `devices` devices. A job that does not fit is passed by."""
-    chosen = []
-    for job in jobs:
-        if job.spec.gpus <= devices:
-            devices -= job.spec.gpus
-            chosen.append(job)
-    return chosen
