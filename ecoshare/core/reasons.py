@@ -97,7 +97,7 @@ class Reasons:
             queue: Waiting jobs, if the caller keeps them in order. Otherwise the order is made when it is needed.
         """
         self._view, self._at_s = view, at_s
-        self._queue = queue or _Listed(view.admission.waiting)
+        self._queue = queue or _Listed(view.placement.waiting)
         self._choices: dict[str, GroupChoice] = {}
         self._closed: dict[str, Explanation | None] = {}
 
@@ -142,9 +142,9 @@ class Reasons:
             self._closed[device] = self._why_closed(device)
         if (closed := self._closed[device]) is not None:
             return closed
-        packer, lanes = self._view.packer, self._view.lane_index.devices[device]
-        if packer is not None:
-            return self._no_member(job, device, packer)
+        groups, lanes = self._view.placement.groups, self._view.lane_index.devices[device]
+        if groups is not None:
+            return self._no_member(job, device, groups)
         if not any(self._view.fit.fits(job, lane) for lane in lanes):
             return self._memory(job, lanes)
         return self._behind_others(job)
@@ -157,9 +157,9 @@ class Reasons:
             return Explanation(ReasonKind.WINDOW, (window.spec.name,))
         if any(each.spec.gpus > 1 for each in here):
             return Explanation(ReasonKind.GANG, names(here))
-        packer = self._view.packer
-        if packer is not None and self._view.settings.is_measuring(device):
-            return Explanation(ReasonKind.TRIAL, names(packer.present(lanes)))
+        groups = self._view.placement.groups
+        if groups is not None and self._view.settings.is_measuring(device):
+            return Explanation(ReasonKind.TRIAL, names(groups.present(lanes)))
         if all(len(lane.jobs) >= lane.places for lane in lanes):
             return Explanation(ReasonKind.PLACES, names(here))
         return None
@@ -169,9 +169,9 @@ class Reasons:
         place = self._queue.place(job)
         return Explanation(ReasonKind.ORDER, names(self._queue.first(min(place, MOST_NAMED))), ahead=place)
 
-    def _no_member(self, job: Job, device: str, packer: Packer) -> Explanation:
+    def _no_member(self, job: Job, device: str, groups: Packer) -> Explanation:
         """Explanation why a waiting job does not belong to the best group of a device."""
-        choice = self._choice(device, packer)
+        choice = self._choice(device, groups)
         if job not in choice.searched:
             return self._behind_others(job)
         if job not in choice.candidates:
@@ -183,7 +183,7 @@ class Reasons:
     def _memory(self, job: Job, lanes: Sequence[Lane]) -> Explanation:
         """Memory that the job would take, and the free memory: of the device if its lanes share it, else of a lane."""
         fit = self._view.fit
-        if self._view.packer is not None:
+        if self._view.placement.shares_memory:
             return short(fit.demand(job, lanes[0]), demands(lanes), len(lanes), lanes[0].device.memory_bytes)
         with_place = [lane for lane in lanes if len(lane.jobs) < lane.places]
         each = (short(fit.demand(job, lane), demands([lane]), 1, lane.budget_bytes) for lane in with_place)
@@ -198,14 +198,15 @@ class Reasons:
             if window is job:
                 return Reason(Doing.MEASURED, device)
             return Reason(Doing.PAUSED, device, (window.spec.name,))
-        if self._view.packer is None or job.spec.gpus > 1:
+        groups = self._view.placement.groups
+        if groups is None or job.spec.gpus > 1:
             return _in_turn(job, device, lanes)
-        return self._grouped(job, device, self._view.packer)
+        return self._grouped(job, device, groups)
 
-    def _grouped(self, job: Job, device: str, packer: Packer) -> Reason:
+    def _grouped(self, job: Job, device: str, groups: Packer) -> Reason:
         lanes = self._view.lane_index.devices[device]
-        group = packer.present(lanes)
-        choice = self._choice(device, packer)
+        group = groups.present(lanes)
+        choice = self._choice(device, groups)
         others = [each for each in group if each is not job]
         if job.level != MEMBER:
             because = choice.against(job) if job not in choice.members and choice.group is not None else None
@@ -223,9 +224,9 @@ class Reasons:
             return Explanation(ReasonKind.NOBODY)
         return replace(self._memory(waiting[0], lanes), jobs=names(waiting[:1]))
 
-    def _choice(self, device: str, packer: Packer) -> GroupChoice:
+    def _choice(self, device: str, groups: Packer) -> GroupChoice:
         if device not in self._choices:
-            self._choices[device] = GroupChoice(self._view, packer, device, self._at_s)
+            self._choices[device] = GroupChoice(self._view, groups, device, self._at_s)
         return self._choices[device]
 
 

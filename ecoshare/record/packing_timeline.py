@@ -36,7 +36,7 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.setting_selection import DEFAULT, packing_of, running
+from ecoshare.core.setting_selection import DEFAULT, packing_of
 from ecoshare.core.states import JobState
 from ecoshare.record.log_replay import LogReplay, ReplayMoment
 
@@ -306,8 +306,7 @@ class PackingWatch:
         """End and begin stretches on a device if other jobs run there now."""
         view = core.view
         is_window = view.profiling.occupies(lanes[0])
-        present = running if view.packer is None else view.packer.present
-        jobs = [] if is_window else present(lanes)
+        jobs = [] if is_window else view.placement.present(lanes)
         stretch = self.open.get(device)
         if stretch is not None and {job.spec.name for job in jobs} == set(stretch.jobs):
             stretch.packing = packing_of(jobs)  # a job that changes lanes arrives there a little later
@@ -327,7 +326,7 @@ class PackingWatch:
 
     def _foresee(self, core: Scheduler) -> None:
         """Update the forecast of each open stretch without measurements."""
-        if (packer := core.view.packer) is None:
+        if (packer := core.view.placement.groups) is None:
             return
         knows_watts = any(solo.power_w is not None for solo in packer.outlook.solos.values())
         for stretch in self.open.values():

@@ -157,7 +157,7 @@ class Queued:
         self._groups: dict[tuple[object, ...], _Group] = {}
         self._key_of: dict[Job, tuple[object, ...]] = {}
         self._by_class: defaultdict[str, dict[Job, None]] = defaultdict(dict)
-        view.admission.waiting.heard = self.touch
+        view.placement.waiting.heard = self.touch
 
     def touch(self, job: Job) -> None:
         """Mark a job that was added or removed, or that an event named."""
@@ -207,14 +207,14 @@ class Queued:
     def _near_now(self, view: SchedulerView) -> dict[Job, None]:
         """Jobs that have a place in a lane, and jobs that may run next."""
         near = {job: None for lane in view.lane_index.lanes.values() for job in lane.jobs.values()}
-        if view.packer is not None:
+        if view.placement.groups is not None:
             near |= dict.fromkeys(self.line.first(SEARCH_WIDTH))
         return near
 
     @staticmethod
     def _key(job: Job, view: SchedulerView) -> tuple[object, ...]:
         """Key of a waiting job's group: everything, except its place, that decides its reason."""
-        return (job.spec.gpus, job.is_suspect) if view.packer is not None else view.fit.known(job)
+        return (job.spec.gpus, job.is_suspect) if view.placement.groups is not None else view.fit.known(job)
 
     def _reknown(self, job_class: str, view: SchedulerView) -> dict[Job, None]:
         """Members of a class that belong to another group, since more is known of the class now; empty if none do."""

@@ -12,7 +12,7 @@ from math import isfinite
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.placement.job_groups import MOST_NEW, Candidate, JobGroup
-from ecoshare.core.placement.packer import SEARCH_WIDTH, Packer
+from ecoshare.core.placement.packer import SEARCH_WIDTH, Packer, packing_class
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler_view import SchedulerView
 from ecoshare.core.states import JobState
@@ -96,7 +96,7 @@ class GroupChoice:
 
     def __init__(self, view: SchedulerView, packer: Packer, device: str, at_s: float) -> None:
         self._view, self._packer, self._device, self._at_s = view, packer, device, at_s
-        self.searched = [job for job in islice(view.admission.waiting, SEARCH_WIDTH) if job.spec.gpus == 1]
+        self.searched = [job for job in islice(view.placement.waiting, SEARCH_WIDTH) if job.spec.gpus == 1]
         here = packer.here(device)
         self.candidates = [*here, *view.fit.joining(device, self.searched)]
         found = packer.choose(self.candidates, device, at_s) if self.candidates else None
@@ -127,7 +127,7 @@ class GroupChoice:
 
         Waiting jobs that are alike share one answer.
         """
-        key = (*self._packer.line(job), *self._of(job).alike)
+        key = (*packing_class(job), *self._of(job).alike)
         found = self._found.get(key)
         if found is None or job.state is not JobState.QUEUED or job.spec.name in (*found.jobs, *found.instead):
             found = self._found[key] = self._against(job)

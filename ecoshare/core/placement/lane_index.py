@@ -69,6 +69,10 @@ class LaneIndex:
         """Whether any lane has a free place."""
         return bool(self._places)
 
+    def placed_jobs(self) -> list[Job]:
+        """Jobs that have a place, each once, in the order of the lanes."""
+        return list({job.spec.name: job for lane in self.lanes.values() for job in lane.jobs.values()}.values())
+
     def take(self, job: Job) -> None:
         """Give a job a place in each of its `lanes`."""
         for lane in job.lanes:

@@ -29,7 +29,7 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates
 from ecoshare.core.placement.job_groups import EXPLORE, GAIN, HOPE, Candidate, Grouping, JobGroup
-from ecoshare.core.placement.job_queue import WaitingJobs, demand
+from ecoshare.core.placement.job_queue import WaitingJobs, demand, queue_key
 from ecoshare.core.placement.lane_index import Fits, LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.slowdown_limits import least_speed
@@ -80,9 +80,10 @@ class Packer:
     def __init__(
         self,
         policy: Policy,
+        packing: PackingPolicy,
         lane_index: LaneIndex,
         fit: MemoryFit,
-        waiting: Callable[[], WaitingJobs],
+        waiting: WaitingJobs,
         is_held: Callable[[str], bool],
         largest: int,
         ids: Callable[[], int],
@@ -91,20 +92,20 @@ class Packer:
         """Create a packer without jobs.
 
         Args:
-            policy: The policy; it must be a `PackingPolicy`.
+            policy: Policy of the run.
+            packing: The policy, with its methods that choose groups.
             lane_index: All lanes.
             fit: Memory that each job needs, and whether a device has it.
-            waiting: Returns the queue.
+            waiting: Queue.
             is_held: Whether a device must stay as it is for now, because a measurement is under way there.
             largest: Most jobs in a group: the lanes of a device.
             ids: Returns the id of the next command.
             seen: Earlier co-location measurements, the oldest first.
         """
-        assert isinstance(policy, PackingPolicy), "others have no groups"
         self.outlook = ColocationEstimates()
-        self._policy, self._packs, self._lane_index, self._fit = policy, policy, lane_index, fit
+        self._policy, self._packing, self._lane_index, self._fit = policy, packing, lane_index, fit
         self._waiting, self._is_held, self._ids, self.largest = waiting, is_held, ids, largest
-        self.grouping = Grouping(self.outlook, policy.spent, largest)
+        self.grouping = Grouping(self.outlook, packing.spent, largest)
         self._moves: dict[int, tuple[Job, Lane]] = {}
         self._moving: dict[Job, Lane] = {}
         self._stuck: set[Job] = set()
@@ -218,10 +219,6 @@ class Packer:
         """Whether any lane has a free place."""
         return self._lane_index.has_places
 
-    def line(self, job: Job) -> tuple[object, ...]:
-        """Key of the queue line of a waiting job: if one job of a line has no place, none has."""
-        return (*demand(job), job.spec.job_class, job.spec.slowdown)
-
     def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
         """Lanes for a job where it belongs to the best group of a device; a gang gets lanes of empty devices."""
         if job.spec.gpus > 1:
@@ -246,7 +243,7 @@ class Packer:
         if self._is_held(device):
             return frozenset()
         here = self.here(device)
-        waiting = [job for job in islice(self._waiting(), SEARCH_WIDTH) if job.spec.gpus == 1]
+        waiting = [job for job in islice(self._waiting, SEARCH_WIDTH) if job.spec.gpus == 1]
         could = self._fit.joining(device, waiting)
         group = self.choose([*here, *could], device, at_s)
         return frozenset(group[1]) if group is not None else frozenset()
@@ -325,8 +322,8 @@ class Packer:
         return self._moving.get(job, job.lanes[0])
 
     def owns(self, command: int) -> bool:
-        """Whether a command is a move without an answer yet."""
-        return command in self._moves
+        """Whether a command is a move or a question to the adviser, and has no answer yet."""
+        return command in self._moves or command == self._asked
 
     def moved(self, command: int) -> tuple[Lane, Lane]:
         """Complete a move; returns the lane that the job left and the lane that it is in."""
@@ -388,7 +385,7 @@ class Packer:
 
     def in_order(self, jobs: Sequence[Job], device: str, at_s: float) -> list[Job]:
         """Jobs in the order of the policy; the present first job stays first unless another leads by `MARGIN`."""
-        keys = {job: self._key(job, at_s) for job in jobs}
+        keys = {job: self._place(job, at_s) for job in jobs}
         ordered = sorted(jobs, key=keys.__getitem__)
         first = self._first.get(device)
         if first in keys and keys[first][0] - keys[ordered[0]][0] <= MARGIN * abs(keys[first][0]):
@@ -403,7 +400,7 @@ class Packer:
         return Candidate(
             job.number,
             spec.job_class,
-            self._packs.worth(job, self.outlook.price(spec.job_class), at_s),
+            self._packing.worth(job, self.outlook.price(spec.job_class), at_s),
             least,
             spec.slowdown is not None and job.state in _HERE,
             least + (URGENT if job.level == MEMBER else 0.0),
@@ -420,10 +417,8 @@ class Packer:
             lost_s += max(0.0, self._now_s - job.behind_since_s)
         return least_speed(job, None if solo is None else solo.iteration_s, lost_s)
 
-    def _key(self, job: Job, at_s: float) -> Key:
-        if job.state is JobState.QUEUED:
-            return job.place
-        return (*self._policy.order(job, at_s), job.arrival_s, job.number)
+    def _place(self, job: Job, at_s: float) -> Key:
+        return job.place if job.state is JobState.QUEUED else queue_key(self._policy, job, at_s)
 
     def here(self, device: str) -> list[Job]:
         """Jobs of a device that run or start."""
@@ -434,6 +429,11 @@ class Packer:
 
     def _has_gang(self, device: str) -> bool:
         return any(job.spec.gpus > 1 for lane in self._lane_index.devices[device] for job in lane.jobs.values())
+
+
+def packing_class(job: Job) -> tuple[object, ...]:
+    """Resource class of a waiting job: its demand, its class and its limit."""
+    return (*demand(job), job.spec.job_class, job.spec.slowdown)
 
 
 def _put(job: Job, is_member: bool, at_s: float) -> None:

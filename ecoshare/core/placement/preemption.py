@@ -24,31 +24,9 @@ from ecoshare.core.placement.failed_searches import FailedSearches
 from ecoshare.core.placement.job_queue import QueueWalk, WaitingJobs
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.preemptible_jobs import MovableJobs
+from ecoshare.core.placement.steps import GiveWay, Start
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import JobState, LaneState
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start of a job in these lanes."""
-
-    job: Job
-    lanes: tuple[Lane, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GiveWay:
-    """Jobs that must stop, so that another job gets their devices or because their round is over.
-
-    Attributes:
-        jobs: Jobs that must stop.
-        to: Job that gets their devices; None if there is none.
-        reason: Reason in words, if it is neither of the two above.
-    """
-
-    jobs: list[Job]
-    to: Job | None
-    reason: str = ""
 
 
 class Preemption:

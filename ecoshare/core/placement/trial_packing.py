@@ -50,10 +50,6 @@ class TrialPacking:
     def _has_idle(self) -> bool:
         return len(self._on) < len(self._lane_index.devices)
 
-    def line(self, job: Job) -> tuple[object, ...]:
-        """Resource class of a waiting job: its demand, and its class if the job may be packed on trial."""
-        return (*demand(job), job.spec.job_class if _is_steady(job) else None)
-
     def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
         """Lanes for a job: on empty devices, else beside a lone job on trial, else beside jobs known to gain."""
         if self._has_idle:
@@ -192,6 +188,11 @@ class TrialPacking:
             return None
         job = next(iter(jobs))
         return job if _is_steady(job) else None
+
+
+def trial_class(job: Job) -> tuple[object, ...]:
+    """Resource class of a waiting job: its demand, and its class if the job may be packed on trial."""
+    return (*demand(job), job.spec.job_class if _is_steady(job) else None)
 
 
 def _is_steady(job: Job) -> bool:

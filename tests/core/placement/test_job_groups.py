@@ -126,7 +126,7 @@ def test_a_job_that_will_be_measured_is_given_more_of_a_chance_than_one_that_was
 def test_a_class_is_new_until_its_window_has_begun() -> None:
     core = Core(lanes=2, profile=True)
     core.arrive("a0", profiled=False, solo=None, memory=None)
-    packer = core.scheduler.view.packer
+    packer = core.scheduler.view.placement.groups
     assert packer is not None
     job = core.scheduler.jobs["a0"]
     assert packer.candidate(job, 0.0).hope == EXPLORE
