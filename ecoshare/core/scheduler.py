@@ -31,8 +31,6 @@ from ecoshare.core.commands import (
     KillJob,
     OpenLane,
     ProfileJob,
-    SetShares,
-    Share,
     StartJob,
 )
 from ecoshare.core.events import (
@@ -56,6 +54,7 @@ from ecoshare.core.events import (
     SweepOpened,
     Usage,
 )
+from ecoshare.core.placement.lane_ranks import LaneRanks
 from ecoshare.core.placement.steps import GiveWay, RankLanes, ReviewSettings, Start, Step
 from ecoshare.core.placement.strategy_choice import placement_strategy
 from ecoshare.core.profiling_windows import Profiling
@@ -63,7 +62,7 @@ from ecoshare.core.records import Job, Lane
 from ecoshare.core.retries import again
 from ecoshare.core.run_state import RunState
 from ecoshare.core.scheduler_view import SchedulerView
-from ecoshare.core.setting_selection import SettingSelector
+from ecoshare.core.setting_review import SettingReview
 from ecoshare.core.states import JobState, LaneState
 from ecoshare.core.sweeps import Sweeps
 
@@ -170,11 +169,9 @@ class Scheduler:
         )
         self._lane_index, self._fit = self._placement.lane_index, self._placement.fit
         self.lanes = self._lane_index.lanes
-        search = event.config.search
-        observe = self._placement.learns_speeds and event.config.profile and not search
-        self._settings = SettingSelector(
-            event.known_settings, search, self._next_id, self._placement.present, observe, self._placement.bear
-        )
+        self._ranks = LaneRanks(self._placement.policy, self._next_id)
+        self._review = SettingReview(event, self._placement, self._profiling, self._next_id)
+        self._settings = self._review.selector
         return [self._open_lane(device) for device in event.devices for _ in range(event.config.lanes_per_device)]
 
     def _is_held(self, device: str) -> bool:
@@ -257,7 +254,7 @@ class Scheduler:
 
     def _profiled(self, event: Profiled) -> list[Command]:
         job_class = self._profiling.ended(event)
-        return [*self._carry_out(self._placement.profiled(job_class, event), event.at_s), *self._review()]
+        return [*self._carry_out(self._placement.profiled(job_class, event), event.at_s), *self._look_at_settings()]
 
     def _progressed(self, event: IterationsDone) -> list[Command]:
         job = self.jobs[event.job]
@@ -265,7 +262,7 @@ class Scheduler:
         job.tell(event.usage, event.at_s)
         if job.state is JobState.RUNNING:
             self._placement.runs(job, event.at_s)
-        commands = self._rank(job.lanes)
+        commands = self._ranks.changed(job.lanes)
         commands += self._outgrown(job, event.at_s) if self._fit.grew(job) else []
         at_default = all(self._settings.at_default(lane) for lane in job.lanes)
         commands += self._carry_out(self._placement.progressed(job, at_default, event.at_s), event.at_s)
@@ -273,7 +270,7 @@ class Scheduler:
             command = self._next_id()
             self._profiling.begin(command, job)
             return [*commands, ProfileJob(command, job.spec.name, job.attempt)]
-        return commands + self._review(*job.device_names)
+        return commands + self._look_at_settings(job.device_names)
 
     def _may_profile(self, job: Job, at_s: float) -> bool:
         return not self._state.stopping and self._profiling.wants(job, at_s) and self._placement.may_profile(job)
@@ -338,7 +335,7 @@ class Scheduler:
         suspects: list[Command] = []
         if event.outcome is Outcome.CRASHED and self._config.shared_context:
             suspects = self._restart_neighbours(job, event)
-        return suspects + self._fill(event.at_s) + self._review(*devices)
+        return suspects + self._fill(event.at_s) + self._look_at_settings(devices)
 
     def _goes_on(self, job: Job, outcome: Outcome) -> bool:
         """Whether another attempt follows. The counts of the job are updated."""
@@ -399,9 +396,9 @@ class Scheduler:
                     why = f"gives way to {to.spec.name}" if to is not None else reason or "its round is over"
                     commands += [self._stop_for_now(job, at_s, why, at_once=False) for job in jobs]
                 case RankLanes(lanes):
-                    commands += self._rank(lanes)
+                    commands += self._ranks.changed(lanes)
                 case ReviewSettings(devices):
-                    commands += self._review(*devices)
+                    commands += self._look_at_settings(devices)
                 case _:
                     commands.append(step)
         return commands
@@ -424,39 +421,14 @@ class Scheduler:
 
     def _settings_answered(self, event: Done | Refused | SettingMeasured | SettingAdvised) -> list[Command]:
         """Handle the answer to a command of the setting selection."""
-        device = self._settings.device_of(event.command)
         if self._state.stopping:
             return []
-        commands = self._settings.answered(event, self._lane_index.devices[device])
+        device, commands = self._review.answered(event)
         return commands + self._carry_out(self._placement.settings_answered(device, event), event.at_s)
 
-    def _review(self, *devices: str) -> list[Command]:
+    def _look_at_settings(self, devices: tuple[str, ...] = ()) -> list[Command]:
         """Commands that set or search the settings of these devices, or of all devices if none is named."""
-        if self._state.stopping or not self._settings.active:
-            return []
-        commands: list[Command] = []
-        for name in devices or self._lane_index.devices:
-            ready = self._settings.tries and self._is_ready(name)
-            commands += self._settings.look(name, self._lane_index.devices[name], ready)
-        return commands
-
-    def _is_ready(self, device: str) -> bool:
-        """Whether the packing of a device will last, as a search needs: no job will start, move or be profiled."""
-        return not self._profiling.occupies(self._lane_index.devices[device][0]) and self._placement.is_settled(device)
-
-    def _rank(self, lanes: Iterable[Lane]) -> list[Command]:
-        """`SetShares` for each lane in which the order of the jobs has changed. Ranks are sent as small numbers."""
-        commands: list[Command] = []
-        for lane in lanes:
-            if lane.places == 1:
-                continue
-            ranks = {name: self._placement.policy.rank(job) for name, job in lane.jobs.items()}
-            dense = {rank: place for place, rank in enumerate(sorted(set(ranks.values())))}
-            shares = tuple(Share(name, dense[rank], 1.0) for name, rank in ranks.items())
-            if shares and shares != lane.shares_sent:
-                lane.shares_sent = shares
-                commands.append(SetShares(self._next_id(), lane.number, shares))
-        return commands
+        return [] if self._state.stopping else self._review.look(devices)
 
     def _leave(self, job: Job) -> None:
         """Free the places of a job. The claims of the remaining jobs keep their order, so nothing is sent."""

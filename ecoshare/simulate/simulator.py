@@ -158,7 +158,7 @@ class Simulator:
         self._idle_wakes = 0
         self._watches = False
         policy = make(config)
-        self._packs, self._pours = isinstance(policy, PackingPolicy), isinstance(policy, ElasticPolicy)
+        self._packs, self._is_elastic = isinstance(policy, PackingPolicy), isinstance(policy, ElasticPolicy)
         self._sweeps = {sweep.name: sweep for sweep in trace.sweeps}
         self._unfinished = {sweep.name: len(sweep.trials) for sweep in trace.sweeps}
         self._varies = config.search or world.changes_s < math.inf
@@ -318,7 +318,7 @@ class Simulator:
 
                 self._push(now_s, _What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
             case OpenLane():
-                closely = self._packs or self._pours or self._config.profile
+                closely = self._packs or self._is_elastic or self._config.profile
                 self._lanes[command.lane] = VirtualLane(self._costs.handover_s, closely)
                 device = self._devices.setdefault(command.device, VirtualDevice(command.device))
                 device.lanes.append(command.lane)

@@ -1,6 +1,6 @@
 """Choice of the placement strategy, made once when a run is opened, from what its policy can do.
 
-No other module asks a policy what it can do.
+No other module of the core asks a policy what it can do.
 """
 
 from __future__ import annotations
