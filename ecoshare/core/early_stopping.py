@@ -43,9 +43,9 @@ class StoppingRule(Protocol):
         ...
 
 
-def rule(halting: StoppingSpec, past: Sequence[EarlierTrial] = ()) -> StoppingRule:
+def rule(spec: StoppingSpec, past: Sequence[EarlierTrial] = ()) -> StoppingRule:
     """Rule of a sweep, with the reports of the trials of earlier sessions replayed into it."""
-    made: StoppingRule = {"asha": Asha, "halving": Halving, "median": Median}[halting.rule](halting)
+    made: StoppingRule = {"asha": Asha, "halving": Halving, "median": Median}[spec.rule](spec)
     for trial in past:
         for step, value in enumerate(trial.values, start=1):
             made.told(trial.name, step, value)
@@ -65,13 +65,13 @@ class Asha:
     trials instead of promoting them, so no trial pauses.
     """
 
-    halting: StoppingSpec
+    spec: StoppingSpec
     _rungs: list[list[float]] = field(default_factory=list)
     _passed: dict[str, int] = field(default_factory=dict)
 
     def told(self, trial: str, step: int, value: float) -> str:
         """See `StoppingRule`."""
-        reached = _reached(self.halting, self._passed, trial, step)
+        reached = _reached(self.spec, self._passed, trial, step)
         if reached is None:
             return ""
         rung, at_step = reached
@@ -79,7 +79,7 @@ class Asha:
             self._rungs.append([])
         values = self._rungs[rung]
         insort(values, value := _ordered(value))
-        good = max(1, len(values) // self.halting.reduction)
+        good = max(1, len(values) // self.spec.reduction)
         place = bisect_left(values, value)
         if place < good:
             return ""
@@ -104,13 +104,13 @@ class Halving:
         waiting: Paused trials by name, each with the value that it reported at its rung.
     """
 
-    halting: StoppingSpec
+    spec: StoppingSpec
     waiting: dict[str, float] = field(default_factory=dict)
     _passed: dict[str, int] = field(default_factory=dict)
 
     def told(self, trial: str, step: int, value: float) -> str:
         """See `StoppingRule`; the text is the reason for the pause, not for an end."""
-        reached = _reached(self.halting, self._passed, trial, step)
+        reached = _reached(self.spec, self._passed, trial, step)
         if reached is None:
             return ""
         self.waiting[trial] = _ordered(value)
@@ -119,7 +119,7 @@ class Halving:
     def decide(self) -> dict[str, str]:
         """Reason for the end of each paused trial; empty if it goes on. Among equal values the earliest trial wins."""
         order = sorted(self.waiting, key=self.waiting.__getitem__)
-        good = max(1, len(order) // self.halting.reduction)
+        good = max(1, len(order) // self.spec.reduction)
         self.waiting.clear()
         words = f"of the {len(order)} of its rung, of which {good} go on (halving)"
         return {trial: f"place {place} {words}" if place > good else "" for place, trial in enumerate(order, start=1)}
@@ -131,7 +131,7 @@ class Halving:
 
     def next_step(self, trial: str) -> int | None:
         """Step of the next rung, at which the trial will pause; None if there is none before its end."""
-        return _rung(self.halting, self._passed.get(trial, 0))
+        return _rung(self.spec, self._passed.get(trial, 0))
 
 
 LEAST_COMPLETED = 5
@@ -146,7 +146,7 @@ class Median:
     taken over the means of their values up to that step. Source: Golovin et al., "Google Vizier", KDD 2017, 3.2.2.
     """
 
-    halting: StoppingSpec
+    spec: StoppingSpec
     _means: list[list[float]] = field(default_factory=list)
     """Sorted means of the completed trials, one list for each step."""
     _values: dict[str, list[float]] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class Median:
             del values[step - 1 :]
         values.append(_ordered(value))
         means = self._means[step - 1] if step <= len(self._means) else []
-        if step < self.halting.grace or len(means) < LEAST_COMPLETED:
+        if step < self.spec.grace or len(means) < LEAST_COMPLETED:
             return ""
         median = (means[(len(means) - 1) // 2] + means[len(means) // 2]) / 2
         if min(values) <= median:
@@ -179,16 +179,16 @@ class Median:
             insort(self._means[step - 1], total / step)
 
 
-def _rung(halting: StoppingSpec, number: int) -> int | None:
+def _rung(spec: StoppingSpec, number: int) -> int | None:
     """Step of a rung; the number counts from 0. None if a trial is over by then."""
-    step = halting.grace * halting.reduction**number
-    return None if 0 < halting.steps <= step else step
+    step = spec.grace * spec.reduction**number
+    return None if 0 < spec.steps <= step else step
 
 
-def _reached(halting: StoppingSpec, passed: dict[str, int], trial: str, step: int) -> tuple[int, int] | None:
+def _reached(spec: StoppingSpec, passed: dict[str, int], trial: str, step: int) -> tuple[int, int] | None:
     """Number and step of the rung that the trial reaches, and passes, with this step; None if it reaches none."""
     rung = passed.get(trial, 0)
-    at_step = _rung(halting, rung)
+    at_step = _rung(spec, rung)
     if at_step is None or step < at_step:
         return None
     passed[trial] = rung + 1

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import cast
 
 from ecoshare.core.commands import Command, WakeAt
 from ecoshare.core.events import Done
-from ecoshare.core.policies.base import LevelPolicy, Policy, RoundPolicy
+from ecoshare.core.policies.base import LevelPolicy
 from ecoshare.core.records import Job
 from ecoshare.core.timers import Timers
 
@@ -20,28 +19,18 @@ class PolicyTimers:
     """Timers of one policy.
 
     They ask the driver for one `WakeAt` at a time, and for another only if an earlier time is needed.
-
-    Attributes:
-        in_rounds: Whether the policy decides in rounds.
-        began_s: Time (s) at which the last round began; minus infinity if no round is under way.
     """
 
-    def __init__(self, policy: Policy, at_s: float, ids: Callable[[], int]) -> None:
-        """Timers of a run that is opened at `at_s`.
+    def __init__(self, levels: LevelPolicy | None, ids: Callable[[], int]) -> None:
+        """No timers so far.
 
         Args:
-            policy: Policy of the run.
-            at_s: Time (s) of the first round, if the policy decides in rounds.
+            levels: Policy of the run, if it moves jobs between levels; else None.
             ids: Function that returns the id of the next command.
         """
-        self.in_rounds = isinstance(policy, RoundPolicy)
-        self._levels = policy if isinstance(policy, LevelPolicy) else None
-        self._round_s = cast(RoundPolicy, policy).round_s if self.in_rounds else math.inf
-        self._timers, self._ids = Timers(), ids
+        self._levels, self._ids = levels, ids
+        self._timers = Timers()
         self._asked: dict[int, float] = {}
-        self.began_s = -math.inf
-        if self.in_rounds:
-            self._timers.set(_ROUND, at_s)
 
     def look(self, job: Job, at_s: float) -> None:
         """Set the timer of a job that has begun to wait or to run."""
@@ -62,15 +51,9 @@ class PolicyTimers:
         self._asked[command.id] = next_s
         return [command]
 
-    def round_begins(self, at_s: float) -> None:
-        """Note that a round begins now, and set the timer for the next one."""
-        self.began_s = at_s
-        self._timers.set(_ROUND, at_s + self._round_s)
-
-    def rest(self) -> None:
-        """Begin no round until a job arrives."""
-        self.began_s = -math.inf
-        self._timers.set(_ROUND, math.inf)
+    def set_round(self, at_s: float) -> None:
+        """Set the timer of the next round (s); infinity for none."""
+        self._timers.set(_ROUND, at_s)
 
     def owns(self, command: int) -> bool:
         """Whether the command is an unanswered `WakeAt` of these timers."""

@@ -3,7 +3,7 @@
 ::
 
     core.handle(event)        an event
-    Reasons(core.inside, event.at_s).of(job)
+    Reasons(core.view, event.at_s).of(job)
         waits    because  a job is measured │ no place │ memory │ a limit │ a worse group │ jobs before it
         behind   because  a limit │ a worse group              (compared with the group of its device)
         alone    because  a limit │ a worse group │ memory     (for the best neighbour), or no other job
@@ -88,16 +88,16 @@ class Queue(Protocol):
 class Reasons:
     """Reasons at one moment. Make a new object for the next moment."""
 
-    def __init__(self, inside: SchedulerView, at_s: float, queue: Queue | None = None) -> None:
+    def __init__(self, view: SchedulerView, at_s: float, queue: Queue | None = None) -> None:
         """Reasons at the moment after an event.
 
         Args:
-            inside: Parts of the scheduler.
+            view: Parts of the scheduler.
             at_s: Time (s) of the event.
             queue: Waiting jobs, if the caller keeps them in order. Otherwise the order is made when it is needed.
         """
-        self._inside, self._at_s = inside, at_s
-        self._queue = queue or _Listed(inside.seating.waiting)
+        self._view, self._at_s = view, at_s
+        self._queue = queue or _Listed(view.placement.waiting)
         self._choices: dict[str, GroupChoice] = {}
         self._closed: dict[str, Explanation | None] = {}
 
@@ -116,23 +116,23 @@ class Reasons:
 
     def measured(self, device: str) -> Job | None:
         """Job that is measured alone on a device; None if there is none."""
-        if not self._inside.profiling.occupies(self._inside.room.devices[device][0]):
+        if not self._view.profiling.occupies(self._view.lane_index.devices[device][0]):
             return None
-        windows = self._inside.profiling.windows.values()
+        windows = self._view.profiling.windows.values()
         return next(job for job in windows if any(lane.device.name == device for lane in job.lanes))
 
     # Waiting jobs
 
     def _waits(self, job: Job) -> Reason:
-        if self._inside.opening:
+        if self._view.opening:
             return Reason(Doing.WAITS, because=Explanation(ReasonKind.OPENING))
-        if apart := self._inside.fit.apart(job):
+        if apart := self._view.fit.apart(job):
             return Reason(Doing.WAITS, because=Explanation(ReasonKind.SUSPECT, names(apart)))
         if job.spec.gpus > 1:
-            free = Explanation(ReasonKind.DEVICES, needs=job.spec.gpus, free=self._inside.room.free)
-            enough = job.spec.gpus <= self._inside.room.free
+            free = Explanation(ReasonKind.DEVICES, needs=job.spec.gpus, free=self._view.lane_index.free)
+            enough = job.spec.gpus <= self._view.lane_index.free
             return Reason(Doing.WAITS, because=self._behind_others(job) if enough else free)
-        found = [(device, self._why_not(job, device)) for device in self._inside.room.devices]
+        found = [(device, self._why_not(job, device)) for device in self._view.lane_index.devices]
         device, because = max(found, key=lambda each: _NEARNESS[each[1].why])
         return Reason(Doing.WAITS, device, because=because)
 
@@ -142,24 +142,24 @@ class Reasons:
             self._closed[device] = self._why_closed(device)
         if (closed := self._closed[device]) is not None:
             return closed
-        packer, lanes = self._inside.packer, self._inside.room.devices[device]
-        if packer is not None:
-            return self._no_member(job, device, packer)
-        if not any(self._inside.fit.fits(job, lane) for lane in lanes):
+        groups, lanes = self._view.placement.groups, self._view.lane_index.devices[device]
+        if groups is not None:
+            return self._no_member(job, device, groups)
+        if not any(self._view.fit.fits(job, lane) for lane in lanes):
             return self._memory(job, lanes)
         return self._behind_others(job)
 
     def _why_closed(self, device: str) -> Explanation | None:
         """Explanation why no job of one device starts on `device` now; None if one may."""
-        lanes = self._inside.room.devices[device]
+        lanes = self._view.lane_index.devices[device]
         here = [each for lane in lanes for each in lane.jobs.values()]
         if (window := self.measured(device)) is not None:
             return Explanation(ReasonKind.WINDOW, (window.spec.name,))
         if any(each.spec.gpus > 1 for each in here):
             return Explanation(ReasonKind.GANG, names(here))
-        packer = self._inside.packer
-        if packer is not None and self._inside.tuning.is_measuring(device):
-            return Explanation(ReasonKind.TRIAL, names(packer.present(lanes)))
+        groups = self._view.placement.groups
+        if groups is not None and self._view.settings.is_measuring(device):
+            return Explanation(ReasonKind.TRIAL, names(groups.present(lanes)))
         if all(len(lane.jobs) >= lane.places for lane in lanes):
             return Explanation(ReasonKind.PLACES, names(here))
         return None
@@ -169,21 +169,21 @@ class Reasons:
         place = self._queue.place(job)
         return Explanation(ReasonKind.ORDER, names(self._queue.first(min(place, MOST_NAMED))), ahead=place)
 
-    def _no_member(self, job: Job, device: str, packer: Packer) -> Explanation:
+    def _no_member(self, job: Job, device: str, groups: Packer) -> Explanation:
         """Explanation why a waiting job does not belong to the best group of a device."""
-        choice = self._choice(device, packer)
-        if job not in choice.window:
+        choice = self._choice(device, groups)
+        if job not in choice.searched:
             return self._behind_others(job)
         if job not in choice.candidates:
-            return self._memory(job, self._inside.room.devices[device])
+            return self._memory(job, self._view.lane_index.devices[device])
         if choice.group is None or job in choice.members:
             return Explanation(ReasonKind.CHOSEN)
         return choice.against(job)
 
     def _memory(self, job: Job, lanes: Sequence[Lane]) -> Explanation:
         """Memory that the job would take, and the free memory: of the device if its lanes share it, else of a lane."""
-        fit = self._inside.fit
-        if self._inside.packer is not None:
+        fit = self._view.fit
+        if self._view.placement.shares_memory:
             return short(fit.demand(job, lanes[0]), demands(lanes), len(lanes), lanes[0].device.memory_bytes)
         with_place = [lane for lane in lanes if len(lane.jobs) < lane.places]
         each = (short(fit.demand(job, lane), demands([lane]), 1, lane.budget_bytes) for lane in with_place)
@@ -193,39 +193,40 @@ class Reasons:
 
     def _runs(self, job: Job) -> Reason:
         device = job.lanes[0].device.name
-        lanes = self._inside.room.devices[device]
+        lanes = self._view.lane_index.devices[device]
         if (window := self.measured(device)) is not None:
             if window is job:
                 return Reason(Doing.MEASURED, device)
             return Reason(Doing.PAUSED, device, (window.spec.name,))
-        if self._inside.packer is None or job.spec.gpus > 1:
+        groups = self._view.placement.groups
+        if groups is None or job.spec.gpus > 1:
             return _in_turn(job, device, lanes)
-        return self._grouped(job, device, self._inside.packer)
+        return self._grouped(job, device, groups)
 
-    def _grouped(self, job: Job, device: str, packer: Packer) -> Reason:
-        lanes = self._inside.room.devices[device]
-        group = packer.present(lanes)
-        choice = self._choice(device, packer)
+    def _grouped(self, job: Job, device: str, groups: Packer) -> Reason:
+        lanes = self._view.lane_index.devices[device]
+        group = groups.present(lanes)
+        choice = self._choice(device, groups)
         others = [each for each in group if each is not job]
         if job.level != MEMBER:
             because = choice.against(job) if job not in choice.members and choice.group is not None else None
             return Reason(Doing.BEHIND, device, names(others), because=because)
         if others:
             return Reason(Doing.SHARES, device, names(others), speeds=choice.forecast([job, *others]).speeds)
-        held = Explanation(ReasonKind.TRIAL, (job.spec.name,)) if self._inside.tuning.is_measuring(device) else None
+        held = Explanation(ReasonKind.TRIAL, (job.spec.name,)) if self._view.settings.is_measuring(device) else None
         return Reason(Doing.ALONE, device, because=held or choice.why_alone(job) or self._no_mate(device, choice))
 
     def _no_mate(self, device: str, choice: GroupChoice) -> Explanation:
         """Explanation why a lone job gets no neighbour: the first waiting job lacks memory, or no job waits."""
-        lanes = self._inside.room.devices[device]
-        waiting = [job for job in choice.window if job not in choice.candidates]
+        lanes = self._view.lane_index.devices[device]
+        waiting = [job for job in choice.searched if job not in choice.candidates]
         if not waiting:
             return Explanation(ReasonKind.NO_OTHER_JOB)
         return replace(self._memory(waiting[0], lanes), jobs=names(waiting[:1]))
 
-    def _choice(self, device: str, packer: Packer) -> GroupChoice:
+    def _choice(self, device: str, groups: Packer) -> GroupChoice:
         if device not in self._choices:
-            self._choices[device] = GroupChoice(self._inside, packer, device, self._at_s)
+            self._choices[device] = GroupChoice(self._view, groups, device, self._at_s)
         return self._choices[device]
 
 

@@ -100,6 +100,11 @@ class Job:
         self.state = move(JOB_MOVES, f"job {self.spec.name!r}", self.state, to, at_s, cause, self.history)
 
     @property
+    def device_names(self) -> tuple[str, ...]:
+        """Names of the devices of its lanes."""
+        return tuple(lane.device.name for lane in self.lanes)
+
+    @property
     def has_turn_alone(self) -> bool:
         """Whether the job runs and has its lanes to itself. It then holds the turn all the time."""
         return self.state is JobState.RUNNING and all(len(lane.jobs) == 1 for lane in self.lanes)

@@ -11,15 +11,15 @@ MOST_LOSSES = 3
 _FAILURES = frozenset({Outcome.FAILED, Outcome.CRASHED, Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT})
 
 
-def again(job: Job, outcome: Outcome, largest_bytes: int, packs: bool) -> bool:
+def again(job: Job, outcome: Outcome, largest_bytes: int, shares_memory: bool) -> bool:
     """Whether another attempt follows an attempt with this outcome. The counts of the job are updated.
 
     Args:
         job: Job of the attempt.
         outcome: Outcome of the attempt.
         largest_bytes: Most memory that a job can have.
-        packs: Whether all lanes of a device share its memory. A job that ran out of memory then gets twice as much each
-            time; otherwise it gets a whole lane.
+        shares_memory: Whether all lanes of a device share its memory. A job that ran out of memory then gets twice as
+            much each time; otherwise it gets a whole lane.
     """
     if outcome is Outcome.STOPPED:
         return job.again
@@ -28,9 +28,9 @@ def again(job: Job, outcome: Outcome, largest_bytes: int, packs: bool) -> bool:
         job.deaths += outcome is Outcome.LOST
         return job.losses <= MOST_LOSSES
     if outcome is Outcome.OUT_OF_MEMORY and not job.whole_lane and job.cap_bytes < largest_bytes:
-        if packs:
+        if shares_memory:
             job.least_bytes = max(2 * job.demand.peak_bytes, job.usage.peak_bytes)
-        job.whole_lane = not packs or job.least_bytes >= largest_bytes
+        job.whole_lane = not shares_memory or job.least_bytes >= largest_bytes
         return True
     if outcome in _FAILURES:
         job.failures += 1

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ecoshare.core.events import Config
-from ecoshare.core.placement.admission import Admission
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
-from ecoshare.core.placement.packer import Packer
-from ecoshare.core.policies.base import Policy
+from ecoshare.core.placement.strategy import PlacementStrategy
 from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.setting_selection import SettingSelector
 
@@ -19,23 +16,17 @@ class SchedulerView:
     """Parts of a scheduler after its run was opened.
 
     Attributes:
-        config: Decisions about the run.
-        policy: Policy of the run.
-        room: Index of the lanes.
+        placement: Placement strategy, with the queue.
+        lane_index: Index of the lanes.
         fit: Memory fit of jobs and lanes.
         profiling: Profiling windows.
-        seating: Admission: the queue, and the search for places.
-        tuning: Selection of settings.
-        packer: Packer of a policy that packs; None for other policies.
+        settings: Selection of settings.
         opening: Whether a lane is still being opened.
     """
 
-    config: Config
-    policy: Policy
-    room: LaneIndex
+    placement: PlacementStrategy
+    lane_index: LaneIndex
     fit: MemoryFit
     profiling: Profiling
-    seating: Admission
-    tuning: SettingSelector
-    packer: Packer | None
+    settings: SettingSelector
     opening: bool

@@ -70,8 +70,8 @@ class Sweeps:
     def opened(self, event: SweepOpened) -> None:
         """Add a sweep that begins, or continues in another session."""
         spec = event.sweep
-        halting = rule(spec.early_stopping, spec.earlier_trials) if spec.early_stopping is not None else None
-        self._sweeps[spec.name] = _Sweep(spec, halting, spec.drawn)
+        early_stopping = rule(spec.early_stopping, spec.earlier_trials) if spec.early_stopping is not None else None
+        self._sweeps[spec.name] = _Sweep(spec, early_stopping, spec.drawn)
         self._short[spec.name] = None
 
     def arrived(self, event: JobArrived) -> None:
@@ -109,7 +109,7 @@ class Sweeps:
         sweep = self._sweeps.get(job.spec.sweep)
         if sweep is None or not isinstance(sweep.rule, Halving) or job.spec.iterations is None:
             return None
-        step, steps = sweep.rule.next_step(job.spec.name), sweep.rule.halting.steps
+        step, steps = sweep.rule.next_step(job.spec.name), sweep.rule.spec.steps
         return -(-job.spec.iterations * step // steps) if step is not None and steps else None
 
     def pauses(self, job: Job) -> bool:

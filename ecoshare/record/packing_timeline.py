@@ -36,7 +36,7 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.setting_selection import DEFAULT, packing_of, running
+from ecoshare.core.setting_selection import DEFAULT, packing_of
 from ecoshare.core.states import JobState
 from ecoshare.record.log_replay import LogReplay, ReplayMoment
 
@@ -232,7 +232,7 @@ class PackingWatch:
             self._note(command)
         if isinstance(event, InterferencePredicted | Profiled):
             self._foresee(moment.core)
-        for device, lanes in moment.core.inside.room.devices.items():
+        for device, lanes in moment.core.view.lane_index.devices.items():
             self._look(device, lanes, moment.core)
 
     def finished(self, replay: LogReplay) -> PackingTimeline:
@@ -304,10 +304,9 @@ class PackingWatch:
 
     def _look(self, device: str, lanes: list[Lane], core: Scheduler) -> None:
         """End and begin stretches on a device if other jobs run there now."""
-        inside = core.inside
-        is_window = inside.profiling.occupies(lanes[0])
-        present = running if inside.packer is None else inside.packer.present
-        jobs = [] if is_window else present(lanes)
+        view = core.view
+        is_window = view.profiling.occupies(lanes[0])
+        jobs = [] if is_window else view.placement.present(lanes)
         stretch = self.open.get(device)
         if stretch is not None and {job.spec.name for job in jobs} == set(stretch.jobs):
             stretch.packing = packing_of(jobs)  # a job that changes lanes arrives there a little later
@@ -327,7 +326,7 @@ class PackingWatch:
 
     def _foresee(self, core: Scheduler) -> None:
         """Update the forecast of each open stretch without measurements."""
-        if (packer := core.inside.packer) is None:
+        if (packer := core.view.placement.groups) is None:
             return
         knows_watts = any(solo.power_w is not None for solo in packer.outlook.solos.values())
         for stretch in self.open.values():

@@ -144,7 +144,7 @@ class _Listener:
         """Begin a session. If the last session was cut off, its log has no end: end its intervals and windows here."""
         if self._queued is not None:
             self._queued.close()
-        self._queued = Queued(core.inside, self.explained.stories)
+        self._queued = Queued(core.view, self.explained.stories)
         self.explained.policy = event.config.policy
         for story in self._cut_off():
             story.remarks.append((self.explained.end_s, "cut off with the run, which was resumed later"))
@@ -155,19 +155,19 @@ class _Listener:
 
     def _note(self, moment: ReplayMoment) -> None:
         assert self._queued is not None, "a session begins with RunOpened"
-        inside = moment.core.inside
-        reasons = Reasons(inside, moment.event.at_s, self._queued.line)
+        view = moment.core.view
+        reasons = Reasons(view, moment.event.at_s, self._queued.line)
         devices: dict[str, str] = {}
         self._queued.update()
         if self._only is None:
-            for job in self._queued.single(inside, reasons, moment.event.at_s):
+            for job in self._queued.single(view, reasons, moment.event.at_s):
                 reason = reasons.of(job)
                 self._add(self.explained.stories[job.spec.name], moment.event.at_s, reason)
                 if reason is not None:
-                    self._queued.join(job, reason, inside)
+                    self._queued.join(job, reason, view)
         elif (only := moment.core.jobs.get(self._only)) is not None:
             self._add(self.explained.stories[self._only], moment.event.at_s, reasons.of(only))
-        for device in inside.room.devices:
+        for device in view.lane_index.devices:
             if (measured := reasons.measured(device)) is not None:
                 devices[device] = measured.spec.name
         self._follow_windows(devices, moment.event.at_s)

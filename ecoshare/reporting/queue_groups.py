@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from sortedcontainers import SortedList
 
 from ecoshare.core.placement.group_choice import Explanation, ReasonKind, names
-from ecoshare.core.placement.packer import WINDOW
+from ecoshare.core.placement.packer import SEARCH_WIDTH
 from ecoshare.core.reasons import MOST_NAMED, Reason, Reasons
 from ecoshare.core.records import Job, Key
 from ecoshare.core.scheduler_view import SchedulerView
@@ -141,11 +141,11 @@ class Queued:
         line: Waiting jobs, in order.
     """
 
-    def __init__(self, inside: SchedulerView, stories: dict[str, Story]) -> None:
+    def __init__(self, view: SchedulerView, stories: dict[str, Story]) -> None:
         """Follow the queue of a run that was just opened.
 
         Args:
-            inside: View of the scheduler; its queue reports changes to `touch`.
+            view: View of the scheduler; its queue reports changes to `touch`.
             stories: Story of each job by its name; written when the job leaves its group.
         """
         self.line = Line()
@@ -157,7 +157,7 @@ class Queued:
         self._groups: dict[tuple[object, ...], _Group] = {}
         self._key_of: dict[Job, tuple[object, ...]] = {}
         self._by_class: defaultdict[str, dict[Job, None]] = defaultdict(dict)
-        inside.seating.waiting.heard = self.touch
+        view.placement.waiting.heard = self.touch
 
     def touch(self, job: Job) -> None:
         """Mark a job that was added or removed, or that an event named."""
@@ -174,12 +174,12 @@ class Queued:
             self.line.update(job)
         self._again, self._heard = self._heard, {}
 
-    def single(self, inside: SchedulerView, reasons: Reasons, at_s: float) -> list[Job]:
+    def single(self, view: SchedulerView, reasons: Reasons, at_s: float) -> list[Job]:
         """Jobs to ask about one by one after an event; the groups follow the reasons of all other jobs."""
-        near = self._near_now(inside)
+        near = self._near_now(view)
         again = {**self._near, **near, **self._again}
         for job in self._again:
-            again |= self._reknown(job.spec.job_class, inside)
+            again |= self._reknown(job.spec.job_class, view)
         for job in again:
             self._leave(job)
         for group in self._groups.values():
@@ -187,11 +187,11 @@ class Queued:
         self._near = near
         return list(again)
 
-    def join(self, job: Job, reason: Reason, inside: SchedulerView) -> None:
+    def join(self, job: Job, reason: Reason, view: SchedulerView) -> None:
         """Put a job that was asked about one by one into its group, if it waits and is not near the front."""
         if job not in self.line or job in self._near:
             return
-        key = self._key(job, inside)
+        key = self._key(job, view)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = _Group(reason)
@@ -204,23 +204,23 @@ class Queued:
         for job in list(self._key_of):
             self._leave(job)
 
-    def _near_now(self, inside: SchedulerView) -> dict[Job, None]:
+    def _near_now(self, view: SchedulerView) -> dict[Job, None]:
         """Jobs that have a place in a lane, and jobs that may run next."""
-        near = {job: None for lane in inside.room.lanes.values() for job in lane.jobs.values()}
-        if inside.packer is not None:
-            near |= dict.fromkeys(self.line.first(WINDOW))
+        near = {job: None for lane in view.lane_index.lanes.values() for job in lane.jobs.values()}
+        if view.placement.groups is not None:
+            near |= dict.fromkeys(self.line.first(SEARCH_WIDTH))
         return near
 
     @staticmethod
-    def _key(job: Job, inside: SchedulerView) -> tuple[object, ...]:
+    def _key(job: Job, view: SchedulerView) -> tuple[object, ...]:
         """Key of a waiting job's group: everything, except its place, that decides its reason."""
-        return (job.spec.gpus, job.is_suspect) if inside.packer is not None else inside.fit.known(job)
+        return (job.spec.gpus, job.is_suspect) if view.placement.groups is not None else view.fit.known(job)
 
-    def _reknown(self, job_class: str, inside: SchedulerView) -> dict[Job, None]:
+    def _reknown(self, job_class: str, view: SchedulerView) -> dict[Job, None]:
         """Members of a class that belong to another group, since more is known of the class now; empty if none do."""
         members = self._by_class.get(job_class, {})
         job = next(iter(members), None)
-        return dict(members) if job is not None and self._key(job, inside) != self._key_of[job] else {}
+        return dict(members) if job is not None and self._key(job, view) != self._key_of[job] else {}
 
     def _leave(self, job: Job) -> None:
         if (key := self._key_of.pop(job, None)) is None:

@@ -33,7 +33,7 @@ from ecoshare.common.plural import counted
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Config, Event, JobExited, Outcome
 from ecoshare.core.memory import MemoryDemand
-from ecoshare.core.policies import GROUP, POLICIES, UnknownPolicy, named
+from ecoshare.core.policies import GROUP, UnknownPolicy, named, own_names, register, unregister
 from ecoshare.errors import UsageError
 from ecoshare.simulation.allocation_audit import AllocationAudit
 from ecoshare.simulation.cluster import Cluster
@@ -116,7 +116,7 @@ class PolicyContract:
         if isinstance(self.policy, str):
             _must(found.name == self.policy, f"{self.policy!r} is an entry point, and its class says {found.name!r}")
         else:
-            taken = POLICIES.get(found.name, found) is not found
+            taken = found.name in own_names() and named(found.name) is not found
             _must(not taken, f"{found.__name__}.name is {found.name!r}, as a policy of ecoshare's own")
         unknown = sorted({name for name, _ in self.options} - set(found.options))
         _must(not unknown, f"{', '.join(unknown)}: none of {found.__name__}.options, which are {found.options}")
@@ -299,11 +299,11 @@ def _must(holds: object, words: str) -> None:
 def _known(probe: PolicyProbe) -> Iterator[str]:
     """Context manager that registers the probe as a policy and gives its name."""
     name = f"{probe.name} (under contract)"
-    POLICIES[name] = type("Made", (), {"from_config": lambda _config: probe})
+    register(name, type("Made", (), {"from_config": lambda _config: probe}))
     try:
         yield name
     finally:
-        del POLICIES[name]
+        unregister(name)
 
 
 def _trace(seed: int) -> Trace:

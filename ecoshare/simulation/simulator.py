@@ -159,7 +159,7 @@ class Simulator:
         self._idle_wakes = 0
         self._watches = False
         policy = make(config)
-        self._packs, self._pours = isinstance(policy, PackingPolicy), isinstance(policy, ElasticPolicy)
+        self._packs, self._is_elastic = isinstance(policy, PackingPolicy), isinstance(policy, ElasticPolicy)
         self._sweeps = {sweep.name: sweep for sweep in trace.sweeps}
         self._unfinished = {sweep.name: len(sweep.trials) for sweep in trace.sweeps}
         self._varies = config.search or world.changes_s < math.inf
@@ -257,7 +257,7 @@ class Simulator:
         return self._spec(job, work_s, now_s, sweep)
 
     def _open(self, sweep: TraceSweep, now_s: float) -> SweepOpened:
-        return SweepOpened(now_s, SweepSpec(sweep.name, sweep.parallel, early_stopping=sweep.halting))
+        return SweepOpened(now_s, SweepSpec(sweep.name, sweep.parallel, early_stopping=sweep.early_stopping))
 
     def _sample(self, command: AskSampler, now_s: float) -> JobArrived | Exhausted:
         """Arrival of the next trial of a sweep, or `Exhausted`."""
@@ -296,7 +296,7 @@ class Simulator:
 
     def open_lane(self, command: OpenLane, now_s: float) -> None:
         """See `CommandHandler`."""
-        closely = self._packs or self._pours or self._config.profile
+        closely = self._packs or self._is_elastic or self._config.profile
         self._lanes[command.lane] = VirtualLane(self._costs.handover_s, closely)
         device = self._devices.setdefault(command.device, VirtualDevice(command.device))
         device.lanes.append(command.lane)

@@ -31,8 +31,8 @@ from ecoshare.core.commands import Command, ProfileJob
 from ecoshare.core.events import Config, Event, Profiled, Setting, Solo
 from ecoshare.core.goal import Goal
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
-from ecoshare.core.policies import POLICIES
-from ecoshare.core.policies.objectives import ObjectivePolicy
+from ecoshare.core.policies import register
+from ecoshare.core.policies.shared.objective_policy import ObjectivePolicy
 from ecoshare.core.records import Job, Key
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
@@ -91,7 +91,7 @@ class Blind(ObjectivePolicy):
         return 1.0
 
 
-POLICIES[Blind.name] = Blind
+register(Blind.name, Blind)
 
 
 @dataclass(frozen=True)

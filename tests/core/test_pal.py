@@ -27,7 +27,7 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.placement.gang_placement import together
 from ecoshare.core.placement.lane_index import LaneIndex
-from ecoshare.core.policies import POLICIES
+from ecoshare.core.policies import register, unregister
 from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.policies.pal import Pal
 from ecoshare.core.policies.srtf import Srtf
@@ -181,8 +181,9 @@ class Knowing(Srtf):
 
 
 @pytest.mark.parametrize("preempt", [False, True])
-def test_any_policy_may_know_the_speeds(preempt: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(POLICIES, "knowing", Knowing)
+def test_any_policy_may_know_the_speeds(preempt: bool, request: pytest.FixtureRequest) -> None:
+    register("knowing", Knowing)
+    request.addfinalizer(lambda: unregister("knowing"))
     run = Run(UNEVEN, spec("one", "picky"), spec("two", "picky"), policy="knowing", preempt=preempt)
     assert run.places == {"one": ("b0",), "two": ("a1",)}
 

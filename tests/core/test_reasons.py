@@ -36,7 +36,7 @@ class Asked(Core):
     """Virtual driver that asks for the reasons after each event."""
 
     def why(self, name: str) -> Reason:
-        found = Reasons(self.scheduler.inside, self.now_s).of(self.scheduler.jobs[name])
+        found = Reasons(self.scheduler.view, self.now_s).of(self.scheduler.jobs[name])
         assert found is not None
         return found
 
@@ -113,7 +113,7 @@ def test_a_gang_waits_for_devices_and_without_backfill_others_for_the_gang() -> 
         scheduler.handle(Done(0.0, command.id))
     for name, gpus in (("a", 1), ("g", 2), ("c", 1)):
         scheduler.handle(JobArrived(0.0, JobSpec(name, name, gpus=gpus)))
-    reasons = Reasons(scheduler.inside, 0.0)
+    reasons = Reasons(scheduler.view, 0.0)
     gang, single = (reasons.of(scheduler.jobs[name]) for name in "gc")
     assert gang == Reason(Doing.WAITS, because=Explanation(ReasonKind.DEVICES, needs=2, free=1))
     assert single is not None and single.because == Explanation(ReasonKind.ORDER, ("g",), ahead=1)
@@ -134,7 +134,7 @@ def test_all_jobs_wait_for_lanes_to_open() -> None:
     scheduler = Scheduler()
     scheduler.handle(RunOpened(0.0, SCHEMA, Config("energy"), (Device("cuda:0", "here", GIB),)))
     scheduler.handle(JobArrived(0.0, JobSpec("a", "a")))
-    found = Reasons(scheduler.inside, 0.0).of(scheduler.jobs["a"])
+    found = Reasons(scheduler.view, 0.0).of(scheduler.jobs["a"])
     assert found == Reason(Doing.WAITS, because=Explanation(ReasonKind.OPENING))
 
 
@@ -166,7 +166,7 @@ def test_asking_leaves_everything_in_the_core_as_it_was(policy: str) -> None:
         if place % 3:
             continue
         before = state(core, {})
-        reasons = Reasons(core.inside, event.at_s)
+        reasons = Reasons(core.view, event.at_s)
         for each in core.jobs.values():
             reasons.of(each)
         assert state(core, {}) == before
@@ -193,13 +193,13 @@ def test_asking_at_every_moment_changes_no_decision_and_every_job_has_a_reason(
     core = Scheduler()
     for event, logged in log:
         assert core.handle(event) == logged
-        reasons = Reasons(core.inside, event.at_s)
+        reasons = Reasons(core.view, event.at_s)
         for each in core.jobs.values():
             found = reasons.of(each)
             assert (found is None) == each.state.ended
             if found is not None:
                 check(found, each.state)
-                assert Reasons(core.inside, event.at_s).of(each) == found, "asked twice, the same answer"
+                assert Reasons(core.view, event.at_s).of(each) == found, "asked twice, the same answer"
 
 
 def check(found: Reason, state: JobState) -> None:

@@ -59,5 +59,5 @@ def test_the_reason_is_told_for_both_sides() -> None:
     (waits,) = {"a", "b"} - {alone}
     core.arrive("fresh")
     for name in (waits, "fresh"):
-        reason = Reasons(core.scheduler.inside, 0.0).of(core.scheduler.jobs[name])
+        reason = Reasons(core.scheduler.view, 0.0).of(core.scheduler.jobs[name])
         assert reason is not None and reason.because == Explanation(ReasonKind.SUSPECT, (alone,))

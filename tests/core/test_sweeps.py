@@ -115,9 +115,11 @@ def test_every_trial_is_drawn_once_and_ends_and_never_too_many_are_there(policy:
     assert world.core.live_jobs == world.core.open_sweeps == 0
 
 
-@pytest.mark.parametrize("halting", [StoppingSpec("asha", 1, 3), StoppingSpec("median", 2)], ids=["asha", "median"])
-def test_early_stopping_spares_work_and_keeps_the_best(halting: StoppingSpec) -> None:
-    world = World(SweepSpec("s", 4, early_stopping=halting), 200, seed=3)
+@pytest.mark.parametrize(
+    "early_stopping", [StoppingSpec("asha", 1, 3), StoppingSpec("median", 2)], ids=["asha", "median"]
+)
+def test_early_stopping_spares_work_and_keeps_the_best(early_stopping: StoppingSpec) -> None:
+    world = World(SweepSpec("s", 4, early_stopping=early_stopping), 200, seed=3)
     world.go_on(27)
     states = Counter(job.state for job in world.core.jobs.values())
     assert states[JobState.PRUNED] > 80
@@ -166,20 +168,20 @@ def test_a_sweep_that_goes_on_knows_what_its_trials_have_reported() -> None:
 
 def test_a_value_that_is_no_number_is_the_worst() -> None:
     for name in ("asha", "median"):
-        halting = rule(StoppingSpec(name))
+        early_stopping = rule(StoppingSpec(name))
         for number in range(max(3, LEAST_COMPLETED)):
-            halting.told(f"t{number}", 1, 1.0)
-            halting.ended(f"t{number}", completed=True)
-        assert halting.told("bad", 1, float("nan"))
-        assert not halting.told("good", 1, 0.5)
+            early_stopping.told(f"t{number}", 1, 1.0)
+            early_stopping.ended(f"t{number}", completed=True)
+        assert early_stopping.told("bad", 1, float("nan"))
+        assert not early_stopping.told("good", 1, 0.5)
 
 
 def test_a_trial_that_is_started_again_counts_once() -> None:
-    halting = rule(StoppingSpec("asha", reduction=2))
+    early_stopping = rule(StoppingSpec("asha", reduction=2))
     for _ in range(3):
-        halting.told("a", 1, 0.1)
-    assert not halting.told("b", 1, 0.05)
-    assert halting.told("c", 1, 0.2)
+        early_stopping.told("a", 1, 0.1)
+    assert not early_stopping.told("b", 1, 0.05)
+    assert early_stopping.told("c", 1, 0.2)
     spec = replace(SweepSpec("s", 1), early_stopping=StoppingSpec("median"))
     assert spec.early_stopping is not None and not rule(spec.early_stopping).told("a", 1, 9.0)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ecoshare.core.policies import POLICIES
+from ecoshare.core.policies import own_names
 from tests.rounds import rounds
 from tests.runtime.running import EXAMPLES, run, settled
 
@@ -26,7 +26,7 @@ FEW = ("fair", "pack", "priority")
 every third example."""
 
 ALL = [(policy, *WAYS[2 * row + (number + row) % 2]) for number, policy in enumerate(FEW) for row in range(3)]
-ALL += [(policy, *WAYS[number % len(WAYS)]) for number, policy in enumerate(sorted(POLICIES.keys() - set(FEW)))]
+ALL += [(policy, *WAYS[number % len(WAYS)]) for number, policy in enumerate(sorted(set(own_names()) - set(FEW)))]
 
 
 pytestmark = pytest.mark.timeout(400)
@@ -40,7 +40,7 @@ def alone_logs() -> dict[str, bytes]:
 
 
 def share(folder: Path, policy: str, lanes: int, places: int, alone_logs: dict[str, bytes]) -> None:
-    names = list(ARGS) if policy in FEW else list(ARGS)[sorted(POLICIES).index(policy) % 3 :: 3]
+    names = list(ARGS) if policy in FEW else list(ARGS)[own_names().index(policy) % 3 :: 3]
     jobs = [
         {
             "name": name,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from ecoshare.advisers.advice import Advice
 from ecoshare.core.commands import AskSetting, Command
 from ecoshare.core.events import Config, Event, JobExited, Outcome
-from ecoshare.core.policies import POLICIES
-from ecoshare.core.policies.objectives import ObjectivePolicy
+from ecoshare.core.policies import named
+from ecoshare.core.policies.shared.objective_policy import ObjectivePolicy
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.simulation.allocation_audit import AllocationAudit
 from ecoshare.simulation.cluster import Cluster
@@ -77,7 +77,7 @@ def check_account(
     if not jobs and not trials:
         return
     everything = replace(trace, jobs=in_order([*trace.jobs, *trials]), sweeps=())
-    places = POLICIES[config.policy].places or config.places_per_lane
+    places = named(config.policy).places or config.places_per_lane
     ledger = AllocationAudit(everything, cluster, world, places, log)
     assert not ledger.faults, ledger.faults[:3]
     ends = [event.job for event, _ in log if isinstance(event, JobExited) and event.outcome is Outcome.COMPLETED]
@@ -89,6 +89,6 @@ def check_account(
             assert each.placed_s <= each.jct_s + 1e-6
     if not trials and not cluster.speeds and not any(job.speedups for job in jobs.values()):
         assert all(each.jct_s >= jobs[each.name].service_s - 1e-6 for each in result.finished), "JCT >= service time"
-    measures = config.profile or config.search or issubclass(POLICIES[config.policy], ObjectivePolicy)
+    measures = config.profile or config.search or issubclass(named(config.policy), ObjectivePolicy)
     if not trials and not measures and places == 1:  # else the ledger cannot tell which job of a lane has the turn
         assert math.isclose(result.energy_j, ledger.energy_j, rel_tol=1e-9, abs_tol=1e-3), "integral of power"

@@ -19,7 +19,7 @@ import pytest
 
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
-from ecoshare.core.policies import POLICIES
+from ecoshare.core.policies import known_names, named, own_names
 from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.policies.fluid import Fluid
 from ecoshare.core.policies.srtf import Srtf
@@ -61,14 +61,14 @@ def contract(policy: object, options: tuple[tuple[str, float], ...] = ()) -> Pol
 QUICK = {"max-min"}
 """Policy with rounds in the quick tests; the others are among the slow tests."""
 
-EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in sorted(POLICIES)]
+EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in own_names()]
 
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("policy", EACH)
 def test_our_own_keep_it(policy: str, check: str) -> None:
     small = {**SMALL, **JOULES} if policy == "least-energy" else SMALL
-    options = tuple((name, small[name]) for name in POLICIES[policy].options if name in small)
+    options = tuple((name, small[name]) for name in named(policy).options if name in small)
     getattr(contract(policy, options), check)()
 
 
@@ -333,10 +333,10 @@ def test_a_fault_of_the_core_is_seen(
 
 
 def test_the_names_of_policies_are_as_before() -> None:
-    before = dict(POLICIES)
+    before = known_names()
     with pytest.raises(AssertionError):
         contract(Raising).test_every_job_ends()
-    assert before == POLICIES
+    assert before == known_names()
 
 
 def test_an_entry_point_that_cannot_be_loaded_is_told(installed: dict[str, str]) -> None:
@@ -398,4 +398,4 @@ def test_the_page_has_all_policies() -> None:
     for name, moves, options in table:
         queues = re.sub(r"`limit_1` to `limit_9`", ", ".join(f"`limit_{n}`" for n in range(1, 10)), options)
         found[name] = (moves == "yes", set(re.findall(r"`(\w+)`", queues)))
-    assert found == {name: (each.preempts, set(each.options)) for name, each in POLICIES.items()}
+    assert found == {name: (named(name).preempts, set(named(name).options)) for name in own_names()}

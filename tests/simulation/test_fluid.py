@@ -38,7 +38,7 @@ class Run:
         costs, nodes, later = more.pop("costs", NO_COSTS), more.pop("nodes", 1), more.pop("later", ())
         curves = more.pop("curves", {})
         made = tuple(TraceTrial(each, curves.get(each.name, ())) for each in trials)
-        sweeps = (TraceSweep("s", made, len(trials), more.pop("halting", None)),) if made else ()
+        sweeps = (TraceSweep("s", made, len(trials), more.pop("early_stopping", None)),) if made else ()
         config = Config(more.pop("policy", "fluid"), lanes, places, options=(("restart", restart),))
         trace = Trace("made", "made", later, "", sweeps)
         found = simulate(trace, Cluster(nodes, gpus, GPU), config, World(GPU), costs)
@@ -128,7 +128,7 @@ def test_no_job_shares_a_gpu_while_one_is_idle() -> None:
     """A long trial with a GPU to itself is pruned; one of the four trials on the other two GPUs moves there."""
     short = [job(f"s{number}", 9.0, speedups=()) for number in range(4)]
     curves = {each.name: (0.5,) * 10 for each in short}
-    halting = StoppingSpec("asha", 1, 10, 10)  # a rung at the first step, where only the best so far goes on
+    early_stopping = StoppingSpec("asha", 1, 10, 10)  # a rung at the first step, where only the best so far goes on
     run = Run(
         job("long", 20.0, speedups=()),
         *short,
@@ -136,7 +136,7 @@ def test_no_job_shares_a_gpu_while_one_is_idle() -> None:
         lanes=1,
         places=2,
         curves=curves | {"long": (9.0,) * 10},
-        halting=halting,
+        early_stopping=early_stopping,
     )
     assert run.ends()["long"] == pytest.approx(2.0)
     assert sorted(run.widths().values()) == [[1], [1], [1], [1, 1], [1, 1]], "and another one when that has ended"

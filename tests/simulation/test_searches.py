@@ -55,8 +55,8 @@ class Run:
 
 def rungs_by_hand(sweep: TraceSweep) -> dict[str, int]:
     """Steps that each trial of a sweep by halving does, from its curves alone."""
-    assert sweep.halting is not None
-    step, trials, done = sweep.halting.grace, list(sweep.trials), {}
+    assert sweep.early_stopping is not None
+    step, trials, done = sweep.early_stopping.grace, list(sweep.trials), {}
     while step < STEPS:
         done.update({trial.job.name: step for trial in trials})
         order = sorted(trials, key=lambda trial: trial.curve[step - 1])

@@ -32,8 +32,8 @@ class FailedSearches:
     moves in the order there, as long as no job falls back in the order by running. So few nodes are searched again.
     """
 
-    def __init__(self, room: LaneIndex, yields: Yields) -> None:
-        self._room, self._yields = room, yields
+    def __init__(self, lane_index: LaneIndex, yields: Yields) -> None:
+        self._lane_index, self._yields = lane_index, yields
         self._failures: dict[int, _Failure] = {}
 
     def note(self, job: Job, claimed: Set[str]) -> None:
@@ -59,7 +59,7 @@ class FailedSearches:
         return True
 
     def _has_room(self, node: str, job: Job, at_s: float) -> bool:
-        lanes = self._room.nodes[node]
+        lanes = self._lane_index.nodes[node]
         spare = len(lanes) - job.spec.gpus
         for lane in lanes:
             if not self._yields(lane, job.place, at_s):

@@ -12,7 +12,7 @@ from math import isfinite
 from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.placement.job_groups import MOST_NEW, Candidate, JobGroup
-from ecoshare.core.placement.packer import WINDOW, Packer
+from ecoshare.core.placement.packer import SEARCH_WIDTH, Packer, packing_class
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler_view import SchedulerView
 from ecoshare.core.states import JobState
@@ -88,17 +88,17 @@ class GroupChoice:
     """Group that a packer would choose for a device now, and the cost of other groups.
 
     Attributes:
-        window: First jobs of the queue that need one device: the part that the packer looks at.
-        candidates: Jobs on the device, and jobs of `window` for which it has memory.
+        searched: First jobs of the queue that need one device: the part that the packer searches.
+        candidates: Jobs on the device, and jobs of `searched` for which it has memory.
         group: Chosen group; None without candidates.
         members: Jobs of the chosen group; empty without candidates.
     """
 
-    def __init__(self, inside: SchedulerView, packer: Packer, device: str, at_s: float) -> None:
-        self._inside, self._packer, self._device, self._at_s = inside, packer, device, at_s
-        self.window = [job for job in islice(inside.seating.waiting, WINDOW) if job.spec.gpus == 1]
+    def __init__(self, view: SchedulerView, packer: Packer, device: str, at_s: float) -> None:
+        self._view, self._packer, self._device, self._at_s = view, packer, device, at_s
+        self.searched = [job for job in islice(view.placement.waiting, SEARCH_WIDTH) if job.spec.gpus == 1]
         here = packer.here(device)
-        self.candidates = [*here, *inside.fit.joining(device, self.window)]
+        self.candidates = [*here, *view.fit.joining(device, self.searched)]
         found = packer.choose(self.candidates, device, at_s) if self.candidates else None
         self._found: dict[tuple[object, ...], Explanation] = {}
         self.group: JobGroup | None = None
@@ -127,7 +127,7 @@ class GroupChoice:
 
         Waiting jobs that are alike share one answer.
         """
-        key = (*self._packer.line(job), *self._of(job).alike)
+        key = (*packing_class(job), *self._of(job).alike)
         found = self._found.get(key)
         if found is None or job.state is not JobState.QUEUED or job.spec.name in (*found.jobs, *found.instead):
             found = self._found[key] = self._against(job)
@@ -180,8 +180,8 @@ class GroupChoice:
 
     def _short_of(self, jobs: Sequence[Job]) -> Explanation:
         """Explanation by the memory of all waiting jobs in `jobs` together."""
-        lanes = self._inside.room.devices[self._device]
-        new = [self._inside.fit.demand(job, lanes[0]) for job in jobs if job.state is JobState.QUEUED]
+        lanes = self._view.lane_index.devices[self._device]
+        new = [self._view.fit.demand(job, lanes[0]) for job in jobs if job.state is JobState.QUEUED]
         more = [*demands(lanes), *new[:-1]]
         return short(new[-1], more, len(lanes), lanes[0].device.memory_bytes) if new else Explanation(ReasonKind.MEMORY)
 
@@ -190,7 +190,7 @@ class GroupChoice:
 
     def _fits(self, members: Sequence[Candidate]) -> bool:
         newcomers = [job for each in members if (job := self._job(each)).state is JobState.QUEUED]
-        return self._inside.fit.joins(self._device, newcomers)
+        return self._view.fit.joins(self._device, newcomers)
 
     def _of(self, job: Job) -> Candidate:
         return self._by_job[job]

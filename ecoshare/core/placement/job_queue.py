@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from sortedcontainers import SortedKeyList
 
+from ecoshare.core.policies.base import Policy
 from ecoshare.core.records import Job, Key
 
 _place = attrgetter("place")
@@ -20,6 +21,11 @@ def demand(job: Job) -> tuple[object, ...]:
     """
     spec = job.spec
     return (spec.gpus, spec.nodes, spec.memory, job.whole_lane, job.is_suspect)
+
+
+def queue_key(policy: Policy, job: Job, at_s: float) -> Key:
+    """Sort key of a job in the queue, and among the running jobs: ties of the policy's order go by arrival."""
+    return (*policy.order(job, at_s), job.arrival_s, job.number)
 
 
 def _ignored(_job: Job) -> None:

@@ -6,16 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedList
 
 from ecoshare.core.placement.gang_placement import together
+from ecoshare.core.policies.base import GangPlacementPolicy
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import LaneState
-
-if TYPE_CHECKING:  # an import cycle: policies import rounds, which imports this module
-    from ecoshare.core.policies.base import GangPlacementPolicy
 
 Fits = Callable[[Lane], bool]
 """Whether a job may be started in a lane."""
@@ -71,6 +68,10 @@ class LaneIndex:
     def has_places(self) -> bool:
         """Whether any lane has a free place."""
         return bool(self._places)
+
+    def placed_jobs(self) -> list[Job]:
+        """Jobs that have a place, each once, in the order of the lanes."""
+        return list({job.spec.name: job for lane in self.lanes.values() for job in lane.jobs.values()}.values())
 
     def take(self, job: Job) -> None:
         """Give a job a place in each of its `lanes`."""

@@ -34,15 +34,15 @@ class MemoryFit:
     is granted less than its `least_bytes` or more than the budget of its lane.
     """
 
-    def __init__(self, room: LaneIndex, profiling: Profiling, elastic: bool = False) -> None:
+    def __init__(self, lane_index: LaneIndex, profiling: Profiling, shares_memory: bool = False) -> None:
         """Memory fit without knowledge beyond the specifications of the jobs.
 
         Args:
-            room: Index of the lanes.
+            lane_index: Index of the lanes.
             profiling: Profiling windows, with the demands measured in this run.
-            elastic: Whether the lanes of a device share its memory, each as much as its jobs need.
+            shares_memory: Whether the lanes of a device share its memory, each as much as its jobs need.
         """
-        self._room, self._profiling, self._elastic = room, profiling, elastic
+        self._lane_index, self._profiling, self._shares_memory = lane_index, profiling, shares_memory
         self._shown_bytes: dict[str, int] = {}  # largest peak, by class
         self._family_bytes: dict[str, int] = {}  # largest peak, by script
         self._suspects: set[str] = set()
@@ -74,7 +74,7 @@ class MemoryFit:
         """Jobs with a place beside which this job may not run: suspects, or all jobs if it is a suspect itself."""
         if not self._suspects:
             return []
-        others = [each for lane in self._room.lanes.values() for each in lane.jobs.values() if each is not job]
+        others = [each for lane in self._lane_index.lanes.values() for each in lane.jobs.values() if each is not job]
         return others if job.is_suspect else [each for each in others if each.is_suspect]
 
     def _saw(self, job: Job, peak_bytes: int) -> None:
@@ -82,7 +82,7 @@ class MemoryFit:
             self._family_bytes[family] = peak_bytes
 
     def outgrown(self, lane: Lane) -> Job | None:
-        """Job that must give way because the jobs of a lane (elastic: of its device) have outgrown its memory.
+        """Job that must give way because the jobs that share the memory of a lane have outgrown it.
 
         The loser is the job of an unmeasured class that has held its turn for the shortest time. The result is None if
         the memory suffices, or if the job is alone: its memory limit ends it then.
@@ -103,20 +103,20 @@ class MemoryFit:
             return False
         if self._profiling.occupies(lane) or any(len(other.lanes) > 1 for other in lane.jobs.values()):
             return False
-        return lane.takes(self.demand(job, lane)) and (not self._elastic or self.joins(lane.device.name, [job]))
+        return lane.takes(self.demand(job, lane)) and (not self._shares_memory or self.joins(lane.device.name, [job]))
 
     def joins(self, device: str, newcomers: Iterable[Job]) -> bool:
         """Whether a device has memory for the newcomers beside its present jobs, in any of its lanes.
 
         The condition is that of `memory.lane_fits` for all lanes together: all P, and the largest T, one for each lane.
         """
-        lane = self._room.devices[device][0]
+        lane = self._lane_index.devices[device][0]
         demands = [*(job.demand for job in self._beside(lane)), *(self.demand(job, lane) for job in newcomers)]
         return self._sum_bytes(lane, demands) <= lane.device.memory_bytes
 
     def joining(self, device: str, newcomers: Iterable[Job]) -> list[Job]:
         """Newcomers for which `joins` holds, each taken alone. Jobs of equal needs are looked at once."""
-        lane = self._room.devices[device][0]
+        lane = self._lane_index.devices[device][0]
         here = [job.demand for job in self._beside(lane)]
         joins: dict[tuple[object, ...], bool] = {}
         found = []
@@ -131,12 +131,12 @@ class MemoryFit:
         return found
 
     def _beside(self, lane: Lane) -> Iterator[Job]:
-        """Jobs that share the memory of a lane: the jobs in it, or on its device if lanes are elastic."""
+        """Jobs that share the memory of a lane: the jobs in it, or on its device if lanes share memory."""
         for each in self._sharing(lane):
             yield from each.jobs.values()
 
     def _sharing(self, lane: Lane) -> list[Lane]:
-        return self._room.devices[lane.device.name] if self._elastic else [lane]
+        return self._lane_index.devices[lane.device.name] if self._shares_memory else [lane]
 
     def _sum_bytes(self, lane: Lane, demands: Iterable[MemoryDemand]) -> int:
         """Memory for these demands: all P, and the largest T, one for each lane that shares the memory."""
@@ -147,12 +147,12 @@ class MemoryFit:
     def granted(self, job: Job, lane: Lane) -> MemoryDemand:
         """Memory that a job is granted when it starts in the lane. On a GPU, its allocator is limited to that.
 
-        If lanes are elastic, an unseen job on a GPU that is about to be measured gets all free memory until then,
+        If lanes share memory, an unseen job on a GPU that is about to be measured gets all free memory until then,
         because too little would end it.
         """
         demand = self.demand(job, lane)
         known = self._measured(job) is not None or self._seen_bytes(job) or lane.device.memory_is_watched
-        if not self._elastic or not self._profiling.will(job) or known:
+        if not self._shares_memory or not self._profiling.will(job) or known:
             return demand
         return MemoryDemand(max(demand.peak_bytes, self._free_bytes(job, lane)))
 
@@ -173,7 +173,7 @@ class MemoryFit:
 
     def never(self, job: Job) -> str | None:
         """Reason in words why the job could not start even if no other job ran; None if it could."""
-        in_node, devices, largest_bytes = self._room.limits()
+        in_node, devices, largest_bytes = self._lane_index.limits()
         gpus, nodes = job.spec.gpus, job.spec.nodes
         if nodes is None:
             if gpus > devices:
@@ -239,7 +239,7 @@ class MemoryFit:
 
     def largest_bytes(self) -> int:
         """Size (bytes) of the largest lane that is not closed."""
-        return self._room.limits()[2]
+        return self._lane_index.limits()[2]
 
     def _measured(self, job: Job) -> MemoryDemand | None:
         return self._profiling.memory.get(job.spec.job_class) or job.spec.memory

@@ -29,7 +29,7 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates
 from ecoshare.core.placement.job_groups import EXPLORE, GAIN, HOPE, Candidate, Grouping, JobGroup
-from ecoshare.core.placement.job_queue import WaitingJobs, demand
+from ecoshare.core.placement.job_queue import WaitingJobs, demand, queue_key
 from ecoshare.core.placement.lane_index import Fits, LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.slowdown_limits import least_speed
@@ -37,7 +37,7 @@ from ecoshare.core.policies.base import PackingPolicy, Policy
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import JobState
 
-WINDOW = 32
+SEARCH_WIDTH = 32
 """Number of waiting jobs that the packer looks at, from the head of the queue."""
 
 MOST_CLASSES = 48
@@ -80,9 +80,10 @@ class Packer:
     def __init__(
         self,
         policy: Policy,
-        room: LaneIndex,
+        packing: PackingPolicy,
+        lane_index: LaneIndex,
         fit: MemoryFit,
-        waiting: Callable[[], WaitingJobs],
+        waiting: WaitingJobs,
         is_held: Callable[[str], bool],
         largest: int,
         ids: Callable[[], int],
@@ -91,20 +92,20 @@ class Packer:
         """Create a packer without jobs.
 
         Args:
-            policy: The policy; it must be a `PackingPolicy`.
-            room: All lanes.
+            policy: Policy of the run.
+            packing: The policy, with its methods that choose groups.
+            lane_index: All lanes.
             fit: Memory that each job needs, and whether a device has it.
-            waiting: Returns the queue.
+            waiting: Queue.
             is_held: Whether a device must stay as it is for now, because a measurement is under way there.
             largest: Most jobs in a group: the lanes of a device.
             ids: Returns the id of the next command.
             seen: Earlier co-location measurements, the oldest first.
         """
-        assert isinstance(policy, PackingPolicy), "others have no groups"
         self.outlook = ColocationEstimates()
-        self._policy, self._packs, self._room, self._fit = policy, policy, room, fit
+        self._policy, self._packing, self._lane_index, self._fit = policy, packing, lane_index, fit
         self._waiting, self._is_held, self._ids, self.largest = waiting, is_held, ids, largest
-        self.grouping = Grouping(self.outlook, policy.spent, largest)
+        self.grouping = Grouping(self.outlook, packing.spent, largest)
         self._moves: dict[int, tuple[Job, Lane]] = {}
         self._moving: dict[Job, Lane] = {}
         self._stuck: set[Job] = set()
@@ -216,17 +217,13 @@ class Packer:
     @property
     def has_room(self) -> bool:
         """Whether any lane has a free place."""
-        return self._room.has_places
-
-    def line(self, job: Job) -> tuple[object, ...]:
-        """Key of the queue line of a waiting job: if one job of a line has no place, none has."""
-        return (*demand(job), job.spec.job_class, job.spec.slowdown_limit)
+        return self._lane_index.has_places
 
     def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
         """Lanes for a job where it belongs to the best group of a device; a gang gets lanes of empty devices."""
         if job.spec.gpus > 1:
-            return self._room.find(job, lambda lane: self._is_empty(lane.device.name) and fits(lane), kept)
-        for device in self._room.devices:
+            return self._lane_index.find(job, lambda lane: self._is_empty(lane.device.name) and fits(lane), kept)
+        for device in self._lane_index.devices:
             if device not in self._best:
                 self._best[device] = self._best_of(device, self._now_s)
             if job not in self._best[device]:
@@ -239,21 +236,21 @@ class Packer:
 
     def keep(self, lanes: tuple[Lane, ...]) -> Iterator[int]:
         """Numbers of all lanes on the devices of `lanes`: the job that they are kept for needs empty devices."""
-        return (each.number for lane in lanes for each in self._room.devices[lane.device.name])
+        return (each.number for lane in lanes for each in self._lane_index.devices[lane.device.name])
 
     def _best_of(self, device: str, at_s: float) -> frozenset[Job]:
         """Best group of a device, from its running jobs and the waiting jobs that fit; empty if it is held."""
         if self._is_held(device):
             return frozenset()
         here = self.here(device)
-        waiting = [job for job in islice(self._waiting(), WINDOW) if job.spec.gpus == 1]
+        waiting = [job for job in islice(self._waiting, SEARCH_WIDTH) if job.spec.gpus == 1]
         could = self._fit.joining(device, waiting)
         group = self.choose([*here, *could], device, at_s)
         return frozenset(group[1]) if group is not None else frozenset()
 
     def _free_lane(self, device: str) -> Lane | None:
         """Lane for a new member: the one with the fewest members, then with the fewest jobs; None if all are full."""
-        lanes = [lane for lane in self._room.devices[device] if self._has_place(lane)]
+        lanes = [lane for lane in self._lane_index.devices[device] if self._has_place(lane)]
         return min(lanes, key=lambda lane: (self._members(lane), len(lane.jobs), lane.number), default=None)
 
     def _has_place(self, lane: Lane) -> bool:
@@ -291,7 +288,7 @@ class Packer:
 
     def _moves_for(self, device: str, members: Sequence[Job], behind: Sequence[Job]) -> list[MoveJob]:
         """Moves after which each lane has one member, and no other job is in a lane without one, if places allow."""
-        lanes = self._room.devices[device]
+        lanes = self._lane_index.devices[device]
         by_lane: dict[int, Job] = {}
         crowded = []
         for job in members:
@@ -325,14 +322,14 @@ class Packer:
         return self._moving.get(job, job.lanes[0])
 
     def owns(self, command: int) -> bool:
-        """Whether a command is a move without an answer yet."""
-        return command in self._moves
+        """Whether a command is a move or a question to the adviser, and has no answer yet."""
+        return command in self._moves or command == self._asked
 
     def moved(self, command: int) -> tuple[Lane, Lane]:
         """Complete a move; returns the lane that the job left and the lane that it is in."""
         job, to = self._moves.pop(command)
         del self._moving[job]
-        return self._room.move(job, to), to
+        return self._lane_index.move(job, to), to
 
     def stays(self, job: Job) -> None:
         """Note that a starting job cannot move to another lane in this attempt: it shares its process."""
@@ -371,7 +368,7 @@ class Packer:
 
     def is_settled(self, device: str) -> bool:
         """Whether all jobs of a device run and none of them is about to move."""
-        jobs = [job for lane in self._room.devices[device] for job in lane.jobs.values()]
+        jobs = [job for lane in self._lane_index.devices[device] for job in lane.jobs.values()]
         return all(job.state is JobState.RUNNING and job not in self._moving for job in jobs)
 
     def choose(self, jobs: Sequence[Job], device: str, at_s: float) -> tuple[JobGroup, list[Job]] | None:
@@ -388,7 +385,7 @@ class Packer:
 
     def in_order(self, jobs: Sequence[Job], device: str, at_s: float) -> list[Job]:
         """Jobs in the order of the policy; the present first job stays first unless another leads by `MARGIN`."""
-        keys = {job: self._key(job, at_s) for job in jobs}
+        keys = {job: self._place(job, at_s) for job in jobs}
         ordered = sorted(jobs, key=keys.__getitem__)
         first = self._first.get(device)
         if first in keys and keys[first][0] - keys[ordered[0]][0] <= MARGIN * abs(keys[first][0]):
@@ -403,7 +400,7 @@ class Packer:
         return Candidate(
             job.number,
             spec.job_class,
-            self._packs.worth(job, self.outlook.price(spec.job_class), at_s),
+            self._packing.worth(job, self.outlook.price(spec.job_class), at_s),
             least,
             spec.slowdown_limit is not None and job.state in _HERE,
             least + (URGENT if job.level == MEMBER else 0.0),
@@ -420,20 +417,23 @@ class Packer:
             lost_s += max(0.0, self._now_s - job.behind_since_s)
         return least_speed(job, None if solo is None else solo.iteration_s, lost_s)
 
-    def _key(self, job: Job, at_s: float) -> Key:
-        if job.state is JobState.QUEUED:
-            return job.place
-        return (*self._policy.order(job, at_s), job.arrival_s, job.number)
+    def _place(self, job: Job, at_s: float) -> Key:
+        return job.place if job.state is JobState.QUEUED else queue_key(self._policy, job, at_s)
 
     def here(self, device: str) -> list[Job]:
         """Jobs of a device that run or start."""
-        return [job for lane in self._room.devices[device] for job in lane.jobs.values() if job.state in _HERE]
+        return [job for lane in self._lane_index.devices[device] for job in lane.jobs.values() if job.state in _HERE]
 
     def _is_empty(self, device: str) -> bool:
-        return not any(lane.jobs for lane in self._room.devices[device])
+        return not any(lane.jobs for lane in self._lane_index.devices[device])
 
     def _has_gang(self, device: str) -> bool:
-        return any(job.spec.gpus > 1 for lane in self._room.devices[device] for job in lane.jobs.values())
+        return any(job.spec.gpus > 1 for lane in self._lane_index.devices[device] for job in lane.jobs.values())
+
+
+def packing_class(job: Job) -> tuple[object, ...]:
+    """Resource class of a waiting job: its demand, its class and its limit."""
+    return (*demand(job), job.spec.job_class, job.spec.slowdown_limit)
 
 
 def _put(job: Job, is_member: bool, at_s: float) -> None:

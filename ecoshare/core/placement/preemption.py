@@ -24,40 +24,18 @@ from ecoshare.core.placement.failed_searches import FailedSearches
 from ecoshare.core.placement.job_queue import QueueWalk, WaitingJobs
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.preemptible_jobs import MovableJobs
+from ecoshare.core.placement.steps import GiveWay, Start
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import JobState, LaneState
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start of a job in these lanes."""
-
-    job: Job
-    lanes: tuple[Lane, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GiveWay:
-    """Jobs that must stop, so that another job gets their devices or because their round is over.
-
-    Attributes:
-        jobs: Jobs that must stop.
-        to: Job that gets their devices; None if there is none.
-        reason: Reason in words, if it is neither of the two above.
-    """
-
-    jobs: list[Job]
-    to: Job | None
-    reason: str = ""
 
 
 class Preemption:
     """Placement with preemption. Every device is one lane of one place, and jobs behind in the order give way."""
 
-    def __init__(self, room: LaneIndex, fits: Callable[[Job, Lane], bool]) -> None:
+    def __init__(self, lane_index: LaneIndex, fits: Callable[[Job, Lane], bool]) -> None:
         self._movable = MovableJobs()
-        self._room, self._fits = room, fits
-        self._failures = FailedSearches(room, self._yields)
+        self._lane_index, self._fits = lane_index, fits
+        self._failures = FailedSearches(lane_index, self._yields)
         self._giving: set[Job] = set()
         self._coming: Counter[str] = Counter()  # devices of the jobs that give way, by node; replaced, never changed
         self._coming_devices = 0
@@ -94,7 +72,7 @@ class Preemption:
             at_s: Present time (s).
         """
         new = [newcomer] if newcomer is not None and waiting.is_first(newcomer) else []
-        idle = self._room.free + self._coming_devices
+        idle = self._lane_index.free + self._coming_devices
         if self._claimants or new:
             few = sorted([*self._claimants, *new], key=attrgetter("place"))
             idle = yield from self._seat(QueueWalk([few]), at_s)
@@ -125,12 +103,12 @@ class Preemption:
             walk.go_on()
         if self._coming is not coming:
             self._failures.touch(self._coming)  # from the next walk on, any job may claim these devices
-        return self._room.free - claims.held + claims.coming
+        return self._lane_index.free - claims.held + claims.coming
 
     def _place(self, job: Job, claims: _Claims) -> tuple[Lane, ...]:
-        if job.spec.gpus > self._room.free - claims.held:
+        if job.spec.gpus > self._lane_index.free - claims.held:
             return ()
-        return self._room.find(job, partial(self._fits, job), claims.kept)
+        return self._lane_index.find(job, partial(self._fits, job), claims.kept)
 
     def _victims(self, job: Job, claims: _Claims, at_s: float) -> list[Job] | None:
         """Jobs that give way to a job without room; None if they would not make enough. The job's claim is noted.
@@ -139,14 +117,14 @@ class Preemption:
         """
         gpus, nodes = job.spec.gpus, job.spec.nodes
         if nodes is None or gpus == 1:
-            room = self._room.free - claims.held + claims.coming
+            room = self._lane_index.free - claims.held + claims.coming
             victims = [] if gpus <= room else self._movable.give_way(job.place, gpus, room, at_s)
             if gpus > room and not victims:
                 return None
         elif nodes == 1 and self._failures.stands(job, at_s):
             return None
         else:
-            free = self._room.free_by_node() + claims.by_node
+            free = self._lane_index.free_by_node() + claims.by_node
             for node in claims.nodes:
                 del free[node]
             chosen = free.most_common(nodes)
@@ -160,7 +138,7 @@ class Preemption:
                 free.update(lane.device.node for each in victims for lane in each.lanes)
                 chosen = free.most_common(nodes)
             claims.nodes.update(node for node, _ in chosen)
-            claims.kept.update(self._room.free_lanes(claims.nodes))
+            claims.kept.update(self._lane_index.free_lanes(claims.nodes))
         claims.wait(gpus, sum(each.spec.gpus for each in victims))
         return victims
 

@@ -27,15 +27,15 @@ from ecoshare.core.states import JobState
 class TrialPacking:
     """Finder of places for a trial-packing policy. It asks the policy to judge each packing."""
 
-    def __init__(self, policy: TrialPackingPolicy, room: LaneIndex, crowds: bool) -> None:
+    def __init__(self, policy: TrialPackingPolicy, lane_index: LaneIndex, crowds: bool) -> None:
         """Trial packing without jobs.
 
         Args:
             policy: Policy that judges the packings.
-            room: Index of the lanes.
+            lane_index: Index of the lanes.
             crowds: Whether a device may have more than two jobs: lanes of several places, or more than two lanes.
         """
-        self._policy, self._room, self._crowds = policy, room, crowds
+        self._policy, self._lane_index, self._crowds = policy, lane_index, crowds
         self._rates = Rates()
         self._on: dict[str, dict[Job, None]] = {}  # jobs with a place, by device, in the order in which they came
         self._single: dict[str, dict[str, Job]] = {}  # jobs with a device to themselves, by class and device
@@ -44,20 +44,16 @@ class TrialPacking:
     @property
     def has_room(self) -> bool:
         """Whether any job could get a place."""
-        return self._has_idle or bool(self._single) or (self._crowds and self._room.has_places)
+        return self._has_idle or bool(self._single) or (self._crowds and self._lane_index.has_places)
 
     @property
     def _has_idle(self) -> bool:
-        return len(self._on) < len(self._room.devices)
-
-    def line(self, job: Job) -> tuple[object, ...]:
-        """Resource class of a waiting job: its demand, and its class if the job may be packed on trial."""
-        return (*demand(job), job.spec.job_class if _is_steady(job) else None)
+        return len(self._on) < len(self._lane_index.devices)
 
     def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
         """Lanes for a job: on empty devices, else beside a lone job on trial, else beside jobs known to gain."""
         if self._has_idle:
-            lanes = self._room.find(job, lambda lane: lane.device.name not in self._on and fits(lane), kept)
+            lanes = self._lane_index.find(job, lambda lane: lane.device.name not in self._on and fits(lane), kept)
             if lanes:
                 return lanes
         if job.spec.gpus > 1:
@@ -67,11 +63,11 @@ class TrialPacking:
                 return (lane,)
         if not self._crowds:
             return ()
-        return self._room.find(job, lambda lane: self._is_certain(job, lane) and fits(lane), kept)
+        return self._lane_index.find(job, lambda lane: self._is_certain(job, lane) and fits(lane), kept)
 
     def keep(self, lanes: tuple[Lane, ...]) -> Iterator[int]:
         """Numbers of all lanes of the devices of `lanes`: the job that they are kept for needs empty devices."""
-        return (each.number for lane in lanes for each in self._room.devices[lane.device.name])
+        return (each.number for lane in lanes for each in self._lane_index.devices[lane.device.name])
 
     def takes(self, job: Job) -> None:
         """Note that a job gets its places."""
@@ -156,12 +152,12 @@ class TrialPacking:
                 keys[name] = (key, other.number)
         for name in sorted(keys, key=keys.__getitem__):
             for device in self._single[name]:
-                yield from (lane for lane in self._room.devices[device] if not lane.jobs)
+                yield from (lane for lane in self._lane_index.devices[device] if not lane.jobs)
 
     def _is_certain(self, job: Job, lane: Lane) -> bool:
         """Whether all jobs that would run in different lanes of the device are known to gain from it."""
         places = [(job, lane)]
-        places += [(each, at) for at in self._room.devices[lane.device.name] for each in at.jobs.values()]
+        places += [(each, at) for at in self._lane_index.devices[lane.device.name] for each in at.jobs.values()]
         return all(
             one_lane is other_lane or self._is_paid(one, other)
             for (one, one_lane), (other, other_lane) in combinations(places, 2)
@@ -188,10 +184,15 @@ class TrialPacking:
     def _lone(self, device: str) -> Job | None:
         """Job that has a device to itself and may be packed on trial; None if there is none."""
         jobs = self._on.get(device, {})
-        if len(jobs) != 1 or len(self._room.devices[device]) == 1:
+        if len(jobs) != 1 or len(self._lane_index.devices[device]) == 1:
             return None
         job = next(iter(jobs))
         return job if _is_steady(job) else None
+
+
+def trial_class(job: Job) -> tuple[object, ...]:
+    """Resource class of a waiting job: its demand, and its class if the job may be packed on trial."""
+    return (*demand(job), job.spec.job_class if _is_steady(job) else None)
 
 
 def _is_steady(job: Job) -> bool:

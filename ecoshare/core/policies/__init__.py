@@ -1,8 +1,11 @@
 """Scheduling policies: one file each, a class of a few lines.
 
 A policy orders the jobs that wait for a place (`order`). It chooses between the lanes that could take the first of them
-(`lane`), and ranks the jobs of a lane for its turn (`rank`). See `base.Policy` for the contract. docs/policies.md
-describes how to write a policy: another package offers it under the entry point `ecoshare.policies`.
+(`lane`), and ranks the jobs of a lane for its turn (`rank`). See `base.Policy` for the contract.
+
+Each module of this folder defines one policy, except `base` and `common`. The file is named after the policy, with `_`
+for `-`, so a new file is all that a new policy needs. A module is imported when its policy is first used. Another
+package offers its policies under the entry point `ecoshare.policies`. docs/policies.md describes how to write one.
 
 Base classes::
 
@@ -27,80 +30,53 @@ Base classes::
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.metadata import entry_points
-from typing import Any
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
 
 from ecoshare.core.events import Config
-from ecoshare.core.policies.allox import Allox
 from ecoshare.core.policies.base import Policy
-from ecoshare.core.policies.critical import Critical
-from ecoshare.core.policies.equal import Equal
-from ecoshare.core.policies.fair import Fair
-from ecoshare.core.policies.fifo import Fifo
-from ecoshare.core.policies.finish_time import FinishTime
-from ecoshare.core.policies.fluid import Fluid
-from ecoshare.core.policies.gandiva import Gandiva
-from ecoshare.core.policies.gittins import Gittins
-from ecoshare.core.policies.least_energy import LeastEnergy
-from ecoshare.core.policies.max_min import MaxMin
-from ecoshare.core.policies.objectives import EdpPolicy, EnergyPolicy, JctPolicy, MakespanPolicy
-from ecoshare.core.policies.pack import Pack
-from ecoshare.core.policies.pal import Pal
-from ecoshare.core.policies.priority import Priority
-from ecoshare.core.policies.shockwave import Shockwave
-from ecoshare.core.policies.smallest import Smallest
-from ecoshare.core.policies.srsf import Srsf
-from ecoshare.core.policies.srtf import Srtf
-from ecoshare.core.policies.tiresias import Tiresias
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 GROUP = "ecoshare.policies"
 """Entry point group under which other packages offer policies."""
 
-POLICIES: dict[str, Any] = {
-    each.name: each
-    for each in (
-        Allox,
-        Critical,
-        EdpPolicy,
-        EnergyPolicy,
-        Equal,
-        Fair,
-        Fifo,
-        FinishTime,
-        Fluid,
-        Gandiva,
-        Gittins,
-        JctPolicy,
-        LeastEnergy,
-        MakespanPolicy,
-        MaxMin,
-        Pack,
-        Pal,
-        Priority,
-        Shockwave,
-        Smallest,
-        Srsf,
-        Srtf,
-        Tiresias,
-    )
-}
-"""Policy classes by the name on the command line."""
+_NOT_POLICIES = ("base", "common")
+"""Modules of this folder that define no policy. Other packages import them, so they stay here."""
+
+_registered: dict[str, Any] = {}
 
 
 class UnknownPolicy(Exception):
     """No policy, or no option of the policies, has this name. The message lists the known names."""
 
 
+@cache
+def own_names() -> tuple[str, ...]:
+    """Sorted names of the policies in this folder. No policy is imported."""
+    modules = (each.name for each in iter_modules(__path__) if not each.ispkg)
+    return tuple(sorted(name.replace("_", "-") for name in modules if name not in _NOT_POLICIES))
+
+
+def known_names() -> list[str]:
+    """Sorted names of all policies, including those that installed packages offer. No policy is imported."""
+    return sorted({*own_names(), *_registered, *(entry.name for entry in _offered())})
+
+
 def named(name: str) -> Any:
-    """Class of a policy: one of `POLICIES`, else one that an installed package offers.
+    """Class of a policy: registered, in this folder, or offered by an installed package.
 
     Raises:
         UnknownPolicy: No policy has this name, or it cannot be loaded.
     """
-    if name in POLICIES:
-        return POLICIES[name]
-    others = entry_points(group=GROUP)
-    for entry in others:
+    if name in _registered:
+        return _registered[name]
+    if name in own_names():
+        return _own(name)
+    for entry in _offered():
         if entry.name == name:
             try:
                 return entry.load()
@@ -109,9 +85,42 @@ def named(name: str) -> Any:
     raise UnknownPolicy(f"expected one of {', '.join(known_names())}")
 
 
-def known_names() -> list[str]:
-    """Sorted names of all policies, including those that installed packages offer."""
-    return sorted({*POLICIES, *(entry.name for entry in entry_points(group=GROUP))})
+def _offered() -> EntryPoints:
+    """Policies of installed packages."""
+    from importlib.metadata import entry_points  # 20 ms that a policy of this folder does not need
+
+    return entry_points(group=GROUP)
+
+
+@cache
+def _own(name: str) -> Any:
+    """Class that the module of a policy defines.
+
+    Raises:
+        UnknownPolicy: The module defines no class of this name.
+    """
+    module = import_module(f"{__name__}.{name.replace('-', '_')}")
+    for found in vars(module).values():
+        if isinstance(found, type) and getattr(found, "name", None) == name:
+            return found
+    raise UnknownPolicy(f"{module.__name__} defines no class with name = {name!r}")
+
+
+def register(name: str, policy: Any) -> None:
+    """Make a policy known in this process, for tests and benchmarks; see `unregister`.
+
+    Args:
+        name: Name that no registered policy and none of this folder has.
+        policy: Class of the policy, or an object with its `from_config`.
+    """
+    if name in own_names() or name in _registered:
+        raise ValueError(f"{name!r} is the name of another policy")
+    _registered[name] = policy
+
+
+def unregister(name: str) -> None:
+    """Undo `register`."""
+    del _registered[name]
 
 
 def check_options(names: Iterable[str], options: Iterable[str]) -> None:

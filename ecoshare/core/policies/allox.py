@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ecoshare.core.commands import PlanJob
+from ecoshare.core.policies.shared.time_shares import Shares
 from ecoshare.core.policies.srtf import expected_s
-from ecoshare.core.policies.time_shares import Shares
 from ecoshare.core.records import Job
 
 ALPHA = 0.2

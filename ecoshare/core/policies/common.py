@@ -63,3 +63,13 @@ class InRounds(WithOptions):
     def order(self, job: Job, at_s: float) -> Key:
         """Place in the arrangement of the present round."""
         return (job.level,)
+
+
+def pick(jobs: Sequence[Job], devices: int) -> list[Job]:
+    """First jobs that fit together on `devices` devices. A job that does not fit is passed by."""
+    chosen = []
+    for job in jobs:
+        if job.spec.gpus <= devices:
+            devices -= job.spec.gpus
+            chosen.append(job)
+    return chosen

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ecoshare.core.events import Device
-from ecoshare.core.placement.rounds import pick
-from ecoshare.core.policies.common import InRounds
+from ecoshare.core.policies.common import InRounds, pick
 from ecoshare.core.records import Job, Lane
 
 ROUND_S, ACROSS = 300.0, 1.7

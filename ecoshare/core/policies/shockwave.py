@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ecoshare.core.commands import PlanJob
-from ecoshare.core.placement.rounds import pick
-from ecoshare.core.policies.common import InRounds
-from ecoshare.core.policies.epoch_forecast import EpochForecast
+from ecoshare.core.policies.common import InRounds, pick
+from ecoshare.core.policies.shared.epoch_forecast import EpochForecast
 from ecoshare.core.policies.srtf import expected_s
 from ecoshare.core.records import Job
 
@@ -29,7 +28,7 @@ class Shockwave(InRounds):
         N      number of jobs
 
     Source: Zheng et al., "Shockwave: Fair and Efficient Cluster Scheduling for Dynamic Adaptation in Machine Learning",
-    NSDI 2023, sections 4 to 6. The time left is a forecast (`epoch_forecast.py`). A planner solves the program
+    NSDI 2023, sections 4 to 6. The time left is a forecast (`shared/epoch_forecast.py`). A planner solves the program
     (`advisers/planners/shockwave_program.py`).
 
     The paper's constraint that no job be late has no solution once a job is due within the planned rounds. The weights

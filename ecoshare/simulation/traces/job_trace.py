@@ -96,7 +96,7 @@ class TraceSweep:
         name: Name, unique in its trace.
         trials: Trials in the order in which the sampler gives them.
         parallel: Most trials at once, without paused ones.
-        halting: Early-stopping rule by which trials end early or pause; None for never.
+        early_stopping: Early-stopping rule by which trials end early or pause; None for never.
         opens_s: Time (s) since the trace began at which the sweep opens.
         after: Name of the sweep that must end before this one opens, in place of `opens_s`; empty for none.
     """
@@ -104,7 +104,7 @@ class TraceSweep:
     name: str
     trials: tuple[TraceTrial, ...]
     parallel: int
-    halting: StoppingSpec | None = None
+    early_stopping: StoppingSpec | None = None
     opens_s: float = 0.0
     after: str = ""
 

@@ -86,9 +86,9 @@ def _brackets(
         # Each bracket spends about as many steps as the first: Li et al., JMLR 2018, algorithm 1.
         count = max(1, int(np.ceil((rungs + 1) / (rungs + 1 - place) * trials / REDUCTION**place)))
         name = f"bracket-{place}"
-        halting = StoppingSpec("halving", REDUCTION**place, REDUCTION, STEPS)
+        early_stopping = StoppingSpec("halving", REDUCTION**place, REDUCTION, STEPS)
         made = _trials(name, count, random, speedups, spread, better=place)
-        yield TraceSweep(name, made, count, halting, after="" if parallel else before)
+        yield TraceSweep(name, made, count, early_stopping, after="" if parallel else before)
         before = name
 
 

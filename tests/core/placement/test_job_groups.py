@@ -126,7 +126,7 @@ def test_a_job_that_will_be_measured_is_given_more_of_a_chance_than_one_that_was
 def test_a_class_is_new_until_its_window_has_begun() -> None:
     core = Core(lanes=2, profile=True)
     core.arrive("a0", profiled=False, solo=None, memory=None)
-    packer = core.scheduler.inside.packer
+    packer = core.scheduler.view.placement.groups
     assert packer is not None
     job = core.scheduler.jobs["a0"]
     assert packer.candidate(job, 0.0).hope == EXPLORE
@@ -134,5 +134,5 @@ def test_a_class_is_new_until_its_window_has_begun() -> None:
     assert packer.candidate(core.scheduler.jobs["b0"], 0.0).hope == HOPE
     core.now_s = 2.0
     core.tell(IterationsDone(2.0, "a0", Usage(iterations=100, held_s=2.0, span_s=2.0)))
-    assert core.scheduler.inside.profiling.windows, "it is measured now"
+    assert core.scheduler.view.profiling.windows, "it is measured now"
     assert packer.candidate(job, 2.0).hope == HOPE

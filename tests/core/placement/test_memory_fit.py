@@ -48,7 +48,7 @@ def test_on_processors_new_jobs_share_from_the_first_second(policy: str) -> None
     assert [name for name in "abc" if state(core, name) is JobState.RUNNING] == list(beside)
     assert all(granted_gib(core, name) == UNSEEN_BYTES / GIB for name in beside)
     if policy == "energy":
-        reason = Reasons(core.scheduler.inside, 0.0).of(core.scheduler.jobs["c"])
+        reason = Reasons(core.scheduler.view, 0.0).of(core.scheduler.jobs["c"])
         assert reason is not None and reason.because == Explanation(ReasonKind.NEW, ("a", "b"))
 
 

@@ -24,6 +24,8 @@ from ecoshare.core.events import (
     Usage,
 )
 from ecoshare.core.placement.admission import MOST_LOOKED_AT, MOST_PASSED
+from ecoshare.core.placement.trial_packing import TrialPacking
+from ecoshare.core.placement.trial_placement import TrialPlacement
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler import Scheduler
 
@@ -87,6 +89,12 @@ class Told:
         self.iterate(other, 5, other_s)
         self.iterate(one, 5, one_s)
         return [*self.iterate(other, 60, other_s), *self.iterate(one, 60, one_s)]
+
+
+def trial_packing(core: Scheduler) -> TrialPacking:
+    placement = core.view.placement
+    assert isinstance(placement, TrialPlacement)
+    return placement.trial_packing
 
 
 def started(commands: list[Command]) -> dict[str, tuple[int, ...]]:
@@ -242,7 +250,7 @@ def test_no_job_is_tried_beside_a_gang() -> None:
 def test_one_lane_is_no_place_to_try() -> None:
     run = Told(lanes=1)
     run.arrive("a", "b")
-    assert run.core._trials is not None and not run.core._trials.has_room
+    assert not trial_packing(run.core).has_room
 
 
 def test_a_stopped_run_parts_no_pair() -> None:
@@ -259,8 +267,7 @@ def test_a_queue_of_many_classes_is_not_walked_to_its_end(monkeypatch: pytest.Mo
     for spec in many:
         run.tell(JobArrived(run.now_s, spec))
     looked_at: list[Job] = []
-    trials = run.core._trials
-    assert trials is not None
+    trials = trial_packing(run.core)
     fits = trials._is_certain
 
     def look(job: Job, lane: Lane) -> bool:

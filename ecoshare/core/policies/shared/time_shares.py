@@ -12,8 +12,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ecoshare.core.placement.rounds import pick
-from ecoshare.core.policies.common import InRounds
+from ecoshare.core.policies.common import InRounds, pick
 from ecoshare.core.records import Job
 
 ROUND_S, RESET_S = 120.0, 0.0

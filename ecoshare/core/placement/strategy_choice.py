@@ -1,0 +1,78 @@
+"""Choice of the placement strategy, made once when a run is opened, from what its policy can do.
+
+No other module of the core asks a policy what it can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ecoshare.core.events import RunOpened
+from ecoshare.core.placement.elastic_placement import ElasticPlacement
+from ecoshare.core.placement.lane_index import LaneIndex
+from ecoshare.core.placement.memory_fit import MemoryFit
+from ecoshare.core.placement.packed_placement import PackedPlacement
+from ecoshare.core.placement.preemptive_placement import PreemptivePlacement
+from ecoshare.core.placement.queue_placement import QueuePlacement
+from ecoshare.core.placement.round_placement import PreemptiveRounds, RoundsOfTurns
+from ecoshare.core.placement.strategy import PlacementParts, PlacementStrategy
+from ecoshare.core.placement.trial_placement import TrialPlacement
+from ecoshare.core.policies import make
+from ecoshare.core.policies.base import (
+    ElasticPolicy,
+    GangPlacementPolicy,
+    LevelPolicy,
+    PackingPolicy,
+    PlannedPolicy,
+    RoundPolicy,
+    TrialPackingPolicy,
+)
+from ecoshare.core.policy_timers import PolicyTimers
+from ecoshare.core.profiling_windows import Profiling
+from ecoshare.core.run_state import RunState
+
+
+def placement_strategy(
+    opened: RunOpened,
+    state: RunState,
+    profiling: Profiling,
+    next_id: Callable[[], int],
+    is_held: Callable[[str], bool],
+    trials_coming: Callable[[], bool],
+) -> PlacementStrategy:
+    """Strategy of a run, with its policy, its index of the lanes and its memory fit.
+
+    If a policy could have several strategies, the first of these is chosen: packed, elastic, rounds, preemptive, trial
+    packing, queue.
+
+    Args:
+        opened: Opening of the run.
+        state: Jobs and unanswered commands, which the scheduler keeps up to date.
+        profiling: Profiling windows.
+        next_id: Function that returns the id of the next command.
+        is_held: Whether a window or a measurement is under way on a device. No job may come, go or move meanwhile.
+        trials_coming: Whether a sampler was asked for a trial and has not answered.
+    """
+    config, policy = opened.config, make(opened.config)
+    gangs = policy if isinstance(policy, GangPlacementPolicy) else None
+    levels = policy if isinstance(policy, LevelPolicy) else None
+    if gangs is not None:
+        gangs.meet(opened.devices)
+    lane_index = LaneIndex(policy.lane, gangs)
+    fit = MemoryFit(lane_index, profiling, isinstance(policy, PackingPolicy))
+    parts = PlacementParts(policy, levels, state, lane_index, fit, profiling, PolicyTimers(levels, next_id))
+    preempts = config.preempt and policy.preempts
+    if isinstance(policy, PackingPolicy):
+        return PackedPlacement(parts, policy, config.lanes_per_device, opened.colocations, is_held, next_id)
+    if isinstance(policy, ElasticPolicy):
+        return ElasticPlacement(parts, policy, trials_coming)
+    if isinstance(policy, RoundPolicy):
+        planned = policy if isinstance(policy, PlannedPolicy) else None
+        rounds = PreemptiveRounds if preempts else RoundsOfTurns
+        return rounds(parts, policy, planned, opened.at_s, next_id)
+    if preempts:
+        return PreemptivePlacement(parts)
+    if isinstance(policy, TrialPackingPolicy):
+        places = policy.places or config.places_per_lane
+        return TrialPlacement(parts, policy, places > 1 or config.lanes_per_device > 2)
+    return QueuePlacement(parts)

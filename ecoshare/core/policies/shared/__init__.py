@@ -1,0 +1,1 @@
+"""Base classes and a forecast that several policies share. Each module of the folder above defines one policy."""

@@ -1,0 +1,33 @@
+"""State of a run: jobs and unanswered commands. The scheduler changes it, and the placement strategy reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ecoshare.core.records import Job, Lane
+
+
+@dataclass(slots=True)
+class RunState:
+    """State of a run.
+
+    Attributes:
+        jobs: All jobs that have arrived, by name.
+        opening: Lanes that are being opened, by the id of the command.
+        starting: Starting jobs, by the id of the command that has no answer yet.
+        live: Number of jobs that have arrived and not ended.
+        placed: Number of jobs that have a place.
+        stopping: Whether a `StopRequested` event has come.
+    """
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    opening: dict[int, Lane] = field(default_factory=dict)
+    starting: dict[int, Job] = field(default_factory=dict)
+    live: int = 0
+    placed: int = 0
+    stopping: bool = False
+
+    @property
+    def may_start(self) -> bool:
+        """Whether jobs may start. None starts before the last lane is open: the first lane would get all jobs."""
+        return not self.stopping and not self.opening

@@ -1,0 +1,58 @@
+"""Review of the settings: which packings a device has, and whether they will last, decides what is set or searched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ecoshare.core.commands import Command
+from ecoshare.core.events import Done, Refused, RunOpened, SettingAdvised, SettingMeasured
+from ecoshare.core.placement.strategy import PlacementStrategy
+from ecoshare.core.profiling_windows import Profiling
+from ecoshare.core.setting_selection import SettingSelector
+
+
+class SettingReview:
+    """Review of the settings of all devices.
+
+    Attributes:
+        selector: Selection of settings.
+    """
+
+    def __init__(
+        self, opened: RunOpened, placement: PlacementStrategy, profiling: Profiling, next_id: Callable[[], int]
+    ) -> None:
+        """Review with all devices at their default settings.
+
+        Args:
+            opened: Opening of the run.
+            placement: Placement strategy of the run.
+            profiling: Profiling windows.
+            next_id: Function that returns the id of the next command.
+        """
+        search = opened.config.search
+        observe = placement.learns_speeds and opened.config.profile and not search
+        self.selector = SettingSelector(
+            opened.known_settings, search, next_id, placement.present, observe, placement.bear
+        )
+        self._placement, self._profiling = placement, profiling
+
+    def look(self, devices: Sequence[str] = ()) -> list[Command]:
+        """Commands that set or search the settings of these devices, or of all devices if none is named."""
+        if not self.selector.active:
+            return []
+        by_device = self._placement.lane_index.devices
+        commands: list[Command] = []
+        for name in devices or by_device:
+            ready = self.selector.tries and self._is_ready(name)
+            commands += self.selector.look(name, by_device[name], ready)
+        return commands
+
+    def _is_ready(self, device: str) -> bool:
+        """Whether the packing of a device will last, as a search needs: no job will start, move or be profiled."""
+        first = self._placement.lane_index.devices[device][0]
+        return not self._profiling.occupies(first) and self._placement.is_settled(device)
+
+    def answered(self, event: Done | Refused | SettingMeasured | SettingAdvised) -> tuple[str, list[Command]]:
+        """Device that the answer to a command is about, and the commands that follow from the answer."""
+        device = self.selector.device_of(event.command)
+        return device, self.selector.answered(event, self._placement.lane_index.devices[device])
