@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ecoshare.core.events import Setting, SettingAdvised
+from ecoshare.core.events import SettingAdvised
+from ecoshare.values.setting import Setting
 
 OBJECTIVES = ("energy", "edp", "jct", "makespan")
 """Objectives of a search for a setting. The policies of the same names choose co-located jobs."""

@@ -9,7 +9,8 @@ from statistics import fmean
 
 from ecoshare.advisers.setting_adviser import PackingSearch
 from ecoshare.advisers.setting_evaluation import PackedJob, observable
-from ecoshare.core.events import MeasurementStatus, Packing
+from ecoshare.values.measurement import MeasurementStatus
+from ecoshare.values.packing import Packing
 from tuner import Evaluation, EvaluationStatus, Prior, Setting, Space, transferred
 from tuner.objective import POWER
 

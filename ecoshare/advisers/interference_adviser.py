@@ -11,8 +11,9 @@ from ecoshare.advisers import interference_model
 from ecoshare.advisers.interference_model import InterferenceModel, Traits
 from ecoshare.advisers.work_prices import prices
 from ecoshare.core.commands import AskInterference
-from ecoshare.core.events import ColocationMeasurement, PairSpeed, Solo
 from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.measurement import ColocationMeasurement, PairSpeed
 
 
 def foresee(

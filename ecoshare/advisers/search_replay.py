@@ -18,7 +18,7 @@ from ecoshare.advisers.measured_table import Row, Table
 from ecoshare.advisers.setting_evaluation import PackedJob, SettingEvaluator, SettingScore
 from ecoshare.advisers.setting_search import BUDGET, JudgedMeasurement, SettingSearch
 from ecoshare.advisers.table_columns import ColumnContent
-from ecoshare.core.events import Measurement, MeasurementStatus
+from ecoshare.values.measurement import Measurement, MeasurementStatus
 from tuner import Knob, Role, Setting, Space
 
 GOOD = 1.05

@@ -13,8 +13,10 @@ from ecoshare.advisers.advice import Advice, Alone
 from ecoshare.advisers.setting_evaluation import PackedJob
 from ecoshare.advisers.setting_search import JudgedMeasurement, SearchEnding, SettingSearch
 from ecoshare.core.commands import AskSetting
-from ecoshare.core.events import Measurement, MeasurementStatus, Packing, Setting
-from ecoshare.core.goal import Goal
+from ecoshare.values.goal import Goal
+from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.packing import Packing
+from ecoshare.values.setting import Setting
 from tuner import Prior, Space
 
 _MOST_DEFAULTS = 3

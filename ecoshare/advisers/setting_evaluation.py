@@ -14,7 +14,7 @@ from torch import Tensor
 
 import tuner
 from ecoshare.advisers.advice import OBJECTIVES
-from ecoshare.core.events import Measurement
+from ecoshare.values.measurement import Measurement
 from tuner import Limit
 from tuner.objective import POWER, Objective, Observed
 

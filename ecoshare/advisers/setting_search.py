@@ -21,7 +21,7 @@ from typing import Any
 
 from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.advisers.setting_evaluation import PackedJob, SettingEvaluator, SettingScore, numbers
-from ecoshare.core.events import Measurement, MeasurementStatus
+from ecoshare.values.measurement import Measurement, MeasurementStatus
 from tuner import ConstrainedTuner, EvaluationStatus, Prior, Setting, Space
 
 BUDGET = 20

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from ecoshare.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from ecoshare.core.goal import Goal
     from ecoshare.jobs.from_values import AnyPath
     from ecoshare.profiling.profile_store import ProfileStore
     from ecoshare.record.run_view import ProgressDisplay
+    from ecoshare.values.goal import Goal
 
 Control = Literal["auto", "known", "off"]
 """Whether a run may set clocks and power.
@@ -98,7 +98,7 @@ def goal(objective: str, tuning_limit: float, budget: int, seed: int = 0) -> Goa
     Raises:
         UsageError: The limit is not a finite number of at least 1.
     """
-    from ecoshare.core.goal import Goal
+    from ecoshare.values.goal import Goal
 
     if not (math.isfinite(tuning_limit) and tuning_limit >= 1.0):
         raise UsageError(f"--tuning-limit {tuning_limit:g}: expected a number of at least 1")

@@ -18,7 +18,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ecoshare.core.events import ColocationMeasurement, Measurement, Packing, Setting, Solo
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.measurement import ColocationMeasurement, Measurement
+from ecoshare.values.packing import Packing
+from ecoshare.values.setting import Setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ecoshare.common.plural import counted
-from ecoshare.core.events import EarlierTrial, StoppingSpec
+from ecoshare.values.sweep_spec import EarlierTrial, StoppingSpec
 
 
 class StoppingRule(Protocol):

@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from ecoshare.values.class_profile import MemoryDemand
 
 ALLOWANCE_SHARE, ALLOWANCE_BYTES = 0.25, 256 << 20
 """Allowance above the profile of a job; the larger of the two counts.
 
 It covers another seed, a longer batch and the writing of a checkpoint.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryDemand:
-    """Device memory that a job needs.
-
-    Attributes:
-        persistent_bytes: P, memory that the job keeps while it waits for its turn.
-        ephemeral_bytes: T, memory that the job needs beyond P inside an iteration.
-    """
-
-    persistent_bytes: int
-    ephemeral_bytes: int = 0
-
-    @property
-    def peak_bytes(self) -> int:
-        """P + T: most memory that the job needs while it holds the turn."""
-        return self.persistent_bytes + self.ephemeral_bytes
 
 
 def cap_bytes(demand: MemoryDemand, budget_bytes: int) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ecoshare.core.events import Profiled, Usage
-from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.events import Profiled
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
+from ecoshare.values.attempt import Usage
+from ecoshare.values.class_profile import MemoryDemand
 
 WARM_UP_ITERATIONS, WARM_UP_S = 10, 1.0
 """Iterations and turn time (s) that a job needs before its window.

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ecoshare.core.events import Device, JobSpec, Usage
-from ecoshare.core.memory import MemoryDemand, lane_fits
+from ecoshare.core.memory import lane_fits
 from ecoshare.core.states import JOB_MOVES, LANE_MOVES, JobState, LaneState, Step, move
+from ecoshare.values.attempt import Usage
+from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
 
 Key = tuple[float, ...]
 """Sort key of a job or a lane: the smallest goes first."""

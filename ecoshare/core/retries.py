@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ecoshare.core.events import Outcome
 from ecoshare.core.records import Job
+from ecoshare.values.attempt import Outcome
 
 MOST_LOSSES = 3
 """Attempts that may be lost through no fault of the job. The next loss ends the job."""

@@ -34,7 +34,6 @@ from ecoshare.core.commands import (
     StartJob,
 )
 from ecoshare.core.events import (
-    Device,
     Done,
     Event,
     Exhausted,
@@ -42,7 +41,6 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
-    Outcome,
     Planned,
     Profiled,
     Refused,
@@ -52,7 +50,6 @@ from ecoshare.core.events import (
     SettingMeasured,
     StopRequested,
     SweepOpened,
-    Usage,
 )
 from ecoshare.core.placement.lane_ranks import LaneRanks
 from ecoshare.core.placement.steps import GiveWay, RankLanes, ReviewSettings, Start, Step
@@ -65,6 +62,8 @@ from ecoshare.core.scheduler_view import SchedulerView
 from ecoshare.core.setting_review import SettingReview
 from ecoshare.core.states import JobState, LaneState
 from ecoshare.core.sweeps import Sweeps
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.device import Device
 
 
 class Scheduler:

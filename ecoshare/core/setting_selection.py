@@ -21,19 +21,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting
-from ecoshare.core.events import (
-    Done,
-    KnownSetting,
-    Measurement,
-    MeasurementStatus,
-    Packing,
-    Refused,
-    Setting,
-    SettingAdvised,
-    SettingMeasured,
-)
+from ecoshare.core.events import Done, Refused, SettingAdvised, SettingMeasured
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
+from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.packing import Packing
+from ecoshare.values.setting import KnownSetting, Setting
 
 DEFAULT: Setting = ()
 """Setting that a device was found with."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from ecoshare.core.commands import AskSampler
 from ecoshare.core.early_stopping import Halving, StoppingRule, rule
-from ecoshare.core.events import Exhausted, JobArrived, Reported, SweepOpened, SweepSpec
+from ecoshare.core.events import Exhausted, JobArrived, Reported, SweepOpened
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
+from ecoshare.values.sweep_spec import SweepSpec
 
 _AT_WORK = (JobState.RUNNING, JobState.STOPPING)
 

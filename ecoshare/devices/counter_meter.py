@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from ecoshare.devices.meter import MEASURED, MeterFault, MeterInfo, Reading
+from ecoshare.devices.meter import MeterFault, MeterInfo, Reading
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.values.energy import MEASURED
 
 _LOOK_EVERY_S = 0.004
 _UPDATES = 5

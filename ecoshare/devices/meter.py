@@ -15,11 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ecoshare.errors import UnfitEnvironment
-
-MEASURED = "measured"
-MODELLED = "modelled"
-ATTRIBUTED = "attributed"
-"""Sources of joules. Joules of a device are measured by a counter, or modelled; a job's share is attributed."""
+from ecoshare.values.energy import Energy
 
 
 class MeterFault(UnfitEnvironment):
@@ -73,20 +69,6 @@ class Meter(Protocol):
             MeterFault: The meter gives no number. It may answer again later.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Energy:
-    """Joules over an interval.
-
-    Attributes:
-        value_j: Joules spent in the interval.
-        standard_error_j: Standard error (J) from the time between updates of the counter. The counter's calibration
-            error is not included.
-    """
-
-    value_j: float
-    standard_error_j: float
 
 
 def between(first: Reading, last: Reading, period_s: float) -> Energy:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ecoshare.devices.meter import MODELLED, MeterInfo, Reading
+from ecoshare.devices.meter import MeterInfo, Reading
 from ecoshare.devices.power_model import PowerModel
+from ecoshare.values.energy import MODELLED
 
 
 class ModelMeter:

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ecoshare.core.events import Packing, Setting
 from ecoshare.core.setting_selection import DEFAULT
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.energy_account import EnergyAccount
@@ -17,6 +16,8 @@ from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline
 from ecoshare.record.profile_doubts import uncertain
 from ecoshare.record.savings import expected_scales, measured_scales, ratios
 from ecoshare.record.window_costs import KNOWN, all_spent_j, within
+from ecoshare.values.packing import Packing
+from ecoshare.values.setting import Setting
 
 PREDICTED = "predicted"
 

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
-from ecoshare.core.events import Packing, Solo
 from ecoshare.core.setting_selection import DEFAULT
 from ecoshare.record.energy_account import EnergyAccount
 from ecoshare.record.packing_timeline import OBSERVED_S, PackingEnding, PackingPeriod, PackingTimeline
 from ecoshare.record.savings import Ratios, ratios
 from ecoshare.record.window_costs import all_spent_j
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.packing import Packing
 
 
 def packings(course: PackingTimeline, account: EnergyAccount, end_s: float) -> list[dict[str, Any]]:

@@ -23,22 +23,21 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
-    Measurement,
-    MeasurementStatus,
-    Packing,
     Profiled,
     RunOpened,
-    Setting,
     SettingAdvised,
     SettingMeasured,
-    Solo,
-    Usage,
 )
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.setting_selection import DEFAULT, packing_of
 from ecoshare.core.states import JobState
 from ecoshare.record.log_replay import LogReplay, ReplayMoment
+from ecoshare.values.attempt import Usage
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.packing import Packing
+from ecoshare.values.setting import Setting
 
 OBSERVED_S = 1.0
 OBSERVED_ITERATIONS = 3

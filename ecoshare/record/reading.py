@@ -11,8 +11,7 @@ from typing import Any
 from ecoshare.common import documents
 from ecoshare.common.collector import collector_paused
 from ecoshare.core.commands import Command, StartJob
-from ecoshare.core.events import Event, JobArrived, JobExited, Outcome, Reported, Usage
-from ecoshare.devices.meter import MEASURED
+from ecoshare.core.events import Event, JobArrived, JobExited, Reported
 from ecoshare.errors import UsageError
 from ecoshare.jobs import metric
 from ecoshare.lane import trace
@@ -27,6 +26,8 @@ from ecoshare.record.run_documents import DAMAGED, read_environment, read_json, 
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.summary import summarise
 from ecoshare.record.sweep_summary import reported, with_trials
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.energy import MEASURED
 
 
 @collector_paused()

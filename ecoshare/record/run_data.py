@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ecoshare.core.commands import Command, OpenLane, StartJob
-from ecoshare.core.events import Done, Event, IterationsDone, JobExited, Outcome, Refused, RunOpened
+from ecoshare.core.events import Done, Event, IterationsDone, JobExited, Refused, RunOpened
 from ecoshare.lane.trace import Iteration, Kind, Mark
 from ecoshare.record.energy_account import EnergyAccount
 from ecoshare.record.samples import Line
+from ecoshare.values.attempt import Outcome
 
 
 @dataclass(frozen=True, slots=True)

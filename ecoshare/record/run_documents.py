@@ -12,11 +12,11 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ecoshare.common import documents
-from ecoshare.core.events import Outcome, Usage
-from ecoshare.core.goal import Goal
 from ecoshare.errors import UsageError
 from ecoshare.jobs.fields import Name
 from ecoshare.lane.messages import Ended
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.goal import Goal
 
 DAMAGED = "the run folder is damaged"
 

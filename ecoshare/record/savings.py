@@ -12,9 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ecoshare.core.events import Measurement, MeasurementStatus, Packing, Setting, Solo
 from ecoshare.core.setting_selection import DEFAULT
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.packing import Packing
+from ecoshare.values.setting import Setting
 
 _TELLING = frozenset({MeasurementStatus.MEASURED, MeasurementStatus.CENSORED})
 """Status of measurements in which watts and counted iterations are those of the setting."""

@@ -18,13 +18,10 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
-    Outcome,
     Refused,
     RunOpened,
     StopRequested,
-    Usage,
 )
-from ecoshare.devices.meter import ATTRIBUTED, MEASURED
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.baseline import baseline, search_cost_j
 from ecoshare.record.energy_account import EnergyAccount
@@ -34,6 +31,8 @@ from ecoshare.record.profile_doubts import too_fast
 from ecoshare.record.setting_history import settings
 from ecoshare.record.sweep_summary import reported, sweeps
 from ecoshare.record.window_costs import search_energy_j, windows
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.energy import ATTRIBUTED, MEASURED
 
 SCHEMA_VERSION = 1
 

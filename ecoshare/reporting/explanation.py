@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ecoshare.common.collector import collector_paused
 from ecoshare.core.commands import Command, KillJob, ProfileJob, StartJob
-from ecoshare.core.events import Event, IterationsDone, JobArrived, JobExited, Outcome, Profiled, Refused, RunOpened
+from ecoshare.core.events import Event, IterationsDone, JobArrived, JobExited, Profiled, Refused, RunOpened
 from ecoshare.core.reasons import Reason, Reasons
 from ecoshare.core.records import Job
 from ecoshare.core.scheduler import Scheduler
@@ -21,6 +21,7 @@ from ecoshare.record.log_replay import LogReplay, ReplayMoment
 from ecoshare.record.packing_timeline import PackingTimeline, PackingWatch
 from ecoshare.reporting.queue_groups import Queued
 from ecoshare.reporting.reason_intervals import SHORTEST_S, ReasonInterval, Story, alike, joined
+from ecoshare.values.attempt import Outcome
 
 _AT_ONCE_S = 0.05
 """Events closer to each other than this (s) are one burst, and the last one shows the outcome of all."""

@@ -7,7 +7,9 @@ from typing import Any
 
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import Command, StartJob
-from ecoshare.core.events import Event, JobArrived, JobExited, JobSpec, Outcome, Refused
+from ecoshare.core.events import Event, JobArrived, JobExited, Refused
+from ecoshare.values.attempt import Outcome
+from ecoshare.values.job_spec import JobSpec
 
 _MOST_REASONS = 3
 

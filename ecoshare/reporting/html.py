@@ -14,7 +14,6 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from ecoshare.common.plural import counted
-from ecoshare.devices.meter import ATTRIBUTED, MEASURED
 from ecoshare.jobs.quantities import format_duration, format_energy, format_size, number
 from ecoshare.record.run_data import RunData
 from ecoshare.record.setting_history import setting_words
@@ -28,6 +27,7 @@ from ecoshare.reporting.reason_words import listed
 from ecoshare.reporting.sweep_table import metric_name
 from ecoshare.reporting.sweep_table import words as sweep_words
 from ecoshare.reporting.verdicts import sharing, verdicts
+from ecoshare.values.energy import ATTRIBUTED, MEASURED
 
 _STATES = ("completed", "pruned", "failed", "cancelled", "running", "queued", "arriving")
 _MOST_TRIALS = 100

@@ -31,12 +31,12 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
-from ecoshare.devices.meter import ATTRIBUTED, MEASURED, MODELLED
 from ecoshare.lane.trace import Kind
 from ecoshare.record.coarse_intervals import coarser
 from ecoshare.record.energy_account import EnergyInterval
 from ecoshare.record.run_data import AttemptHistory, RunData, TurnSpan
 from ecoshare.record.samples import Sample, job_of, shortest_s
+from ecoshare.values.energy import ATTRIBUTED, MEASURED, MODELLED
 
 _SEQUENCE = 1
 _WORDS = {Kind.TRAIN: "train", Kind.EVAL: "eval"}

@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.text import Text
 
 from ecoshare.common.plural import counted
-from ecoshare.devices.meter import MODELLED
 from ecoshare.jobs.quantities import format_duration, format_size, number
 from ecoshare.profiling.profile import IterationEnergy, IterationTimes, Profile
 from ecoshare.reporting import memory_timeline
 from ecoshare.reporting.figures import UNKNOWN, Figure, Writer, can_show, share, small_energy
 from ecoshare.reporting.text_table import TableColumn, print_columns
+from ecoshare.values.energy import MODELLED
 
 _DRAWING_ROWS = 8
 _WIDEST_DRAWING = 110

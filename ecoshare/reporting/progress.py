@@ -17,7 +17,6 @@ from ecoshare.core.events import (
     Exhausted,
     JobArrived,
     JobExited,
-    Outcome,
     Profiled,
     SettingAdvised,
     StopRequested,
@@ -27,6 +26,7 @@ from ecoshare.lane.messages import GRACE_S
 from ecoshare.record.run_view import JobView, ProgressDisplay, RunView, SweepView
 from ecoshare.reporting.prose import broken
 from ecoshare.reporting.text_table import TableColumn, laid_out
+from ecoshare.values.attempt import Outcome
 
 COLOURS = {
     "running": "green",

@@ -13,7 +13,6 @@ from jinja2 import Environment, StrictUndefined
 
 from ecoshare.common.plural import counted
 from ecoshare.core.placement.colocation_estimates import BESIDE
-from ecoshare.devices.meter import MODELLED
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.reporting import charts
@@ -27,6 +26,7 @@ from ecoshare.simulation.gpus import BUSY_SHARE, IDLE_SHARE, GpuModel
 from ecoshare.simulation.power_source import Power
 from ecoshare.simulation.result import UNFAIR, SimulationResult
 from ecoshare.simulation.traces.job_trace import Trace
+from ecoshare.values.energy import MODELLED
 
 
 def write_simulation_report(

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from ecoshare.core.commands import OpenLane, SetShares, StartJob
-from ecoshare.core.events import Event, Usage
+from ecoshare.core.events import Event
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import attempt_process, processes
 from ecoshare.lane.lane_table import LaneTable, Slot, SlotState, lane_path
@@ -27,6 +27,7 @@ from ecoshare.record.samples import AttemptProgress
 from ecoshare.runtime.lane_moves import Moving
 from ecoshare.runtime.memory_watch import Footprints
 from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.values.attempt import Usage
 from ecoshare.values.device import DeviceInfo
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ecoshare.core.events import Solo
-from ecoshare.core.memory import MemoryDemand
 from ecoshare.profiling.profile import Profile
+from ecoshare.values.class_profile import MemoryDemand, Solo
 
 
 def demand(known: Profile) -> MemoryDemand | None:

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from ecoshare.core.events import Setting
 from ecoshare.devices import journal
 from ecoshare.devices.device_control import DeviceControl
 from ecoshare.devices.journal import UntrustedJournal
@@ -16,6 +15,7 @@ from ecoshare.devices.restore import Busy, KnobOutcome, Restored, mend
 from ecoshare.devices.state_folder import StateFolder, in_use
 from ecoshare.errors import NotRestored, UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.setting import Setting
 
 _TOLD_WITHIN_S, _ASK_AGAIN_S = 120.0, 1.0
 """Longest time (s) to wait for a busy GPU, and time (s) between two tries.

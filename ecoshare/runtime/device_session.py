@@ -21,17 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ecoshare.core.commands import ApplySetting, AskSetting, MeasureSetting, ProfileJob
-from ecoshare.core.events import (
-    Done,
-    Event,
-    Measurement,
-    MeasurementStatus,
-    Profiled,
-    Refused,
-    SettingMeasured,
-    StopRequested,
-    Usage,
-)
+from ecoshare.core.events import Done, Event, Profiled, Refused, SettingMeasured, StopRequested
 from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.devices.knob import Clocks
 from ecoshare.devices.power_model import PowerModel
@@ -47,7 +37,9 @@ from ecoshare.runtime.meter_sampler import MeterSampler
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.profiling_window import ENDED_IN_WINDOW, Window, WindowFailed, WindowResult
 from ecoshare.runtime.setting_measurement import LanePosition, MeasurementVoid, SettingMeasurement
+from ecoshare.values.attempt import Usage
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.measurement import Measurement, MeasurementStatus
 
 if TYPE_CHECKING:
     from ecoshare.advisers.setting_adviser import TunerAdviser

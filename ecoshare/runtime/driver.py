@@ -48,7 +48,6 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
-    Outcome,
     Refused,
     RunOpened,
     StopRequested,
@@ -74,6 +73,7 @@ from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.run_host import RunHost
 from ecoshare.runtime.supervisor import Supervisor
 from ecoshare.runtime.view_builder import Viewing
+from ecoshare.values.attempt import Outcome
 
 _PROGRESS_S = 1.0
 _PROGRESS_SHARE = 0.01

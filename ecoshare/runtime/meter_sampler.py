@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ecoshare.devices.meter import MEASURED, Meter, MeterFault, MeterInfo
+from ecoshare.devices.meter import Meter, MeterFault, MeterInfo
 from ecoshare.devices.model_meter import ModelMeter
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.registry import open_device
@@ -27,6 +27,7 @@ from ecoshare.record import samples
 from ecoshare.record.kept_file import KeptFile
 from ecoshare.record.samples import AttemptProgress, Idle, Line, Sample, Session, shortest_s
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.energy import MEASURED
 
 _SHARE = 0.001
 """Least time between two samples, as a part of the time of the run so far."""

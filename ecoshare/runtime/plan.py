@@ -10,9 +10,7 @@ from typing import Any
 
 from ecoshare.advisers.advice import OBJECTIVES
 from ecoshare.common.plural import counted
-from ecoshare.core.events import SCHEMA, ColocationMeasurement, Config, Device, JobSpec, KnownSetting, Solo
-from ecoshare.core.goal import Goal
-from ecoshare.devices.meter import MEASURED
+from ecoshare.core.events import SCHEMA, Config
 from ecoshare.devices.registry import vendor
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs
@@ -30,7 +28,13 @@ from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.job_class import JobClass, JobClasses
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_sweeps import PlannedSweep
-from ecoshare.values.device import DeviceInfo
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.device import Device, DeviceInfo
+from ecoshare.values.energy import MEASURED
+from ecoshare.values.goal import Goal
+from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.measurement import ColocationMeasurement
+from ecoshare.values.setting import KnownSetting
 
 MOST_TRIALS = 12
 """Most settings that one search measures during a run."""

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.core.commands import StartJob
-from ecoshare.core.events import JobSpec
 from ecoshare.jobs.metric import Metric
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.runtime.job_class import JobClass
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.job_spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True)

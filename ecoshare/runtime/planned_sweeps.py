@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ecoshare.core.events import StoppingSpec, SweepSpec
 from ecoshare.core.states import JobState
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.schema import JobConfig
@@ -15,6 +14,7 @@ from ecoshare.jobs.sweep import Sweep, filled, names_in, trial_name
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.sampling.sweep_space import Choice, Dimension, Values
 from ecoshare.sampling.trial_sampler import Grid, Random, TrialSampler
+from ecoshare.values.sweep_spec import StoppingSpec, SweepSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Literal
 
-from ecoshare.devices.meter import MEASURED, MeterFault
+from ecoshare.devices.meter import MeterFault
 from ecoshare.lane.trace import Kind, Mark, iterations
 from ecoshare.profiling.iteration_times import times
 from ecoshare.profiling.json_store import made_utc
@@ -25,6 +25,7 @@ from ecoshare.record.energy_account import spent
 from ecoshare.record.samples import Session
 from ecoshare.runtime.job_class import JobClass
 from ecoshare.runtime.profiling_window import WindowResult, durations
+from ecoshare.values.energy import MEASURED
 
 BUSY_ENOUGH = 0.8
 """Busy part of the time below which a device counts as host-bound.

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ecoshare
-from ecoshare.core.events import ColocationMeasurement
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane.messages import Ready
 from ecoshare.profiling.colocation_store import ColocationStore
@@ -22,6 +21,7 @@ from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.profile_making import MeterFacts, profile
 from ecoshare.runtime.profiling_window import Limits, WindowResult
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.measurement import ColocationMeasurement
 
 
 @dataclass(slots=True)

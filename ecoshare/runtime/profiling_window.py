@@ -21,8 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ecoshare.core.events import Usage
-from ecoshare.devices.meter import MEASURED, MeterFault
+from ecoshare.devices.meter import MeterFault
 from ecoshare.lane import trace
 from ecoshare.lane.lane_table import ANY_SLOT, NO_SLOT, BoundaryRequest, LaneTable, SlotState
 from ecoshare.lane.memory.observer import memory_path
@@ -30,6 +29,8 @@ from ecoshare.profiling.iteration_times import relative_error
 from ecoshare.record.energy_account import spent
 from ecoshare.record.samples import Idle, Sample
 from ecoshare.runtime.meter_sampler import MeterSampler
+from ecoshare.values.attempt import Usage
+from ecoshare.values.energy import MEASURED
 
 _LOOK_S = 0.005
 _OTHERS_WITHIN_S = 15.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ecoshare.core.commands import Command, StartJob
-from ecoshare.core.events import EarlierAttempts, EarlierTrial, Event, JobArrived, JobExited, JobSpec, Outcome
+from ecoshare.core.events import Event, JobArrived, JobExited
 from ecoshare.core.states import JobState
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.policy_names import packs
@@ -19,6 +19,9 @@ from ecoshare.record.sweep_summary import reported
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_sweeps import EndedTrial, PlannedSweep
+from ecoshare.values.attempt import Outcome
+from ecoshare.values.job_spec import EarlierAttempts, JobSpec
+from ecoshare.values.sweep_spec import EarlierTrial
 
 
 @dataclass(slots=True)

@@ -16,14 +16,16 @@ from pathlib import Path
 from statistics import fmean
 
 from ecoshare.core.commands import MeasureSetting
-from ecoshare.core.events import Measurement, MeasurementStatus, Usage
 from ecoshare.devices.knob import Clocks
-from ecoshare.devices.meter import MEASURED, MeterFault
+from ecoshare.devices.meter import MeterFault
 from ecoshare.lane import trace
 from ecoshare.lane.lane_table import BoundaryRequest, LaneTable
 from ecoshare.record.energy_account import spent
 from ecoshare.record.samples import Sample
 from ecoshare.runtime.meter_sampler import MeterSampler
+from ecoshare.values.attempt import Usage
+from ecoshare.values.energy import MEASURED
+from ecoshare.values.measurement import Measurement, MeasurementStatus
 
 _LOOK_S = 0.2
 _FLUSHED_WITHIN_S = 20.0

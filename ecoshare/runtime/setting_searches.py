@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ecoshare.advisers.advice import Alone
 from ecoshare.common.plural import counted
-from ecoshare.core.events import JobSpec, Measurement
-from ecoshare.core.goal import Goal
 from ecoshare.devices.knob import KnobSpec
-from ecoshare.devices.meter import MEASURED
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.sweep import sweep_of
 from ecoshare.profiling.json_store import made_utc
@@ -28,6 +25,10 @@ from ecoshare.profiling.tuning_store import (
 from ecoshare.runtime.device_claim import AppliedSettings
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.profiler import Profiler
+from ecoshare.values.energy import MEASURED
+from ecoshare.values.goal import Goal
+from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.measurement import Measurement
 
 if TYPE_CHECKING:
     from ecoshare.advisers.earlier_searches import Earlier

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ecoshare.core.goal import Goal
 from ecoshare.devices.meter_check import check_meter
 from ecoshare.devices.occupancy import Occupancy
 from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
@@ -23,6 +22,7 @@ from ecoshare.runtime.profile_run import one_job
 from ecoshare.runtime.setting_searches import Searching, Show
 from ecoshare.runtime.signals import StopSignals
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.goal import Goal
 
 if TYPE_CHECKING:
     from ecoshare.advisers.setting_adviser import PackingSearch

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ecoshare.core.events import Usage
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.lane.lane_table import LaneTable
@@ -16,6 +15,7 @@ from ecoshare.runtime.live_sweeps import Sweeping
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_sweeps import PlannedSweep
+from ecoshare.values.attempt import Usage
 
 
 @dataclass(frozen=True, slots=True)

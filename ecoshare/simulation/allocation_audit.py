@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import Command, KillJob, MoveJob, OpenLane, StartJob
 from ecoshare.core.events import Done, Event, JobExited
-from ecoshare.core.memory import MemoryDemand, lane_fits
+from ecoshare.core.memory import lane_fits
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob
 from ecoshare.simulation.world import World
+from ecoshare.values.class_profile import MemoryDemand
 
 
 class AllocationAudit:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ecoshare.core.events import Device
 from ecoshare.errors import UsageError
 from ecoshare.simulation.gpus import GpuModel
 from ecoshare.simulation.traces.job_trace import TraceJob
+from ecoshare.values.device import Device
 
 SKEWED = 0.3
 """Skew from which a job is kept on few nodes: size of its largest tensor / size of the model. Among the models of

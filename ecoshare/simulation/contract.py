@@ -31,8 +31,7 @@ from typing import Any, ClassVar
 
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import Command
-from ecoshare.core.events import Config, Event, JobExited, Outcome
-from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.events import Config, Event, JobExited
 from ecoshare.core.policies import GROUP, UnknownPolicy, named, own_names, register, unregister
 from ecoshare.errors import UsageError
 from ecoshare.simulation.allocation_audit import AllocationAudit
@@ -44,6 +43,8 @@ from ecoshare.simulation.result import SimulationResult
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
 from ecoshare.simulation.world import World
+from ecoshare.values.attempt import Outcome
+from ecoshare.values.class_profile import MemoryDemand
 
 JOBS = 24
 """Number of jobs of each trace."""

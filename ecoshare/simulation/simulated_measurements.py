@@ -10,11 +10,12 @@ from functools import partial
 
 from ecoshare.advisers.advice import Advice
 from ecoshare.core.commands import AskInterference, AskSetting, MeasureSetting, ProfileJob
-from ecoshare.core.events import Event, InterferencePredicted, Measurement, MeasurementStatus, Profiled, SettingMeasured
+from ecoshare.core.events import Event, InterferencePredicted, Profiled, SettingMeasured
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.virtual_device import VirtualDevice
 from ecoshare.simulation.virtual_lane import SimulatedAttempt
 from ecoshare.simulation.world import Truth
+from ecoshare.values.measurement import Measurement, MeasurementStatus
 
 Later = Callable[[float, Callable[[float], Event | None]], None]
 """Function that calls back at a time (s) and passes the event that the callback returns to the core."""

@@ -51,14 +51,10 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
-    JobSpec,
-    Outcome,
     Planned,
     Reported,
     RunOpened,
-    Solo,
     SweepOpened,
-    SweepSpec,
 )
 from ecoshare.core.policies import make
 from ecoshare.core.policies.base import ElasticPolicy, PackingPolicy
@@ -74,6 +70,10 @@ from ecoshare.simulation.usage_integrals import UsageIntegrals
 from ecoshare.simulation.virtual_device import VirtualDevice
 from ecoshare.simulation.virtual_lane import TOLD_SHARE, SimulatedAttempt, VirtualLane, expected_s
 from ecoshare.simulation.world import Truth
+from ecoshare.values.attempt import Outcome
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.sweep_spec import SweepSpec
 
 _MOST_IDLE_WAKES = 10_000
 """Most wakes in a row with all jobs arrived and no device at work. With more, the policy lets jobs wait for ever."""

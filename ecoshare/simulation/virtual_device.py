@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ecoshare.core.events import Setting
 from ecoshare.simulation.virtual_lane import SimulatedAttempt
+from ecoshare.values.setting import Setting
 
 
 @dataclass(slots=True, eq=False)

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ecoshare.core.commands import Share
-from ecoshare.core.events import Usage
 from ecoshare.core.turns import Contender, next_holder, quantum_s, service_on_return_s
 from ecoshare.simulation.traces.job_trace import TraceJob
+from ecoshare.values.attempt import Usage
 
 COARSE = 1 / 200
 """Least length of a simulated turn / turn time left to the rival nearest its end. A longer simulated turn stands for

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ecoshare.core.events import Setting, Solo
 from ecoshare.core.placement.colocation_estimates import BESIDE
 from ecoshare.simulation.gpus import GpuModel
 from ecoshare.simulation.pairs import Pairs
 from ecoshare.simulation.traces.job_trace import TraceJob
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.setting import Setting
 
 
 class Truth(Protocol):

@@ -41,7 +41,6 @@ from ecoshare.core.driving import CoreDriver
 from ecoshare.core.events import (
     SCHEMA,
     Config,
-    Device,
     Done,
     Event,
     Exhausted,
@@ -49,24 +48,22 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
-    JobSpec,
-    KnownSetting,
-    Measurement,
-    MeasurementStatus,
-    Outcome,
     Planned,
     Profiled,
     Refused,
     RunOpened,
-    Setting,
     SettingAdvised,
     SettingMeasured,
     StopRequested,
-    Usage,
 )
-from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.setting import KnownSetting, Setting
 
 PROGRESS_S, WINDOW_S = 0.5, 0.7
 """Time (s) between two reports of the progress of a job; time (s) that a profiling window takes."""

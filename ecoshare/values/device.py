@@ -65,3 +65,33 @@ class DeviceInfo:
         """Device for which times and joules hold, in words; for processors with the number that a run may use."""
         # One core is `1 cores`, too: stored profiles are found by these words.
         return f"{self.model}, {self.cores} cores" if self.on_processors else self.model
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One accelerator, or the processors of one node.
+
+    Attributes:
+        name: Name, unique in the run, such as `cuda:0` or `cpu`.
+        node: Name of the machine that holds the device. A gang spans several nodes only if `JobSpec.nodes` allows it.
+        memory_bytes: Memory of the device that this run may use.
+        speeds: Relative speed for each job class: rate on this device / rate on a typical device of its model. The
+            class "" stands for all classes that are not named. A missing value is 1.
+        threads: Number of processor threads; 0 for any other device.
+    """
+
+    name: str
+    node: str
+    memory_bytes: int
+    speeds: tuple[tuple[str, float], ...] = ()
+    threads: int = 0
+
+    @property
+    def memory_is_watched(self) -> bool:
+        """Whether memory is watched as it grows instead of limited at allocation: true on processors."""
+        return self.threads > 0
+
+    def speed(self, job_class: str) -> float:
+        """Relative speed of a job class: rate on this device / rate on a typical device of its model."""
+        known = dict(self.speeds)
+        return known.get(job_class, known.get("", 1.0))

@@ -30,7 +30,6 @@ from ecoshare.core.events import (
     Profiled,
     SettingMeasured,
 )
-from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.placement.packer import MOST_CLASSES
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.simulation.cluster import Cluster
@@ -40,6 +39,7 @@ from ecoshare.simulation.pairs import Pairs
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
 from ecoshare.simulation.world import World
+from ecoshare.values.class_profile import MemoryDemand
 from scripts.bench.benchmarking import Figure, Options, median, percentile, run_benchmark, say
 
 CLASSES, WAITING = 60, 1_000

@@ -20,8 +20,7 @@ from random import Random
 from typing import Any
 
 from ecoshare.core.commands import Command, StartJob
-from ecoshare.core.events import Config, Done, Event, IterationsDone, JobExited, Usage
-from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.events import Config, Done, Event, IterationsDone, JobExited
 from ecoshare.lane.trace import Kind, Tracer, trace_path
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.run_folder import RunFolder
@@ -35,6 +34,8 @@ from ecoshare.simulation.pairs import Pairs
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
 from ecoshare.simulation.world import World
+from ecoshare.values.attempt import Usage
+from ecoshare.values.class_profile import MemoryDemand
 from scripts.bench.benchmarking import Figure, Options, run_benchmark, say
 
 SIZES, QUICK_SIZES = (1_000, 3_000, 10_000), (100, 300)

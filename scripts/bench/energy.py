@@ -28,8 +28,7 @@ from typing import ClassVar
 from ecoshare.advisers.advice import Alone
 from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.core.commands import Command, ProfileJob
-from ecoshare.core.events import Config, Event, Profiled, Setting, Solo
-from ecoshare.core.goal import Goal
+from ecoshare.core.events import Config, Event, Profiled
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.policies import register
 from ecoshare.core.policies.shared.objective_policy import ObjectivePolicy
@@ -40,6 +39,9 @@ from ecoshare.simulation.gpus import GpuModel
 from ecoshare.simulation.result import SimulationResult
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.goal import Goal
+from ecoshare.values.setting import Setting
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
 from scripts.bench.energy_bound import bound
 from scripts.bench.energy_world import MeasuredWorld, MixJob, load, mix

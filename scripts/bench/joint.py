@@ -38,8 +38,9 @@ from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.advisers.setting_evaluation import PackedJob, observable
 from ecoshare.advisers.setting_search import BUDGET
 from ecoshare.core.commands import AskSetting
-from ecoshare.core.events import Measurement, MeasurementStatus, Packing
-from ecoshare.core.goal import Goal
+from ecoshare.values.goal import Goal
+from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.packing import Packing
 from scripts.bench.benchmarking import (
     DataOptions,
     Figure,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ecoshare.advisers.setting_evaluation import PackedJob
-from ecoshare.core.events import Measurement, MeasurementStatus
+from ecoshare.values.measurement import Measurement, MeasurementStatus
 from tuner import Knob, Role, Setting, Space
 
 CLOCKS = tuple(float(mhz) for mhz in range(600, 1500, 100))

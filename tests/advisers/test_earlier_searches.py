@@ -11,8 +11,10 @@ from ecoshare.advisers.earlier_searches import Earlier, prior_from, tuned_alone
 from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.advisers.setting_evaluation import PackedJob
 from ecoshare.core.commands import AskSetting
-from ecoshare.core.events import Measurement, MeasurementStatus, Packing, Setting
-from ecoshare.core.goal import Goal
+from ecoshare.values.goal import Goal
+from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.packing import Packing
+from ecoshare.values.setting import Setting
 from tests.advisers.invented import DEFAULT, SPACE
 
 COMPUTE = {"a": 0.9, "b": 0.1}

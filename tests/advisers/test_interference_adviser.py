@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from ecoshare.advisers.interference_adviser import foresee
 from ecoshare.advisers.work_prices import MOST_FOR_TRIPLES, prices
 from ecoshare.core.commands import AskInterference
-from ecoshare.core.events import ColocationMeasurement, PairSpeed, Solo
 from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.measurement import ColocationMeasurement, PairSpeed
 
 NAMES = ("a", "b", "c", "d")
 

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.advisers.interference_model import ENOUGH, SHIPPED, InterferenceModel, PairMeasurement, Traits, _Kernel
-from ecoshare.core.events import PairSpeed
 from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates
+from ecoshare.values.measurement import PairSpeed
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 STRANGER = "unknown class"

@@ -13,8 +13,10 @@ from ecoshare.advisers.search_space import knob_of, space_of
 from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.advisers.setting_evaluation import PackedJob
 from ecoshare.core.commands import AskSetting
-from ecoshare.core.events import Measurement, MeasurementStatus, Packing, Setting
-from ecoshare.core.goal import Goal
+from ecoshare.values.goal import Goal
+from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.packing import Packing
+from ecoshare.values.setting import Setting
 from tuner import Space
 
 CLOCKS = tuple(float(each) for each in range(600, 1980, 60))

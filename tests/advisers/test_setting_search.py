@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ecoshare.advisers.setting_evaluation import PackedJob, SettingEvaluator, observable
 from ecoshare.advisers.setting_search import BUDGET, JudgedMeasurement, SearchEnding, SettingSearch
-from ecoshare.core.events import Measurement, MeasurementStatus
 from ecoshare.profiling.tuning_store import MeasurementRecord
+from ecoshare.values.measurement import Measurement, MeasurementStatus
 from tests.advisers.invented import CLOCKS, DEFAULT, SPACE, Device, measured
 from tuner import Knob, Prior, Role, Setting, Space
 from tuner.physics import grey_box

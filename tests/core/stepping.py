@@ -5,20 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ecoshare.core.commands import KillJob
-from ecoshare.core.events import (
-    SCHEMA,
-    Config,
-    Device,
-    Done,
-    InterferencePredicted,
-    JobArrived,
-    JobSpec,
-    PairSpeed,
-    RunOpened,
-    Solo,
-)
-from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.events import SCHEMA, Config, Done, InterferencePredicted, JobArrived, RunOpened
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.values.class_profile import MemoryDemand, Solo
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.measurement import PairSpeed
 
 GIB = 1 << 30
 IDLE_W, ALONE_W = 40.0, 200.0

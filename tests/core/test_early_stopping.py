@@ -11,26 +11,24 @@ from ecoshare.core.early_stopping import Halving
 from ecoshare.core.events import (
     SCHEMA,
     Config,
-    Device,
     Done,
     Event,
     Exhausted,
     IterationsDone,
     JobArrived,
     JobExited,
-    JobSpec,
-    Outcome,
     Reported,
     RunOpened,
-    Solo,
-    StoppingSpec,
     StopRequested,
     SweepOpened,
-    SweepSpec,
-    Usage,
 )
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.sweep_spec import StoppingSpec, SweepSpec
 
 STEPS = 9
 

@@ -20,7 +20,7 @@ COMMON = {"ecoshare.common", "ecoshare.errors", "ecoshare.values"}
 ALLOWED = {
     "common": set[str](),
     "values": {"ecoshare.values"},
-    "core": {"ecoshare.core", "ecoshare.common.plural", "sortedcontainers"},
+    "core": {"ecoshare.core", "ecoshare.values", "ecoshare.common.plural", "sortedcontainers"},
     "sampling": {"ecoshare.sampling", "optuna"},
     "jobs": {*COMMON, "ecoshare.jobs", "ecoshare.sampling", "pydantic", "yaml"},
     "lane": {"ecoshare.lane", "ecoshare.core.turns", "ecoshare.common", "ecoshare", "torch", "numpy"},

@@ -12,19 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import Command, KillJob, StartJob, WakeAt
-from ecoshare.core.events import (
-    SCHEMA,
-    Config,
-    Device,
-    Done,
-    Event,
-    JobArrived,
-    JobExited,
-    JobSpec,
-    Outcome,
-    RunOpened,
-    Usage,
-)
+from ecoshare.core.events import SCHEMA, Config, Done, Event, JobArrived, JobExited, RunOpened
 from ecoshare.core.placement.gang_placement import together
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.policies import register, unregister
@@ -35,6 +23,9 @@ from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import LaneState
 from ecoshare.simulation.contract import PolicyContract
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
 
 GIB = 1 << 30
 

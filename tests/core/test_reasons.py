@@ -10,17 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sortedcontainers import SortedList
 
-from ecoshare.core.events import (
-    SCHEMA,
-    Config,
-    Device,
-    Done,
-    IterationsDone,
-    JobArrived,
-    JobSpec,
-    RunOpened,
-    Usage,
-)
+from ecoshare.core.events import SCHEMA, Config, Done, IterationsDone, JobArrived, RunOpened
 from ecoshare.core.placement.group_choice import Explanation, ReasonKind
 from ecoshare.core.placement.job_groups import HOPE
 from ecoshare.core.reasons import Doing, Reason, Reasons
@@ -28,6 +18,9 @@ from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
+from ecoshare.values.attempt import Usage
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
 from tests.core.stepping import ALONE_W, ERROR, GIB, IDLE_W, Core
 from tests.simulation.test_packs import JOBS, PACKS, SIZES, SPEEDS, job, simulated, world
 

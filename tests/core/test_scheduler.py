@@ -13,25 +13,23 @@ from ecoshare.core.commands import KillJob, OpenLane, ProfileJob, SetShares, Sta
 from ecoshare.core.events import (
     SCHEMA,
     Config,
-    Device,
     Done,
-    EarlierAttempts,
     IterationsDone,
     JobArrived,
     JobExited,
-    JobSpec,
-    Outcome,
     RunOpened,
     StopRequested,
-    Usage,
 )
-from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.placement.admission import MOST_PASSED
 from ecoshare.core.policies import own_names
 from ecoshare.core.retries import MOST_LOSSES
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import IllegalMove, JobState
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import EarlierAttempts, JobSpec
 
 GIB = 1 << 30
 UNASKED = [each for each in Outcome if each not in (Outcome.STOPPED, Outcome.PRUNED)]

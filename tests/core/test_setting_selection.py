@@ -10,21 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting, ProfileJob
-from ecoshare.core.events import (
-    Config,
-    Device,
-    JobExited,
-    JobSpec,
-    KnownSetting,
-    MeasurementStatus,
-    Outcome,
-    Setting,
-    SettingAdvised,
-    SettingMeasured,
-    Solo,
-)
-from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.events import Config, JobExited, SettingAdvised, SettingMeasured
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
+from ecoshare.values.attempt import Outcome
+from ecoshare.values.class_profile import MemoryDemand, Solo
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.measurement import MeasurementStatus
+from ecoshare.values.setting import KnownSetting, Setting
 
 GIB = 1 << 30
 GPU = Device("cuda:0", "here", 8 * GIB)

@@ -14,28 +14,25 @@ from ecoshare.core.early_stopping import LEAST_COMPLETED, rule
 from ecoshare.core.events import (
     SCHEMA,
     Config,
-    Device,
     Done,
-    EarlierTrial,
     Event,
     Exhausted,
     InterferencePredicted,
     JobArrived,
     JobExited,
-    JobSpec,
-    Outcome,
     Reported,
     RunOpened,
-    StoppingSpec,
     StopRequested,
     SweepOpened,
-    SweepSpec,
-    Usage,
 )
 from ecoshare.core.placement.memory_fit import SPARE
 from ecoshare.core.placement.packer import MEMBER
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.sweep_spec import EarlierTrial, StoppingSpec, SweepSpec
 
 GIB = 1 << 30
 

@@ -15,11 +15,12 @@ import pytest
 from ecoshare.devices import journal, registry
 from ecoshare.devices.device_control import DeviceControl
 from ecoshare.devices.knob import Cause
-from ecoshare.devices.meter import MEASURED, MeterFault, between
+from ecoshare.devices.meter import MeterFault, between
 from ecoshare.devices.restore import KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.energy import MEASURED
 from tests.driver import COMPILER, Fault
 from tests.driver.amd import ENERGY, MI300X, POWER, SETTERS, FakeAmdDriver
 

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from ecoshare.core.events import JobSpec
 from ecoshare.jobs.schema import SLOWDOWN, JobConfig, json_schema
 from ecoshare.simulation.traces.job_trace import TraceJob
+from ecoshare.values.job_spec import JobSpec
 from tests.warm import ROOT
 
 DEFINED = ("README.md", "docs/summary.md", "docs/how-it-works.md", "ecoshare/reporting/report.html.j2")

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.core.memory import MemoryDemand
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.integrations.ray.node_ledger import NodeLedger, TrialPlace, Wish
 from ecoshare.lane.lane_table import NO_SLOT
 from ecoshare.lane.turn import LaneTurn
+from ecoshare.values.class_profile import MemoryDemand
 
 BUDGET = 1000
 
@@ -116,7 +116,7 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from ecoshare.core.memory import MemoryDemand
+from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.integrations.ray.node_ledger import NodeLedger, Wish
 from ecoshare.lane.turn import LaneTurn
 ledger = NodeLedger(Path(sys.argv[1]))

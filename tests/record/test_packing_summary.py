@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import Command
-from ecoshare.core.events import Config, Setting, Solo, Usage
+from ecoshare.core.events import Config
 from ecoshare.profiling.profile import IterationTimes
 from ecoshare.record.baseline import baseline
 from ecoshare.record.energy_account import EnergyAccount, account
@@ -24,6 +24,9 @@ from ecoshare.record.window_costs import windows
 from ecoshare.reporting.verdicts import verdicts
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
+from ecoshare.values.attempt import Usage
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.setting import Setting
 from tests.reporting.profiles import PROFILE
 from tests.reporting.recorded import METER_W, Entries, Settable, entries_of, metered, plan, proposing
 from tests.simulation.test_packs import GPU, JOBS, PACKS, SPEEDS, job, simulated, world

@@ -9,23 +9,22 @@ import pytest
 from ecoshare.core.commands import ProfileJob, StartJob
 from ecoshare.core.events import (
     Config,
-    Device,
     Done,
     IterationsDone,
     JobArrived,
     JobExited,
-    JobSpec,
-    Outcome,
     Profiled,
     RunOpened,
     StopRequested,
-    Usage,
 )
 from ecoshare.profiling.profile import IterationTimes
 from ecoshare.record.energy_account import EnergyAccount, EnergyRate, account
 from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
 from ecoshare.record.summary import outcomes, slowdown, summarise
 from ecoshare.reporting import exports
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
 from tests.reporting.profiles import PROFILE
 
 OPENED = RunOpened(0.0, 1, Config("fair"), (Device("cpu", "local", 1 << 30),))

@@ -7,12 +7,15 @@ import math
 from typing import Any
 
 from ecoshare.core.commands import OpenLane, StartJob
-from ecoshare.core.events import Config, Device, Done, JobArrived, JobExited, JobSpec, Outcome, RunOpened, Usage
+from ecoshare.core.events import Config, Done, JobArrived, JobExited, RunOpened
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.record import samples
 from ecoshare.record.energy_account import account
 from ecoshare.record.run_data import RunData
 from ecoshare.record.samples import Line, Session, attempt_key
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
 
 GIB = 1 << 30
 IDLE_W = 75.0

@@ -10,7 +10,7 @@ from typing import Any
 
 from ecoshare.advisers.advice import Advice
 from ecoshare.core.commands import AskSetting, Command
-from ecoshare.core.events import Config, Event, Setting
+from ecoshare.core.events import Config, Event
 from ecoshare.record.energy_account import EnergyAccount, account
 from ecoshare.record.event_log import EventLog, steps
 from ecoshare.record.samples import Sample, Session
@@ -18,6 +18,7 @@ from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.simulation.world import World
+from ecoshare.values.setting import Setting
 from tests.simulation.simulating import made, simulate
 from tests.simulation.test_packs import GPU
 

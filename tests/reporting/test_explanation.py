@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from ecoshare.core.commands import Command, SetShares
-from ecoshare.core.events import Config, RunOpened, Setting
+from ecoshare.core.events import Config, RunOpened
 from ecoshare.core.reasons import Doing
 from ecoshare.errors import UsageError
 from ecoshare.reporting.explanation import explain
 from ecoshare.reporting.explanation_text import show
 from ecoshare.reporting.reason_words import percent
+from ecoshare.values.setting import Setting
 from tests.reporting.recorded import Entries, Settable, entries_of, plan, proposing, write
 from tests.runtime.running import SLEEPS, run
 from tests.simulation.test_packs import GPU, job, world

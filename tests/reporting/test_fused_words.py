@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from ecoshare.core.commands import Command, StartJob
-from ecoshare.core.events import Event, JobArrived, JobExited, JobSpec, Outcome, Refused, Solo, Usage
+from ecoshare.core.events import Event, JobArrived, JobExited, Refused
 from ecoshare.reporting.fused_words import asked_for, fused_words
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.job_spec import JobSpec
 
 
 def log(fused: list[bool | None], lanes: int = 2, moved: tuple[int, ...] = ()) -> list[Event | Command]:

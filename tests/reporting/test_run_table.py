@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ecoshare.core.events import Outcome
 from ecoshare.record.energy_account import EnergyAccount
 from ecoshare.record.summary import summarise
 from ecoshare.reporting.prose import say
 from ecoshare.reporting.run_table import measured, print_summary, totals
+from ecoshare.values.attempt import Outcome
 from tests.record.test_summary import OPENED, plan, story
 
 NAMES = ("transformer", "convolutional-autoencoder-lr-0.01")

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ecoshare.core.commands import ApplySetting, AskSetting, StartJob
-from ecoshare.core.events import Done, JobExited, Outcome, Profiled, RunOpened, Setting, SettingAdvised, SettingMeasured
+from ecoshare.core.events import Done, JobExited, Profiled, RunOpened, SettingAdvised, SettingMeasured
 from ecoshare.profiling.tuning_store import TuningResult, TuningStore
+from ecoshare.values.attempt import Outcome
+from ecoshare.values.setting import Setting
 from tests.driver import Fault
 from tests.driver.training import COMPUTES, WAITS
 from tests.runtime.machine import BEFORE, MARKS, Machine

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ecoshare.core.commands import Command, MoveJob, ProfileJob, StartJob, WakeAt
-from ecoshare.core.events import Done, Event, JobExited, Profiled, Refused, Usage
+from ecoshare.core.events import Done, Event, JobExited, Profiled, Refused
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.devices import registry
@@ -29,6 +29,7 @@ from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping, run_host, run_lifecycle, run_opening
 from ecoshare.runtime.driver import Driver, RunParts
 from ecoshare.runtime.run_lifecycle import FinishedRun
+from ecoshare.values.attempt import Usage
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
 from tests.warm import spawned
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from ecoshare.core.commands import AskInterference, StartJob
-from ecoshare.core.events import InterferencePredicted, MeasurementStatus, RunOpened, SettingMeasured
+from ecoshare.core.events import InterferencePredicted, RunOpened, SettingMeasured
 from ecoshare.record.event_log import read
+from ecoshare.values.measurement import MeasurementStatus
 from tests.runtime.running import SLEEPS, run
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.core.events import Config, Device, RunOpened, StopRequested
+from ecoshare.core.events import Config, RunOpened, StopRequested
 from ecoshare.errors import UsageError
 from ecoshare.record import event_log
+from ecoshare.values.device import Device
 from tests.runtime.running import SCRIPTS, run, slow_steps
 
 REPLAY = """

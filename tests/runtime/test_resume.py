@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from ecoshare.core.commands import StartJob
-from ecoshare.core.events import Event, JobExited, Outcome, Reported
+from ecoshare.core.events import Event, JobExited, Reported
 from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Ended
 from ecoshare.record import event_log
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.resume import reached_s
+from ecoshare.values.attempt import Outcome
 from tests.runtime.running import job_file, resume, run, slow_steps
 from tests.runtime.test_sweep import PRINTED, sweep
 from tests.warm import ecoshare

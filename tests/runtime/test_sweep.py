@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from ecoshare.core.events import JobExited, Outcome
+from ecoshare.core.events import JobExited
 from ecoshare.record import event_log
+from ecoshare.values.attempt import Outcome
 from tests.runtime.running import SCRIPTS, Finished, alone, job_file, resume, run, start, words
 from tests.warm import ecoshare, wait_for
 

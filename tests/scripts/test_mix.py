@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from ecoshare.devices import mps, registry
-from ecoshare.devices.meter import MODELLED, MeterInfo, Reading
+from ecoshare.devices.meter import MeterInfo, Reading
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime import reaping
+from ecoshare.values.energy import MODELLED
 from scripts.bench.benchmarking import Figure
 from scripts.bench.gpu import check as gpu_check
 from scripts.bench.jobs import mix_job

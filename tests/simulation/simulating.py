@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ecoshare.advisers.advice import Advice
 from ecoshare.core.commands import AskSetting, Command
-from ecoshare.core.events import Config, Event, JobExited, Outcome
+from ecoshare.core.events import Config, Event, JobExited
 from ecoshare.core.policies import named
 from ecoshare.core.policies.shared.objective_policy import ObjectivePolicy
 from ecoshare.core.scheduler import Scheduler
@@ -20,6 +20,7 @@ from ecoshare.simulation.result import SimulationResult
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob, in_order
 from ecoshare.simulation.world import World
+from ecoshare.values.attempt import Outcome
 
 Log = list[tuple[Event, list[Command]]]
 """Events, each with the commands that followed from it."""

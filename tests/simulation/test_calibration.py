@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ecoshare.cli import app
-from ecoshare.core.events import Config, Device, RunOpened
+from ecoshare.core.events import Config, RunOpened
 from ecoshare.errors import InvalidJobFile, UsageError
 from ecoshare.record import event_log
 from ecoshare.simulation.calibration import read
@@ -23,6 +23,7 @@ from ecoshare.simulation.costs import NO_COSTS, Costs
 from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.simulation.world import World
+from ecoshare.values.device import Device
 from scripts import pal_calibration
 from tests.simulation.simulating import Simulated, simulate
 

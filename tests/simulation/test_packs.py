@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import MoveJob, ProfileJob, StartJob
-from ecoshare.core.events import Config, JobExited, Outcome, SettingMeasured
-from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.events import Config, JobExited, SettingMeasured
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
 from ecoshare.simulation.gpus import GPUS
@@ -18,6 +17,8 @@ from ecoshare.simulation.pairs import Pairs
 from ecoshare.simulation.result import SimulationResult
 from ecoshare.simulation.traces.job_trace import Phase, TraceJob
 from ecoshare.simulation.world import World
+from ecoshare.values.attempt import Outcome
+from ecoshare.values.class_profile import MemoryDemand
 from tests.simulation.simulating import Log, made, simulate
 
 GPU = GPUS["v100"]

@@ -8,26 +8,16 @@ from pathlib import Path
 import pytest
 
 from ecoshare.core.commands import Command, OpenLane, ProfileJob, StartJob
-from ecoshare.core.events import (
-    Config,
-    Device,
-    Done,
-    Event,
-    IterationsDone,
-    JobArrived,
-    JobExited,
-    JobSpec,
-    Outcome,
-    Profiled,
-    RunOpened,
-    Usage,
-)
-from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.events import Config, Done, Event, IterationsDone, JobArrived, JobExited, Profiled, RunOpened
 from ecoshare.errors import UsageError
 from ecoshare.lane.trace import Kind, Tracer, trace_path
 from ecoshare.record.event_log import EventLog
 from ecoshare.simulation.traces.any_trace import read
 from ecoshare.simulation.traces.job_trace import Phase
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
 from tests.runtime import running
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ecoshare.cli import app
 from ecoshare.core.commands import AskSampler, DropJob, KillJob
-from ecoshare.core.events import Config, JobArrived, JobExited, Outcome, Reported, StoppingSpec, SweepOpened
+from ecoshare.core.events import Config, JobArrived, JobExited, Reported, SweepOpened
 from ecoshare.errors import UsageError
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
@@ -19,6 +19,8 @@ from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
 from ecoshare.simulation.traces.searches import KINDS, REDUCTION, STEP_ITERATIONS, STEPS, generate
 from ecoshare.simulation.world import World
+from ecoshare.values.attempt import Outcome
+from ecoshare.values.sweep_spec import StoppingSpec
 from tests.simulation.simulating import simulate
 
 GPU = GPUS["v100"]

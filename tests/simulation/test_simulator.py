@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import Config
-from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.placement.failed_searches import FailedSearches
 from ecoshare.core.policies import own_names
 from ecoshare.errors import UsageError
@@ -21,6 +20,7 @@ from ecoshare.simulation.costs import NO_COSTS, Costs
 from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.traces.job_trace import Phase, TraceJob
 from ecoshare.simulation.world import World
+from ecoshare.values.class_profile import MemoryDemand
 from tests.simulation.reference import jcts
 from tests.simulation.simulating import Log, Simulated, made, simulate
 

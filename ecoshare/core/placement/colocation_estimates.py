@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ecoshare.core.events import PairSpeed, Solo
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.measurement import PairSpeed
 
 BESIDE = 0.68
 """Relative speed of a job beside a neighbour, if nothing is known about the pair.

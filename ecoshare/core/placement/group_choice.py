@@ -9,13 +9,13 @@ from functools import cached_property
 from itertools import islice
 from math import isfinite
 
-from ecoshare.core.memory import MemoryDemand
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.placement.job_groups import MOST_NEW, Candidate, JobGroup
 from ecoshare.core.placement.packer import SEARCH_WIDTH, Packer, packing_class
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler_view import SchedulerView
 from ecoshare.core.states import JobState
+from ecoshare.values.class_profile import MemoryDemand
 
 
 class ReasonKind(Enum):

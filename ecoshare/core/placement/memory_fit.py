@@ -7,11 +7,12 @@ from heapq import nlargest
 from operator import attrgetter
 
 from ecoshare.common.plural import counted
-from ecoshare.core.memory import MemoryDemand, cap_bytes
+from ecoshare.core.memory import cap_bytes
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
+from ecoshare.values.class_profile import MemoryDemand
 
 SPARE = 1.5
 """Memory granted / largest memory seen of the job, its class or its script: jobs of one class differ in size."""

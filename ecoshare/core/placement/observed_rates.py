@@ -10,9 +10,9 @@ A mean over the whole attempt would mix the rates before and after a neighbour c
 
 from __future__ import annotations
 
-from ecoshare.core.events import Usage
 from ecoshare.core.policies.base import NeighbourRate
 from ecoshare.core.records import Job
+from ecoshare.values.attempt import Usage
 
 FEWEST = 20
 """Least iterations of an interval that gives an iteration time: the ends of an interval lie inside iterations."""

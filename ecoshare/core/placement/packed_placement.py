@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ecoshare.core.events import (
-    ColocationMeasurement,
-    Done,
-    InterferencePredicted,
-    Profiled,
-    Refused,
-    SettingAdvised,
-    SettingMeasured,
-)
+from ecoshare.core.events import Done, InterferencePredicted, Profiled, Refused, SettingAdvised, SettingMeasured
 from ecoshare.core.placement.admission import Admission
 from ecoshare.core.placement.packer import Packer, packing_class
 from ecoshare.core.placement.steps import RankLanes, ReviewSettings, Start, Step
 from ecoshare.core.placement.strategy import Answer, PlacementParts, PlacementStrategy
 from ecoshare.core.policies.base import PackingPolicy
 from ecoshare.core.records import Job, Lane
+from ecoshare.values.measurement import ColocationMeasurement
 
 
 class PackedPlacement(PlacementStrategy):

@@ -19,14 +19,7 @@ from dataclasses import replace
 from itertools import islice
 
 from ecoshare.core.commands import AskInterference, MoveJob
-from ecoshare.core.events import (
-    ColocationMeasurement,
-    InterferencePredicted,
-    Measurement,
-    MeasurementStatus,
-    Solo,
-    Usage,
-)
+from ecoshare.core.events import InterferencePredicted
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates
 from ecoshare.core.placement.job_groups import EXPLORE, GAIN, HOPE, Candidate, Grouping, JobGroup
 from ecoshare.core.placement.job_queue import WaitingJobs, demand, queue_key
@@ -36,6 +29,9 @@ from ecoshare.core.placement.slowdown_limits import least_speed
 from ecoshare.core.policies.base import PackingPolicy, Policy
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import JobState
+from ecoshare.values.attempt import Usage
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.measurement import ColocationMeasurement, Measurement, MeasurementStatus
 
 SEARCH_WIDTH = 32
 """Number of waiting jobs that the packer looks at, from the head of the queue."""

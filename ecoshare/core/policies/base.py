@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 from ecoshare.core.commands import PlanJob
-from ecoshare.core.events import Device
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.records import Job, Key, Lane
+from ecoshare.values.device import Device
 
 
 class Policy(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ecoshare.core.events import Device
 from ecoshare.core.policies.common import InRounds, pick
 from ecoshare.core.records import Job, Lane
+from ecoshare.values.device import Device
 
 ROUND_S, ACROSS = 300.0, 1.7
 

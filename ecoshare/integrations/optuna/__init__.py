@@ -27,8 +27,7 @@ from rich.console import Console
 import ecoshare
 from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.common.folders import RUNS
-from ecoshare.core.events import JobExited, Outcome, SweepSpec
-from ecoshare.core.goal import Goal
+from ecoshare.core.events import JobExited
 from ecoshare.devices.occupancy import DeviceAdmission, occupied
 from ecoshare.errors import EcoshareError, JobFailed, UsageError
 from ecoshare.integrations.optuna.forkable import check_forkable
@@ -50,6 +49,9 @@ from ecoshare.runtime import plan as planning
 from ecoshare.runtime.forked_client import ForkedServer
 from ecoshare.runtime.interrupts import Interrupts
 from ecoshare.runtime.plan import Plan
+from ecoshare.values.attempt import Outcome
+from ecoshare.values.goal import Goal
+from ecoshare.values.sweep_spec import SweepSpec
 
 JOB = "ecoshare:job"
 """User attribute of a trial: the folder of its job, with its logs."""

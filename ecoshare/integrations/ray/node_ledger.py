@@ -27,10 +27,11 @@ from pathlib import Path
 
 from ecoshare.common.atomic_write import atomic_write
 from ecoshare.common.folders import memory_folder
-from ecoshare.core.memory import MemoryDemand, lane_fits
+from ecoshare.core.memory import lane_fits
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_size
 from ecoshare.lane.lane_table import NO_SLOT, SLOTS, LaneTable
+from ecoshare.values.class_profile import MemoryDemand
 
 _VERSION = 1
 """Version of the book's format; each version keeps its own book in its own folder."""

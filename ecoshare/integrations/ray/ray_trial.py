@@ -25,7 +25,7 @@ from typing import Any
 from ray.train._internal.session import _TrainSession
 
 import ecoshare
-from ecoshare.core.memory import MemoryDemand, cap_bytes
+from ecoshare.core.memory import cap_bytes
 from ecoshare.devices.nvml import NvmlDevice
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.integrations.ray.node_ledger import NodeLedger, TrialPlace, Wish
@@ -36,6 +36,7 @@ from ecoshare.lane.device_sync import DeviceSync, drain, spans_processes
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.memory.observer import MemoryObserver
 from ecoshare.lane.turn import LaneTurn
+from ecoshare.values.class_profile import MemoryDemand
 
 _ASK_AGAIN_S = 0.1
 """Interval (s) at which a waiting trial asks the ledger for a place."""

@@ -17,11 +17,12 @@ from matplotlib.patches import Patch, Rectangle
 
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import MoveJob, OpenLane
-from ecoshare.core.events import Done, Outcome
+from ecoshare.core.events import Done
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.run_data import AttemptHistory, RunData
 from ecoshare.reporting.charts.axes import add_legend, add_tip, figure_of, time_axis
 from ecoshare.reporting.charts.look import GREY, GRID, GROUND, INK, Chart, Look
+from ecoshare.values.attempt import Outcome
 
 _BAR_IN = 0.23
 _HIGH = 0.84

@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from ecoshare.devices.meter import ATTRIBUTED, MODELLED
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.coarse_intervals import coarser
 from ecoshare.record.energy_account import EnergyInterval
@@ -20,6 +19,7 @@ from ecoshare.record.samples import Sample, shortest_s
 from ecoshare.reporting.charts.axes import add_legend, figure_of, fill_area, time_axis
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart, Look
 from ecoshare.reporting.charts.time_columns import Array, edges_of, means, spread, steps, stretches
+from ecoshare.values.energy import ATTRIBUTED, MODELLED
 
 
 @dataclass(frozen=True, slots=True)

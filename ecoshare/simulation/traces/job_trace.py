@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ecoshare.core.events import StoppingSpec
-from ecoshare.core.memory import MemoryDemand
+from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.sweep_spec import StoppingSpec
 
 
 @dataclass(frozen=True, slots=True)

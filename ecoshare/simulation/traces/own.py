@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ecoshare.advisers.delimited import quoted
-from ecoshare.core.memory import MemoryDemand
 from ecoshare.errors import UsageError
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
 from ecoshare.simulation.traces.sheet import Row, Sheet, number
+from ecoshare.values.class_profile import MemoryDemand
 
 COLUMNS = (
     "name",

@@ -19,14 +19,16 @@ from math import inf
 from pathlib import Path
 
 from ecoshare.core.commands import ProfileJob, StartJob
-from ecoshare.core.events import Done, JobArrived, JobExited, JobSpec, Outcome, Profiled, RunOpened, Usage
-from ecoshare.core.memory import MemoryDemand
+from ecoshare.core.events import Done, JobArrived, JobExited, Profiled, RunOpened
 from ecoshare.errors import UsageError
 from ecoshare.lane import trace as marks_file
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.record import event_log
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.job_spec import JobSpec
 
 KIND = "run"
 """Kind of a trace that was read from a run folder."""

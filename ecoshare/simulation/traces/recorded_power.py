@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ecoshare.common.plural import counted
-from ecoshare.devices.meter import MEASURED
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.errors import UsageError
 from ecoshare.record.reading import read as read_run
@@ -20,6 +19,7 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Session
 from ecoshare.simulation.gpus import GpuModel, Watts
 from ecoshare.simulation.traces.job_trace import Trace
+from ecoshare.values.energy import MEASURED
 
 
 @dataclass(frozen=True, slots=True)

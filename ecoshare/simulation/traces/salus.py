@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ecoshare.core.memory import MemoryDemand
 from ecoshare.simulation.traces.arrivals import poisson_s
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.simulation.traces.networks import network, skew
 from ecoshare.simulation.traces.sheet import Sheet, lines_of
+from ecoshare.values.class_profile import MemoryDemand
 
 FILE = Path("salus", "workloads.csv")
 """Path of the catalogue in the data folder."""

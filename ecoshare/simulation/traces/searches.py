@@ -19,9 +19,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ecoshare.core.events import StoppingSpec
-from ecoshare.core.memory import MemoryDemand
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
+from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.sweep_spec import StoppingSpec
 
 KINDS = ("asha", "bohb", "bohb-parallel", "halving")
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ecoshare.core.memory import MemoryDemand
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
+from ecoshare.values.class_profile import MemoryDemand
 
 FACTOR = 3
 FIRST_ITERATIONS = 600

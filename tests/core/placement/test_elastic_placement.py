@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ecoshare.core.commands import Command, KillJob
-from ecoshare.core.events import Event, JobExited, Outcome, Solo, Usage
+from ecoshare.core.events import Event, JobExited
 from ecoshare.core.states import JobState
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.class_profile import Solo
 from tests.core.stepping import Core
 
 

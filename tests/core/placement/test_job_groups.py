@@ -8,9 +8,12 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.core.events import IterationsDone, PairSpeed, Solo, Usage
+from ecoshare.core.events import IterationsDone
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates, ColocationForecast
 from ecoshare.core.placement.job_groups import EXPLORE, HOPE, Candidate, Grouping, JobGroup
+from ecoshare.values.attempt import Usage
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.measurement import PairSpeed
 from tests.core.stepping import Core
 
 CLASSES = "abcdef"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.core.events import SCHEMA, Config, Device, RunOpened
+from ecoshare.core.events import SCHEMA, Config, RunOpened
 from ecoshare.core.placement.elastic_placement import ElasticPlacement
 from ecoshare.core.placement.packed_placement import PackedPlacement
 from ecoshare.core.placement.preemptive_placement import PreemptivePlacement
@@ -17,6 +17,7 @@ from ecoshare.core.placement.strategy import PlacementStrategy
 from ecoshare.core.placement.trial_placement import TrialPlacement
 from ecoshare.core.policies import own_names
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.values.device import Device
 
 CORE = Path(__file__).parents[3] / "ecoshare" / "core"
 GIB = 1 << 30
@@ -56,7 +57,7 @@ def test_each_policy_has_the_strategy_of_what_it_can_do(policy: str, preempt: bo
 
 @pytest.mark.parametrize("policy", own_names())
 def test_lanes_share_memory_where_groups_are_formed_and_nowhere_else(policy: str) -> None:
-    """Fails if the budget of a lane and the memory fit disagree about which jobs has the memory of a device."""
+    """Fails if the budget of a lane and the memory fit disagree about which jobs have the memory of a device."""
     scheduler = opened(policy, preempt=False)
     shares = policy in PACKED
     assert {lane.budget_bytes for lane in scheduler.lanes.values()} == {8 * GIB if shares else 4 * GIB}

@@ -11,23 +11,22 @@ from ecoshare.core.commands import Command, KillJob, OpenLane, StartJob
 from ecoshare.core.events import (
     SCHEMA,
     Config,
-    Device,
     Done,
     Event,
     IterationsDone,
     JobArrived,
     JobExited,
-    JobSpec,
-    Outcome,
     RunOpened,
     StopRequested,
-    Usage,
 )
 from ecoshare.core.placement.admission import MOST_LOOKED_AT, MOST_PASSED
 from ecoshare.core.placement.trial_packing import TrialPacking
 from ecoshare.core.placement.trial_placement import TrialPlacement
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
 
 GIB = 1 << 30
 

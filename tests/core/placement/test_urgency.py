@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from ecoshare.core.events import IterationsDone, Usage
+from ecoshare.core.events import IterationsDone
+from ecoshare.values.attempt import Usage
 from tests.core.stepping import Core
 
 ITERATION_S, LIMIT, LENGTH = 0.1, 2.3, 1000

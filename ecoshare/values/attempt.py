@@ -1,0 +1,71 @@
+"""Attempts of a job: how one ended, and what it has used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Outcome(Enum):
+    """How an attempt of a job ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    """The job exited with a code other than 0."""
+    CRASHED = "crashed"
+    """A signal that ecoshare did not send ended the job."""
+    OUT_OF_MEMORY = "out of memory"
+    TIMED_OUT = "timed out"
+    STOPPED = "stopped"
+    """A `KillJob` command ended the job."""
+    PRUNED = "pruned"
+    """Early stopping ended the trial."""
+    LOST = "lost"
+    """The job died with its supervisor, or with another job in the same process."""
+    MOVED_OUT = "moved out"
+    """The job left a shared process because it needs a process of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Resources that an attempt of a job has used so far.
+
+    Attributes:
+        iterations: Number of training iterations done.
+        eval_iterations: Number of inference iterations done.
+        held_s: Time (s) in which the attempt held its turn.
+        waited_s: Time (s) of waiting for the turn between its first boundary and its last.
+        span_s: Wall time (s) from its first boundary to its last.
+        cpu_s: Processor time (s) of all its processes.
+        peak_bytes: Largest memory seen, on the device or, on processors, as proportional set size.
+        longest_wait_s: Longest single wait (s) for the turn.
+        handovers: Number of times that the attempt got the turn.
+        left_s: Turn time (s) until the end, if the driver knows it better than iterations and their times tell; else
+            None.
+    """
+
+    iterations: int = 0
+    eval_iterations: int = 0
+    held_s: float = 0.0
+    waited_s: float = 0.0
+    span_s: float = 0.0
+    cpu_s: float = 0.0
+    peak_bytes: int = 0
+    longest_wait_s: float = 0.0
+    handovers: int = 0
+    left_s: float | None = None
+
+    @property
+    def done(self) -> int:
+        """Number of iterations of both kinds."""
+        return self.iterations + self.eval_iterations
+
+    @property
+    def iteration_s(self) -> float | None:
+        """Mean turn time (s) of a training iteration and the inference between two; None before two are done.
+
+        The mean covers the time from the first boundary to the last, because the script starts up before the first one.
+        """
+        if self.iterations < 2:
+            return None
+        return max(0.0, self.span_s - self.waited_s) / (self.iterations - 1)

@@ -1,0 +1,44 @@
+"""Figures of a job class alone on its device, as decisions use them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDemand:
+    """Device memory that a job needs.
+
+    Attributes:
+        persistent_bytes: P, memory that the job keeps while it waits for its turn.
+        ephemeral_bytes: T, memory that the job needs beyond P inside an iteration.
+    """
+
+    persistent_bytes: int
+    ephemeral_bytes: int = 0
+
+    @property
+    def peak_bytes(self) -> int:
+        """P + T: most memory that the job needs while it holds the turn."""
+        return self.persistent_bytes + self.ephemeral_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Solo:
+    """Measurements of a job class alone on its device, at the default setting.
+
+    Attributes:
+        family: Script of the class. Jobs of one script behave alike.
+        iteration_s: Time (s) of a training iteration.
+        power_w: Mean power (W) of the device while the job runs; None without a meter.
+        idle_w: Power (W) of the idle device; None without a meter.
+        busy: Part of the time, in [0, 1], in which work ran on the device.
+        memory_busy: Part of the time, in [0, 1], in which the device memory was read or written.
+    """
+
+    family: str = ""
+    iteration_s: float | None = None
+    power_w: float | None = None
+    idle_w: float | None = None
+    busy: float | None = None
+    memory_busy: float | None = None

@@ -1,0 +1,73 @@
+"""Description of a job for decisions; the driver alone knows how to start it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ecoshare.values.class_profile import MemoryDemand, Solo
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierAttempts:
+    """Attempts of a job in earlier sessions of a resumed run.
+
+    Attributes:
+        attempts: Number of attempts, including those that were cut off.
+        failures: Number of failures that count against the retries of the job.
+        out_of_memory: Whether the job ran out of its share of the memory of a lane.
+    """
+
+    attempts: int = 0
+    failures: int = 0
+    out_of_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """Description of a job for the core. The driver alone knows how to start it.
+
+    Attributes:
+        name: Name, unique in the run.
+        job_class: Key of the profile: jobs of one class share it.
+        gpus: Number of devices that the job needs at once, all or nothing.
+        nodes: Most nodes that these devices may span; None for any number.
+        priority: Priority; higher goes first.
+        iterations: Total number of training iterations; None if unknown.
+        service_s: Total turn time (s) that the job needs alone at the default setting; None if unknown before it runs.
+        phases: Number of epochs and turn time (s) of each epoch, phase by phase, from the profile or the history of the
+            job; empty if unknown.
+        power_w: Power (W) of each of its devices above the idle device; None if unknown.
+        movable: Whether the job can be stopped at any boundary and continue elsewhere.
+        widest: Most devices that the job can use, at least 1. It exceeds `gpus` only if the job is movable.
+        retries: Number of retries after failures.
+        memory: Measured memory demand; None before the first profile.
+        earlier_attempts: Attempts of the job in earlier sessions of the run.
+        profiled: Whether the class has a profile.
+        solo: Other measurements of the class alone; None if there are none.
+        slowdown_limit: Largest slowdown that the job accepts, at least 1; None for no limit. See
+            `ecoshare.jobs.schema.SLOWDOWN`.
+        fused: Whether the job may share a process with jobs of its script in its lane.
+        sweep: Name of the sweep that the job is a trial of; empty if it is none.
+        values: Values, as text, in which the trial differs from other trials of the sweep.
+    """
+
+    name: str
+    job_class: str
+    gpus: int = 1
+    nodes: int | None = 1
+    priority: int = 0
+    iterations: int | None = None
+    service_s: float | None = None
+    phases: tuple[tuple[float, float], ...] = ()
+    power_w: float | None = None
+    movable: bool = False
+    widest: int = 1
+    retries: int = 0
+    memory: MemoryDemand | None = None
+    earlier_attempts: EarlierAttempts = EarlierAttempts()
+    profiled: bool = False
+    solo: Solo | None = None
+    slowdown_limit: float | None = None
+    fused: bool = False
+    sweep: str = ""
+    values: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,86 @@
+"""Measurements: a packing that ran at a setting, and jobs that ran beside each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ecoshare.values.setting import Setting
+
+
+class MeasurementStatus(Enum):
+    """Validity of a measurement."""
+
+    MEASURED = "measured"
+    CENSORED = "censored"
+    """The measurement stopped early because a job was clearly too slow: the times are lower bounds."""
+    CONTAMINATED = "contaminated"
+    """Something other than the setting determined the result."""
+    FAILED = "failed"
+    """The setting could not be applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Result of running a packing at one setting for a while.
+
+    Attributes:
+        setting: The setting.
+        status: Validity of the result.
+        power_w: Mean power (W) of the device; None without a meter.
+        joules: Energy (J) that the device spent; None without a meter.
+        duration_s: Wall time (s) of the measurement.
+        times_s: Seconds per iteration of each job while it holds its turn.
+        shares: Part of the time, in [0, 1], in which each job held its turn.
+        rates: Iterations per second of each job, with its waits for the turn and for data.
+        achieved: Observed value of each knob: the mean of a clock, the last reading of any other knob. Knobs that
+            cannot be read are left out.
+        throttles: Reasons for lower clocks during the measurement, in words.
+        temperature_c: Mean temperature of the device (degrees Celsius); None if it cannot be read.
+        note: Reason for a status other than `MEASURED`, in words.
+    """
+
+    setting: Setting
+    status: MeasurementStatus
+    power_w: float | None = None
+    joules: float | None = None
+    duration_s: float = 0.0
+    times_s: dict[str, float] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
+    achieved: dict[str, float] = field(default_factory=dict)
+    throttles: tuple[str, ...] = ()
+    temperature_c: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ColocationMeasurement:
+    """Measurement of co-located jobs at the default setting.
+
+    Attributes:
+        classes: Class of each job.
+        speeds: Relative speed of each job: rate beside its neighbours / rate alone.
+        power_w: Mean power (W) of the device; None without a meter.
+    """
+
+    classes: tuple[str, ...]
+    speeds: tuple[float, ...]
+    power_w: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairSpeed:
+    """Predicted speed of a job class beside a neighbour in another lane, at the default setting.
+
+    Attributes:
+        one: Class that the speed is about.
+        other: Class of the neighbour.
+        speed: Relative speed in (0, 1]: rate beside the neighbour / rate alone.
+        error: Standard deviation of `speed`.
+    """
+
+    one: str
+    other: str
+    speed: float
+    error: float

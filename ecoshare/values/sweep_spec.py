@@ -1,0 +1,58 @@
+"""Description of a sweep for decisions; its sampler chooses the values of trials."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingSpec:
+    """Early stopping of the trials of a sweep: see `core/early_stopping.py`.
+
+    Attributes:
+        rule: Name of the rule: `asha`, `median` or `halving`.
+        grace: Number of steps that every trial may do.
+        reduction: Reduction factor of `asha` and `halving`: one trial in `reduction` goes on from each rung.
+        steps: Number of steps of a whole trial; 0 if unknown.
+    """
+
+    rule: str
+    grace: int = 1
+    reduction: int = 3
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierTrial:
+    """Reports of a trial in an earlier session of the run.
+
+    Attributes:
+        name: Name of the trial.
+        completed: Whether the trial did all its steps.
+        values: Reported values, the first one first.
+    """
+
+    name: str
+    completed: bool
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSpec:
+    """Description of a sweep for the core. The sampler chooses the values of its trials.
+
+    Attributes:
+        name: Name, unique among the jobs of the run.
+        parallel: Most trials at once, including those that wait for a place.
+        maximise: Whether larger reported values are better.
+        early_stopping: Rule of early stopping; None for no rule, or if the sampler has its own.
+        drawn: Number of trials that earlier sessions have drawn.
+        earlier_trials: Trials of earlier sessions that have ended.
+    """
+
+    name: str
+    parallel: int
+    maximise: bool = False
+    early_stopping: StoppingSpec | None = None
+    drawn: int = 0
+    earlier_trials: tuple[EarlierTrial, ...] = ()
