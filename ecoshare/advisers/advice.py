@@ -17,19 +17,6 @@ TUNING_LIMIT = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
-    """Measurements of a job class alone on its device, at the default setting.
-
-    Attributes:
-        power_w: Mean power (W) of the device; None if unknown.
-        iteration_s: Time (s) of an iteration; None if unknown.
-    """
-
-    power_w: float | None
-    iteration_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Advice:
     """Answer of a setting adviser: the next setting to measure, or the end of the search.
 

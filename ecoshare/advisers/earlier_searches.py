@@ -42,7 +42,7 @@ def tuned_alone(searches: Mapping[Packing, PackingSearch]) -> list[Earlier]:
         trials = [
             (each.requested, each.found.power_w, time_s, each.found.status is MeasurementStatus.CENSORED)
             for each in own.search.measurements
-            if each.found.power_w is not None and each.has_numbers
+            if each.found.power_w is not None and each.found.status.has_numbers
             for time_s in each.found.times_s.values()
         ]
         found.append(Earlier(classes[0], trials))

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ecoshare.advisers.advice import Advice, Alone
+from ecoshare.advisers.advice import Advice
 from ecoshare.advisers.setting_evaluation import PackedJob
 from ecoshare.advisers.setting_search import JudgedMeasurement, SearchEnding, SettingSearch
 from ecoshare.core.commands import AskSetting
+from ecoshare.values.class_profile import Solo
 from ecoshare.values.goal import Goal
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
@@ -58,7 +59,7 @@ class TunerAdviser:
         self,
         space: Callable[[], Space | None],
         default: Callable[[], dict[str, float | str]],
-        alone: Callable[[str], Alone],
+        alone: Callable[[str], Solo],
         goal: Goal,
         told: Callable[
             [PackingSearch, Measurement, JudgedMeasurement | None], None

@@ -29,7 +29,6 @@ BUDGET = 20
 LITTLE_GAIN = 0.01
 """Least expected gain of the next measurement, as a part of the objective. A search ends when the expectation is below
 it after two measurements in a row."""
-_WITH_NUMBERS = (MeasurementStatus.MEASURED, MeasurementStatus.CENSORED)
 _LEAST_TRIALS = 3
 _MOST_REPEATS = 2
 _SURE = 0.9
@@ -67,19 +66,14 @@ class JudgedMeasurement:
     feasible: bool | None = None
     best: bool = False
 
-    @property
-    def has_numbers(self) -> bool:
-        """Whether the numbers of the measurement say something about the setting: whole, or as bounds."""
-        return self.found.status in (MeasurementStatus.MEASURED, MeasurementStatus.CENSORED)
-
     def as_dict(self) -> dict[str, Any]:
         """Plain data under the names in the record, without what only the measuring caller knows."""
         return {
             "number": self.number,
             "requested": dict(self.requested),
             "status": self.found.status.value,
-            "power_w": self.found.power_w if self.has_numbers else None,
-            "times": dict(self.found.times_s) if self.has_numbers else {},
+            "power_w": self.found.power_w if self.found.status.has_numbers else None,
+            "times": dict(self.found.times_s) if self.found.status.has_numbers else {},
             "energy": None if self.score is None else self.score.energy,
             "interference": dict(self.interference),
             "feasible": self.feasible,
@@ -275,7 +269,7 @@ class SettingSearch:
             ValueError: A number is missing, or belongs to no job.
         """
         is_whole = found.status is MeasurementStatus.MEASURED
-        if found.power_w is None or found.status not in _WITH_NUMBERS:
+        if found.power_w is None or not found.status.has_numbers:
             if is_whole:
                 raise ValueError("a complete measurement has numbers")
             return {}
@@ -292,7 +286,7 @@ class SettingSearch:
 
     def _judged(self, own: JudgedMeasurement) -> JudgedMeasurement:
         default, found = self._mean(self.default), own.found
-        if default is None or found.power_w is None or not own.has_numbers:
+        if default is None or found.power_w is None or not found.status.has_numbers:
             return own
         interference = self.yardstick.interference(found, default)
         kept = self.yardstick.keeps(interference)

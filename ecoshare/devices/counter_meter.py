@@ -14,7 +14,7 @@ from statistics import median
 
 from ecoshare.devices.meter import MeterFault, MeterInfo, Reading
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.energy import MEASURED
+from ecoshare.values.joules import MEASURED
 
 _LOOK_EVERY_S = 0.004
 _UPDATES = 5

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.energy import Energy
+from ecoshare.values.joules import Energy
 
 
 class MeterFault(UnfitEnvironment):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ecoshare.devices.meter import MeterInfo, Reading
 from ecoshare.devices.power_model import PowerModel
-from ecoshare.values.energy import MODELLED
+from ecoshare.values.joules import MODELLED
 
 
 class ModelMeter:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ecoshare.devices.meter import MeterFault, MeterInfo, Reading
-from ecoshare.values.energy import MEASURED
+from ecoshare.values.joules import MEASURED
 
 POWERCAP = Path("/sys/class/powercap")
 REMEDY = "an administrator can `chmod o+r` the energy_uj files, or run zeusd and set ZEUSD_SOCK_PATH"

@@ -27,6 +27,8 @@ from pydantic import (
 )
 
 from ecoshare.profiling.json_store import KeptFiles
+from ecoshare.values.measurement import MeasurementStatus
+from ecoshare.values.packing import Packing
 
 FOLDER = "tuned"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._+-]+")
@@ -34,11 +36,8 @@ _LONGEST_NAME = 120
 _DEEP = 5
 """Number of parts of a mistake's place that a note shows: enough to find it inside a measurement of a result."""
 
-Setting = dict[str, float | str]
-"""Value of each knob: a number, or a special name such as `unlocked`."""
-
-Packing = tuple[tuple[str, ...], ...]
-"""Lanes, each with the sorted classes of its jobs."""
+KnobValues = dict[str, float | str]
+"""Value of each knob of a device: a number, or a special name such as `unlocked`."""
 
 
 def in_order(packing: Packing) -> Packing:
@@ -55,9 +54,9 @@ class MeasurementRecord(_Part):
 
     Attributes:
         number: Number in the search, from 1.
-        requested: Setting that the search asked for.
+        requested: KnobValues that the search asked for.
         achieved: Mean measured value of each knob; null if the knob cannot be read.
-        status: Reliability of the measurement, as in `ecoshare.core.events.MeasurementStatus`.
+        status: Reliability of the measurement, as in `ecoshare.values.measurement.MeasurementStatus`.
         power_w: Mean power (W) of the device; null without a meter.
         joules: Joules spent during the measurement.
         duration_s: Length (s) of the measurement.
@@ -70,9 +69,9 @@ class MeasurementRecord(_Part):
     """
 
     number: Annotated[int, Field(ge=1)]
-    requested: Setting
+    requested: KnobValues
     achieved: dict[str, float | None] = Field(default_factory=dict)
-    status: Literal["measured", "censored", "contaminated", "failed"]
+    status: MeasurementStatus
     power_w: PositiveFloat | None
     joules: NonNegativeFloat | None = None
     duration_s: NonNegativeFloat | None = None
@@ -118,7 +117,7 @@ class BestStatic(_Part):
         source: Origin of the setting, in words.
     """
 
-    setting: Setting
+    setting: KnobValues
     energy: PositiveFloat | None
     source: str
 
@@ -144,8 +143,8 @@ class TuningResult(_Part):
     knobs: tuple[KnobRange, ...]
     packing: Packing
     device: TunedDevice
-    default: Setting
-    best: Setting | None
+    default: KnobValues
+    best: KnobValues | None
     trials: tuple[MeasurementRecord, ...]
     saved_against_default: float | None
     best_static: BestStatic | None

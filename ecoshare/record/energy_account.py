@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from ecoshare.devices.meter import MeterFault, Reading, between
 from ecoshare.record.energy_attribution import Work, idle_part_j, split
 from ecoshare.record.samples import AttemptProgress, Idle, Line, Sample, Session, job_of
-from ecoshare.values.energy import Energy
+from ecoshare.values.joules import Energy
 
 _NOTHING_S = 1e-9
 _STALE = "the energy counter stood still while a job was busy"

@@ -46,7 +46,7 @@ _FORMER_NAMES = {
 
 _FORMER_FIELDS: dict[str, dict[str, str]] = {
     "RunOpened": {"tuned": "known_settings", "seen": "colocations"},
-    "JobArrived": {"before": "earlier_attempts", "slowdown": "slowdown_limit"},
+    "JobArrived": {"before": "earlier_attempts", "slowdown": "slowdown_limit", "power_w": "active_w"},
     "SweepOpened": {"halting": "early_stopping", "past": "earlier_trials"},
     "SettingMeasured": {"trial": "measurement"},
     "AskSetting": {"trial": "measurement"},

@@ -27,7 +27,7 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.summary import summarise
 from ecoshare.record.sweep_summary import reported, with_trials
 from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.energy import MEASURED
+from ecoshare.values.joules import MEASURED
 
 
 @collector_paused()

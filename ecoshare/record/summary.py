@@ -32,7 +32,7 @@ from ecoshare.record.setting_history import settings
 from ecoshare.record.sweep_summary import reported, sweeps
 from ecoshare.record.window_costs import search_energy_j, windows
 from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.energy import ATTRIBUTED, MEASURED
+from ecoshare.values.joules import ATTRIBUTED, MEASURED
 
 SCHEMA_VERSION = 1
 

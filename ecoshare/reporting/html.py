@@ -27,7 +27,7 @@ from ecoshare.reporting.reason_words import listed
 from ecoshare.reporting.sweep_table import metric_name
 from ecoshare.reporting.sweep_table import words as sweep_words
 from ecoshare.reporting.verdicts import sharing, verdicts
-from ecoshare.values.energy import ATTRIBUTED, MEASURED
+from ecoshare.values.joules import ATTRIBUTED, MEASURED
 
 _STATES = ("completed", "pruned", "failed", "cancelled", "running", "queued", "arriving")
 _MOST_TRIALS = 100

@@ -36,7 +36,7 @@ from ecoshare.record.coarse_intervals import coarser
 from ecoshare.record.energy_account import EnergyInterval
 from ecoshare.record.run_data import AttemptHistory, RunData, TurnSpan
 from ecoshare.record.samples import Sample, job_of, shortest_s
-from ecoshare.values.energy import ATTRIBUTED, MEASURED, MODELLED
+from ecoshare.values.joules import ATTRIBUTED, MEASURED, MODELLED
 
 _SEQUENCE = 1
 _WORDS = {Kind.TRAIN: "train", Kind.EVAL: "eval"}

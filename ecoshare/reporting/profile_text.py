@@ -19,7 +19,7 @@ from ecoshare.profiling.profile import IterationEnergy, IterationTimes, Profile
 from ecoshare.reporting import memory_timeline
 from ecoshare.reporting.figures import UNKNOWN, Figure, Writer, can_show, share, small_energy
 from ecoshare.reporting.text_table import TableColumn, print_columns
-from ecoshare.values.energy import MODELLED
+from ecoshare.values.joules import MODELLED
 
 _DRAWING_ROWS = 8
 _WIDEST_DRAWING = 110

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.profiling.tuning_store import TuningResult
 from ecoshare.reporting.figures import UNKNOWN, printable
-from ecoshare.reporting.search_text import STATES, as_measured, ratio, saves, setting_words, slowest
+from ecoshare.reporting.search_text import STATUS_WORDS, as_measured, ratio, saves, setting_words, slowest
 
 if TYPE_CHECKING:
     from ecoshare.advisers.search_replay import SearchReplay, Verdict
@@ -104,7 +104,7 @@ def _page(tuned: TuningResult, words: str, chart: Chart, drawing: str, outcome: 
                 slowest(trial.interference),
                 {True: "kept", False: "broken", None: UNKNOWN}[trial.feasible],
                 "best so far" if trial.best else "",
-                STATES.get(trial.status, ""),
+                STATUS_WORDS.get(trial.status, ""),
             ]
         )
         for trial in tuned.trials

@@ -12,14 +12,19 @@ from rich.console import Console
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_energy, number
-from ecoshare.profiling.tuning_store import KnobRange, MeasurementRecord, Setting, TuningResult
+from ecoshare.profiling.tuning_store import KnobRange, KnobValues, MeasurementRecord, TuningResult
 from ecoshare.reporting.figures import UNKNOWN, Writer, share
 from ecoshare.reporting.text_table import TableColumn, print_columns
+from ecoshare.values.measurement import MeasurementStatus
 
 if TYPE_CHECKING:
     from ecoshare.advisers.search_replay import SearchReplay, Verdict
 
-STATES = {"censored": "stopped early", "contaminated": "disturbed", "failed": "failed"}
+STATUS_WORDS = {
+    MeasurementStatus.CENSORED: "stopped early",
+    MeasurementStatus.CONTAMINATED: "disturbed",
+    MeasurementStatus.FAILED: "failed",
+}
 
 
 class TrialLines:
@@ -54,7 +59,7 @@ class TrialLines:
         verdict = {True: "kept", False: "broken", None: ""}[trial.feasible]
         judged = [f"{ratio(trial.energy):>6}", f"{slowest(trial.interference):>12}", f"{verdict:<6}"]
         words = "  ".join([f"{trial.number:>5}", *cells, *judged, "*" if trial.best else " "])
-        remarks = [STATES.get(trial.status, ""), *trial.reasons, trial.note]
+        remarks = [STATUS_WORDS.get(trial.status, ""), *trial.reasons, trial.note]
         words += "  " + ", ".join(remark for remark in remarks if remark)
         self._say.line(words.rstrip(), "red" if trial.feasible is False else "green" if trial.best else "")
 
@@ -241,7 +246,7 @@ def _at_what_time(interference: Mapping[str, float]) -> str:
     return f" at {share(abs(more))} {'more' if more >= 0.0 else 'less'} time{of}"
 
 
-def worth(tuned: TuningResult, setting: Setting | None) -> tuple[float | None, dict[str, float] | None]:
+def worth(tuned: TuningResult, setting: KnobValues | None) -> tuple[float | None, dict[str, float] | None]:
     """Mean energy and mean interference by job of a setting's measurements; None and None if it has none."""
     own = [trial for trial in tuned.trials if trial.requested == setting and trial.energy is not None]
     if not own:

@@ -26,7 +26,7 @@ from ecoshare.simulation.gpus import BUSY_SHARE, IDLE_SHARE, GpuModel
 from ecoshare.simulation.power_source import Power
 from ecoshare.simulation.result import UNFAIR, SimulationResult
 from ecoshare.simulation.traces.job_trace import Trace
-from ecoshare.values.energy import MODELLED
+from ecoshare.values.joules import MODELLED
 
 
 def write_simulation_report(

@@ -18,7 +18,7 @@ from ecoshare.reporting.figures import UNKNOWN, Writer
 from ecoshare.reporting.text_table import TableColumn, middle, print_columns, room_of
 from ecoshare.simulation.power_source import Power
 from ecoshare.simulation.result import UNFAIR, SimulationResult
-from ecoshare.values.energy import MODELLED
+from ecoshare.values.joules import MODELLED
 
 _MEANINGS = (
     f"rho: JCT over what an equal share of the cluster would give; unfair beyond {UNFAIR:g}.",

@@ -27,7 +27,7 @@ from ecoshare.record import samples
 from ecoshare.record.kept_file import KeptFile
 from ecoshare.record.samples import AttemptProgress, Idle, Line, Sample, Session, shortest_s
 from ecoshare.values.device import DeviceInfo
-from ecoshare.values.energy import MEASURED
+from ecoshare.values.joules import MEASURED
 
 _SHARE = 0.001
 """Least time between two samples, as a part of the time of the run so far."""

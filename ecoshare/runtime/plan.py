@@ -30,9 +30,9 @@ from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_sweeps import PlannedSweep
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.device import Device, DeviceInfo
-from ecoshare.values.energy import MEASURED
 from ecoshare.values.goal import Goal
 from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.joules import MEASURED
 from ecoshare.values.measurement import ColocationMeasurement
 from ecoshare.values.setting import KnownSetting
 
@@ -362,7 +362,7 @@ def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None) -> Plann
         priority=job.priority,
         iterations=job.iterations,
         service_s=_service_s(job, profile),
-        power_w=_power_w(profile),
+        active_w=_active_w(profile),
         retries=job.retries,
         memory=demand(profile) if profile is not None else None,
         solo=solo(profile) if profile is not None else Solo(job_class.origin.script),
@@ -380,7 +380,7 @@ def _service_s(job: JobConfig, profile: Profile | None) -> float | None:
     return job.iterations * profile.train.mean_s
 
 
-def _power_w(profile: Profile | None) -> float | None:
+def _active_w(profile: Profile | None) -> float | None:
     """Power (W) of the class above the idle device; None if unknown."""
     if profile is None or profile.train is None or profile.energy is None or not profile.train.mean_s:
         return None

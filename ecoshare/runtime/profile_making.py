@@ -25,7 +25,7 @@ from ecoshare.record.energy_account import spent
 from ecoshare.record.samples import Session
 from ecoshare.runtime.job_class import JobClass
 from ecoshare.runtime.profiling_window import WindowResult, durations
-from ecoshare.values.energy import MEASURED
+from ecoshare.values.joules import MEASURED
 
 BUSY_ENOUGH = 0.8
 """Busy part of the time below which a device counts as host-bound.

@@ -30,7 +30,7 @@ from ecoshare.record.energy_account import spent
 from ecoshare.record.samples import Idle, Sample
 from ecoshare.runtime.meter_sampler import MeterSampler
 from ecoshare.values.attempt import Usage
-from ecoshare.values.energy import MEASURED
+from ecoshare.values.joules import MEASURED
 
 _LOOK_S = 0.005
 _OTHERS_WITHIN_S = 15.0

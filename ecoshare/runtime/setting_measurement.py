@@ -24,7 +24,7 @@ from ecoshare.record.energy_account import spent
 from ecoshare.record.samples import Sample
 from ecoshare.runtime.meter_sampler import MeterSampler
 from ecoshare.values.attempt import Usage
-from ecoshare.values.energy import MEASURED
+from ecoshare.values.joules import MEASURED
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 
 _LOOK_S = 0.2

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ecoshare.advisers.advice import Alone
 from ecoshare.common.plural import counted
 from ecoshare.devices.knob import KnobSpec
 from ecoshare.errors import UnfitEnvironment, UsageError
@@ -17,7 +16,6 @@ from ecoshare.profiling.tuning_store import (
     BestStatic,
     KnobRange,
     MeasurementRecord,
-    Packing,
     TunedDevice,
     TuningResult,
     TuningStore,
@@ -25,10 +23,12 @@ from ecoshare.profiling.tuning_store import (
 from ecoshare.runtime.device_claim import AppliedSettings
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.profiler import Profiler
-from ecoshare.values.energy import MEASURED
+from ecoshare.values.class_profile import Solo
 from ecoshare.values.goal import Goal
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import Measurement
+from ecoshare.values.joules import MEASURED
+from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.packing import Packing
 
 if TYPE_CHECKING:
     from ecoshare.advisers.earlier_searches import Earlier
@@ -199,17 +199,17 @@ class Searching:
         """Description of a job of the plan; for a trial, that of the template of its sweep."""
         return self._jobs[job] if job in self._jobs else self._jobs[sweep_of(job)]
 
-    def _alone(self, job: str) -> Alone:
+    def _alone(self, job: str) -> Solo:
         name = self._spec(job).job_class
         made = self._profiler.made if self._profiler is not None else {}
         profile: Profile | None = made.get(name) or self._plan.known.get(name)
         if profile is None:
-            return Alone(None, None)
+            return Solo()
         times = profile.train or profile.eval
         energy = profile.energy
         measured = energy is not None and energy.source == MEASURED
         power_w = energy.power_w if energy is not None and measured and energy.power_w > 0.0 else None
-        return Alone(power_w, times.mean_s if times is not None and times.mean_s > 0.0 else None)
+        return Solo(power_w=power_w, iteration_s=times.mean_s if times is not None and times.mean_s > 0.0 else None)
 
     def _prior(self, space: Space, jobs: Sequence[PackedJob], default_s: Mapping[str, float]) -> Prior | None:
         """Prior from earlier searches of single jobs on this device; None if they do not help."""
@@ -232,7 +232,7 @@ class Searching:
         records = self._records.setdefault(own.packing, [])
         record = MeasurementRecord.model_validate(
             {
-                "status": trial.status.value,
+                "status": trial.status,
                 "power_w": trial.power_w or None,
                 "times": dict(trial.times_s),
                 "energy": None,
@@ -267,11 +267,11 @@ def _earlier(results: Sequence[TuningResult], names: set[str]) -> list[Earlier]:
         for record in tuned.trials:
             others = {name for name in record.requested if name not in names}
             at_default = all(record.requested[name] == tuned.default[name] for name in others)
-            if record.status in ("measured", "censored") and record.power_w and record.times and at_default:
+            if record.status.has_numbers and record.power_w and record.times and at_default:
                 setting = {name: value for name, value in record.requested.items() if name in names}
                 (time_s,) = record.times.values()
                 own = trials.setdefault(alone[0], [])
-                own.append((setting, record.power_w, time_s, record.status == "censored"))
+                own.append((setting, record.power_w, time_s, record.status is MeasurementStatus.CENSORED))
     return [Earlier(name, own) for name, own in trials.items()]
 
 

@@ -279,7 +279,7 @@ class Simulator:
             iterations=job.iterations,
             service_s=work_s if job.announced else None,
             phases=_epochs(job),
-            power_w=None if self._config.profile else self._world.watts(job),
+            active_w=None if self._config.profile else self._world.watts(job),
             movable=True,
             widest=1 + len(job.speedups),
             memory=None if self._config.profile else job.memory,

@@ -36,7 +36,7 @@ class JobSpec:
         service_s: Total turn time (s) that the job needs alone at the default setting; None if unknown before it runs.
         phases: Number of epochs and turn time (s) of each epoch, phase by phase, from the profile or the history of the
             job; empty if unknown.
-        power_w: Power (W) of each of its devices above the idle device; None if unknown.
+        active_w: Power (W) that the job adds to each of its idle devices; None if unknown.
         movable: Whether the job can be stopped at any boundary and continue elsewhere.
         widest: Most devices that the job can use, at least 1. It exceeds `gpus` only if the job is movable.
         retries: Number of retries after failures.
@@ -59,7 +59,7 @@ class JobSpec:
     iterations: int | None = None
     service_s: float | None = None
     phases: tuple[tuple[float, float], ...] = ()
-    power_w: float | None = None
+    active_w: float | None = None
     movable: bool = False
     widest: int = 1
     retries: int = 0

@@ -19,6 +19,11 @@ class MeasurementStatus(Enum):
     FAILED = "failed"
     """The setting could not be applied."""
 
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the numbers say something about the setting: they are whole, or bounds."""
+        return self in (MeasurementStatus.MEASURED, MeasurementStatus.CENSORED)
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:

@@ -25,7 +25,6 @@ from random import Random
 from statistics import fmean
 from typing import ClassVar
 
-from ecoshare.advisers.advice import Alone
 from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.core.commands import Command, ProfileJob
 from ecoshare.core.events import Config, Event, Profiled
@@ -174,9 +173,9 @@ def simulate(
             solos[windows[event.command]] = event.solo
         watch(event, commands)
 
-    def alone(job: str) -> Alone:
+    def alone(job: str) -> Solo:
         solo = solos.get(named[job])
-        return Alone(None, None) if solo is None else Alone(solo.power_w, solo.iteration_s)
+        return Solo() if solo is None else solo
 
     windows: dict[int, str] = {}
     goal = Goal("energy", TUNING_LIMIT, 12)

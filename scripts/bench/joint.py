@@ -32,12 +32,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecoshare.advisers.advice import TUNING_LIMIT, Alone
+from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.advisers.earlier_searches import prior_from, tuned_alone
 from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.advisers.setting_evaluation import PackedJob, observable
 from ecoshare.advisers.setting_search import BUDGET
 from ecoshare.core.commands import AskSetting
+from ecoshare.values.class_profile import Solo
 from ecoshare.values.goal import Goal
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
@@ -202,11 +203,12 @@ class Bench:
         classes, earlier = {job.name: job.name for job in jobs}, tuned_alone(self._known.searches)
         return prior_from(space, self._world.default, jobs, classes, earlier, self._seed, default_s)
 
-    def _alone(self, job: str) -> Alone:
+    def _alone(self, job: str) -> Solo:
         """Profile of a job alone."""
         world = self._world
         watts = float(world.states((job,)).watts[world.space.index(world.default)])
-        return Alone(watts * self._noise(f"{job} alone watts", 0), world.solo_s(job) * self._noise(f"{job} alone", 0))
+        alone_w = watts * self._noise(f"{job} alone watts", 0)
+        return Solo(power_w=alone_w, iteration_s=world.solo_s(job) * self._noise(f"{job} alone", 0))
 
     def _noise(self, what: str, number: int) -> float:
         return self._world.noise(what, float(number))

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from ecoshare.advisers.advice import Alone
 from ecoshare.advisers.earlier_searches import Earlier, prior_from, tuned_alone
 from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.advisers.setting_evaluation import PackedJob
 from ecoshare.core.commands import AskSetting
+from ecoshare.values.class_profile import Solo
 from ecoshare.values.goal import Goal
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
@@ -45,7 +45,7 @@ def search(adviser: TunerAdviser, packing: Packing, most: int = 99) -> None:
 
 
 def adviser() -> TunerAdviser:
-    return TunerAdviser(lambda: SPACE, lambda: dict(DEFAULT), lambda _job: Alone(None, None), GOAL)
+    return TunerAdviser(lambda: SPACE, lambda: dict(DEFAULT), lambda _job: Solo(), GOAL)
 
 
 def earlier() -> list[Earlier]:
@@ -119,7 +119,7 @@ def test_a_search_that_knows_its_classes_asks_for_less() -> None:
         tuned = TunerAdviser(
             lambda: SPACE,
             lambda: dict(DEFAULT),
-            lambda _job: Alone(120.0, 0.1),
+            lambda _job: Solo(power_w=120.0, iteration_s=0.1),
             GOAL,
             prior=lambda _space, _jobs, _default_s: made if with_prior else None,
         )

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from ecoshare.advisers.advice import Advice, Alone
+from ecoshare.advisers.advice import Advice
 from ecoshare.advisers.earlier_searches import Earlier, prior_from
 from ecoshare.advisers.search_space import knob_of, space_of
 from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.advisers.setting_evaluation import PackedJob
 from ecoshare.core.commands import AskSetting
+from ecoshare.values.class_profile import Solo
 from ecoshare.values.goal import Goal
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
@@ -60,8 +61,8 @@ class Device:
         )
 
 
-def adviser(device: Device, alone: Alone | None = None, **goal: Any) -> TunerAdviser:
-    known = alone or Alone(None, None)
+def adviser(device: Device, alone: Solo | None = None, **goal: Any) -> TunerAdviser:
+    known = alone or Solo()
     return TunerAdviser(device.space, device.default, lambda _job: known, replace(GOAL, **goal))
 
 
@@ -99,7 +100,7 @@ def test_a_job_s_own_limit_binds_the_packing_and_the_answer_says_how_slow_it_get
             return replace(super().run(setting, jobs), rates=rates)
 
     def slower(**limits: float) -> Advice:
-        known = Alone(None, before.times_s["a"])
+        known = Solo(iteration_s=before.times_s["a"])
         tuned = TunerAdviser(device.space, device.default, lambda _job: known, GOAL, slowdown_limit=limits.get)
         return carry_out(tuned, Counting())[1]
 
@@ -120,9 +121,7 @@ def test_equal_questions_get_equal_answers() -> None:
 def test_other_jobs_of_the_same_classes_go_on_with_the_search() -> None:
     device = Device()
     expected, best = carry_out(adviser(device), device)
-    tuned = TunerAdviser(
-        device.space, device.default, lambda _job: Alone(None, None), GOAL, class_of=lambda name: name[0]
-    )
+    tuned = TunerAdviser(device.space, device.default, lambda _job: Solo(), GOAL, class_of=lambda name: name[0])
     advice, tried = tuned.answer(ask(None)), []
     while not advice.over:
         tried.append(advice.setting)
@@ -193,7 +192,7 @@ def test_nothing_feasible_is_an_answer() -> None:
 def test_a_job_that_is_slower_in_the_packing_counts_by_its_work() -> None:
     """E is energy over the energy alone: at the default it is the cost of the packing for every search."""
     device = Device()
-    tuned = adviser(device, Alone(power_w=200.0, iteration_s=0.05))
+    tuned = adviser(device, Solo(power_w=200.0, iteration_s=0.05))
     tuned.answer(ask(None))
     tuned.answer(ask(device.run(())))
     own = tuned.searches[PACKING]

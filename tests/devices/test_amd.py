@@ -20,7 +20,7 @@ from ecoshare.devices.restore import KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
-from ecoshare.values.energy import MEASURED
+from ecoshare.values.joules import MEASURED
 from tests.driver import COMPILER, Fault
 from tests.driver.amd import ENERGY, MI300X, POWER, SETTERS, FakeAmdDriver
 

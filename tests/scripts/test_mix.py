@@ -14,7 +14,7 @@ from ecoshare.devices import mps, registry
 from ecoshare.devices.meter import MeterInfo, Reading
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime import reaping
-from ecoshare.values.energy import MODELLED
+from ecoshare.values.joules import MODELLED
 from scripts.bench.benchmarking import Figure
 from scripts.bench.gpu import check as gpu_check
 from scripts.bench.jobs import mix_job

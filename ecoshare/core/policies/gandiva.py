@@ -52,7 +52,7 @@ class Gandiva(WithOptions):
         speed = self._speeds.get(_pair(job, other))
         if speed is not None and speed < self._least:
             return None
-        use_w = other.spec.power_w
+        use_w = other.spec.active_w
         return (math.inf if use_w is None else use_w, -(speed or 0.0))
 
     def pays(self, one: Job, other: Job) -> bool:

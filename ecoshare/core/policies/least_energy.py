@@ -27,4 +27,4 @@ class LeastEnergy(Queues):
 
     def rate(self, job: Job) -> float:
         """Power (W) of the job above its idle devices."""
-        return job.spec.gpus * (job.spec.power_w or ASSUMED_W)
+        return job.spec.gpus * (job.spec.active_w or ASSUMED_W)

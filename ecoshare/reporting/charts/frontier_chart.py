@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ecoshare.common.plural import counted
-from ecoshare.profiling.tuning_store import MeasurementRecord, Setting, TuningResult
+from ecoshare.profiling.tuning_store import KnobValues, MeasurementRecord, TuningResult
 from ecoshare.reporting.charts.axes import add_legend, figure_of
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart
 from ecoshare.reporting.figures import share
@@ -93,7 +93,7 @@ def _several(tuned: TuningResult) -> bool:
     return any(len(trial.interference) > 1 for trial in tuned.trials)
 
 
-def _place_of(setting: Setting | None, trials: Sequence[tuple[MeasurementRecord, Spot]]) -> Spot | None:
+def _place_of(setting: KnobValues | None, trials: Sequence[tuple[MeasurementRecord, Spot]]) -> Spot | None:
     """Slowdown and energy of the last measurement of a setting; None if there is none."""
     own = [spot for trial, spot in trials if trial.requested == setting]
     return own[-1] if own else None

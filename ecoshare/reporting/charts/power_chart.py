@@ -19,7 +19,7 @@ from ecoshare.record.samples import Sample, shortest_s
 from ecoshare.reporting.charts.axes import add_legend, figure_of, fill_area, time_axis
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart, Look
 from ecoshare.reporting.charts.time_columns import Array, edges_of, means, spread, steps, stretches
-from ecoshare.values.energy import ATTRIBUTED, MODELLED
+from ecoshare.values.joules import ATTRIBUTED, MODELLED
 
 
 @dataclass(frozen=True, slots=True)

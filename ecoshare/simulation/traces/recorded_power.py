@@ -19,7 +19,7 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Session
 from ecoshare.simulation.gpus import GpuModel, Watts
 from ecoshare.simulation.traces.job_trace import Trace
-from ecoshare.values.energy import MEASURED
+from ecoshare.values.joules import MEASURED
 
 
 @dataclass(frozen=True, slots=True)
