@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ecoshare.api.run_jobs import plan as plan
     from ecoshare.api.run_jobs import resume as resume
     from ecoshare.api.run_jobs import run as run
-    from ecoshare.api.run_result import JobResult as JobResult
     from ecoshare.api.run_result import RunResult as RunResult
     from ecoshare.api.simulate_trace import SimulateRequest as SimulateRequest
     from ecoshare.api.simulate_trace import SimulateResult as SimulateResult
@@ -36,7 +35,7 @@ _API = {
     "profile_script": ("ProfileRequest", "ProfileResult", "profile"),
     "replay_search": ("ReplayRequest", "ReplayResult", "replay"),
     "run_jobs": ("ResumeRequest", "RunRequest", "plan", "resume", "run"),
-    "run_result": ("JobResult", "RunResult"),
+    "run_result": ("RunResult",),
     "simulate_trace": ("SimulateRequest", "SimulateResult", "simulate"),
     "tune_packing": ("TuneRequest", "TuneResult", "tune"),
 }

@@ -85,7 +85,7 @@ class TuneResult:
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `ecoshare tune --json` prints it."""
         tuning = self.tuning.model_dump(mode="json")
-        return {**tuning, "ending": self.ending or None, "run": self.run.summary["run"]}
+        return {**tuning, "ending": self.ending or None, "run": self.run.summary.run}
 
     def check(self) -> None:
         """Return if the search came to its end. The command exits with the exit code of the error.
@@ -97,13 +97,13 @@ class TuneResult:
         if self.ending:
             return
         summary = self.run.summary
-        for job in summary["jobs"]:
-            if job["state"] == "failed":
+        for job in summary.jobs:
+            if job.state == "failed":
                 raise JobFailed(
-                    f"{job['name']} failed before the search was over, and nothing is kept: {job['error']}",
-                    f"what it said is in {summary['run']}/jobs/{job['name']}/stderr.log",
+                    f"{job.name} failed before the search was over, and nothing is kept: {job.error}",
+                    f"what it said is in {summary.stderr_of(job.name)}",
                 )
-        ended = [job["name"] for job in summary["jobs"] if job["state"] == "completed"]
+        ended = [job.name for job in summary.jobs if job.state == "completed"]
         if ended:
             raise JobFailed(
                 f"{', '.join(ended)} ended before the search was over: nothing is kept",

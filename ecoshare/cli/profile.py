@@ -75,4 +75,4 @@ def profile(
         drawing = result.draw()
         if not as_json:
             print(f"\nprofile: {result.file}\ndrawing: {drawing}")
-            print(f"run folder: {result.run.summary['run']}", flush=True)
+            print(f"run folder: {result.run.summary.run}", flush=True)

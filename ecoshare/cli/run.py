@@ -155,7 +155,7 @@ def run(
     # The report comes last: it takes a second or two, and the user should not wait for the table.
     report = None if no_report else result.draw_report(note)
     if report is not None and not as_json:
-        print(f"report: {result.summary['run']}/{report.name}", flush=True)
+        print(f"report: {result.summary.run}/{report.name}", flush=True)
     result.check()
 
 
@@ -175,8 +175,8 @@ def _print_result(result: RunResult, as_json: bool) -> None:
     for line in result.notes:
         note(line)
     if as_json:
-        print(json.dumps(result.summary, indent=2), flush=True)
+        print(json.dumps(result.summary.as_dict(), indent=2), flush=True)
         return
     print_summary(result.summary, Console(highlight=False))
-    for line in fused_words(result.data.entries):
+    for line in fused_words(result.data.history):
         print(line, flush=True)

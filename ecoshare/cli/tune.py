@@ -211,4 +211,4 @@ def _print_places(result: TuneResult, plot: Path | None) -> None:
             )
     if plot is not None:
         print(f"plot: {plot}")
-    print(f"run folder: {result.run.summary['run']}", flush=True)
+    print(f"run folder: {result.run.summary.run}", flush=True)

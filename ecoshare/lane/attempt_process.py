@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane import exit_records, processes
+from ecoshare.lane.files import outputs
 from ecoshare.lane.lane_table import LaneTable, Slot, SlotState
 from ecoshare.lane.messages import PRUNED, Ended, LaunchAttempt, Left, MoveAttempt, StopAttempt
 
@@ -244,7 +245,7 @@ class AttemptProcess:
 
     def _outcome(self, exit_code: int) -> tuple[str, str]:
         slot = self.slot
-        said = exit_records.last_line(Path(self.launch.folder, "stderr.log"))
+        said = exit_records.last_line(outputs(Path(self.launch.folder))[1])
         # A process that ended before it was killed has ended by itself.
         killed = exit_code == -signal.SIGKILL
         if self.verdict is not None and (killed or self.terminated or (self.launch.fused and slot.stop == 2)):

@@ -19,6 +19,16 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 """Control sequence of a terminal (ECMA-48, CSI), mostly colour."""
 
 
+def exit_path(folder: Path, attempt: int) -> Path:
+    """Path of the record of an attempt, in the folder of its job."""
+    return folder / f"exit-{attempt}.json"
+
+
+def exit_paths(folder: Path) -> list[Path]:
+    """Paths of all records in the folder of a job, in no order."""
+    return list(folder.glob("exit-*.json"))
+
+
 def write(folder: Path, ended: Ended) -> None:
     """Write the record of an attempt beside its logs, atomically.
 
@@ -26,7 +36,7 @@ def write(folder: Path, ended: Ended) -> None:
         OSError: If there is no room or no permission.
     """
     make_folder(folder)  # made again if the job has removed it
-    atomic_write(folder / f"exit-{ended.attempt}.json", json.dumps(fields_of(ended)))
+    atomic_write(exit_path(folder, ended.attempt), json.dumps(fields_of(ended)))
 
 
 def last_line(path: Path, most: int = 300) -> str:

@@ -35,6 +35,11 @@ def open_to_append(path: Path, read: bool = False) -> int:
     return os.open(path, access | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
+def outputs(folder: Path) -> tuple[Path, Path]:
+    """Paths of a job's output and of its errors, in the job's folder. They are those of the last attempt."""
+    return folder / "stdout.log", folder / "stderr.log"
+
+
 def open_outputs(folder: Path, attempt: int) -> tuple[int, int]:
     """Open the logs of a job and return their descriptors: output, errors. Logs of an earlier attempt get its number.
 
@@ -43,9 +48,8 @@ def open_outputs(folder: Path, attempt: int) -> tuple[int, int]:
     """
     make_folder(folder)
     handles = []
-    for name in ("stdout", "stderr"):
-        path = folder / f"{name}.log"
+    for path in outputs(folder):
         if attempt > 1 and path.exists():
-            path.replace(folder / f"{name}.attempt-{attempt - 1}.log")
+            path.replace(folder / f"{path.stem}.attempt-{attempt - 1}.log")
         handles.append(open_to_append(path))
     return handles[0], handles[1]

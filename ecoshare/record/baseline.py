@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from ecoshare.core.setting_selection import DEFAULT
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.energy_account import EnergyAccount
+from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline
 from ecoshare.record.profile_doubts import uncertain
 from ecoshare.record.savings import expected_scales, measured_scales, ratios
@@ -24,15 +25,40 @@ PREDICTED = "predicted"
 Span = tuple[float, float]
 
 
-def search_cost_j(course: PackingTimeline, account: EnergyAccount, end_s: float) -> float | None:
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Predicted cost of the work of a run otherwise; a value that is not known is None.
+
+    Attributes:
+        source: Always `predicted`.
+        exclusive_energy_j: Joules of each job alone, one after the other, at the default setting.
+        exclusive_energy_error_j: Standard error (J) of `exclusive_energy_j`.
+        exclusive_makespan_s: Time (s) of the same, in the order of arrival.
+        exclusive_makespan_error_s: Standard error (s) of `exclusive_makespan_s`.
+        exclusive_starts_s: Part (s) of that in which torch is loaded and jobs prepare their data.
+        packed_default_energy_j: Joules of the same packings at the default setting.
+        unknown: Reasons why the values for jobs alone are None, one for each class.
+    """
+
+    source: str = field(default=PREDICTED, init=False)
+    exclusive_energy_j: float | None = None
+    exclusive_energy_error_j: float | None = None
+    exclusive_makespan_s: float | None = None
+    exclusive_makespan_error_s: float | None = None
+    exclusive_starts_s: float | None = None
+    packed_default_energy_j: float | None = None
+    unknown: tuple[str, ...] = ()
+
+
+def search_cost_j(timeline: PackingTimeline, account: EnergyAccount, end_s: float) -> float | None:
     """Joules spent at settings that were tried and not kept, beyond those of the same work at the default setting.
 
     The cost is zero if no such setting was tried, and None if the cost of none of them is known.
     """
-    tried = {key: parts for key, parts in _at_settings(course, end_s).items() if course.kept.get(key[0]) != key[1]}
+    tried = {key: parts for key, parts in _at_settings(timeline, end_s).items() if timeline.kept.get(key[0]) != key[1]}
     if not tried:
         return 0.0
-    found = ratios(course)
+    found = ratios(timeline)
     known = []
     for key, parts in tried.items():
         ratio, value_j = found.get(key), all_spent_j(account, [span for _, span in parts])
@@ -42,14 +68,14 @@ def search_cost_j(course: PackingTimeline, account: EnergyAccount, end_s: float)
 
 
 def baseline(
-    jobs: Sequence[Mapping[str, Any]],
+    jobs: Sequence[JobSummary],
     profiles: Mapping[str, Profile],
-    course: PackingTimeline,
+    timeline: PackingTimeline | None,
     account: EnergyAccount,
     end_s: float,
     planned: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     load_s: float = 0.0,
-) -> dict[str, Any]:
+) -> Baseline:
     """Predict two baselines for the same work: each job alone, and the same packings at the default setting.
 
     Alone means `python script`, one job after the other, at the default setting. Time and joules of iterations come
@@ -59,37 +85,37 @@ def baseline(
 
     Args:
         jobs: Jobs of the summary.
+        timeline: Packings of the run; None if they were not asked for.
         planned: Jobs of the plan, by name.
         load_s: Time (s) to load torch.
     """
-    worked = [job for job in jobs if job["attempts"]]
+    worked = [job for job in jobs if job.attempts]
     unknown = _unknown(worked, profiles, planned)
-    starts_s = [_start_s(job, planned.get(job["name"], {}), load_s) for job in worked]
+    starts_s = [_start_s(job, planned.get(job.name, {}), load_s) for job in worked]
     pairs = [] if unknown else zip(worked, starts_s, strict=True)
-    alone = [_alone(job, profiles.get(job["class"]), account, start_s) for job, start_s in pairs]
+    alone = [_alone(job, profiles.get(job.job_class), account, start_s) for job, start_s in pairs]
     makespan_s = _one_after_the_other_s(worked, [each.time_s for each in alone]) if alone else None
     energy_j = _sum([each.energy_j for each in alone]) if alone else None
-    classes = [job["class"] for job in worked]
-    return {
-        "source": PREDICTED,
-        "exclusive_energy_j": energy_j,
-        "exclusive_energy_error_j": _error(classes, [each.energy_error_j for each in alone]) if energy_j else None,
-        "exclusive_makespan_s": makespan_s,
-        "exclusive_makespan_error_s": _error(classes, [each.time_error_s for each in alone]) if makespan_s else None,
-        "exclusive_starts_s": math.fsum(starts_s) if makespan_s else None,
-        "packed_default_energy_j": _at_default_j(course, account, end_s),
-        "unknown": unknown,
-    }
+    classes = [job.job_class for job in worked]
+    return Baseline(
+        exclusive_energy_j=energy_j,
+        exclusive_energy_error_j=_error(classes, [each.energy_error_j for each in alone]) if energy_j else None,
+        exclusive_makespan_s=makespan_s,
+        exclusive_makespan_error_s=_error(classes, [each.time_error_s for each in alone]) if makespan_s else None,
+        exclusive_starts_s=math.fsum(starts_s) if makespan_s else None,
+        packed_default_energy_j=None if timeline is None else _at_default_j(timeline, account, end_s),
+        unknown=tuple(unknown),
+    )
 
 
 def _unknown(
-    jobs: Sequence[Mapping[str, Any]], profiles: Mapping[str, Profile], planned: Mapping[str, Mapping[str, Any]]
+    jobs: Sequence[JobSummary], profiles: Mapping[str, Profile], planned: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
     """Reasons why no saving is claimed, one for each class."""
     reasons: dict[str, str] = {}
     for job in jobs:
-        if job["class"] not in reasons and (why := uncertain(job, profiles.get(job["class"]))):
-            reasons[job["class"]] = f"{why}{_remedy(planned.get(job['name'], {}))}"
+        if job.job_class not in reasons and (why := uncertain(job, profiles.get(job.job_class))):
+            reasons[job.job_class] = f"{why}{_remedy(planned.get(job.name, {}))}"
     return list(reasons.values())
 
 
@@ -111,23 +137,23 @@ class _Alone:
     energy_error_j: float | None
 
 
-def _start_s(job: Mapping[str, Any], planned: Mapping[str, Any], load_s: float) -> float:
+def _start_s(job: JobSummary, planned: Mapping[str, Any], load_s: float) -> float:
     """Time (s) until the first iteration of a job alone; preparation in a fresh interpreter includes loading torch."""
     own = planned.get("isolation") == "fresh"
-    return (0.0 if own else load_s) + (job.get("preparation_s") or 0.0)
+    return (0.0 if own else load_s) + (job.preparation_s or 0.0)
 
 
-def _alone(job: Mapping[str, Any], profile: Profile | None, account: EnergyAccount, start_s: float) -> _Alone:
+def _alone(job: JobSummary, profile: Profile | None, account: EnergyAccount, start_s: float) -> _Alone:
     if profile is None:
         return _Alone(None, None, None, None)
-    guessed = profile.guessed(job["iterations"], job["eval_iterations"])
-    job = {**job, "iterations": job["iterations"] + guessed, "eval_iterations": job["eval_iterations"] - guessed}
+    guessed = profile.guessed(job.iterations, job.eval_iterations)
+    counts = job.iterations + guessed, job.eval_iterations - guessed
     times = (profile.train, profile.eval)
-    time_s = _of_both(job, *(None if each is None else each.mean_s for each in times))
-    time_error_s = _of_both(job, *(None if each is None else each.standard_error_s for each in times))
+    time_s = _of_both(counts, *(None if each is None else each.mean_s for each in times))
+    time_error_s = _of_both(counts, *(None if each is None else each.standard_error_s for each in times))
     if guessed and profile.train is not None and time_error_s is not None:
         time_error_s += guessed * profile.train.mean_s
-    energy_j = _alone_j(job, profile, account)
+    energy_j = _alone_j(counts, profile, account)
     energy_error_j = None
     if energy_j is not None and profile.energy is not None and time_s and time_error_s is not None:
         # The error of a modelled power is not known, so only the error of the time counts.
@@ -139,20 +165,19 @@ def _alone(job: Mapping[str, Any], profile: Profile | None, account: EnergyAccou
     return _Alone(time_s, time_error_s, energy_j, energy_error_j)
 
 
-def _alone_j(job: Mapping[str, Any], profile: Profile, account: EnergyAccount) -> float | None:
-    """Joules of a job's iterations alone; None if the run's joules have another source or scope."""
+def _alone_j(counts: tuple[int, int], profile: Profile, account: EnergyAccount) -> float | None:
+    """Joules of so many iterations (training, inference) alone; None if the run's joules are of another kind."""
     if profile.energy is None or account.session is None:
         return None
     own, of_run = profile.energy, account.session
     if (own.source, own.scope) != (of_run.source, of_run.scope):
         return None
-    return _of_both(job, own.per_iteration_j, own.per_eval_iteration_j)
+    return _of_both(counts, own.per_iteration_j, own.per_eval_iteration_j)
 
 
-def _of_both(job: Mapping[str, Any], of_training: float | None, of_eval: float | None) -> float | None:
+def _of_both(counts: tuple[int, int], of_training: float | None, of_eval: float | None) -> float | None:
     """Sum over training and inference iterations; None if a needed value is not known or no iteration was done."""
-    kinds = [(job["iterations"], of_training), (job["eval_iterations"], of_eval)]
-    done = [(count, value) for count, value in kinds if count]
+    done = [(count, value) for count, value in zip(counts, (of_training, of_eval), strict=True) if count]
     return _sum([None if value is None else count * value for count, value in done])
 
 
@@ -172,11 +197,11 @@ def _error(classes: Sequence[str], errors: Sequence[float | None]) -> float | No
     return math.hypot(*by_class.values())
 
 
-def _one_after_the_other_s(jobs: Sequence[Mapping[str, Any]], works_s: Sequence[float | None]) -> float | None:
+def _one_after_the_other_s(jobs: Sequence[JobSummary], works_s: Sequence[float | None]) -> float | None:
     """Time (s) from the first arrival to the last finish if jobs run one at a time in order of arrival."""
     now_s = first_s = None
-    for job, work_s in sorted(zip(jobs, works_s, strict=True), key=lambda each: each[0]["arrival_s"] or 0.0):
-        arrival_s = job["arrival_s"]
+    for job, work_s in sorted(zip(jobs, works_s, strict=True), key=lambda each: each[0].arrival_s or 0.0):
+        arrival_s = job.arrival_s
         if work_s is None or arrival_s is None:
             return None
         first_s = arrival_s if first_s is None else first_s
@@ -184,18 +209,18 @@ def _one_after_the_other_s(jobs: Sequence[Mapping[str, Any]], works_s: Sequence[
     return None if now_s is None or first_s is None else now_s - first_s
 
 
-def _at_default_j(course: PackingTimeline, account: EnergyAccount, end_s: float) -> float | None:
+def _at_default_j(timeline: PackingTimeline, account: EnergyAccount, end_s: float) -> float | None:
     """Joules of the run if every packing had run at the default setting; None if they are not known.
 
     Joules at another setting are divided by its measured ratio of E. Without a ratio, they are replaced by the joules
     of the same iterations at the default setting, as measured or predicted. If neither is known, they count unchanged,
     provided that they are a small part (a packing that was just leaving its setting).
     """
-    if account.energy is None or course.differs_s is not None:
+    if account.energy is None or timeline.differs_s is not None:
         return None
     total_j, unknown_j, changed_j = account.energy.value_j, 0.0, 0.0
-    found, scales = ratios(course), expected_scales(course) | measured_scales(course)
-    for (packing, setting), parts in _at_settings(course, end_s).items():
+    found, scales = ratios(timeline), expected_scales(timeline) | measured_scales(timeline)
+    for (packing, setting), parts in _at_settings(timeline, end_s).items():
         value_j, ratio = all_spent_j(account, [span for _, span in parts]), found.get((packing, setting))
         if value_j is None:
             return None
@@ -220,11 +245,11 @@ def _done(account: EnergyAccount, from_s: float, to_s: float) -> dict[str, float
 
 
 def _at_settings(
-    course: PackingTimeline, end_s: float
+    timeline: PackingTimeline, end_s: float
 ) -> dict[tuple[Packing, Setting], list[tuple[PackingPeriod, Span]]]:
     """Time spans of each packing at each setting other than the default."""
     found: dict[tuple[Packing, Setting], list[tuple[PackingPeriod, Span]]] = {}
-    for stretch in course.stretches:
+    for stretch in timeline.stretches:
         for setting, from_s, to_s in stretch.parts(end_s):
             if setting != DEFAULT and to_s > from_s:
                 found.setdefault((stretch.packing, setting), []).append((stretch, (from_s, to_s)))

@@ -19,6 +19,7 @@ from ecoshare.record.samples import AttemptProgress, Idle, Line, Sample, Session
 from ecoshare.values.joules import Energy
 
 _NOTHING_S = 1e-9
+_INTERRUPTED = "the run was interrupted, and resumed later"
 _STALE = "the energy counter stood still while a job was busy"
 
 _BUSY_S = 0.05
@@ -83,7 +84,8 @@ class EnergyAccount:
         jobs: Attributed (or modelled) energy beyond idle, for each job.
         iterations: Iterations of each job, training and inference together, in intervals with known joules.
         peak_bytes: Largest memory (bytes) of each job in any sample.
-        covered: Part of the total time of all intervals with known joules, 0 to 1.
+        covered: Part of the total time of all intervals with known joules, 0 to 1. The time between two sessions of a
+            resumed run is an interval without joules.
         intervals: Intervals in order of time.
         faults: Reasons why joules are not known, each reason once.
     """
@@ -115,15 +117,20 @@ def account(lines: Iterable[Line], rates: Callable[[str], EnergyRate | None]) ->
     first: Sample | None = None  # first sample of the last interval; `told` is the job progress at its end
     told: dict[str, AttemptProgress] = {}
     stale: EnergyInterval | None = None
+    last_s = 0.0
     passed: dict[str, AttemptProgress] = {}  # keeps jobs that ended in a skipped line: no later line has them
     for line in _with_idle(list(lines)):
         if isinstance(line, Session):
             result.intervals += [stale] if stale is not None else []
+            if result.session is not None and line.at_s > last_s:
+                result.intervals.append(EnergyInterval(last_s, line.at_s, None, 0.0, {}, {}, _INTERRUPTED))
+            last_s = line.at_s
             result.session, before, first, stale, passed = line, None, None, None, {}
             continue
         if result.session is None:
             raise ValueError(f"a sample at {line.at_s} s, and no session before it")
         _note_peaks(line, result.peak_bytes)
+        last_s = line.at_s
         if before is None:
             before = line
             continue

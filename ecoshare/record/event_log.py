@@ -1,9 +1,10 @@
 """The event log of a run: every event that the core received and every command that it issued.
 
-Each line is one JSON object: `{"event": "JobArrived", "at_s": ..., ...}` or `{"command": "StartJob", "id": ..., ...}`.
-The log is the single source of truth of a run. Summary, tables and charts are derived from it, and a fresh core that
-receives its events gives the same commands. A resumed run continues the same file with another `RunOpened`. Readers
-ignore a last line that a kill has cut.
+Each line is one JSON object: `{"event": "JobArrived", "at_s": ..., ...}`, `{"command": "StartJob", "id": ..., ...}` or
+`{"record": "PackingChanged", ...}`. The log is the single source of truth of a run. Summary, tables and charts are
+derived from it, and a fresh core that receives its events gives the same commands. Records hold what the scheduler knew
+beyond its commands (`packing_record.py`); the core does not read them. A resumed run continues the same file with
+another `RunOpened`. Readers ignore a last line that a kill has cut.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -26,10 +27,17 @@ from ecoshare.core.events import Event, JobExited, RunOpened
 from ecoshare.errors import UsageError
 from ecoshare.lane.messages import fields_of
 from ecoshare.record.kept_file import KeptFile
+from ecoshare.record.log_entry import LogEntry
 from ecoshare.record.log_order import Order
+from ecoshare.record.packing_record import PackingChanged, PackingRecorder
+
+if TYPE_CHECKING:
+    from ecoshare.core.scheduler import Scheduler
 
 _EVENTS: dict[str, Any] = {each.__name__: each for each in get_args(Event)}
 _COMMANDS: dict[str, Any] = {each.__name__: each for each in get_args(Command)}
+_RECORDS: dict[str, Any] = {"PackingChanged": PackingChanged}
+_KINDS = {"event": _EVENTS, "command": _COMMANDS, "record": _RECORDS}
 
 _TOLD_BY_JOBS = (b'{"event": "Reported"', b'{"event": "SweepOpened"')
 """First bytes of lines with numbers that trials reported: a loss may be any number, NaN included."""
@@ -62,6 +70,14 @@ _OF_WHICH = re.compile(r", of \w+ (?=\d+ go on \()")
 Entry = TypeVar("Entry")
 
 
+class LogStep(NamedTuple):
+    """An event, the commands that followed from it, and the packings that changed with it."""
+
+    event: Event
+    commands: list[Command]
+    packings: list[PackingChanged]
+
+
 class EventLog:
     """Appends to a run's log."""
 
@@ -73,20 +89,28 @@ class EventLog:
             OSError: The log cannot be written.
         """
         self._file = KeptFile(path, lambda file: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        self._packings = PackingRecorder()
 
     def when_gone(self, call: Callable[[], None]) -> None:
         """Register `call`, which runs whenever the log is written again because its folder was removed or renamed."""
         self._file.on_gone = call
 
-    def write(self, event: Event, commands: list[Command]) -> None:
-        """Append an event and the commands that followed from it.
+    def write(self, event: Event, commands: list[Command], core: Scheduler | None = None) -> None:
+        """Append an event, the commands that followed from it, and the packings that changed with it.
 
         If there are commands, or a job exited, the log is synchronized to disk before this returns.
+
+        Args:
+            event: Event that the scheduler has handled.
+            commands: Commands that the scheduler gave.
+            core: The scheduler. None leaves out the packings, so that readers have to replay the log.
 
         Raises:
             OSError: The disk is full, or the log cannot be written again.
         """
         lines = [_line("event", event), *(_line("command", command) for command in commands)]
+        if core is not None:
+            lines += [_line("record", change) for change in self._packings.changes(event, core)]
         self._file.append(b"".join(lines))
         if commands or isinstance(event, JobExited):
             self._file.sync()
@@ -96,7 +120,7 @@ class EventLog:
         self._file.close()
 
 
-def read(path: Path) -> Iterator[Event | Command]:
+def read(path: Path) -> Iterator[LogEntry]:
     """Yield the entries of a log, in order; a cut last line is ignored.
 
     Raises:
@@ -119,22 +143,22 @@ def read(path: Path) -> Iterator[Event | Command]:
         raise UsageError(f"{path}: {error.strerror or error}", "the run folder is damaged") from error
 
 
-def _entry(line: bytes) -> Event | Command:
+def _entry(line: bytes) -> LogEntry:
     fields = documents.parse(line, any_number=line.startswith(_TOLD_BY_JOBS))
     if not isinstance(fields, dict):
         raise ValueError("it is no object")
-    known, key = (_EVENTS, "event") if "event" in fields else (_COMMANDS, "command")
-    name = fields.pop(key, None)
+    kind = next((each for each in _KINDS if each in fields), "command")
+    known, name = _KINDS[kind], fields.pop(kind, None)
     if isinstance(name, str):
         name = _FORMER_NAMES.get(name, name)
     if not isinstance(name, str) or name not in known:
-        raise ValueError(f"there is no {key} {name!r}")
+        raise ValueError(f"there is no {kind} {name!r}")
     if former := _FORMER_FIELDS.get(name):
         _rename_fields(fields, former)
     if name == "KillJob" and fields.get("pruned") and isinstance(fields.get("reason"), str):
         fields["reason"] = _OF_WHICH.sub(", of which ", fields["reason"])
     try:
-        entry: Event | Command = _adapter(known[name]).validate_python(fields)
+        entry: LogEntry = _adapter(known[name]).validate_python(fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ValueError(f"{name}.{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
@@ -150,7 +174,7 @@ def _rename_fields(fields: dict[str, Any], names: dict[str, str]) -> None:
                     part[new] = part.pop(old)
 
 
-def replay(entries: Iterator[Event | Command]) -> Iterator[tuple[Event, list[Command], list[Command]]]:
+def replay(entries: Iterable[LogEntry]) -> Iterator[tuple[Event, list[Command], list[Command]]]:
     """Feed the events of a log to a fresh core.
 
     Every `RunOpened` begins with a fresh core, as a resumed run does.
@@ -161,29 +185,45 @@ def replay(entries: Iterator[Event | Command]) -> Iterator[tuple[Event, list[Com
     from ecoshare.core.scheduler import Scheduler  # imported late: a writer does not need it
 
     core = Scheduler()
-    for event, logged in steps(entries):
+    for event, logged, _ in steps(entries):
         if isinstance(event, RunOpened):
             core = Scheduler()
         yield event, logged, core.handle(event)
 
 
-def steps(entries: Iterable[Event | Command]) -> Iterator[tuple[Event, list[Command]]]:
-    """Yield each event of a log with the commands that were logged after it."""
-    event: Event | None = None
-    logged: list[Command] = []
+def steps(entries: Iterable[LogEntry]) -> Iterator[LogStep]:
+    """Yield each event of a log with the commands and packings that were logged after it."""
+    step: LogStep | None = None
     for entry in entries:
         if isinstance(entry, Command):
-            logged.append(entry)
-            continue
-        if event is not None:
-            yield event, logged
-        event, logged = entry, []
-    if event is not None:
-        yield event, logged
+            if step is not None:
+                step.commands.append(entry)
+        elif isinstance(entry, PackingChanged):
+            if step is not None:
+                step.packings.append(entry)
+        else:
+            if step is not None:
+                yield step
+            step = LogStep(entry, [], [])
+    if step is not None:
+        yield step
+
+
+def sessions(entries: Iterable[LogEntry]) -> list[list[LogEntry]]:
+    """Entries of each session; a session begins with `RunOpened`."""
+    found: list[list[LogEntry]] = []
+    for entry in entries:
+        if isinstance(entry, RunOpened) or not found:
+            found.append([])
+        found[-1].append(entry)
+    return found
 
 
 def _line(kind: str, entry: Any) -> bytes:
-    return json.dumps({kind: type(entry).__name__, **fields_of(entry)}, default=_plain).encode() + b"\n"
+    fields = fields_of(entry)
+    if isinstance(entry, PackingChanged):  # one or two follow each start and end of a job, so they are kept short
+        fields = {name: value for name, value in fields.items() if value or name == "jobs"}
+    return json.dumps({kind: type(entry).__name__, **fields}, default=_plain).encode() + b"\n"
 
 
 def _plain(value: Any) -> Any:

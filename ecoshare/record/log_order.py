@@ -34,6 +34,8 @@ from ecoshare.core.events import (
     SettingMeasured,
     SweepOpened,
 )
+from ecoshare.record.log_entry import LogEntry
+from ecoshare.record.packing_record import PackingChanged
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _Answer = Done | Refused | Profiled | SettingAdvised | Planned | InterferencePredicted | SettingMeasured | Exhausted
@@ -52,7 +54,7 @@ class Order:
         self._commands: dict[int, Command] = {}
         self._attempts: dict[str, int] = {}
 
-    def check(self, entry: Event | Command) -> None:
+    def check(self, entry: LogEntry) -> None:
         """Check the next entry and remember it.
 
         Raises:
@@ -64,6 +66,8 @@ class Order:
             raise ValueError("no RunOpened stands before it")
         if isinstance(entry, Command):
             self._command(entry)
+        elif isinstance(entry, PackingChanged):
+            self._packing(entry)
         else:
             self._event(entry)
 
@@ -143,6 +147,15 @@ class Order:
             case AskSampler():
                 if entry.sweep not in self._sweeps:
                     raise ValueError(f"there is no sweep {entry.sweep!r}")
+
+    def _packing(self, change: PackingChanged) -> None:
+        self._on(change.device)
+        for job, lane in change.jobs.items():
+            self._known(job)
+            if lane not in self._lanes:
+                raise ValueError(f"the lane {lane} is not open")
+        if change.speeds and len(change.speeds) != len(change.jobs):
+            raise ValueError("it has a speed too many or too few")
 
     def _known(self, job: str) -> str:
         if job not in self._jobs:

@@ -12,9 +12,8 @@ from itertools import chain, pairwise
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, RunOpened
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.record.event_log import steps
-
-_Step = tuple[Event, list[Command]]
+from ecoshare.record.event_log import LogStep, steps
+from ecoshare.record.log_entry import LogEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class LogReplay:
         is_lost: Whether the last session of the log is cut short for this reason.
     """
 
-    def __init__(self, entries: Iterable[Event | Command]) -> None:
+    def __init__(self, entries: Iterable[LogEntry]) -> None:
         """Prepare the replay; iteration performs it.
 
         Args:
@@ -55,9 +54,9 @@ class LogReplay:
 
     def __iter__(self) -> Iterator[ReplayMoment]:
         core = Scheduler()
-        for here, after in pairwise(chain[_Step | None](steps(self._entries), [None])):
+        for here, after in pairwise(chain[LogStep | None](steps(self._entries), [None])):
             assert here is not None, "only the last one is none"
-            event, logged = here
+            event, logged, _ = here
             if isinstance(event, RunOpened):
                 core, self.is_lost = Scheduler(), False
             if self.is_lost:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ecoshare.common import documents
 from ecoshare.jobs.metric import Metric
+from ecoshare.lane.files import outputs
 from ecoshare.lane.reports import reports_path
 
 _MOST_LINE_BYTES = 1 << 12
@@ -35,7 +36,7 @@ class MetricReader:
             attempt: Number of the attempt.
         """
         self._metric = metric
-        printed = [folder / "stdout.log", folder / "stderr.log"]  # `logging` writes to the latter
+        printed = outputs(folder)  # `logging` writes to the second
         self._files = [_Growing(path) for path in (printed if metric.is_printed else [reports_path(folder, attempt)])]
 
     def read(self, over: bool = False) -> list[float]:

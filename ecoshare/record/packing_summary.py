@@ -4,68 +4,129 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
 
 from ecoshare.core.setting_selection import DEFAULT
 from ecoshare.record.energy_account import EnergyAccount
-from ecoshare.record.packing_timeline import OBSERVED_S, PackingEnding, PackingPeriod, PackingTimeline
+from ecoshare.record.packing_record import PackingEnding
+from ecoshare.record.packing_timeline import OBSERVED_S, PackingPeriod, PackingTimeline
 from ecoshare.record.savings import Ratios, ratios
+from ecoshare.record.setting_history import Values
 from ecoshare.record.window_costs import all_spent_j
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.packing import Packing
 
 
-def packings(course: PackingTimeline, account: EnergyAccount, end_s: float) -> list[dict[str, Any]]:
-    """Packings that ran on a device, in order of their first start, as plain data; see docs/summary.md.
+@dataclass(frozen=True, slots=True)
+class PackingSpeeds:
+    """Relative speed of each class (rate in the packing / rate alone), and power (W) of the device."""
+
+    speeds: dict[str, float] = field(default_factory=dict)
+    power_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedSpeeds:
+    """Speeds and power over the whole time of a packing.
+
+    Attributes:
+        speeds: Relative speed of each class, from the progress of its jobs at the default setting.
+        power_w: Mean power (W) of the device.
+        missing: Reason for each class without a speed: `too short`, `no profile` or `evaluated`.
+    """
+
+    speeds: dict[str, float] = field(default_factory=dict)
+    power_w: float | None = None
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PackingSummary:
+    """Packing that ran on a device; a value that is not known is None.
+
+    Attributes:
+        classes: Job classes of each lane that had any.
+        jobs: All jobs that were ever in it.
+        from_s: Time (s) at which it first began.
+        to_s: Time (s) at which it last ended; None while it goes on.
+        duration_s: Time (s) for which it ran in all.
+        energy_j: Joules of the device in that time.
+        predicted: Last forecast before it was measured; None under a policy without forecasts.
+        measured: Means over the measurements at the default setting.
+        observed: Means over the whole time.
+        settings_tried: Number of settings that were tried, other than the default.
+        setting: Best setting found, here or in an earlier run; empty for the default, None if none was searched.
+        energy_ratio: Ratio of E at that setting to E at the default setting.
+        verdict: `undone`, `kept` or `ended`; None for a job alone that was not measured.
+    """
+
+    device: str
+    classes: Packing
+    jobs: tuple[str, ...]
+    from_s: float
+    to_s: float | None = None
+    duration_s: float = 0.0
+    energy_j: float | None = None
+    predicted: PackingSpeeds | None = None
+    measured: PackingSpeeds | None = None
+    observed: ObservedSpeeds = field(default_factory=ObservedSpeeds)
+    settings_tried: int = 0
+    setting: Values | None = None
+    energy_ratio: float | None = None
+    verdict: str | None = None
+
+
+def packings(timeline: PackingTimeline, account: EnergyAccount, end_s: float) -> list[PackingSummary]:
+    """Packings that ran on a device, in order of their first start.
 
     Args:
-        course: Packing periods of the run.
+        timeline: Packing periods of the run.
         account: Energy account of the run.
         end_s: Last known time (s) of the run.
     """
     own: dict[tuple[str, Packing], list[PackingPeriod]] = {}
-    for stretch in course.stretches:
+    for stretch in timeline.stretches:
         if not stretch.is_passing():
             own.setdefault((stretch.device, stretch.packing), []).append(stretch)
-    found = ratios(course)
-    return [_packing(each, course, found, account, end_s) for each in own.values()]
+    found = ratios(timeline)
+    return [_packing(each, timeline, found, account, end_s) for each in own.values()]
 
 
 def _packing(
-    own: list[PackingPeriod], course: PackingTimeline, found: Ratios, account: EnergyAccount, end_s: float
-) -> dict[str, Any]:
+    own: list[PackingPeriod], timeline: PackingTimeline, found: Ratios, account: EnergyAccount, end_s: float
+) -> PackingSummary:
     first, last = own[0], own[-1]
     packing = first.packing
     spans = _spans(own, end_s)
     trials = [trial for stretch in own for _, trial in stretch.trials]
-    kept = course.kept.get(packing)
-    return {
-        "device": first.device,
-        "classes": [list(lane) for lane in packing],
-        "jobs": list(dict.fromkeys(job for stretch in own for job in stretch.jobs)),
-        "from_s": first.from_s,
-        "to_s": last.to_s,
-        "duration_s": math.fsum(to_s - from_s for from_s, to_s in spans),
-        "energy_j": all_spent_j(account, spans),
-        "predicted": _predicted(next((each for each in own if each.trials), first)),
-        "measured": _measured(own, course.solos),
-        "observed": _observed(own, course.solos, account, spans),
-        "settings_tried": len({each.setting for each in trials if each.setting != DEFAULT}),
-        "setting": None if kept is None else dict(kept),
-        "energy_ratio": None if kept is None else found.get((packing, kept)),
-        "verdict": _verdict(own, course.solos),
-    }
+    kept = timeline.kept.get(packing)
+    return PackingSummary(
+        device=first.device,
+        classes=packing,
+        jobs=tuple(dict.fromkeys(job for stretch in own for job in stretch.jobs)),
+        from_s=first.from_s,
+        to_s=last.to_s,
+        duration_s=math.fsum(to_s - from_s for from_s, to_s in spans),
+        energy_j=all_spent_j(account, spans),
+        predicted=_predicted(next((each for each in own if each.trials), first)),
+        measured=_measured(own, timeline.solos),
+        observed=_observed(own, timeline.solos, account, spans),
+        settings_tried=len({each.setting for each in trials if each.setting != DEFAULT}),
+        setting=None if kept is None else dict(kept),
+        energy_ratio=None if kept is None else found.get((packing, kept)),
+        verdict=_verdict(own, timeline.solos),
+    )
 
 
-def _predicted(stretch: PackingPeriod) -> dict[str, Any] | None:
+def _predicted(stretch: PackingPeriod) -> PackingSpeeds | None:
     if not stretch.expected:
         return None
-    speeds = {stretch.classes[job]: speed for job, (speed, _) in stretch.expected.items()}
-    return {"speeds": speeds, "power_w": stretch.expected_w}
+    speeds = {stretch.classes[job]: speed for job, speed in stretch.expected.items()}
+    return PackingSpeeds(speeds, stretch.expected_w)
 
 
-def _measured(own: Sequence[PackingPeriod], solos: dict[str, Solo]) -> dict[str, Any] | None:
+def _measured(own: Sequence[PackingPeriod], solos: dict[str, Solo]) -> PackingSpeeds | None:
     """Mean speeds and power in measurements at the default setting; None if there are none."""
     speeds: dict[str, list[float]] = {}
     powers_w = []
@@ -77,12 +138,12 @@ def _measured(own: Sequence[PackingPeriod], solos: dict[str, Solo]) -> dict[str,
     if not speeds and not powers_w:
         return None
     means = {name: fmean(values) for name, values in speeds.items()}
-    return {"speeds": means, "power_w": fmean(powers_w) if powers_w else None}
+    return PackingSpeeds(means, fmean(powers_w) if powers_w else None)
 
 
 def _observed(
     own: Sequence[PackingPeriod], solos: dict[str, Solo], account: EnergyAccount, spans: Sequence[tuple[float, float]]
-) -> dict[str, Any]:
+) -> ObservedSpeeds:
     """Mean speeds and power over the whole time of a packing.
 
     Speeds come from the jobs' progress at the default setting, watts from the meter of the run. `missing` gives, for
@@ -97,11 +158,11 @@ def _observed(
         missing |= {stretch.classes[job]: words for job, words in why.items()}
     duration_s, spent_j = math.fsum(to_s - from_s for from_s, to_s in spans), all_spent_j(account, spans)
     power_w = spent_j / duration_s if spent_j is not None and duration_s >= OBSERVED_S else None
-    return {
-        "speeds": {name: fmean(values) for name, values in speeds.items()},
-        "power_w": power_w,
-        "missing": {name: words for name, words in missing.items() if name not in speeds},
-    }
+    return ObservedSpeeds(
+        {name: fmean(values) for name, values in speeds.items()},
+        power_w,
+        {name: words for name, words in missing.items() if name not in speeds},
+    )
 
 
 def _verdict(own: Sequence[PackingPeriod], solos: dict[str, Solo]) -> str | None:

@@ -11,15 +11,13 @@ Under a policy that packs, only members of the group count: other jobs on the de
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
 from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting, ProfileJob
 from ecoshare.core.events import (
     Done,
     Event,
-    InterferencePredicted,
     IterationsDone,
     JobArrived,
     JobExited,
@@ -28,11 +26,11 @@ from ecoshare.core.events import (
     SettingAdvised,
     SettingMeasured,
 )
-from ecoshare.core.records import Job, Lane
-from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.setting_selection import DEFAULT, packing_of
-from ecoshare.core.states import JobState
-from ecoshare.record.log_replay import LogReplay, ReplayMoment
+from ecoshare.core.setting_selection import DEFAULT
+from ecoshare.record.event_log import LogStep, sessions, steps
+from ecoshare.record.log_entry import LogEntry
+from ecoshare.record.log_replay import LogReplay
+from ecoshare.record.packing_record import PackingChanged, PackingEnding, PackingRecorder
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.measurement import Measurement, MeasurementStatus
@@ -45,21 +43,6 @@ OBSERVED_ITERATIONS = 3
 
 PASSING_S = 1.0
 """Shortest time (s) of a packing: the jobs of a group start one after the other, so a shorter stretch is passing."""
-
-
-class PackingEnding(Enum):
-    """Reason why a stretch ended."""
-
-    PARTED = "parted"
-    """The scheduler chose another group although all jobs could have continued."""
-    JOINED = "joined"
-    """Another job joined."""
-    LEFT = "left"
-    """At least one of the jobs ended or was stopped."""
-    WINDOW = "window"
-    """A job was measured alone."""
-    CUT_OFF = "cut off"
-    """The rest is not known: the session ended, or the core could no longer follow its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +73,7 @@ class PackingPeriod:
     Attributes:
         classes: Class of each job, by name.
         packing: Packing of these classes, as last seen.
-        expected: Relative speed of each job and its standard deviation, from the last forecast before a measurement;
-            empty without a forecast.
+        expected: Relative speed of each job, from the last forecast before a measurement; empty without a forecast.
         expected_w: Predicted power (W) of the device; None if watts are not known.
         to_s: End (s) of the stretch; None while it lasts.
         settings: Times (s) with the setting in force from then on; the first is the start of the stretch.
@@ -104,7 +86,7 @@ class PackingPeriod:
     classes: dict[str, str]
     packing: Packing
     from_s: float
-    expected: dict[str, tuple[float, float]] = field(default_factory=dict)
+    expected: dict[str, float] = field(default_factory=dict)
     expected_w: float | None = None
     to_s: float | None = None
     ending: PackingEnding | None = None
@@ -138,10 +120,9 @@ class PackingPeriod:
 
     def findings(self, solos: dict[str, Solo]) -> list[PackingFinding]:
         """Results of the finished measurements at the default setting."""
-        expected = {job: speed for job, (speed, _) in self.expected.items()}
         kept = self.ending is not PackingEnding.PARTED
         return [
-            PackingFinding(at_s, self.speeds(trial, solos), expected, trial.power_w, self.expected_w, kept)
+            PackingFinding(at_s, self.speeds(trial, solos), dict(self.expected), trial.power_w, self.expected_w, kept)
             for at_s, trial in self.trials
             if trial.status is MeasurementStatus.MEASURED and trial.setting == DEFAULT
         ]
@@ -193,26 +174,45 @@ class PackingTimeline:
     differs_s: float | None = None
 
 
-def course(entries: Iterable[Event | Command]) -> PackingTimeline:
-    """Replay a log and return its stretches."""
-    replay, watch = LogReplay(entries), PackingWatch()
-    for moment in replay:
-        watch.see(moment)
-    return watch.finished(replay)
+def packing_timeline(entries: Iterable[LogEntry], unlogged: Sequence[Event] = ()) -> PackingTimeline:
+    """Stretches of a run: those that its log records. A session without records is replayed by the present core.
+
+    Args:
+        entries: Entries of the log, in order.
+        unlogged: Ends of attempts that the log lacks, since the controller was killed.
+    """
+    builder, differs_s = _Builder(), None
+    found = sessions(entries)
+    for number, session in enumerate(found, start=1):
+        rest = unlogged if number == len(found) else ()
+        if any(isinstance(entry, PackingChanged) for entry in session):
+            for step in steps(session):
+                builder.add(step)
+            for event in rest:
+                builder.end(event)
+            continue
+        replay, recorder = LogReplay([*session, *rest]), PackingRecorder()
+        for moment in replay:
+            changes = recorder.changes(moment.event, moment.core)
+            builder.add(LogStep(moment.event, list(moment.commands), changes))
+        if replay.is_lost:
+            builder.cut_off()
+        differs_s = replay.differs_s if differs_s is None else differs_s
+    builder.timeline.differs_s = differs_s
+    return builder.timeline
 
 
-class PackingWatch:
-    """Builds the stretches of a run, moment by moment.
+class _Builder:
+    """Builds the stretches of a run, step by step.
 
     Attributes:
-        course: Stretches seen so far.
-        open: Stretch that still lasts on each device.
+        timeline: Stretches seen so far.
     """
 
     def __init__(self) -> None:
-        """Begin without stretches."""
-        self.course = PackingTimeline()
-        self.open: dict[str, PackingPeriod] = {}
+        self.timeline = PackingTimeline()
+        self._open: dict[str, PackingPeriod] = {}
+        self._classes: dict[str, str] = {}
         self._settings: dict[str, Setting] = {}
         self._applying: dict[int, ApplySetting] = {}
         self._trials: dict[int, MeasureSetting] = {}
@@ -220,64 +220,62 @@ class PackingWatch:
         self._asked: dict[int, AskSetting] = {}
         self._now_s = 0.0
 
-    def see(self, moment: ReplayMoment) -> None:
-        """Process the next moment of the replay."""
-        event = moment.event
+    def add(self, step: LogStep) -> None:
+        event = step.event
         if isinstance(event, RunOpened):
             self._begin_session(event)
         self._now_s = event.at_s
-        self._take(event, moment.core)
-        for command in moment.commands:
+        self._take(event)
+        for command in step.commands:
             self._note(command)
-        if isinstance(event, InterferencePredicted | Profiled):
-            self._foresee(moment.core)
-        for device, lanes in moment.core.view.lane_index.devices.items():
-            self._look(device, lanes, moment.core)
+        for change in step.packings:
+            self._change(change)
 
-    def finished(self, replay: LogReplay) -> PackingTimeline:
-        """Stretches of a replayed log; if the core could not follow its end, open stretches are cut off."""
-        self.course.differs_s = replay.differs_s
-        if replay.is_lost:
-            self._cut_off()
-        return self.course
+    def end(self, event: Event) -> None:
+        """Add an event that the log lacks. The end of a job ends its stretch; what followed is not known."""
+        self._now_s = event.at_s
+        self._take(event)
+        if isinstance(event, JobExited):
+            for device in [device for device, stretch in self._open.items() if event.job in stretch.classes]:
+                self._close(device, PackingEnding.LEFT)
 
-    def _cut_off(self) -> None:
-        for device in list(self.open):
+    def cut_off(self) -> None:
+        """End the open stretches: the rest of the session is not known."""
+        for device in list(self._open):
             self._close(device, PackingEnding.CUT_OFF)
 
     def _begin_session(self, event: RunOpened) -> None:
         """Begin a session: commands are numbered anew, and the guard has restored all settings."""
-        self._cut_off()
+        self.cut_off()
         for kept in (self._settings, self._applying, self._trials, self._windows, self._asked):
             kept.clear()
-        self.course.kept.update({each.packing: each.setting for each in event.known_settings})
+        self.timeline.kept.update({each.packing: each.setting for each in event.known_settings})
 
-    def _take(self, event: Event, core: Scheduler) -> None:
+    def _take(self, event: Event) -> None:
         match event:
-            case IterationsDone():
+            case IterationsDone() | JobExited():
                 self._progress(event.job, event.usage)
-            case JobExited():
-                self._progress(event.job, event.usage)
-            case JobArrived() if event.job.solo is not None:
-                self.course.solos.setdefault(event.job.job_class, event.job.solo)
+            case JobArrived():
+                self._classes[event.job.name] = event.job.job_class
+                if event.job.solo is not None:
+                    self.timeline.solos.setdefault(event.job.job_class, event.job.solo)
             case Profiled() if event.command in self._windows and event.solo is not None:
-                job = core.jobs[self._windows.pop(event.command)]
-                self.course.solos[job.spec.job_class] = event.solo
+                self.timeline.solos[self._classes[self._windows.pop(event.command)]] = event.solo
             case Done() if event.command in self._applying:
                 applied = self._applying.pop(event.command)
                 self._settings[applied.device] = applied.setting
-                if (stretch := self.open.get(applied.device)) is not None:
+                if (stretch := self._open.get(applied.device)) is not None:
                     stretch.settings.append((event.at_s, applied.setting))
             case SettingMeasured() if event.command in self._trials:
                 asked = self._trials.pop(event.command)
-                stretch = self.open.get(asked.device)
+                stretch = self._open.get(asked.device)
                 if stretch is not None and set(asked.jobs) == set(stretch.jobs):
                     stretch.trials.append((event.at_s, event.measurement))
             case SettingAdvised() if event.command in self._asked:
                 self._advised(self._asked.pop(event.command), event)
 
     def _progress(self, job: str, usage: Usage) -> None:
-        for stretch in self.open.values():
+        for stretch in self._open.values():
             if job in stretch.classes and all(setting == DEFAULT for _, setting in stretch.settings):
                 first, _ = stretch.progress.get(job, (usage, usage))
                 stretch.progress[job] = first, usage
@@ -285,8 +283,8 @@ class PackingWatch:
     def _advised(self, asked: AskSetting, event: SettingAdvised) -> None:
         if not event.over:
             return
-        self.course.kept[asked.packing] = event.setting
-        stretch = self.open.get(asked.device)
+        self.timeline.kept[asked.packing] = event.setting
+        stretch = self._open.get(asked.device)
         if stretch is not None and stretch.packing == asked.packing:
             stretch.searched = event.at_s, event.setting, event.note
 
@@ -301,47 +299,28 @@ class PackingWatch:
             case AskSetting():
                 self._asked[command.id] = command
 
-    def _look(self, device: str, lanes: list[Lane], core: Scheduler) -> None:
-        """End and begin stretches on a device if other jobs run there now."""
-        view = core.view
-        is_window = view.profiling.occupies(lanes[0])
-        jobs = [] if is_window else view.placement.present(lanes)
-        stretch = self.open.get(device)
-        if stretch is not None and {job.spec.name for job in jobs} == set(stretch.jobs):
-            stretch.packing = packing_of(jobs)  # a job that changes lanes arrives there a little later
-            return
-        if stretch is not None:
-            self._close(device, PackingEnding.WINDOW if is_window else _ending(stretch, jobs, core))
-        if jobs:
-            self._begin(device, jobs, core)
+    def _change(self, change: PackingChanged) -> None:
+        """End and begin stretches on a device if other jobs run there now; else note lanes and the forecast."""
+        stretch = self._open.get(change.device)
+        if stretch is None or change.jobs.keys() != stretch.classes.keys():
+            if stretch is not None:
+                self._close(change.device, change.ending)
+            if not change.jobs:
+                return
+            stretch = self._begin(change)
+        stretch.packing = change.packing(self._classes)
+        if not stretch.trials:
+            stretch.expected = dict(zip(change.jobs, change.speeds, strict=False))  # without a forecast: empty
+            stretch.expected_w = change.power_w
 
-    def _begin(self, device: str, jobs: list[Job], core: Scheduler) -> None:
-        classes = {job.spec.name: job.spec.job_class for job in jobs}
-        stretch = PackingPeriod(device, classes, packing_of(jobs), self._now_s)
-        stretch.settings.append((self._now_s, self._settings.get(device, DEFAULT)))
-        self.open[device] = stretch
-        self.course.stretches.append(stretch)
-        self._foresee(core)
+    def _begin(self, change: PackingChanged) -> PackingPeriod:
+        classes = {job: self._classes[job] for job in change.jobs}
+        stretch = PackingPeriod(change.device, classes, (), self._now_s)
+        stretch.settings.append((self._now_s, self._settings.get(change.device, DEFAULT)))
+        self._open[change.device] = stretch
+        self.timeline.stretches.append(stretch)
+        return stretch
 
-    def _foresee(self, core: Scheduler) -> None:
-        """Update the forecast of each open stretch without measurements."""
-        if (packer := core.view.placement.groups) is None:
-            return
-        knows_watts = any(solo.power_w is not None for solo in packer.outlook.solos.values())
-        for stretch in self.open.values():
-            if not stretch.trials:
-                forecast = packer.outlook.forecast(list(stretch.classes.values()))
-                both = zip(forecast.speeds, forecast.errors, strict=True)
-                stretch.expected = dict(zip(stretch.classes, both, strict=True))
-                stretch.expected_w = forecast.power_w if knows_watts else None
-
-    def _close(self, device: str, ending: PackingEnding) -> None:
-        stretch = self.open.pop(device)
+    def _close(self, device: str, ending: PackingEnding | None) -> None:
+        stretch = self._open.pop(device)
         stretch.to_s, stretch.ending = self._now_s, ending
-
-
-def _ending(stretch: PackingPeriod, now: list[Job], core: Scheduler) -> PackingEnding:
-    """Reason for the end of a stretch that no window ended."""
-    if any(core.jobs[name].state is not JobState.RUNNING for name in stretch.jobs):
-        return PackingEnding.LEFT
-    return PackingEnding.JOINED if set(stretch.jobs) < {job.spec.name for job in now} else PackingEnding.PARTED

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ecoshare.profiling.profile import Profile
+
+if TYPE_CHECKING:
+    from ecoshare.record.job_summary import JobSummary
 
 MOST_ERROR = 0.1
 """Largest relative standard error of a mean iteration time from which savings are claimed."""
@@ -35,21 +37,21 @@ def too_fast(working_s: float, alone_s: float | None, iterations: int, profile: 
     return f"ran {alone_s / working_s:.1f} times as fast beside others as its profile says it runs alone"
 
 
-def uncertain(job: Mapping[str, Any], profile: Profile | None) -> str:
+def uncertain(job: JobSummary, profile: Profile | None) -> str:
     """Reason why no saving is claimed from the profile of a job; empty if savings may be claimed.
 
     Args:
         job: Job of the summary.
         profile: Profile of the job's class; None if there is none.
     """
-    name = job["name"]
-    if job["profile_doubt"]:
-        return f"{name} {job['profile_doubt']}"
+    name = job.name
+    if job.profile_doubt:
+        return f"{name} {job.profile_doubt}"
     if profile is None:
         return f"{name} has no profile"
     if profile.doubt:
         return f"the profile of {name} is not relied on ({profile.doubt})"
-    if kind := profile.not_measured(job["iterations"], job["eval_iterations"]):
+    if kind := profile.not_measured(job.iterations, job.eval_iterations):
         return f"no {kind} iteration of {name} is in its profile"
     error = profile.relative_error
     if error is None:

@@ -10,8 +10,7 @@ from typing import Any
 
 from ecoshare.common import documents
 from ecoshare.common.collector import collector_paused
-from ecoshare.core.commands import Command, StartJob
-from ecoshare.core.events import Event, JobArrived, JobExited, Reported
+from ecoshare.core.events import Event, JobExited, Reported
 from ecoshare.errors import UsageError
 from ecoshare.jobs import metric
 from ecoshare.lane import trace
@@ -19,65 +18,64 @@ from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, samples
 from ecoshare.record.energy_account import EnergyRate, account
+from ecoshare.record.job_history import JobHistory
 from ecoshare.record.metric_reader import values_of
-from ecoshare.record.packing_timeline import PackingTimeline
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_documents import DAMAGED, read_environment, read_json, read_plan, read_records
 from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.run_history import RunHistory
 from ecoshare.record.summary import summarise
-from ecoshare.record.sweep_summary import reported, with_trials
+from ecoshare.record.sweep_summary import with_trials
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.joules import MEASURED
 
 
 @collector_paused()
-def read(folder: RunFolder, replays: bool = True) -> RunData:
+def read(folder: RunFolder, packings: bool = True) -> RunData:
     """Read all data of a run except its traces, which may be large.
 
     Args:
         folder: Folder of the run.
-        replays: Whether the log is replayed, which takes as long as all decisions of the run took. If not, the summary
-            has no packings, and its `packed_default_energy_j` and `search_energy_j` ignore settings.
+        packings: Whether the summary has the packings, and the joules that follow from them. Without them, reading is
+            faster: the log of an older version has to be replayed for its packings.
 
     Raises:
         UsageError: The folder is damaged.
     """
     plan = read_plan(folder.plan)
     live = is_live(folder)  # asked first: a run that ends meanwhile must not look cut off
-    entries = list(event_log.read(folder.events)) if folder.events.exists() else []
-    plan = with_trials(plan, entries)
-    _check_names(folder, plan, entries)
+    history = RunHistory(event_log.read(folder.events) if folder.events.exists() else ())
+    plan = with_trials(plan, history)
+    _check_names(folder, plan, history)
     for job in plan["jobs"]:
         if job.get("called") and (told := folder.values(job["name"])).exists():
             job["values"] = read_json(told)
-    unlogged = _unlogged_exits(plan, folder, entries)
-    entries += unlogged
+    for event in _unlogged(plan, folder, history):
+        history.add_unlogged(event)
     lines = list(samples.read(folder.samples))
     profiles = _profiles(plan, folder)
     energy = account(lines, rates=_rates(plan, profiles))
     environment = read_environment(folder.environment) if folder.environment.exists() else {}
     load_s = environment.get("torch_load_s") or 0.0
-    went = None if replays else PackingTimeline()
     return RunData(
-        summary=summarise(plan, entries, energy, _shown(folder), live, profiles, load_s, went),
-        entries=entries,
+        summary=summarise(plan, history, energy, _shown(folder), live, profiles, load_s, packings),
+        history=history,
         samples=lines,
         account=energy,
         environment=environment,
-        unlogged=len(unlogged),
     )
 
 
-def _check_names(folder: RunFolder, plan: dict[str, Any], entries: list[Event | Command]) -> None:
+def _check_names(folder: RunFolder, plan: dict[str, Any], history: RunHistory) -> None:
     planned = {job["name"] for job in plan["jobs"]}
-    for entry in entries:
-        if isinstance(entry, JobArrived) and entry.job.name not in planned:
-            raise UsageError(f"{folder.plan}: {folder.events} has a job {entry.job.name!r} more", DAMAGED)
+    for name in history.jobs:
+        if name not in planned:
+            raise UsageError(f"{folder.plan}: {folder.events} has a job {name!r} more", DAMAGED)
 
 
 def with_traces(data: RunData, folder: RunFolder) -> RunData:
     """Return the same data with the traces of all attempts."""
-    attempts = [(attempt.job, attempt.number) for attempt in data.attempts()]
+    attempts = [(attempt.job, attempt.number) for attempt in data.history.attempts]
     traces = {(job, number): trace.read(trace.trace_path(folder.job(job), number)) for job, number in attempts}
     return replace(data, traces=traces)
 
@@ -113,24 +111,21 @@ def _rate(profile: Profile) -> EnergyRate | None:
     )
 
 
-def _unlogged_exits(plan: dict[str, Any], folder: RunFolder, entries: list[Event | Command]) -> list[Event]:
+def _unlogged(plan: dict[str, Any], folder: RunFolder, history: RunHistory) -> list[Event]:
     """Exits on disk, and trial values, that the log lacks because the controller was killed before it wrote them."""
-    logged = {(entry.job, entry.attempt) for entry in entries if isinstance(entry, JobExited)}
-    begun = {entry.job: entry.attempt for entry in entries if isinstance(entry, StartJob)}
-    told = {job: len(values) for job, values in reported(entries).items()}
-    last_s = max((entry.at_s for entry in entries if not isinstance(entry, Command)), default=0.0)
+    last_s = history.end_s
     found: list[Event] = []
     for job in plan["jobs"]:
-        own = folder.job(job["name"])
+        own, told = folder.job(job["name"]), history.jobs.get(job["name"]) or JobHistory(job["name"])
         for end in read_records(own):
-            if (end.job, end.attempt) in logged or end.attempt < begun.get(end.job, 0):
+            if end.attempt in told.exits or end.attempt < told.attempt:
                 continue
             if job.get("metric") is not None:
                 values = values_of(metric.read(job["metric"]), own, end.attempt)
                 found += [
                     Reported(last_s, end.job, step, value)
                     for step, value in enumerate(values, start=1)
-                    if step > told.get(end.job, 0)
+                    if step > len(told.reports)
                 ]
             outcome, usage = Outcome(end.outcome), Usage(**end.usage)
             found.append(JobExited(last_s, end.job, end.attempt, outcome, end.exit_code, end.reason, usage))

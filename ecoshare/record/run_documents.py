@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from ecoshare.common import documents
 from ecoshare.errors import UsageError
 from ecoshare.jobs.fields import Name
+from ecoshare.lane.exit_records import exit_path, exit_paths
 from ecoshare.lane.messages import Ended
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.goal import Goal
@@ -168,14 +169,14 @@ def read_records(folder: Path) -> list[Ended]:
         UsageError: A record cannot be read, does not match the schema, or belongs to another attempt.
     """
     records = []
-    for path in folder.glob("exit-*.json"):
+    for path in exit_paths(folder):
         try:
             fields = documents.parse(_content(path))
         except ValueError:
             continue
         ended = _checked(path, _ENDED, fields)
         usage = _checked(path, _USAGE, ended.usage)
-        if ended.job != folder.name or path.name != f"exit-{ended.attempt}.json":
+        if ended.job != folder.name or path != exit_path(folder, ended.attempt):
             raise _damaged(path, f"it is of attempt {ended.attempt} of {ended.job!r}")
         if ended.outcome not in [each.value for each in Outcome]:
             raise _damaged(path, f"{ended.outcome!r} is no outcome")

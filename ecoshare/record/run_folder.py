@@ -1,4 +1,7 @@
-"""The folder of a run; only this module knows the paths in it.
+"""The folder of a run; only this module knows the names of its documents.
+
+The files inside a job's folder belong to the processes that write them, and their names to `lane/`: `files.py`,
+`exit_records.py`, `trace.py`, `reports.py`.
 
 ::
 
@@ -188,6 +191,11 @@ class RunFolder:
         own = (self.job_file, self.plan, self.environment, self.events, self.samples, self.supervisor_log)
         whole = Path(os.path.realpath(path))
         return any(whole.is_relative_to(os.path.realpath(each)) for each in (*own, self.jobs, self.profiles))
+
+    @property
+    def on_end_log(self) -> Path:
+        """File with the output of the command that ran at the end of the run."""
+        return self.path / "on_end.log"
 
     @property
     def supervisor_log(self) -> Path:

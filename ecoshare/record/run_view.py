@@ -18,7 +18,7 @@ class JobView:
         holding: Whether the job has the turn of its lane.
         total: Number of all iterations; None if the user did not state it.
         rate: Iterations per second of wall time, waits included; None before two are done.
-        slowdown: Slowdown so far, see `record.summary.slowdown`; None if not known.
+        slowdown: Slowdown so far, see `record.job_summary.slowdown`; None if not known.
         reason: Cause of a failure; empty in any other state.
     """
 

@@ -45,39 +45,39 @@ class Scale:
         return math.fsum(worths[job] * count for job, count in iterations.items() if job in worths)
 
 
-def measured_scales(course: PackingTimeline) -> dict[Packing, Scale]:
+def measured_scales(timeline: PackingTimeline) -> dict[Packing, Scale]:
     """Scale of each packing from its measurements at the default setting."""
     found: dict[Packing, Scale] = {}
-    for packing, own in _trials(course).items():
+    for packing, own in _trials(timeline).items():
         at_default = [(stretch, trial) for stretch, trial in own if trial.setting == DEFAULT]
-        scale = Scale(_worths(at_default, course.solos), 0.0)
+        scale = Scale(_worths(at_default, timeline.solos), 0.0)
         energies = [each for stretch, trial in at_default if (each := _energy(stretch, trial, scale)) is not None]
         if energies:
             found[packing] = replace(scale, default=fmean(energies))
     return found
 
 
-def expected_scales(course: PackingTimeline) -> dict[Packing, Scale]:
+def expected_scales(timeline: PackingTimeline) -> dict[Packing, Scale]:
     """Scale of each packing from its forecast; for a lone job, from its class measured alone."""
     found: dict[Packing, Scale] = {}
-    for stretch in course.stretches:
-        alone_j = {name: _iteration_j(course.solos.get(name)) for name in stretch.classes.values()}
+    for stretch in timeline.stretches:
+        alone_j = {name: _iteration_j(timeline.solos.get(name)) for name in stretch.classes.values()}
         worths = {name: value for name, value in alone_j.items() if value is not None}
         if len(worths) < len(alone_j):
             continue
         if len(stretch.classes) == 1:
             found[stretch.packing] = Scale(worths, 1.0)
         elif stretch.expected and stretch.expected_w is not None:
-            powers_w = {job: course.solos[name].power_w or 0.0 for job, name in stretch.classes.items()}
-            alone_w = math.fsum(speed * powers_w[job] for job, (speed, _) in stretch.expected.items())
+            powers_w = {job: timeline.solos[name].power_w or 0.0 for job, name in stretch.classes.items()}
+            alone_w = math.fsum(speed * powers_w[job] for job, speed in stretch.expected.items())
             found[stretch.packing] = Scale(worths, stretch.expected_w / alone_w)
     return found
 
 
-def _trials(course: PackingTimeline) -> dict[Packing, list[tuple[PackingPeriod, Measurement]]]:
+def _trials(timeline: PackingTimeline) -> dict[Packing, list[tuple[PackingPeriod, Measurement]]]:
     """Measurements with known watts and valid iteration counts, for each packing."""
     found: dict[Packing, list[tuple[PackingPeriod, Measurement]]] = {}
-    for stretch in course.stretches:
+    for stretch in timeline.stretches:
         for _, trial in stretch.trials:
             if trial.status in _TELLING and trial.power_w is not None:
                 found.setdefault(stretch.packing, []).append((stretch, trial))
@@ -92,11 +92,11 @@ def _energy(stretch: PackingPeriod, trial: Measurement, scale: Scale) -> float |
     return trial.power_w / work if work > 0.0 else None
 
 
-def ratios(course: PackingTimeline) -> Ratios:
+def ratios(timeline: PackingTimeline) -> Ratios:
     """Measured ratio of E to E at the default setting, for each packing and each tried setting."""
-    scales = measured_scales(course)
+    scales = measured_scales(timeline)
     energies: dict[tuple[Packing, Setting], list[float]] = {}
-    for packing, own in _trials(course).items():
+    for packing, own in _trials(timeline).items():
         for stretch, trial in own:
             scale = scales.get(packing)
             if scale is not None and (energy := _energy(stretch, trial, scale)) is not None:

@@ -2,69 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass, field
 
 from ecoshare.common.plural import counted
-from ecoshare.core.commands import ApplySetting, Command
-from ecoshare.core.events import Done, Event, Refused, RunOpened, SettingMeasured
+from ecoshare.core.commands import ApplySetting
 from ecoshare.jobs.quantities import format_duration
+from ecoshare.values.measurement import Measurement
+
+Values = dict[str, float | str]
+"""Value of each knob that a setting names; empty for the default setting."""
 
 
-def settings(entries: Iterable[Event | Command]) -> list[dict[str, Any]]:
-    """Settings other than the default, in order, as plain data, including refused ones with the reason.
+@dataclass(slots=True)
+class SettingPeriod:
+    """Setting that was in force on a device for some time, or that was refused.
 
-    `to_s` is None for a setting that was in force until the end of the run. `setting` holds the knobs that were named;
-    the other knobs kept the values that the run found.
+    Attributes:
+        setting: Knobs that were named; the other knobs kept the values that the run found. Empty for a return to the
+            default that was refused.
+        from_s: Time (s) at which the setting was applied or refused.
+        to_s: Time (s) of the next setting; None for a setting in force until the end of the run, or a refused one.
+        trials: Number of measurements on the device while the setting was in force.
+        error: Reason for the refusal; None if the setting was applied.
     """
-    found: list[dict[str, Any]] = []
-    asked: dict[int, ApplySetting] = {}
-    in_force: dict[str, dict[str, Any]] = {}
-    for entry in entries:
-        match entry:
-            case RunOpened():  # resumed: commands are counted anew, and the guard has put everything back
-                asked.clear()
-                in_force.clear()
-            case ApplySetting():
-                asked[entry.id] = entry
-            case Done() if entry.command in asked:
-                command = asked.pop(entry.command)
-                if (before := in_force.pop(command.device, None)) is not None:
-                    before["to_s"] = entry.at_s
-                if command.setting:
-                    in_force[command.device] = _plain(command, entry.at_s)
-                    found.append(in_force[command.device])
-            case Refused() if entry.command in asked:
-                found.append({**_plain(asked.pop(entry.command), entry.at_s), "error": entry.error})
-            case SettingMeasured():
-                for each in in_force.values():
-                    if each["setting"] == dict(entry.measurement.setting):
-                        each["trials"] += 1
-    return found
+
+    device: str
+    setting: Values
+    from_s: float
+    to_s: float | None = None
+    trials: int = 0
+    error: str | None = None
 
 
-def setting_words(each: Mapping[str, Any]) -> str:
-    """Text for one entry of `settings`: `cuda:0: gpu_clock 1830, power_limit 567; from 16.7 s to 52.1 s, 1 trial`."""
-    values = values_words(each["setting"])
-    if each["error"] is not None:
-        return f"{each['device']}: {values}; refused at {format_duration(each['from_s'])}: {each['error']}"
-    to = "the end" if each["to_s"] is None else format_duration(each["to_s"])
-    trials = f", {counted(each['trials'], 'trial')}" if each["trials"] else ""
-    return f"{each['device']}: {values}; from {format_duration(each['from_s'])} to {to}{trials}"
+@dataclass(slots=True)
+class SettingHistory:
+    """Settings of all devices.
+
+    Attributes:
+        periods: Settings other than the default, and refusals, in order of time.
+    """
+
+    periods: list[SettingPeriod] = field(default_factory=list)
+    _in_force: dict[str, SettingPeriod] = field(default_factory=dict)
+
+    def begin_session(self) -> None:
+        """Begin a session: the guard has restored all settings since the last one."""
+        self._in_force.clear()
+
+    def applied(self, command: ApplySetting, at_s: float) -> None:
+        """Note that a setting is in force."""
+        if (before := self._in_force.pop(command.device, None)) is not None:
+            before.to_s = at_s
+        if command.setting:
+            self._in_force[command.device] = SettingPeriod(command.device, dict(command.setting), at_s)
+            self.periods.append(self._in_force[command.device])
+
+    def refused(self, command: ApplySetting, error: str, at_s: float) -> None:
+        """Note that a setting was refused: the one before it stays in force."""
+        self.periods.append(SettingPeriod(command.device, dict(command.setting), at_s, error=error))
+
+    def measured(self, device: str, measurement: Measurement) -> None:
+        """Note a measurement on a device."""
+        period = self._in_force.get(device)
+        if period is not None and period.setting == dict(measurement.setting):
+            period.trials += 1
 
 
-def values_words(setting: Mapping[str, float | str]) -> str:
+def setting_words(each: SettingPeriod) -> str:
+    """Text for a period: `cuda:0: gpu_clock 1830, power_limit 567; from 16.7 s to 52.1 s, 1 trial`."""
+    values = values_words(each.setting) or "back to the default"
+    if each.error is not None:
+        return f"{each.device}: {values}; refused at {format_duration(each.from_s)}: {each.error}"
+    to = "the end" if each.to_s is None else format_duration(each.to_s)
+    trials = f", {counted(each.trials, 'trial')}" if each.trials else ""
+    return f"{each.device}: {values}; from {format_duration(each.from_s)} to {to}{trials}"
+
+
+def values_words(setting: Values) -> str:
     """Text for the knobs of a setting, such as `gpu_clock 1830, power_limit 567`; empty for the default."""
     words = ((name, f"{value:g}" if isinstance(value, int | float) else value) for name, value in setting.items())
     return ", ".join(f"{name} {value}" for name, value in words)
-
-
-def _plain(command: ApplySetting, at_s: float) -> dict[str, Any]:
-    return {
-        "device": command.device,
-        "setting": dict(command.setting),
-        "from_s": at_s,
-        "to_s": None,
-        "trials": 0,
-        "error": None,
-    }

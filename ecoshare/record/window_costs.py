@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any
 
-from ecoshare.core.commands import Command, ProfileJob
-from ecoshare.core.events import Event, Profiled, RunOpened
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.energy_account import EnergyAccount, EnergyInterval
+from ecoshare.record.plain_values import named
+from ecoshare.record.run_history import ProfilingSpan
 
 KNOWN = 0.99
 """Part of a time span that must have known joules; the rest is tolerated.
@@ -20,86 +20,67 @@ A meter begins a little after the first job, and ends a little early.
 """
 
 
-def windows(
-    entries: Iterable[Event | Command],
-    classes: Mapping[str, str],
-    profiles: Mapping[str, Profile],
-    account: EnergyAccount,
-) -> list[dict[str, Any]]:
-    """Windows in order, as plain data, including windows that were cut off by the end of the run or of the job.
+@dataclass(frozen=True, slots=True)
+class WindowSummary:
+    """Cost of a profiling window.
 
-    `lost_s` and `cost_j` are time and joules of a window beyond the work that its job did in it: idle watching,
-    recorded iterations, the wait for the other jobs to pause. Both are None if the window made no profile; `cost_j` is
-    also None if the joules are not known.
+    Attributes:
+        to_s: End (s) of the window; None if the run or the job ended in it.
+        paused_jobs: Number of jobs that waited meanwhile; None if not known.
+        lost_s: Time (s) of the window beyond the work that its job did in it: idle watching, observed iterations, the
+            wait for the other jobs to pause. None if not known.
+        cost_j: The same in joules.
+        error: Reason why the window gave no profile; None if it gave one.
+    """
+
+    job: str
+    job_class: str = field(metadata=named("class"))
+    from_s: float
+    to_s: float | None = None
+    paused_jobs: int | None = None
+    lost_s: float | None = None
+    cost_j: float | None = None
+    error: str | None = None
+
+
+def windows(
+    spans: Sequence[ProfilingSpan], classes: Mapping[str, str], profiles: Mapping[str, Profile], account: EnergyAccount
+) -> list[WindowSummary]:
+    """Costs of windows, including windows that were cut off by the end of the run or of the job.
+
+    A profile tells the work in the window that made it, which is the last one of its class. The cost of an earlier
+    window is not known.
 
     Args:
-        entries: Entries of the event log, in order.
+        spans: Windows of the run, in order.
         classes: Class of each job, by name.
         profiles: Profiles made in this run or known before, by class.
         account: Energy account of the run.
     """
-    found = []
-    asked: dict[int, tuple[str, float]] = {}
-    at_s = 0.0
-    for entry in entries:
-        if not isinstance(entry, Command):
-            at_s = entry.at_s
-        if isinstance(entry, RunOpened):  # resumed: commands are counted anew
-            found += _cut_off(asked, classes)
-        if isinstance(entry, ProfileJob):
-            asked[entry.id] = entry.job, at_s
-        elif isinstance(entry, Profiled) and entry.command in asked:
-            job, from_s = asked.pop(entry.command)
-            found.append(_window(job, classes[job], from_s, entry, profiles, account))
-    return found + _cut_off(asked, classes)
+    last = {classes[each.job]: each for each in spans if each.to_s is not None and not each.error}
+    return [
+        _window(each, name, profiles.get(name) if each is last.get(name) else None, account)
+        for each in spans
+        for name in (classes[each.job],)
+    ]
 
 
-def _cut_off(asked: dict[int, tuple[str, float]], classes: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Windows without a logged end; `asked` is cleared."""
-    why = "the run ended, or still goes on, in this window"
-    rest = [_plain(job, classes[job], from_s, error=why) for job, from_s in asked.values()]
-    asked.clear()
-    return rest
+def _window(span: ProfilingSpan, job_class: str, made: Profile | None, account: EnergyAccount) -> WindowSummary:
+    """Cost of a window; `made` is the profile that it gave."""
+    if span.to_s is None:
+        why = "the run ended, or still goes on, in this window"
+        return WindowSummary(span.job, job_class, span.from_s, error=why)
+    found = WindowSummary(span.job, job_class, span.from_s, span.to_s, error=span.error or None)
+    if made is None:
+        return found
+    cost_j, in_it_j = None, all_spent_j(account, [(span.from_s, span.to_s)])
+    if made.energy is not None and in_it_j is not None:
+        cost_j = max(0.0, in_it_j - made.energy.power_w * made.window.productive_s)
+    lost_s = max(0.0, span.to_s - span.from_s - made.window.productive_s)
+    return replace(found, paused_jobs=made.window.paused_jobs, lost_s=lost_s, cost_j=cost_j)
 
 
-def _window(
-    job: str, job_class: str, from_s: float, ended: Profiled, profiles: Mapping[str, Profile], account: EnergyAccount
-) -> dict[str, Any]:
-    made = profiles.get(job_class) if not ended.error else None
-    lost_s = cost_j = None
-    if made is not None:
-        lost_s = max(0.0, ended.at_s - from_s - made.window.productive_s)
-        in_it_j = all_spent_j(account, [(from_s, ended.at_s)])
-        if made.energy is not None and in_it_j is not None:
-            cost_j = max(0.0, in_it_j - made.energy.power_w * made.window.productive_s)
-    paused = made.window.paused_jobs if made is not None else None
-    return _plain(job, job_class, from_s, ended.at_s, paused, lost_s, cost_j, ended.error or None)
-
-
-def _plain(
-    job: str,
-    job_class: str,
-    from_s: float,
-    to_s: float | None = None,
-    paused_jobs: int | None = None,
-    lost_s: float | None = None,
-    cost_j: float | None = None,
-    error: str | None = None,
-) -> dict[str, Any]:
-    """Window in the form of the summary."""
-    return {
-        "job": job,
-        "class": job_class,
-        "from_s": from_s,
-        "to_s": to_s,
-        "paused_jobs": paused_jobs,
-        "lost_s": lost_s,
-        "cost_j": cost_j,
-        "error": error,
-    }
-
-
-def search_energy_j(found: list[dict[str, Any]], trials_j: float | None = 0.0) -> float | None:
+def search_energy_j(found: Sequence[WindowSummary], trials_j: float | None = 0.0) -> float | None:
     """Joules that all windows and measurements cost; None if they are not known.
 
     Windows with unknown cost are left out. The sum is unknown if `trials_j` is, or if there are windows but no known
@@ -109,7 +90,7 @@ def search_energy_j(found: list[dict[str, Any]], trials_j: float | None = 0.0) -
         found: Windows of the summary.
         trials_j: Joules of settings that were tried and not kept; None if not known.
     """
-    known = [window["cost_j"] for window in found if window["cost_j"] is not None]
+    known = [window.cost_j for window in found if window.cost_j is not None]
     if trials_j is None or (found and not known and not trials_j):
         return None
     return math.fsum([*known, trials_j])

@@ -31,7 +31,7 @@ def draw(folder: RunFolder, data: RunData, tell: Callable[[str], None]) -> bool:
                 _write(folder.trace, exports.perfetto, data, tell)
             else:
                 folder.trace.unlink(missing_ok=True)
-                command = f"ecoshare export {data.summary['run']} --format perfetto --output trace.pftrace"
+                command = f"ecoshare export {data.summary.run} --format perfetto --output trace.pftrace"
                 tell(f"{marks} marks are many for a trace; `{command}` writes it all the same")
     except KeyboardInterrupt:
         tell("drawing was interrupted; `ecoshare export` draws what is missing")

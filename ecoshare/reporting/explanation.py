@@ -11,14 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ecoshare.common.collector import collector_paused
-from ecoshare.core.commands import Command, KillJob, ProfileJob, StartJob
-from ecoshare.core.events import Event, IterationsDone, JobArrived, JobExited, Profiled, Refused, RunOpened
+from ecoshare.core.commands import KillJob, ProfileJob, StartJob
+from ecoshare.core.events import IterationsDone, JobArrived, JobExited, Profiled, Refused, RunOpened
 from ecoshare.core.reasons import Reason, Reasons
 from ecoshare.core.records import Job
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.record.log_replay import LogReplay, ReplayMoment
-from ecoshare.record.packing_timeline import PackingTimeline, PackingWatch
+from ecoshare.record.packing_timeline import PackingTimeline
+from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.queue_groups import Queued
 from ecoshare.reporting.reason_intervals import SHORTEST_S, ReasonInterval, Story, alike, joined
 from ecoshare.values.attempt import Outcome
@@ -48,30 +49,33 @@ class RunExplanation:
     Attributes:
         policy: Name of the policy; empty if nothing was decided.
         stories: Story of each job by its name, in the order of arrival.
-        course: Packings of each device over time.
+        timeline: Packings of each device over time.
         windows: Profiling windows.
-        end_s: Time (s) of the last event.
+        end_s: Time (s) of the last event that the replay reached.
+        differs_s: Time (s) from which this core decides differently from the core of the run; None if it never does.
     """
 
     policy: str = ""
     stories: dict[str, Story] = field(default_factory=dict)
-    course: PackingTimeline = field(default_factory=PackingTimeline)
+    timeline: PackingTimeline = field(default_factory=PackingTimeline)
     windows: list[WindowSpan] = field(default_factory=list)
     end_s: float = 0.0
+    differs_s: float | None = None
 
 
 @collector_paused()
-def explain(entries: Iterable[Event | Command], only: str | None = None) -> RunExplanation:
+def explain(history: RunHistory, only: str | None = None) -> RunExplanation:
     """The decisions of a run, as far as its log goes.
 
     Args:
-        entries: Content of events.jsonl.
+        history: History of the run.
         only: Name of one job. Reasons of other jobs are left out, which is faster. None for all jobs.
     """
-    replay, listener = LogReplay(entries), _Listener(only)
+    replay, listener = LogReplay(history.entries), _Listener(only)
     for moment in replay:
         listener.hear(moment)
     explained = listener.finished(replay)
+    explained.timeline = history.packings()
     for story in explained.stories.values():
         story.intervals = joined(story.intervals)
     return explained
@@ -81,7 +85,7 @@ class _Listener:
     """Collects intervals, remarks and windows from the moments of a run."""
 
     def __init__(self, only: str | None) -> None:
-        self.explained, self.watch = RunExplanation(), PackingWatch()
+        self.explained = RunExplanation()
         self._only = only
         self._queued: Queued | None = None
         self._windows: dict[str, WindowSpan] = {}
@@ -94,7 +98,6 @@ class _Listener:
         if isinstance(event, RunOpened):
             self._open(event, moment.core)
         self.explained.end_s = max(self.explained.end_s, at_s)
-        self.watch.see(moment)
         if isinstance(event, JobArrived):
             self.explained.stories.setdefault(event.job.name, Story(event.job.name, event.job.job_class))
         touched = self._touched(moment)
@@ -128,7 +131,7 @@ class _Listener:
         """The explanation, with the windows that are still open."""
         if self._queued is not None:
             self._queued.close()
-        self.explained.course = self.watch.finished(replay)
+        self.explained.differs_s = replay.differs_s
         self.explained.windows += self._windows.values()
         if replay.is_lost:
             self._cut_off()

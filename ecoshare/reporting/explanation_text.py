@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,9 +16,11 @@ from ecoshare.core.reasons import Doing
 from ecoshare.core.setting_selection import DEFAULT
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_duration, number
+from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.packing_timeline import PackingFinding, PackingPeriod
 from ecoshare.record.reading import read
 from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.savings import ratios
 from ecoshare.record.setting_history import values_words
 from ecoshare.reporting.explanation import RunExplanation, explain
@@ -53,15 +55,15 @@ def show(run: Path, job: str | None, as_json: bool) -> None:
         UsageError: If there is no such run or job, if `job` is a sweep, or if the log is damaged.
     """
     folder = RunFolder.open(run)
-    data = read(folder, replays=False)
+    data = read(folder, packings=False)  # the explanation asks for them itself
     summary = data.summary
-    known = [each["name"] for each in summary["jobs"]]
-    if job in {sweep["name"] for sweep in summary["sweeps"]}:
-        trials = [each["name"] for each in summary["jobs"] if each["sweep"] == job]
+    known = [each.name for each in summary.jobs]
+    if job in {sweep.name for sweep in summary.sweeps}:
+        trials = [each.name for each in summary.jobs if each.sweep == job]
         raise UsageError(f"{job} is a sweep; name one of its trials", listed(trials))
     if job is not None and job not in known:
         raise UsageError(f"{run} has no job {job!r}", _remedy(job, known))
-    explained = explain(data.logged(), job)
+    explained = explain(data.history, job)
     if as_json:
         print(json.dumps(as_dict(explained, summary, job), indent=2))
         return
@@ -75,31 +77,31 @@ def _remedy(job: str, known: list[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"its jobs are {listed(known)}"
 
 
-def of_run(explained: RunExplanation, summary: Mapping[str, Any]) -> Iterator[str]:
+def of_run(explained: RunExplanation, summary: RunSummary) -> Iterator[str]:
     """Lines about a run: packings of each device in order of time, then a few lines for each job."""
-    yield f"{summary['run']}: {summary['state']}, objective {summary['objective']}, policy {summary['policy']}"
-    for device in [each["name"] for each in summary["devices"]]:
+    yield f"{summary.run}: {summary.state}, objective {summary.objective}, policy {summary.policy}"
+    for device in [each.name for each in summary.devices]:
         yield from ("", device)
         lines = sorted(_of_device(explained, device))
         yield from _columns(lines[:_MOST_LINES])
         if len(lines) > _MOST_LINES:
             yield f"  … and {len(lines) - _MOST_LINES} more; --json has all"
-    for sweep in summary["sweeps"]:
-        first = next((job["name"] for job in summary["jobs"] if job["sweep"] == sweep["name"]), None)
+    for sweep in summary.sweeps:
+        first = next((job.name for job in summary.jobs if job.sweep == sweep.name), None)
         if first is not None:
-            yield from ("", f"{sweep['name']}: its trials one by one with `ecoshare explain {summary['run']} {first}`")
-    for job in summary["jobs"]:
-        if job["sweep"] is not None:
+            yield from ("", f"{sweep.name}: its trials one by one with `ecoshare explain {summary.run} {first}`")
+    for job in summary.jobs:
+        if job.sweep is not None:
             continue
         yield from ("", *_heading(job, explained))
-        if (story := explained.stories.get(job["name"])) is not None:
+        if (story := explained.stories.get(job.name)) is not None:
             yield from _longest(story, explained)
     yield from _ending(explained)
 
 
-def of_job(explained: RunExplanation, summary: Mapping[str, Any], name: str) -> Iterator[str]:
+def of_job(explained: RunExplanation, summary: RunSummary, name: str) -> Iterator[str]:
     """Lines about one job: everything that happened to it, in order of time."""
-    job = next(each for each in summary["jobs"] if each["name"] == name)
+    job = next(each for each in summary.jobs if each.name == name)
     yield from _heading(job, explained)
     if (story := explained.stories.get(name)) is not None:
         lines = [(at_s, 0, span, words) for at_s, span, words in _intervals(story, explained.policy)]
@@ -109,10 +111,10 @@ def of_job(explained: RunExplanation, summary: Mapping[str, Any], name: str) -> 
     yield from _ending(explained)
 
 
-def _heading(job: Mapping[str, Any], explained: RunExplanation) -> Iterator[str]:
-    after = "" if job["jct_s"] is None else f", {format_duration(job['jct_s'])} after it came"
-    yield f"{job['name']} (class {short_class(job['class'])}): {job['state']}{after}"
-    story = explained.stories.get(job["name"])
+def _heading(job: JobSummary, explained: RunExplanation) -> Iterator[str]:
+    after = "" if job.jct_s is None else f", {format_duration(job.jct_s)} after it came"
+    yield f"{job.name} (class {short_class(job.job_class)}): {job.state}{after}"
+    story = explained.stories.get(job.name)
     if story is None:
         yield "  nothing was decided about it yet"
         return
@@ -121,7 +123,7 @@ def _heading(job: Mapping[str, Any], explained: RunExplanation) -> Iterator[str]
     for doing, word, total_s in totals:
         mates = f" with {listed(story.mates())}" if doing is Doing.SHARES else ""
         parts += [f"{word} {format_duration(total_s)}{mates}"] if total_s >= _WORTH_A_WORD_S else []
-    limit, slower = job["slowdown_limit"], job["slowdown"]
+    limit, slower = job.slowdown_limit, job.slowdown
     if limit is not None:
         parts.append(f"its slowdown was {'not measured' if slower is None else f'{slower:.2f}'}, limit {limit:g}")
     if parts:
@@ -144,11 +146,11 @@ def _intervals(story: Story, policy: str) -> Lines:
 def _measured(explained: RunExplanation, job: str) -> Iterator[tuple[float, str]]:
     """Time and words of the measured speeds of the job's packings, and of the settings at which it ran."""
     before: PackingPeriod | None = None
-    for stretch in explained.course.stretches:
+    for stretch in explained.timeline.stretches:
         if job not in stretch.classes:
             continue
         names = [job, *(name for name in stretch.jobs if name != job)]
-        for finding in stretch.findings(explained.course.solos):
+        for finding in stretch.findings(explained.timeline.solos):
             if words := _finding(finding, names):
                 yield finding.at_s, words
         has_come = before is None or before.to_s is None or stretch.from_s - before.to_s > _WORTH_A_WORD_S
@@ -181,7 +183,7 @@ def _settings(stretch: PackingPeriod, explained: RunExplanation) -> Iterator[tup
         return
     at_s, best, note = stretch.searched
     tried = len({trial.setting for _, trial in stretch.trials if trial.setting != DEFAULT})
-    ratio = ratios(explained.course).get((stretch.packing, best))
+    ratio = ratios(explained.timeline).get((stretch.packing, best))
     saves = f", with {percent(1.0 - ratio)} fewer joules for the work" if best and ratio is not None else ""
     found = values_words(dict(best)) or "none was better than the default"
     words = f"searched: of {counted(tried, 'setting')} {found}"
@@ -189,7 +191,7 @@ def _settings(stretch: PackingPeriod, explained: RunExplanation) -> Iterator[tup
 
 
 def _of_device(explained: RunExplanation, device: str) -> Lines:
-    for stretch in explained.course.stretches:
+    for stretch in explained.timeline.stretches:
         if stretch.device == device and not stretch.is_passing():
             yield stretch.from_s, _span(stretch.from_s, stretch.to_s), _packing(stretch, explained)
             for at_s, words in _settings(stretch, explained):
@@ -203,21 +205,27 @@ def _packing(stretch: PackingPeriod, explained: RunExplanation) -> str:
     names = list(stretch.jobs)
     if len(names) == 1:
         return f"{names[0]} alone"
-    if findings := [found for each in stretch.findings(explained.course.solos) if (found := _finding(each, names))]:
+    if findings := [found for each in stretch.findings(explained.timeline.solos) if (found := _finding(each, names))]:
         return f"{listed(names)}: {'; '.join(findings)}"
     if stretch.expected:
-        expected = speeds([stretch.expected[name][0] for name in names])
+        expected = speeds([stretch.expected[name] for name in names])
         return f"{listed(names)}: expected at {expected} of their speeds alone"
     return listed(names)
 
 
 def _ending(explained: RunExplanation) -> Iterator[str]:
-    if (differs_s := explained.course.differs_s) is not None:
+    if (differs_s := explained.differs_s) is not None:
         yield ""
         yield (
             f"from {_clock(differs_s)} on this version of ecoshare would have decided otherwise than the one "
-            "that ran: nothing is said of that time"
+            f"that ran: {_unsaid(explained)}"
         )
+
+
+def _unsaid(explained: RunExplanation) -> str:
+    if explained.timeline.differs_s is None:  # the log records its packings
+        return "no reasons are given for that time"
+    return "nothing is said of that time"
 
 
 def _clock(at_s: float) -> str:
@@ -235,20 +243,20 @@ def _columns(lines: list[tuple[float, str, str]]) -> Iterator[str]:
         yield f"  {when:<{wide}}  {words}"
 
 
-def as_dict(explained: RunExplanation, summary: Mapping[str, Any], only: str | None = None) -> dict[str, Any]:
+def as_dict(explained: RunExplanation, summary: RunSummary, only: str | None = None) -> dict[str, Any]:
     """The explanation as plain data: packings and windows of each device, and intervals with reasons of each job.
 
     Args:
         only: Name of one job, to leave other jobs out; None for all jobs.
     """
-    names = [each["name"] for each in summary["jobs"] if only in (None, each["name"])]
+    names = [each.name for each in summary.jobs if only in (None, each.name)]
     return {
-        "run": summary["run"],
-        "policy": summary["policy"],
-        "packings": [_stretch_dict(each, explained) for each in explained.course.stretches],
+        "run": summary.run,
+        "policy": summary.policy,
+        "packings": [_stretch_dict(each, explained) for each in explained.timeline.stretches],
         "windows": [asdict(each) for each in explained.windows],
         "jobs": [_job_dict(name, explained) for name in names],
-        "known_to_s": explained.course.differs_s if explained.course.differs_s is not None else explained.end_s,
+        "known_to_s": explained.differs_s if explained.differs_s is not None else explained.end_s,
     }
 
 
@@ -259,9 +267,9 @@ def _stretch_dict(stretch: PackingPeriod, explained: RunExplanation) -> dict[str
         "from_s": stretch.from_s,
         "to_s": stretch.to_s,
         "ending": None if stretch.ending is None else stretch.ending.value,
-        "expected": {job: speed for job, (speed, _) in stretch.expected.items()},
+        "expected": stretch.expected,
         "expected_w": stretch.expected_w,
-        "measured": [asdict(each) for each in stretch.findings(explained.course.solos)],
+        "measured": [asdict(each) for each in stretch.findings(explained.timeline.solos)],
         "settings": [{"from_s": at_s, "setting": dict(setting)} for at_s, setting in stretch.settings],
     }
 

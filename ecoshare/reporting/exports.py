@@ -11,15 +11,17 @@ import json
 from typing import Any
 
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
+from ecoshare.record.plain_values import as_plain
 from ecoshare.record.reading import read, with_traces
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.run_summary import RunSummary
 
 FORMS = ("csv", "json", "parquet", "html", "perfetto")
 BINARY = ("parquet", "perfetto")
 """Formats that no terminal can show."""
 
-_REPLAYED = ("html", "json")
+_WITH_PACKINGS = ("html", "json")
 """Formats that show packings and savings."""
 
 COLUMNS: dict[str, type] = {
@@ -67,18 +69,18 @@ def export(folder: RunFolder, form: str) -> bytes:
         UnfitEnvironment: If parquet is asked for and pyarrow is not installed.
     """
     check(form)
-    data = read(folder, replays=form in _REPLAYED)
+    data = read(folder, packings=form in _WITH_PACKINGS)
     if form == "parquet":
         return parquet(data.summary)
     if form == "html":
         return html(with_traces(data, folder))
     if form == "perfetto":
         return perfetto(with_traces(data, folder))
-    text = table(data.summary) if form == "csv" else json.dumps(data.summary, indent=2) + "\n"
+    text = table(data.summary) if form == "csv" else json.dumps(data.summary.as_dict(), indent=2) + "\n"
     return text.encode(errors="backslashreplace")
 
 
-def table(summary: dict[str, Any]) -> str:
+def table(summary: RunSummary) -> str:
     """The jobs as csv; a value that is not known is empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
@@ -88,7 +90,7 @@ def table(summary: dict[str, Any]) -> str:
     return text.getvalue()
 
 
-def parquet(summary: dict[str, Any]) -> bytes:
+def parquet(summary: RunSummary) -> bytes:
     """The same jobs and columns as a Parquet file; a value that is not known is null.
 
     Raises:
@@ -122,12 +124,13 @@ def perfetto(data: RunData) -> bytes:
     return perfetto(data)
 
 
-def _rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
+def _rows(summary: RunSummary) -> list[dict[str, Any]]:
     rows = []
-    for job in summary["jobs"]:
-        energy = job["energy"] or {}
-        row = {**job, "energy_j": energy.get("value_j"), "energy_source": energy.get("source")}
-        row["values"] = json.dumps(job["values"]) if job["values"] else None
+    for job in summary.jobs:
+        row = as_plain(job)
+        row["energy_j"] = None if job.energy is None else job.energy.value_j
+        row["energy_source"] = None if job.energy is None else job.energy.source
+        row["values"] = json.dumps(job.values) if job.values else None
         rows.append({name: row[name] for name in COLUMNS})
     return rows
 

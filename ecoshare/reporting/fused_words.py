@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from ecoshare.common.plural import counted
-from ecoshare.core.commands import Command, StartJob
-from ecoshare.core.events import Event, JobArrived, JobExited, Refused
+from ecoshare.record.run_history import RunHistory
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.job_spec import JobSpec
 
 _MOST_REASONS = 3
 
 
-def fused_words(entries: Iterable[Event | Command]) -> list[str]:
+def fused_words(history: RunHistory) -> list[str]:
     """Lines about the jobs that may share a process; none if no such job started.
 
     Args:
-        entries: The log of a run.
+        history: History of the run.
     """
-    specs: dict[str, JobSpec] = {}
-    started: dict[tuple[str, int], StartJob] = {}
-    moved: dict[tuple[str, int], str] = {}
-    for entry in entries:
-        match entry:
-            case JobArrived() if entry.job.fused:
-                specs[entry.job.name] = entry.job
-            case StartJob() if entry.job in specs:
-                started[entry.job, entry.attempt] = entry
-            case Refused():
-                started = {key: each for key, each in started.items() if each.id != entry.command}
-            case JobExited(outcome=Outcome.MOVED_OUT):
-                moved[entry.job, entry.attempt] = entry.reason
+    specs = {name: job.spec for name, job in history.jobs.items() if job.spec is not None and job.spec.fused}
+    refused = {(each.job, each.number) for each in history.attempts if each.was_refused}
+    commands = [command for name in specs for command in history.jobs[name].starts.values()]
+    started = {key: each for each in commands if (key := (each.job, each.attempt)) not in refused}
+    exits = sorted((event for job in history.jobs.values() for event in job.exits.values()), key=lambda each: each.at_s)
+    moved = {(each.job, each.attempt): each.reason for each in exits if each.outcome is Outcome.MOVED_OUT}
     if not started:
         return []
     shared = {key: each for key, each in started.items() if each.fused and key not in moved}

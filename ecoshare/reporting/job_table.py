@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ecoshare.jobs.quantities import format_duration, format_energy, format_size
+from ecoshare.record.energy_summary import DeviceEnergy, JobEnergy
+from ecoshare.record.job_summary import JobSummary
 
 NOT_KNOWN = "not known"
 _MOST_ROWS = 30
@@ -45,54 +47,54 @@ class JobTable:
         return _MAIN
 
 
-def job_table(jobs: Sequence[dict[str, Any]]) -> JobTable:
+def job_table(jobs: Sequence[JobSummary]) -> JobTable:
     """The table of jobs of a summary, in their order; if there are many, jobs that did not complete come first."""
     is_long = len(jobs) > _MOST_ROWS + _SLACK
-    ordered = sorted(jobs, key=lambda job: job["state"] in ("completed", "pruned")) if is_long else list(jobs)
+    ordered = sorted(jobs, key=lambda job: job.state in ("completed", "pruned")) if is_long else list(jobs)
     details = [details_of(job) for job in ordered]
     rows = [{name: each[name] for name in _MAIN} for each in details]
     cut = _MOST_ROWS if is_long else len(rows)
     return JobTable(rows[:cut], rows[cut:], details, is_long and ordered != list(jobs))
 
 
-def details_of(job: dict[str, Any]) -> Row:
+def details_of(job: JobSummary) -> Row:
     """All cells of a job by column."""
-    per_iteration_j = job["energy_per_iteration_j"]
-    source = job["energy"]["source"] if job["energy"] is not None else ""
+    per_iteration_j = job.energy_per_iteration_j
+    source = job.energy.source if job.energy is not None else ""
     return {
-        "job": job["name"],
-        "class": job["class"],
-        "state": job["state"],
-        "exit code": _known(job["exit_code"]),
-        "attempts": _known(job["attempts"]),
-        "started in lane": ", ".join(map(str, job["lanes"])) or "none",
-        "iterations": _known(job["iterations"]),
-        "of evaluation": _known(job["eval_iterations"]),
-        "arrival": _duration(job["arrival_s"]),
-        "start": _duration(job["start_s"]),
-        "finish": _duration(job["finish_s"]),
-        "JCT": _duration(job["jct_s"]),
-        "queued": _duration(job["queue_s"]),
-        "slowdown": _ratio(job["slowdown"]),
-        "slowdown limit": {None: "none, or " + NOT_KNOWN, True: "kept", False: "broken"}[job["slowdown_limit_met"]],
-        "interference": _ratio(job["interference"]),
-        "stretch": _ratio(job["stretch"]),
-        "held the turn": _duration(job["held_s"]),
-        "hand-overs": _known(job["handovers"]),
-        "longest wait": _duration(job["longest_wait_s"]),
-        "peak memory": NOT_KNOWN if job["peak_memory_bytes"] is None else format_size(job["peak_memory_bytes"]),
-        "energy": energy_words(job["energy"]),
+        "job": job.name,
+        "class": job.job_class,
+        "state": job.state,
+        "exit code": _known(job.exit_code),
+        "attempts": _known(job.attempts),
+        "started in lane": ", ".join(map(str, job.lanes)) or "none",
+        "iterations": _known(job.iterations),
+        "of evaluation": _known(job.eval_iterations),
+        "arrival": _duration(job.arrival_s),
+        "start": _duration(job.start_s),
+        "finish": _duration(job.finish_s),
+        "JCT": _duration(job.jct_s),
+        "queued": _duration(job.queue_s),
+        "slowdown": _ratio(job.slowdown),
+        "slowdown limit": {None: "none, or " + NOT_KNOWN, True: "kept", False: "broken"}[job.slowdown_limit_met],
+        "interference": _ratio(job.interference),
+        "stretch": _ratio(job.stretch),
+        "held the turn": _duration(job.held_s),
+        "hand-overs": _known(job.handovers),
+        "longest wait": _duration(job.longest_wait_s),
+        "peak memory": NOT_KNOWN if job.peak_memory_bytes is None else format_size(job.peak_memory_bytes),
+        "energy": energy_words(job.energy),
         "per iteration": NOT_KNOWN if per_iteration_j is None else f"{format_energy(per_iteration_j)} {source}",
     }
 
 
-def energy_words(value: dict[str, Any] | None) -> str:
+def energy_words(value: DeviceEnergy | JobEnergy | None) -> str:
     """Joules with their standard error and source, or `NOT_KNOWN`."""
     if value is None:
         return NOT_KNOWN
-    error_j = value["standard_error_j"]
+    error_j = value.standard_error_j
     error = f" ± {format_energy(error_j)}" if error_j else ""
-    return f"{format_energy(value['value_j'])}{error} {value['source']}"
+    return f"{format_energy(value.value_j)}{error} {value.source}"
 
 
 def _duration(value_s: float | None) -> str:

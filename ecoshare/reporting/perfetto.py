@@ -34,7 +34,9 @@ from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 from ecoshare.lane.trace import Kind
 from ecoshare.record.coarse_intervals import coarser
 from ecoshare.record.energy_account import EnergyInterval
-from ecoshare.record.run_data import AttemptHistory, RunData, TurnSpan
+from ecoshare.record.job_history import AttemptHistory
+from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.run_data import RunData, TurnSpan
 from ecoshare.record.samples import Sample, job_of, shortest_s
 from ecoshare.values.joules import ATTRIBUTED, MEASURED, MODELLED
 
@@ -45,9 +47,9 @@ _WORDS = {Kind.TRAIN: "train", Kind.EVAL: "eval"}
 def perfetto(data: RunData) -> bytes:
     """The trace, as the content of a `.pftrace` file."""
     trace = _Trace()
-    lanes, attempts = data.lanes(), data.attempts()
+    lanes, attempts = data.history.lanes, data.history.attempts
     turns = {(attempt.job, attempt.number): data.turns(attempt) for attempt in attempts}
-    models = {device["name"]: device.get("model", "") for device in data.summary["devices"]}
+    models = {device.name: device.model for device in data.summary.devices}
     names = dict.fromkeys([*models, *(lane.device for lane in lanes.values())])
     devices = {name: trace.device(f"{name} {models.get(name, '')}".strip()) for name in names}
     for number, lane in sorted(lanes.items()):
@@ -59,8 +61,8 @@ def perfetto(data: RunData) -> bytes:
         own: dict[str, list[AttemptHistory]] = defaultdict(list)
         for attempt in attempts:
             own[attempt.job].append(attempt)
-        for job in data.summary["jobs"]:
-            _life(trace, trace.track(job["name"], group), job, own[job["name"]], turns, end_s)
+        for job in data.summary.jobs:
+            _life(trace, trace.track(job.name, group), job, own[job.name], turns, end_s)
         session = data.account.session
         _counters(trace, data, home if session is None else devices.get(session.device, home))
     return trace.content()
@@ -179,12 +181,12 @@ def _lane(
 def _life(
     trace: _Trace,
     track: int,
-    job: dict[str, Any],
+    job: JobSummary,
     attempts: list[AttemptHistory],
     turns: dict[tuple[str, int], list[TurnSpan]],
     end_s: float,
 ) -> None:
-    queued_s = job["arrival_s"]
+    queued_s = job.arrival_s
     for attempt in attempts:
         began_s = attempt.asked_s if attempt.began_s is None else attempt.began_s
         to_s = end_s if attempt.ended_s is None else attempt.ended_s
@@ -205,7 +207,7 @@ def _life(
         trace.end(track, to_s)
         queued_s = to_s
     if not attempts and queued_s is not None:
-        trace.slice(track, queued_s, job["finish_s"] if job["finish_s"] is not None else end_s, "queued")
+        trace.slice(track, queued_s, job.finish_s if job.finish_s is not None else end_s, "queued")
 
 
 def _turns_of_life(trace: _Trace, track: int, turns: list[TurnSpan], began_s: float, ended_s: float) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
+from ecoshare.record.energy_summary import DeviceEnergy, JobEnergy
+from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.setting_history import setting_words
 from ecoshare.record.window_costs import search_energy_j
 from ecoshare.reporting.figures import printable
@@ -24,47 +27,47 @@ _LESSER = {"queued": 3, "iterations": 2, "slowdown": 1}
 """Columns that a narrow terminal drops, the largest number first. summary.json has all of them."""
 
 
-def print_summary(summary: dict[str, Any], console: Console) -> None:
+def print_summary(summary: RunSummary, console: Console) -> None:
     """Print jobs, sweeps, totals, settings, errors and the run folder."""
-    own = [job for job in summary["jobs"] if job["sweep"] is None]
+    own = [job for job in summary.jobs if job.sweep is None]
     if own:
         _print_jobs(own, console)
         console.print()
-    for sweep in summary["sweeps"]:
+    for sweep in summary.sweeps:
         print_sweep(sweep, console)
         console.print()
     if answer := sharing(summary):
         say(console, printable(answer, console.encoding), "bold")
     say(console, totals(summary))
-    if summary["windows"]:
+    if summary.windows:
         say(console, measured(summary))
     if tried := settings_tried(summary):
         say(console, tried)
     for line in verdicts(summary):
         say(console, line)
-    for each in summary["settings"][:_MOST_ERRORS]:
+    for each in summary.settings[:_MOST_ERRORS]:
         say(console, f"set: {setting_words(each)}")
-    failed = [job for job in summary["jobs"] if job["error"] and job["state"] != "pruned"]
+    failed = [job for job in summary.jobs if job.error and job.state != "pruned"]
     for job in failed[:_MOST_ERRORS]:
-        say(console, Text.assemble((job["name"], "red"), f": {job['error']}"))
+        say(console, Text.assemble((job.name, "red"), f": {job.error}"))
     if len(failed) > _MOST_ERRORS:
         console.print(f"… and {len(failed) - _MOST_ERRORS} more; see summary.json")
-    say(console, f"run folder: {summary['run']}")
+    say(console, f"run folder: {summary.run}")
 
 
-def _print_jobs(jobs: list[dict[str, Any]], console: Console) -> None:
-    sources = {job["energy"]["source"] for job in jobs if job["energy"] is not None}
+def _print_jobs(jobs: Sequence[JobSummary], console: Console) -> None:
+    sources = {job.energy.source for job in jobs if job.energy is not None}
     source = f",\n{sources.pop()}" if len(sources) == 1 else ""
     cells = {
-        "JCT": [_duration(job["jct_s"]) for job in jobs],
-        "queued": [_duration(job["queue_s"]) for job in jobs],
-        "slowdown": ["-" if job["slowdown"] is None else f"{job['slowdown']:.2f}" for job in jobs],
+        "JCT": [_duration(job.jct_s) for job in jobs],
+        "queued": [_duration(job.queue_s) for job in jobs],
+        "slowdown": ["-" if job.slowdown is None else f"{job.slowdown:.2f}" for job in jobs],
         "iterations": [iterations(job) for job in jobs],
-        f"energy{source}": [_joules(job["energy"]) if source else energy(job["energy"]) for job in jobs],
+        f"energy{source}": [_joules(job.energy) if source else energy(job.energy) for job in jobs],
     }
-    states = [Text(job["state"], style=COLOURS.get(job["state"], "")) for job in jobs]
+    states = [Text(job.state, style=COLOURS.get(job.state, "")) for job in jobs]
     columns = [
-        TableColumn(Text("job"), [Text(job["name"]) for job in jobs], is_name=True),
+        TableColumn(Text("job"), [Text(job.name) for job in jobs], is_name=True),
         TableColumn(Text("state"), states),
         *(
             TableColumn(Text(heading), list(map(Text, written)), right=True, lesser=_LESSER.get(heading, 0))
@@ -74,36 +77,36 @@ def _print_jobs(jobs: list[dict[str, Any]], console: Console) -> None:
     print_columns(columns, console)
 
 
-def totals(summary: dict[str, Any]) -> str:
+def totals(summary: RunSummary) -> str:
     """Makespan, mean JCT and energy in one line."""
-    jobs = len(summary["jobs"])
-    completed = sum(job["state"] == "completed" for job in summary["jobs"])
-    parts = [] if summary["makespan_s"] is None else [f"makespan {format_duration(summary['makespan_s'])}"]
+    jobs = len(summary.jobs)
+    completed = sum(job.state == "completed" for job in summary.jobs)
+    parts = [] if summary.makespan_s is None else [f"makespan {format_duration(summary.makespan_s)}"]
     if completed == 0:
         parts.append("no job completed")
     else:
         of = "" if completed == jobs else f" of {counted(completed, 'completed job')}"
-        parts.append(f"mean JCT {_duration(summary['mean_jct_s'])}{of}")
-    if summary["energy"] is not None:
-        idle = format_energy(summary["idle_energy_j"])
-        if summary["idle_power_w"] is None:
+        parts.append(f"mean JCT {_duration(summary.mean_jct_s)}{of}")
+    if summary.energy is not None:
+        idle = format_energy(summary.idle_energy_j or 0.0)
+        if summary.idle_power_w is None:
             idle += " (the draw at rest is not known: the jobs' part has it)"
-        parts.append(f"energy {energy(summary['energy'])} of which idle {idle} ({summary['energy']['about']})")
+        parts.append(f"energy {energy(summary.energy)} of which idle {idle} ({summary.energy.about})")
     else:
         parts.append("energy not known")
     return ", ".join(parts)
 
 
-def measured(summary: dict[str, Any]) -> str:
+def measured(summary: RunSummary) -> str:
     """Cost of measuring new classes, in one line. The run must have at least one window."""
-    made = [window for window in summary["windows"] if window["error"] is None]
-    missed = len(summary["windows"]) - len(made)
+    made = [window for window in summary.windows if window.error is None]
+    missed = len(summary.windows) - len(made)
     failed = f"{counted(missed, 'window')} came to nothing"
     if not made:
         return f"no new class was measured: {failed}"
-    known = [window["lost_s"] for window in made if window["lost_s"] is not None]
-    spent = search_energy_j(summary["windows"])
-    source = summary["energy"]["source"] if summary["energy"] is not None else ""
+    known = [window.lost_s for window in made if window.lost_s is not None]
+    spent = search_energy_j(summary.windows)
+    source = summary.energy.source if summary.energy is not None else ""
     costs = [format_duration(sum(known))] if known else []
     costs += [f"{format_energy(spent)} {source}"] if spent is not None and source else []
     words = f"measured {counted(len(made), 'new class', 'new classes')}"
@@ -113,35 +116,33 @@ def measured(summary: dict[str, Any]) -> str:
     return f"{words}; {failed}" if missed else words
 
 
-def settings_tried(summary: dict[str, Any]) -> str:
+def settings_tried(summary: RunSummary) -> str:
     """Number of settings that were measured, and their cost, in one line; empty if there were none."""
-    searched = [each for each in summary["packings"] if each["settings_tried"]]
+    searched = [each for each in summary.packings if each.settings_tried]
     if not searched:
         return ""
-    count = sum(each["settings_tried"] for each in searched)
-    whole_j, windows_j = summary["search_energy_j"], search_energy_j(summary["windows"])
+    count = sum(each.settings_tried for each in searched)
+    whole_j, windows_j = summary.search_energy_j, search_energy_j(summary.windows)
     cost = ""
-    if whole_j is not None:
-        cost = (
-            f", which cost {format_energy(whole_j - (windows_j or 0.0))} {summary['energy']['source']} beyond the work"
-        )
+    if whole_j is not None and summary.energy is not None:
+        cost = f", which cost {format_energy(whole_j - (windows_j or 0.0))} {summary.energy.source} beyond the work"
     return f"tried {counted(count, 'setting')} of {counted(len(searched), 'packing')}{cost}"
 
 
-def energy(value: dict[str, Any] | None) -> str:
+def energy(value: DeviceEnergy | JobEnergy | None) -> str:
     """Joules with their source, such as `measured`; `-` if they are not known."""
-    return _joules(value) if value is None else f"{_joules(value)} {value['source']}"
+    return _joules(value) if value is None else f"{_joules(value)} {value.source}"
 
 
-def _joules(value: dict[str, Any] | None) -> str:
+def _joules(value: DeviceEnergy | JobEnergy | None) -> str:
     """Joules without their source, for a column with the source in its heading."""
-    return "-" if value is None else format_energy(value["value_j"])
+    return "-" if value is None else format_energy(value.value_j)
 
 
-def iterations(job: dict[str, Any]) -> str:
+def iterations(job: JobSummary) -> str:
     """Number of training iterations, followed by that of evaluation iterations."""
-    evaluated = f" +{job['eval_iterations']} eval" if job["eval_iterations"] else ""
-    return f"{job['iterations']}{evaluated}"
+    evaluated = f" +{job.eval_iterations} eval" if job.eval_iterations else ""
+    return f"{job.iterations}{evaluated}"
 
 
 def _duration(value_s: float | None) -> str:

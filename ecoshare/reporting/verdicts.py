@@ -3,46 +3,45 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from ecoshare.jobs.quantities import format_duration, format_energy
+from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.run_summary import RunSummary
 from ecoshare.reporting.reason_words import listed, percent
 
 _WHOLE = 0.99
 """Share of the run's time with known joules from which on the run is compared with a baseline."""
 
 
-def verdicts(summary: Mapping[str, Any]) -> list[str]:
+def verdicts(summary: RunSummary) -> list[str]:
     """Lines below the totals; a line about which nothing is known is left out."""
     return [line for line in (packed(summary), limits(summary)) if line]
 
 
-def sharing(summary: Mapping[str, Any]) -> str:
+def sharing(summary: RunSummary) -> str:
     """Time and joules that sharing saved or cost against one job after the other, with errors, in a sentence.
 
     The sentence gives the reason if they are not known. It is empty if fewer than two jobs ran.
     """
-    if sum(job["attempts"] > 0 for job in summary["jobs"]) < 2:
+    if sum(job.attempts > 0 for job in summary.jobs) < 2:
         return ""
-    baseline = summary["baseline"] or {}
-    if reasons := baseline.get("unknown"):
+    baseline = summary.baseline
+    if reasons := baseline.unknown:
         more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
         return f"what sharing saved is not known: {reasons[0]}{more}"
-    time = _change(
-        summary["makespan_s"], None, baseline.get("exclusive_makespan_s"), baseline.get("exclusive_makespan_error_s")
-    )
+    time = _change(summary.makespan_s, None, baseline.exclusive_makespan_s, baseline.exclusive_makespan_error_s)
     energy = _change(
         _energy_j(summary),
-        (summary["energy"] or {}).get("standard_error_j"),
-        baseline.get("exclusive_energy_j"),
-        baseline.get("exclusive_energy_error_j"),
+        None if summary.energy is None else summary.energy.standard_error_j,
+        baseline.exclusive_energy_j,
+        baseline.exclusive_energy_error_j,
     )
     parts, alone = [], []
     if time is not None:
         parts.append((time.verb, time.words(format_duration)))
-        starts_s = baseline.get("exclusive_starts_s")
+        starts_s = baseline.exclusive_starts_s
         alone.append(
             format_duration(time.alone) + (f" ({format_duration(starts_s)} of it to start)" if starts_s else "")
         )
@@ -50,11 +49,11 @@ def sharing(summary: Mapping[str, Any]) -> str:
         parts.append((energy.verb, energy.words(format_energy)))
         alone.append(format_energy(energy.alone))
     if not parts:
-        has_alone = baseline.get("exclusive_energy_j") or baseline.get("exclusive_makespan_s")
+        has_alone = baseline.exclusive_energy_j or baseline.exclusive_makespan_s
         why = "too little of the run's energy is known" if has_alone else "the iterations of some job are not known"
         return f"what sharing saved is not known: {why}"
     told = [words if place and verb == parts[0][0] else f"{verb} {words}" for place, (verb, words) in enumerate(parts)]
-    source = f" (joules {summary['energy']['source']})" if energy is not None else ""
+    source = f" (joules {summary.energy.source})" if energy is not None and summary.energy is not None else ""
     return f"sharing {' and '.join(told)}: one after the other takes {' and '.join(alone)} by the profiles{source}"
 
 
@@ -90,38 +89,39 @@ def _change(here: float | None, here_error: float | None, alone: float | None, e
     return _Change(alone - here, math.hypot(error or 0.0, here_error or 0.0), alone)
 
 
-def packed(summary: Mapping[str, Any]) -> str:
+def packed(summary: RunSummary) -> str:
     """Joules against the same packings at the default setting; empty if these are not known or nothing was set."""
-    baseline = summary["baseline"] or {}
-    spent_j, default_j = _energy_j(summary), baseline.get("packed_default_energy_j")
-    in_force = [each for each in summary["settings"] if each["error"] is None]
+    baseline = summary.baseline
+    spent_j, default_j = _energy_j(summary), baseline.packed_default_energy_j
+    in_force = [each for each in summary.settings if each.error is None]
     if spent_j is None or not default_j or not in_force:
         return ""
-    words = f"packed as it was at the default setting, {baseline['source']}: {format_energy(default_j)}"
+    words = f"packed as it was at the default setting, {baseline.source}: {format_energy(default_j)}"
     return f"{words} ({_less(spent_j, default_j)})"
 
 
-def limits(summary: Mapping[str, Any]) -> str:
+def limits(summary: RunSummary) -> str:
     """Number of slowdown limits that were kept and broken, and by how much; empty if no job has one."""
-    limited = [job for job in summary["jobs"] if job.get("slowdown_limit") is not None]
+    limited = [job for job in summary.jobs if job.slowdown_limit is not None]
     if not limited:
         return ""
-    kept = sum(job["slowdown_limit_met"] is True for job in limited)
-    unknown = sum(job["slowdown_limit_met"] is None for job in limited)
+    kept = sum(job.slowdown_limit_met is True for job in limited)
+    unknown = sum(job.slowdown_limit_met is None for job in limited)
     parts = [f"{kept} of {len(limited)} kept"] + ([f"{unknown} not known"] if unknown else [])
-    broken = [_broken(job) for job in limited if job["slowdown_limit_met"] is False]
+    broken = [_broken(job) for job in limited if job.slowdown_limit_met is False]
     return f"limits: {', '.join(parts)}" + (f"; broken: {listed(broken)}" if broken else "")
 
 
-def _broken(job: Mapping[str, Any]) -> str:
-    over = job["slowdown"] / job["slowdown_limit"] - 1.0
-    return f"{job['name']} was {job['slowdown']:.2f} times slower, {percent(over)} over its {job['slowdown_limit']:g}"
+def _broken(job: JobSummary) -> str:
+    assert job.slowdown is not None and job.slowdown_limit is not None, "a broken limit was measured"
+    over = job.slowdown / job.slowdown_limit - 1.0
+    return f"{job.name} was {job.slowdown:.2f} times slower, {percent(over)} over its {job.slowdown_limit:g}"
 
 
-def _energy_j(summary: Mapping[str, Any]) -> float | None:
+def _energy_j(summary: RunSummary) -> float | None:
     """Energy (J) of the run; None if less than `_WHOLE` of its time is covered."""
-    energy = summary["energy"]
-    return energy["value_j"] if energy is not None and energy["covered"] >= _WHOLE else None
+    energy = summary.energy
+    return energy.value_j if energy is not None and energy.covered >= _WHOLE else None
 
 
 def _less(value: float, than: float) -> str:

@@ -239,7 +239,7 @@ class Driver:
                 return
 
     def _noted(self, event: Event, commands: list[Command]) -> None:
-        self._parts.log.write(event, commands)
+        self._parts.log.write(event, commands, self.core)
         self._parts.progress.event(event, commands)
 
     def _tell(self, make: Callable[..., Event]) -> None:

@@ -131,7 +131,7 @@ class OnEnd:
 def run_at_end_of_run(words: Sequence[str], state: str, folder: RunFolder, cwd: Path) -> str:
     """Run the `on_end:` command of the run and wait for it; a note for the user if it fails, otherwise empty."""
     filled = on_end_words(words, {"state": state, "run": str(folder.path.absolute())})
-    log = folder.path / "on_end.log"
+    log = folder.on_end_log
     try:
         problem = asyncio.run(run_command(filled, cwd, dict(os.environ), log, LIMIT_S))
     except OSError as error:

@@ -118,17 +118,17 @@ def one_job(script: Path, args: list[str], command: str) -> LoadedJobs:
 
 
 def _why_not(script: Path, result: FinishedRun) -> JobFailed | Interrupted:
-    (job,) = result.data.summary["jobs"]
-    log = f"what it said is in {result.data.summary['run']}/jobs/{job['name']}/stderr.log"
-    if job["state"] == "failed":
-        return JobFailed(f"{script} failed before it was measured: {job['error']}", log)
-    ended = [window for window in result.data.summary["windows"] if window["to_s"] is not None]
-    failed = [window["error"] for window in ended if window["error"]]
+    (job,) = result.data.summary.jobs
+    log = f"what it said is in {result.data.summary.stderr_of(job.name)}"
+    if job.state == "failed":
+        return JobFailed(f"{script} failed before it was measured: {job.error}", log)
+    ended = [window for window in result.data.summary.windows if window.to_s is not None]
+    failed = [window.error for window in ended if window.error]
     if failed and failed[-1] != ENDED_IN_WINDOW:
         return JobFailed(f"{script} could not be measured: {failed[-1]}")
-    if job["state"] == "cancelled":
+    if job.state == "cancelled":
         return Interrupted(f"{script} was stopped before it was measured")
-    done = job["iterations"] + job["eval_iterations"]
+    done = job.iterations + job.eval_iterations
     if not done:
         return JobFailed(
             f"{script} ended, and no iteration was seen",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import ecoshare
 from ecoshare.errors import UnfitEnvironment
@@ -14,6 +13,7 @@ from ecoshare.lane.messages import Ready
 from ecoshare.profiling.colocation_store import ColocationStore
 from ecoshare.profiling.profile import Machine, Profile
 from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import attempt_key
 from ecoshare.runtime.meter_sampler import MeterSampler
@@ -92,17 +92,17 @@ class Profiler:
             self.notes.append(f"the profile of {job.spec.name} is not kept: {error}")
         return made
 
-    def doubt(self, jobs: Iterable[Mapping[str, Any]]) -> None:
+    def doubt(self, jobs: Iterable[JobSummary]) -> None:
         """Mark the stored profiles that jobs of the summary were faster than. The next run measures them again."""
         for job in jobs:
-            found = self.store.find(job["class"]) if job["profile_doubt"] else None
+            found = self.store.find(job.job_class) if job.profile_doubt else None
             if found is None or found.doubt:
                 continue
             try:
-                self.store.save(found.model_copy(update={"doubt": f"{job['name']} {job['profile_doubt']}"}))
+                self.store.save(found.model_copy(update={"doubt": f"{job.name} {job.profile_doubt}"}))
             except UnfitEnvironment:
                 continue  # `keep` reports a store that cannot be written
-            self.notes.append(f"{job['name']} {job['profile_doubt']}: it is measured again in the next run")
+            self.notes.append(f"{job.name} {job.profile_doubt}: it is measured again in the next run")
 
     def keep_seen(self, seen: Iterable[ColocationMeasurement]) -> None:
         """Store co-location measurements for later runs, each of them once."""

@@ -152,7 +152,7 @@ def conduct(
         versions = {"torch": ready.torch, "intra_op_threads": ready.threads}
         write_json(folder.environment, {**environment, **versions, "torch_load_s": ready.load_s})
     result = conclude(folder, ran=True)
-    profiler.doubt(result.data.summary["jobs"])
+    profiler.doubt(result.data.summary.jobs)
     notes = (
         *profiler.notes,
         *(settings.notes if settings is not None else ()),
@@ -160,7 +160,7 @@ def conduct(
     )
     result = conclude(folder, ran=True)
     if plan.on_end and not (plan.only_tune or only_profile):
-        told = run_at_end_of_run(plan.on_end, result.data.summary["state"], folder, plan.job_file.absolute().parent)
+        told = run_at_end_of_run(plan.on_end, result.data.summary.state, folder, plan.job_file.absolute().parent)
         notes = (*notes, told) if told else notes
     return replace(
         result,
@@ -219,7 +219,7 @@ def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, AppliedSettings | None
 def conclude(folder: RunFolder, ran: bool) -> FinishedRun:
     """Write the summary of a run that is over."""
     data = read(folder)
-    write_json(folder.summary, data.summary)
+    write_json(folder.summary, data.summary.as_dict())
     return FinishedRun(folder, data, ran)
 
 

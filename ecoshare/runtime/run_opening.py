@@ -178,14 +178,15 @@ def _go_on(
     signals: StopSignals | None,
 ) -> FinishedRun:
     """End the processes that the dead session has left, and run the jobs without a recorded end."""
+    from ecoshare.record.run_history import RunHistory
     from ecoshare.runtime.resume import leftover, reached_s
     from ecoshare.runtime.run_lifecycle import conclude, conduct
 
     environment = run_documents.read_environment(folder.environment)
     if alive := reaping.end_all(environment["token"]):
         raise UnfitEnvironment(f"processes of the dead run cannot be ended: {alive}")
-    entries = list(event_log.read(folder.events))
-    left = leftover(plan, folder, entries)
+    history = RunHistory(event_log.read(folder.events))
+    left = leftover(plan, folder, history)
     if left is None:
         events.close()  # before the log is read: an open log means a run in progress
         return conclude(folder, ran=False)
@@ -195,7 +196,7 @@ def _go_on(
     # A new token: the guard of the dead session may still clean up, and must not find the processes of this session.
     environment["token"] = secrets.token_hex(8)
     with _served(None, environment["token"], folder, signals) as host:
-        return conduct(left, folder, events, environment, progress, host, reached_s=reached_s(folder, entries))
+        return conduct(left, folder, events, environment, progress, host, reached_s=reached_s(folder, history))
 
 
 @contextlib.contextmanager

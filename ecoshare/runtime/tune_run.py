@@ -153,13 +153,13 @@ def _within_own_limits(asked: TuneRun, loaded: LoadedJobs, say: Callable[[str], 
 
 def _why_not(result: FinishedRun, own: PackingSearch | None) -> JobFailed | Interrupted | UnfitEnvironment:
     summary = result.data.summary
-    for job in summary["jobs"]:
-        log = f"what it said is in {summary['run']}/jobs/{job['name']}/stderr.log"
-        if job["state"] == "failed":
-            return JobFailed(f"{job['name']} failed before anything was tuned: {job['error']}", log)
-        if job["state"] == "completed":
+    for job in summary.jobs:
+        log = f"what it said is in {summary.stderr_of(job.name)}"
+        if job.state == "failed":
+            return JobFailed(f"{job.name} failed before anything was tuned: {job.error}", log)
+        if job.state == "completed":
             return JobFailed(
-                f"{job['name']} ended before anything was tuned",
+                f"{job.name} ended before anything was tuned",
                 "let it run for longer: each trial takes some seconds, after the jobs were measured alone",
             )
     if own is not None and own.ending:

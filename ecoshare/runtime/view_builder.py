@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.lane.lane_table import LaneTable
+from ecoshare.record.job_summary import slowdown
 from ecoshare.record.run_view import JobView, RunView, SweepView
-from ecoshare.record.summary import slowdown
 from ecoshare.runtime.lane_moves import Movable
 from ecoshare.runtime.live_sweeps import Sweeping
 from ecoshare.runtime.plan import Plan

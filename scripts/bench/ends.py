@@ -21,6 +21,7 @@ from typing import Any
 
 from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Config, Done, Event, IterationsDone, JobExited
+from ecoshare.core.scheduler import Scheduler
 from ecoshare.lane.trace import Kind, Tracer, trace_path
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.run_folder import RunFolder
@@ -87,9 +88,10 @@ def write(path: Path, count: int, config: Config) -> int:
     path.mkdir(parents=True)
     device = cluster.devices()[0].name
     (path / "plan.json").write_text(json.dumps(plan(trace, device, config)))
-    events = EventLog(path / "events.jsonl")
+    events, core = EventLog(path / "events.jsonl"), Scheduler()
     for event, commands in log:
-        events.write(event, commands)
+        core.handle(event)
+        events.write(event, commands, core)
     events.close()
     (path / "samples.jsonl").write_text("".join(map(encode, samples(log, device))))
     write_traces(RunFolder(path), log)

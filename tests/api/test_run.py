@@ -80,19 +80,19 @@ def test_a_run_gives_what_its_command_prints(
         ("a", "completed", 5, 0),
         ("b", "completed", 5, 0),
     ]
-    assert result.job("a").completed and (result.job("a").folder / "stdout.log").exists()
+    assert result.job("a").completed and (result.folder_of("a") / "stdout.log").exists()
     with pytest.raises(KeyError):
         result.job("c")
     assert result.energy_j and result.makespan_s
     shared_j = sum(job.energy_j or 0.0 for job in result.jobs)
-    assert shared_j + result.summary["idle_energy_j"] == pytest.approx(result.energy_j)
+    assert shared_j + (result.summary.idle_energy_j or 0.0) == pytest.approx(result.energy_j)
     exported = command("export", result.folder, cwd=tmp_path).stdout
     assert json.loads(exported) == json.loads((result.folder / "summary.json").read_text())
-    assert json.loads(exported) == json.loads(json.dumps(result.summary))
+    assert json.loads(exported) == json.loads(json.dumps(result.summary.as_dict()))
     line = ("run", "jobs.yaml", "--device", "cpu", "--policy", "fair", "--no-profiles", "--no-report", "--json")
     printed = json.loads(command(*line, cwd=tmp_path).stdout)
-    assert printed.keys() == result.summary.keys()
-    assert printed["jobs"][0].keys() == result.summary["jobs"][0].keys()
+    assert printed.keys() == result.summary.as_dict().keys()
+    assert printed["jobs"][0].keys() == result.summary.as_dict()["jobs"][0].keys()
 
 
 def test_a_failed_job_is_part_of_the_result(run: Callable[..., ecoshare.RunResult], tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_and_the_run_can_be_resumed(
     os.chdir("/")  # relative paths are those of the folder that the run was started in
     result = ecoshare.resume(tmp_path / "ecoshare-runs/latest")
     assert result.ran and result.state == "completed"
-    assert (result.job("a").attempts, (result.job("a").folder / "stdout.log").read_text()[-6:]) == (2, "again\n")
+    assert (result.job("a").attempts, (result.folder_of("a") / "stdout.log").read_text()[-6:]) == (2, "again\n")
     again = ecoshare.resume(ecoshare.ResumeRequest(run=result.folder))
     assert not again.ran and again.state == "completed"
 

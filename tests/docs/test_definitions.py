@@ -8,11 +8,13 @@ import json
 import pytest
 
 from ecoshare.jobs.schema import SLOWDOWN, JobConfig, json_schema
+from ecoshare.reporting.html import html
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.values.job_spec import JobSpec
+from tests.reporting.made_run import run
 from tests.warm import ROOT
 
-DEFINED = ("README.md", "docs/summary.md", "docs/how-it-works.md", "ecoshare/reporting/report.html.j2")
+DEFINED = ("README.md", "docs/summary.md", "docs/how-it-works.md")
 
 
 def flat(path: str) -> str:
@@ -25,8 +27,9 @@ def test_the_slowdown_is_defined_in_the_same_words(path: str) -> None:
     assert SLOWDOWN in flat(path)
 
 
-def test_the_schema_has_the_definition_too() -> None:
+def test_the_schema_and_the_report_have_the_definition_too() -> None:
     assert SLOWDOWN in json.dumps(json_schema())
+    assert SLOWDOWN in html(run())
 
 
 @pytest.mark.parametrize("path", ["docs/quickstart.md", "docs/sharing.md", "docs/reports.md", "docs/how-it-works.md"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,12 +14,16 @@ from hypothesis import strategies as st
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Config
 from ecoshare.profiling.profile import IterationTimes
-from ecoshare.record.baseline import baseline
+from ecoshare.record.baseline import Baseline, baseline
 from ecoshare.record.energy_account import EnergyAccount, account
-from ecoshare.record.packing_summary import packings
-from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline, course
+from ecoshare.record.energy_summary import DeviceEnergy
+from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.packing_summary import PackingSummary, packings
+from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline, packing_timeline
+from ecoshare.record.run_history import RunHistory
+from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
-from ecoshare.record.setting_history import settings as settings_of
+from ecoshare.record.setting_history import SettingPeriod
 from ecoshare.record.summary import summarise
 from ecoshare.record.window_costs import windows
 from ecoshare.reporting.verdicts import verdicts
@@ -26,6 +31,7 @@ from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import Solo
+from ecoshare.values.packing import Packing
 from ecoshare.values.setting import Setting
 from tests.reporting.profiles import PROFILE
 from tests.reporting.recorded import METER_W, Entries, Settable, entries_of, metered, plan, proposing
@@ -41,11 +47,11 @@ def end_of(entries: Entries) -> float:
     return max(entry.at_s for entry in entries if not isinstance(entry, Command))
 
 
-def rows_of(entries: Entries) -> dict[tuple[tuple[str, ...], ...], dict[str, Any]]:
+def rows_of(entries: Entries) -> dict[Packing, PackingSummary]:
     """Packings of a run with a constant power, by their classes."""
     end_s = end_of(entries)
-    rows = packings(course(entries), metered(end_s), end_s)
-    return {tuple(map(tuple, row["classes"])): row for row in rows}
+    rows = packings(packing_timeline(entries), metered(end_s), end_s)
+    return {row.classes: row for row in rows}
 
 
 def ratio(setting: Setting) -> float:
@@ -57,16 +63,15 @@ def ratio(setting: Setting) -> float:
 def test_a_pair_has_what_was_expected_and_what_was_measured() -> None:
     rows = rows_of(entries_of([job("a0", "a", 200.0), job("b0", "b", 200.0)], world(ab=0.9), ENERGY))
     pair = rows[("a",), ("b",)]
-    assert pair["jobs"] == ["a0", "b0"] and pair["verdict"] == "kept"
-    assert pair["measured"]["speeds"] == pytest.approx({"a": 0.9, "b": 0.9})
+    assert pair.jobs == ("a0", "b0") and pair.verdict == "kept"
+    assert pair.predicted is not None and pair.measured is not None
+    assert pair.measured.speeds == pytest.approx({"a": 0.9, "b": 0.9})
     drawn_w = min(2 * 0.9 * GPU.active_w, GPU.limit_w - GPU.idle_w)
-    assert pair["measured"]["power_w"] == pytest.approx(GPU.idle_w + drawn_w)
-    assert set(pair["predicted"]["speeds"]) == {"a", "b"}
-    assert pair["predicted"]["power_w"] == pytest.approx(
-        GPU.idle_w + sum(pair["predicted"]["speeds"].values()) * GPU.active_w
-    )
-    assert pair["energy_j"] == pytest.approx(METER_W * pair["duration_s"])
-    assert pair["setting"] is pair["energy_ratio"] is None and pair["settings_tried"] == 0
+    assert pair.measured.power_w == pytest.approx(GPU.idle_w + drawn_w)
+    assert set(pair.predicted.speeds) == {"a", "b"}
+    assert pair.predicted.power_w == pytest.approx(GPU.idle_w + sum(pair.predicted.speeds.values()) * GPU.active_w)
+    assert pair.energy_j == pytest.approx(METER_W * pair.duration_s)
+    assert (pair.setting, pair.energy_ratio, pair.settings_tried) == (None, None, 0)
 
 
 def test_without_a_trial_speeds_are_those_of_the_progress_told() -> None:
@@ -82,36 +87,38 @@ def test_without_a_trial_speeds_are_those_of_the_progress_told() -> None:
     }
     solos = {name: Solo("", 0.1) for name in "abc"}
     (row,) = packings(PackingTimeline([stretch], solos), metered(10.0), 10.0)
-    assert row["measured"] is None, "there was no trial"
-    assert row["observed"]["speeds"] == pytest.approx({"a": 0.5})
-    assert row["observed"]["missing"] == {"b": "too short", "c": "evaluated", "d": "no profile"}
-    assert row["observed"]["power_w"] == pytest.approx(METER_W)
+    assert row.measured is None, "there was no trial"
+    assert row.observed.speeds == pytest.approx({"a": 0.5})
+    assert row.observed.missing == {"b": "too short", "c": "evaluated", "d": "no profile"}
+    assert row.observed.power_w == pytest.approx(METER_W)
 
 
 def test_progress_of_a_run_agrees_with_its_trials() -> None:
     rows = rows_of(entries_of([job("a0", "a", 200.0), job("b0", "b", 200.0)], world(ab=0.9), ENERGY))
-    observed = rows[("a",), ("b",)]["observed"]
-    assert observed["power_w"] == pytest.approx(METER_W)
-    assert set(observed["speeds"]) | set(observed["missing"]) == {"a", "b"}
-    for speed in observed["speeds"].values():
+    observed = rows[("a",), ("b",)].observed
+    assert observed.power_w == pytest.approx(METER_W)
+    assert set(observed.speeds) | set(observed.missing) == {"a", "b"}
+    for speed in observed.speeds.values():
         assert speed == pytest.approx(0.9, rel=0.05)
 
 
 def test_the_time_of_a_profiling_window_is_in_no_packing() -> None:
     entries = entries_of([job("a0", "a", 200.0), job("b0", "b", 200.0)], world(ab=0.9), ENERGY)
     classes = {"a0": "a", "b0": "b"}
-    measured = windows(entries, classes, {}, EnergyAccount())
+    measured = windows(RunHistory(entries).windows, classes, {}, EnergyAccount())
     assert len(measured) == 2
     for window in measured:
-        for each in course(entries).stretches:
-            assert each.to_s is not None and (each.to_s <= window["from_s"] or each.from_s >= window["to_s"])
+        assert window.to_s is not None
+        for each in packing_timeline(entries).stretches:
+            assert each.to_s is not None and (each.to_s <= window.from_s or each.from_s >= window.to_s)
 
 
 def test_what_does_not_pay_is_undone() -> None:
     rows = rows_of(entries_of([job("a0", "a", 300.0), job("b0", "b", 300.0)], world(ab=0.3), ENERGY))
-    assert rows[("a",), ("b",)]["verdict"] == "undone"
-    assert rows[("a",), ("b",)]["measured"]["speeds"] == pytest.approx({"a": 0.3, "b": 0.3})
-    assert rows[(("a",),)]["verdict"] is None, "nothing was decided of a job alone"
+    assert rows[("a",), ("b",)].verdict == "undone"
+    measured = rows[("a",), ("b",)].measured
+    assert measured is not None and measured.speeds == pytest.approx({"a": 0.3, "b": 0.3})
+    assert rows[(("a",),)].verdict is None, "nothing was decided of a job alone"
 
 
 def searched(best: Setting = SLOW) -> tuple[Entries, list[TraceJob]]:
@@ -124,25 +131,26 @@ def searched(best: Setting = SLOW) -> tuple[Entries, list[TraceJob]]:
 def test_a_setting_that_was_kept_is_told_with_what_it_saves() -> None:
     entries, _ = searched()
     (row,) = rows_of(entries).values()
-    assert row["setting"] == dict(SLOW) and row["settings_tried"] == 2
-    assert row["energy_ratio"] == pytest.approx(ratio(SLOW))
-    assert row["verdict"] == "kept"
+    assert row.setting == dict(SLOW) and row.settings_tried == 2
+    assert row.energy_ratio == pytest.approx(ratio(SLOW))
+    assert row.verdict == "kept"
 
 
 @pytest.mark.parametrize("best", [SLOW, ()])
 def test_time_at_other_settings_is_counted_back_to_the_default(best: Setting) -> None:
     entries, jobs = searched(best)
     end_s = end_of(entries)
-    summary = summarise(plan(jobs, ENERGY), entries, metered(end_s), "r")
+    summary = summarise(plan(jobs, ENERGY), RunHistory(entries), metered(end_s), "r")
     at_s: dict[str, float] = {}
-    for each in settings_of(entries):
-        name = str(each["setting"])
-        at_s[name] = at_s.get(name, 0.0) + (each["to_s"] or end_s) - each["from_s"]
+    for each in RunHistory(entries).settings:
+        name = str(each.setting)
+        at_s[name] = at_s.get(name, 0.0) + (each.to_s or end_s) - each.from_s
     slow_j, bad_j = METER_W * at_s[str(dict(SLOW))], METER_W * at_s[str(dict(BAD))]
-    expected_j = summary["energy"]["value_j"] + slow_j * (1 / ratio(SLOW) - 1) + bad_j * (1 / ratio(BAD) - 1)
-    assert summary["baseline"]["packed_default_energy_j"] == pytest.approx(expected_j, rel=1e-3)
+    assert summary.energy is not None
+    expected_j = summary.energy.value_j + slow_j * (1 / ratio(SLOW) - 1) + bad_j * (1 / ratio(BAD) - 1)
+    assert summary.baseline.packed_default_energy_j == pytest.approx(expected_j, rel=1e-3)
     assert ratio(BAD) > 1.0 > ratio(SLOW)
-    assert summary["search_energy_j"] == pytest.approx(bad_j * (1.0 - 1.0 / ratio(BAD)), rel=1e-3), "SLOW costs nothing"
+    assert summary.search_energy_j == pytest.approx(bad_j * (1.0 - 1.0 / ratio(BAD)), rel=1e-3), "SLOW costs nothing"
 
 
 def at_slow(**classes: str) -> PackingPeriod:
@@ -165,32 +173,31 @@ def test_where_no_trial_tells_the_iterations_do() -> None:
     """Two iterations a second of 60 J each alone: 1200 J at the default for work that took 1000 J at the setting."""
     known = PackingTimeline([at_slow(j="a")], {"a": Solo("a", 0.5, 120.0)})
     found = baseline([], {}, known, counted(j=2), 20.0)
-    assert found["packed_default_energy_j"] == pytest.approx(2000.0 - 1000.0 + 20 * 60.0)
+    assert found.packed_default_energy_j == pytest.approx(2000.0 - 1000.0 + 20 * 60.0)
     unknown = PackingTimeline([at_slow(j="a")], {})
-    assert baseline([], {}, unknown, counted(j=2), 20.0)["packed_default_energy_j"] is None
+    assert baseline([], {}, unknown, counted(j=2), 20.0).packed_default_energy_j is None
 
 
 def test_where_no_trial_tells_of_a_pair_what_was_foreseen_does() -> None:
     """Expected: 150 W for 0.75 of 120 W of work of each: 5/6 of a joule for one of work alone."""
     pair = at_slow(j="a", k="b")
-    pair.expected, pair.expected_w = {"j": (0.75, 0.1), "k": (0.75, 0.1)}, 150.0
+    pair.expected, pair.expected_w = {"j": 0.75, "k": 0.75}, 150.0
     solos = {"a": Solo("a", 0.5, 120.0), "b": Solo("b", 0.25, 120.0)}
     found = baseline([], {}, PackingTimeline([pair], solos), counted(j=1, k=2), 20.0)
-    assert found["packed_default_energy_j"] == pytest.approx(1000.0 + (10 * 60.0 + 20 * 30.0) * 5 / 6)
+    assert found.packed_default_energy_j == pytest.approx(1000.0 + (10 * 60.0 + 20 * 30.0) * 5 / 6)
     pair.expected_w = None
-    assert baseline([], {}, PackingTimeline([pair], solos), counted(j=1, k=2), 20.0)["packed_default_energy_j"] is None
+    assert baseline([], {}, PackingTimeline([pair], solos), counted(j=1, k=2), 20.0).packed_default_energy_j is None
 
 
 def test_without_a_meter_nothing_is_claimed() -> None:
     entries, jobs = searched()
-    summary = summarise(plan(jobs, ENERGY), entries, EnergyAccount(), "r")
-    assert summary["baseline"]["packed_default_energy_j"] is summary["search_energy_j"] is None
-    assert [each["energy_j"] for each in summary["packings"]] == [None]
+    summary = summarise(plan(jobs, ENERGY), RunHistory(entries), EnergyAccount(), "r")
+    assert summary.baseline.packed_default_energy_j is summary.search_energy_j is None
+    assert [each.energy_j for each in summary.packings] == [None]
 
 
-def done(name: str, iterations: int, arrival_s: float = 0.0, evals: int = 0, job_class: str = "c") -> dict[str, Any]:
-    counts = {"iterations": iterations, "eval_iterations": evals}
-    return {"name": name, "class": job_class, "attempts": 1, "arrival_s": arrival_s, "profile_doubt": None, **counts}
+def done(name: str, iterations: int, arrival_s: float = 0.0, evals: int = 0, job_class: str = "c") -> JobSummary:
+    return JobSummary(name, job_class, attempts=1, arrival_s=arrival_s, iterations=iterations, eval_iterations=evals)
 
 
 TIMES = IterationTimes(count=100, mean_s=0.5, standard_error_s=0.005, median_s=0.5, p95_s=0.5)
@@ -198,38 +205,36 @@ KNOWN = {"c": PROFILE.model_copy(update={"train": TIMES, "eval": None})}
 """Profile of 4.25 J and 0.5 s an iteration."""
 
 
-def alone(*jobs: dict[str, Any], profiles: Any = KNOWN, energy: EnergyAccount | None = None) -> tuple[Any, Any]:
-    found = baseline(jobs, profiles, course([]), metered(10.0) if energy is None else energy, 10.0)
-    assert found["source"] == "predicted"
-    return found["exclusive_energy_j"], found["exclusive_makespan_s"]
+def alone(*jobs: JobSummary, profiles: Any = KNOWN, energy: EnergyAccount | None = None) -> tuple[Any, Any]:
+    found = baseline(jobs, profiles, packing_timeline([]), metered(10.0) if energy is None else energy, 10.0)
+    assert found.source == "predicted"
+    return found.exclusive_energy_j, found.exclusive_makespan_s
 
 
 def test_alone_one_after_the_other_is_iterations_times_what_one_takes() -> None:
     assert alone(done("a", 10), done("b", 20)) == (pytest.approx(30 * 4.25), pytest.approx(15.0))
     assert alone(done("a", 10, 1.0), done("b", 20, 100.0))[1] == pytest.approx(109.0), "it waits for the second"
-    assert alone({**done("never", 0), "attempts": 0}, done("a", 10))[0] == pytest.approx(42.5)
+    assert alone(JobSummary("never", "c"), done("a", 10))[0] == pytest.approx(42.5)
 
 
 def test_a_few_inference_iterations_that_were_not_measured_are_taken_for_training_ones() -> None:
-    found = baseline([done("a", 99, evals=1)], KNOWN, course([]), metered(10.0), 10.0)
-    assert found["exclusive_makespan_s"] == pytest.approx(100 * 0.5)
-    assert found["exclusive_makespan_error_s"] == pytest.approx(100 * 0.005 + 0.5), "give or take as much"
-    assert found["exclusive_energy_j"] == pytest.approx(100 * 4.25)
-    assert found["unknown"] == []
+    found = baseline([done("a", 99, evals=1)], KNOWN, packing_timeline([]), metered(10.0), 10.0)
+    assert found.exclusive_makespan_s == pytest.approx(100 * 0.5)
+    assert found.exclusive_makespan_error_s == pytest.approx(100 * 0.005 + 0.5), "give or take as much"
+    assert found.exclusive_energy_j == pytest.approx(100 * 4.25)
+    assert found.unknown == ()
 
 
 def test_each_job_alone_loads_torch_and_prepares_its_data() -> None:
     """Else sharing would seem to cost the start of an interpreter, which the run's own makespan includes."""
-    jobs = [{**done(name, 10), "preparation_s": 1.5} for name in ("forked", "fresh")]
+    jobs = [replace(done(name, 10), preparation_s=1.5) for name in ("forked", "fresh")]
     planned = {"forked": {"isolation": "process"}, "fresh": {"isolation": "fresh"}}
     energy = metered(10.0)
     assert energy.session is not None and energy.session.idle_w
-    found = baseline(jobs, KNOWN, course([]), energy, 10.0, planned, load_s=3.0)
-    assert found["exclusive_starts_s"] == pytest.approx(3.0 + 1.5 + 1.5), (
-        "one of them has loaded torch in its preparation"
-    )
-    assert found["exclusive_makespan_s"] == pytest.approx(20 * 0.5 + 6.0)
-    assert found["exclusive_energy_j"] == pytest.approx(20 * 4.25 + 6.0 * energy.session.idle_w)
+    found = baseline(jobs, KNOWN, packing_timeline([]), energy, 10.0, planned, load_s=3.0)
+    assert found.exclusive_starts_s == pytest.approx(3.0 + 1.5 + 1.5), "one of them has loaded torch in its preparation"
+    assert found.exclusive_makespan_s == pytest.approx(20 * 0.5 + 6.0)
+    assert found.exclusive_energy_j == pytest.approx(20 * 4.25 + 6.0 * energy.session.idle_w)
 
 
 def test_what_alone_would_have_taken_is_null_where_anything_is_missing() -> None:
@@ -248,7 +253,7 @@ def test_what_the_log_does_not_follow_from_is_left_out() -> None:
     commands = [place for place, entry in enumerate(entries) if isinstance(entry, Command)]
     place = commands[len(commands) // 2]
     other = [*entries[:place], *entries[place + 1 :]]
-    whole, part = course(entries), course(other)
+    whole, part = packing_timeline(entries), packing_timeline(other)
     assert whole.differs_s is None and part.differs_s is not None
     assert all(each.to_s is not None and each.to_s <= part.differs_s for each in part.stretches)
     known = [each for each in whole.stretches if each.to_s is not None and each.to_s < part.differs_s]
@@ -260,7 +265,7 @@ def test_stretches_of_a_device_follow_each_other_and_hold_the_time_of_every_job(
     jobs: list[TraceJob], speeds: dict[str, float], policy: str, lanes: int, profile: bool
 ) -> None:
     _, log = simulated(jobs, world(**speeds), Config(policy, lanes, 4, profile=profile), 2, Costs())
-    found = course([each for event, commands in log for each in (event, *commands)])
+    found = packing_timeline([each for event, commands in log for each in (event, *commands)])
     assert found.differs_s is None
     for device in {each.device for each in found.stretches}:
         own = [each for each in found.stretches if each.device == device]
@@ -274,15 +279,19 @@ def test_stretches_of_a_device_follow_each_other_and_hold_the_time_of_every_job(
 
 
 def _speeds(stretch: PackingPeriod) -> list[float]:
-    return [speed for speed, _ in stretch.expected.values()]
+    return list(stretch.expected.values())
 
 
-def summary_of(**changes: Any) -> dict[str, Any]:
-    baseline = {"source": "predicted", "exclusive_energy_j": 200.0, "exclusive_makespan_s": 50.0}
-    energy = {"value_j": 150.0, "covered": 1.0}
-    jobs = [{"name": "a", "slowdown": 1.5, "slowdown_limit": 1.25, "slowdown_limit_met": False}]
-    made = {"baseline": {**baseline, "packed_default_energy_j": 160.0}, "energy": energy, "makespan_s": 55.0}
-    return {**made, "settings": [{"error": None}], "jobs": jobs, **changes}
+def summary_of(**changes: Any) -> RunSummary:
+    baseline = Baseline(exclusive_energy_j=200.0, exclusive_makespan_s=50.0, packed_default_energy_j=160.0)
+    jobs = (JobSummary("a", "c", slowdown=1.5, slowdown_limit=1.25, slowdown_limit_met=False),)
+    settings = (SettingPeriod("cuda:0", {"gpu_clock": 1200.0}, 0.0),)
+    made = {"baseline": baseline, "energy": energy_of(1.0), "makespan_s": 55.0, "settings": settings, "jobs": jobs}
+    return RunSummary("r", "energy", "energy", (), 1, "completed", **{**made, **changes})
+
+
+def energy_of(covered: float) -> DeviceEnergy:
+    return DeviceEnergy(150.0, "measured", "gpu", covered=covered)
 
 
 def test_the_verdicts_say_by_how_much() -> None:
@@ -293,11 +302,6 @@ def test_the_verdicts_say_by_how_much() -> None:
 
 
 def test_there_is_no_verdict_of_what_is_not_known() -> None:
-    kept = [{"name": "a", "slowdown": None, "slowdown_limit": None, "slowdown_limit_met": None}]
-    assert verdicts(summary_of(jobs=kept, baseline=None, energy=None)) == []
-    part = replace_energy(0.5)
+    assert verdicts(summary_of(jobs=(JobSummary("a", "c"),), baseline=Baseline(), energy=None)) == []
+    part = summary_of(energy=energy_of(0.5))
     assert not any("200 J" in line or "160 J" in line for line in verdicts(part)), "of half of the time"
-
-
-def replace_energy(covered: float) -> dict[str, Any]:
-    return summary_of(energy={"value_j": 150.0, "covered": covered})

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from ecoshare.profiling.profile import IterationTimes, Profile
+from ecoshare.record.baseline import Baseline
+from ecoshare.record.energy_summary import DeviceEnergy
+from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.profile_doubts import too_fast, uncertain
+from ecoshare.record.run_summary import RunSummary
 from ecoshare.reporting.verdicts import sharing
 from tests.reporting.profiles import PROFILE
 
@@ -40,7 +44,7 @@ def test_a_job_that_is_faster_beside_others_than_alone_shows_that_its_profile_is
     ],
 )
 def test_why_no_saving_is_claimed(profile: Profile | None, why: str) -> None:
-    told = uncertain({"name": "hf", "profile_doubt": None, "iterations": 100, "eval_iterations": 0}, profile)
+    told = uncertain(JobSummary("hf", "c", iterations=100), profile)
     assert told.startswith(why) and bool(told) == bool(why)
 
 
@@ -58,24 +62,24 @@ def test_a_few_inference_iterations_at_the_end_keep_nothing_from_being_said(
     iterations: int, evals: int, why: str
 ) -> None:
     """Two of the six examples evaluate once, after their window; without this rule no first run had a claim."""
-    told = uncertain(
-        {"name": "hf", "profile_doubt": None, "iterations": iterations, "eval_iterations": evals}, profile_of(0.02)
-    )
+    told = uncertain(JobSummary("hf", "c", iterations=iterations, eval_iterations=evals), profile_of(0.02))
     assert told.startswith(why) and bool(told) == bool(why)
 
 
-def summary(**changes: Any) -> dict[str, Any]:
-    baseline = {
-        "source": "predicted",
+ONE = JobSummary("one", "c", attempts=1)
+
+
+def summary(**changes: Any) -> RunSummary:
+    known = {
         "exclusive_energy_j": 78.8,
         "exclusive_energy_error_j": 1.6,
         "exclusive_makespan_s": 33.8,
         "exclusive_makespan_error_s": 0.7,
-        "unknown": [],
     }
-    energy = {"value_j": 60.0, "covered": 1.0, "source": "modelled", "standard_error_j": None}
-    made = {"jobs": [{"attempts": 1}, {"attempts": 1}], "energy": energy, "makespan_s": 18.8}
-    return {**made, "baseline": {**baseline, **changes.pop("baseline", {})}, **changes}
+    baseline = Baseline(**{**known, **changes.pop("baseline", {})})
+    energy = DeviceEnergy(60.0, "modelled", "gpu")
+    made: dict[str, Any] = {"jobs": (ONE, ONE), "energy": energy, "makespan_s": 18.8, **changes}
+    return RunSummary("r", "energy", "energy", (), 1, "completed", baseline=baseline, **made)
 
 
 def test_the_first_line_says_what_sharing_saved_with_its_error() -> None:
@@ -97,6 +101,6 @@ def test_a_difference_within_its_error_is_none() -> None:
 
 def test_the_first_line_says_why_nothing_is_known() -> None:
     reasons = ["the profile of hf is uncertain (±23 %); `ecoshare profile hf.py` measures it", "b has no profile"]
-    told = sharing(summary(baseline={"unknown": reasons}))
+    told = sharing(summary(baseline={"unknown": tuple(reasons)}))
     assert told == f"what sharing saved is not known: {reasons[0]}, and 1 more"
-    assert sharing(summary(jobs=[{"attempts": 1}])) == "", "one job alone shares nothing"
+    assert sharing(summary(jobs=(ONE,))) == "", "one job alone shares nothing"

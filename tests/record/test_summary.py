@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,8 +20,12 @@ from ecoshare.core.events import (
 )
 from ecoshare.profiling.profile import IterationTimes
 from ecoshare.record.energy_account import EnergyAccount, EnergyRate, account
+from ecoshare.record.job_summary import slowdown
+from ecoshare.record.run_history import RunHistory
+from ecoshare.record.run_summary import RunSummary, outcomes
 from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
-from ecoshare.record.summary import outcomes, slowdown, summarise
+from ecoshare.record.summary import summarise
+from ecoshare.record.sweep_summary import SweepSummary
 from ecoshare.reporting import exports
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
@@ -47,18 +52,23 @@ def story(name: str, outcome: Outcome, usage: Usage = USED) -> list[Any]:
     ]
 
 
+def result(plan: dict[str, Any], entries: list[Any], energy: EnergyAccount | None = None, **more: Any) -> RunSummary:
+    """The summary of a run with this log; without an account, its joules are not known."""
+    return summarise(plan, RunHistory(entries), energy or EnergyAccount(), "r", **more)
+
+
 def test_times_are_counted_from_the_arrival() -> None:
-    job = summarise(plan(a=None), story("a", Outcome.COMPLETED), EnergyAccount(), "r")["jobs"][0]
-    assert (job["jct_s"], job["queue_s"], job["start_s"]) == (14.0, 2.0, 3.0)
-    assert job["slowdown"] == 2.0 and job["error"] is None
+    job = result(plan(a=None), story("a", Outcome.COMPLETED)).jobs[0]
+    assert (job.jct_s, job.queue_s, job.start_s) == (14.0, 2.0, 3.0)
+    assert job.slowdown == 2.0 and job.error is None
 
 
 def test_what_is_not_known_is_null() -> None:
-    summary = summarise(plan(a=None), [OPENED], EnergyAccount(), "r")
-    job = summary["jobs"][0]
-    assert summary["energy"] is summary["makespan_s"] is summary["mean_jct_s"] is None
-    assert job["energy"] is job["jct_s"] is job["slowdown"] is job["exit_code"] is None
-    assert job["state"] == "cancelled"
+    summary = result(plan(a=None), [OPENED])
+    job = summary.jobs[0]
+    assert [summary.energy, summary.makespan_s, summary.mean_jct_s] == [None] * 3
+    assert [job.energy, job.jct_s, job.slowdown, job.exit_code] == [None] * 4
+    assert job.state == "cancelled"
 
 
 def energy_of(source: str) -> EnergyAccount:
@@ -70,13 +80,14 @@ def energy_of(source: str) -> EnergyAccount:
 
 @pytest.mark.parametrize(("source", "of_the_job"), [("measured", "attributed"), ("modelled", "modelled")])
 def test_joules_add_up_and_say_how_they_are_known(source: str, of_the_job: str) -> None:
-    summary = summarise(plan(a=None), story("a", Outcome.COMPLETED), energy_of(source), "r")
-    job = summary["jobs"][0]
-    assert (summary["energy"]["source"], job["energy"]["source"]) == (source, of_the_job)
-    assert (summary["energy"]["value_j"], summary["idle_energy_j"]) == (140.0, 80.0)
-    assert job["energy"]["value_j"] == pytest.approx(60.0)
-    assert job["energy_per_iteration_j"] == pytest.approx(60.0 / 11)
-    assert (job["energy"]["standard_error_j"] is None) == (source == "modelled"), "a model has no standard error"
+    summary = result(plan(a=None), story("a", Outcome.COMPLETED), energy_of(source))
+    job = summary.jobs[0]
+    assert summary.energy is not None and job.energy is not None
+    assert (summary.energy.source, job.energy.source) == (source, of_the_job)
+    assert (summary.energy.value_j, summary.idle_energy_j) == (140.0, 80.0)
+    assert job.energy.value_j == pytest.approx(60.0)
+    assert job.energy_per_iteration_j == pytest.approx(60.0 / 11)
+    assert (job.energy.standard_error_j is None) == (source == "modelled"), "a model has no standard error"
 
 
 def test_a_window_costs_what_was_spent_in_it_beyond_the_work_done_there() -> None:
@@ -96,17 +107,19 @@ def test_a_window_costs_what_was_spent_in_it_beyond_the_work_done_there() -> Non
         ProfileJob(8, "a", 1),
         Profiled(13.0, 8, None, "the job ended in its window"),
     ]
-    summary = summarise(plan(a=None), entries, account(lines, lambda _job: None), "r", profiles={"c": profile})
-    first, second = summary["windows"]
-    assert (first["from_s"], first["to_s"], first["error"]) == (5.0, 11.0, None)
-    assert (first["lost_s"], first["cost_j"]) == (pytest.approx(2.0), pytest.approx(60.0))
-    assert (second["error"], second["cost_j"]) == ("the job ended in its window", None)
-    assert summary["search_energy_j"] == pytest.approx(60.0)
+    summary = summarise(
+        plan(a=None), RunHistory(entries), account(lines, lambda _job: None), "r", profiles={"c": profile}
+    )
+    first, second = summary.windows
+    assert (first.from_s, first.to_s, first.error) == (5.0, 11.0, None)
+    assert first.lost_s == pytest.approx(2.0) and first.cost_j == pytest.approx(60.0)
+    assert (second.error, second.cost_j) == ("the job ended in its window", None)
+    assert summary.search_energy_j == pytest.approx(60.0)
 
 
 def test_without_windows_search_energy_is_zero_and_without_a_meter_unknown() -> None:
-    assert summarise(plan(a=None), [OPENED], energy_of("measured"), "r")["search_energy_j"] == 0.0
-    assert summarise(plan(a=None), [OPENED], EnergyAccount(), "r")["search_energy_j"] is None
+    assert result(plan(a=None), [OPENED], energy_of("measured")).search_energy_j == 0.0
+    assert result(plan(a=None), [OPENED]).search_energy_j is None
 
 
 def test_a_profile_tells_what_a_job_takes_alone() -> None:
@@ -114,16 +127,18 @@ def test_a_profile_tells_what_a_job_takes_alone() -> None:
     times = IterationTimes(count=100, mean_s=0.25, standard_error_s=None, median_s=0.25, p95_s=0.25)
     profile = PROFILE.model_copy(update={"job_class": "c", "train": times, "eval": None})
     two_lanes = {**plan(a=None), "lanes": 2}
-    job = summarise(two_lanes, story("a", Outcome.COMPLETED), EnergyAccount(), "r", profiles={"c": profile})["jobs"][0]
-    assert (job["interference"], job["slowdown"]) == (pytest.approx(2.0), pytest.approx(4.0))
-    job = summarise(two_lanes, story("a", Outcome.COMPLETED), EnergyAccount(), "r")["jobs"][0]
-    assert job["interference"] is job["slowdown"] is None
+    job = summarise(
+        two_lanes, RunHistory(story("a", Outcome.COMPLETED)), EnergyAccount(), "r", profiles={"c": profile}
+    ).jobs[0]
+    assert job.interference == pytest.approx(2.0) and job.slowdown == pytest.approx(4.0)
+    job = result(two_lanes, story("a", Outcome.COMPLETED)).jobs[0]
+    assert job.interference is job.slowdown is None
 
 
 @pytest.mark.parametrize(("limit", "met"), [(None, None), (2.5, True), (1.5, False)])
 def test_a_slowdown_limit_is_judged(limit: float | None, met: bool | None) -> None:
-    job = summarise(plan(a=limit), story("a", Outcome.COMPLETED), EnergyAccount(), "r")["jobs"][0]
-    assert job["slowdown_limit_met"] is met
+    job = result(plan(a=limit), story("a", Outcome.COMPLETED)).jobs[0]
+    assert job.slowdown_limit_met is met
 
 
 def test_slowdown_is_not_claimed_where_neighbours_run_beside() -> None:
@@ -133,17 +148,17 @@ def test_slowdown_is_not_claimed_where_neighbours_run_beside() -> None:
 
 def test_a_stopped_run_is_interrupted_until_it_is_resumed() -> None:
     first = [*story("a", Outcome.STOPPED), StopRequested(14.0, False)]
-    assert summarise(plan(a=None), first, EnergyAccount(), "r")["state"] == "interrupted"
-    assert summarise(plan(a=None), story("a", Outcome.COMPLETED)[:-1], EnergyAccount(), "r")["state"] == "interrupted"
-    live = summarise(plan(a=None), story("a", Outcome.COMPLETED)[:-1], EnergyAccount(), "r", live=True)
-    assert (live["state"], live["jobs"][0]["state"]) == ("running", "running")
+    assert result(plan(a=None), first).state == "interrupted"
+    assert result(plan(a=None), story("a", Outcome.COMPLETED)[:-1]).state == "interrupted"
+    live = result(plan(a=None), story("a", Outcome.COMPLETED)[:-1], live=True)
+    assert (live.state, live.jobs[0].state) == ("running", "running")
     resumed = [*first, *story("a", Outcome.COMPLETED)]
-    assert summarise(plan(a=None), resumed, EnergyAccount(), "r")["state"] == "completed"
+    assert result(plan(a=None), resumed).state == "completed"
 
 
 def test_a_table_for_spreadsheets_has_no_formulas() -> None:
-    summary = summarise(plan(a=None), story("a", Outcome.FAILED), EnergyAccount(), "r")
-    summary["jobs"][0]["error"] = "=HYPERLINK(1)"
+    summary = result(plan(a=None), story("a", Outcome.FAILED))
+    summary = replace(summary, jobs=(replace(summary.jobs[0], error="=HYPERLINK(1)"),))
     header, row = exports.table(summary).splitlines()
     assert header.split(",") == list(exports.COLUMNS)
     assert row.endswith("'=HYPERLINK(1)")
@@ -151,22 +166,22 @@ def test_a_table_for_spreadsheets_has_no_formulas() -> None:
 
 def test_a_window_that_was_cut_off_is_told_too() -> None:
     entries = [*story("a", Outcome.COMPLETED)[:4], ProfileJob(7, "a", 1), OPENED, ProfileJob(7, "a", 2)]
-    windows = summarise(plan(a=None), entries, energy_of("measured"), "r")["windows"]
-    assert [(each["to_s"], each["cost_j"]) for each in windows] == [(None, None)] * 2
-    assert all("in this window" in each["error"] for each in windows)
+    windows = result(plan(a=None), entries, energy_of("measured")).windows
+    assert [(each.to_s, each.cost_j) for each in windows] == [(None, None)] * 2
+    assert all("in this window" in (each.error or "") for each in windows)
 
 
 def test_a_job_with_a_lost_arrival_costs_only_its_jct() -> None:
     ended = story("a", Outcome.COMPLETED)[-1]
-    summary = summarise(plan(a=None), [OPENED, ended], EnergyAccount(), "r")
-    assert summary["jobs"][0]["state"] == "completed"
-    assert summary["jobs"][0]["jct_s"] is None and summary["mean_jct_s"] is None
+    summary = result(plan(a=None), [OPENED, ended])
+    assert summary.jobs[0].state == "completed"
+    assert summary.jobs[0].jct_s is None and summary.mean_jct_s is None
 
 
 def test_a_sweep_is_judged_by_its_best_trial() -> None:
     def of(*states: str, exhausted: bool = True) -> dict[str, str]:
         counts = {state: states.count(state) for state in states}
-        return outcomes({"jobs": [], "sweeps": [{"name": "s", "states": counts, "exhausted": exhausted}]})
+        return outcomes([], [SweepSummary("s", "grid", states=counts, exhausted=exhausted)])
 
     assert of("completed", "failed", "pruned") == {"s": "completed"}
     assert of("failed", "pruned") == of() == {"s": "failed"}

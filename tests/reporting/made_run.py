@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.core.events import Config, Done, JobArrived, JobExited, RunOpened
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.record import samples
+from ecoshare.record.baseline import Baseline
 from ecoshare.record.energy_account import account
+from ecoshare.record.energy_summary import DeviceEnergy, device_energy, job_energy
+from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.packing_summary import PackingSpeeds, PackingSummary
 from ecoshare.record.run_data import RunData
+from ecoshare.record.run_history import RunHistory
+from ecoshare.record.run_summary import DeviceSummary, RunSummary
 from ecoshare.record.samples import Line, Session, attempt_key
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
@@ -57,7 +65,7 @@ def run(
         *(OpenLane(lane, lane, device, 80 * GIB // lanes) for lane in range(lanes)),
     ]
     traces: dict[tuple[str, int], list[Mark]] = {}
-    rows: list[dict[str, Any]] = []
+    rows: list[JobSummary] = []
     lives: list[tuple[str, int, int, float, float, float]] = []
     of = -(-jobs // lanes)
     for index, name in enumerate(names):
@@ -80,23 +88,17 @@ def run(
         rows.append(_row(name, index, lane, arrival_s, begin_s, end_s, len(spans), failed, peak_bytes, held_s, of))
     lines = _lines(lives, traces, device, source, length_s, peak=peak_bytes, gap=gap, memory=memory, period_s=period_s)
     book = account(lines, lambda job: None)
-    for row in rows:
-        if (spent := book.jobs.get(row["name"])) is not None:
-            word = "attributed" if gpu else "modelled"
-            row["energy"] = {"value_j": spent.value_j, "source": word, "standard_error_j": spent.standard_error_j}
-            row["energy_per_iteration_j"] = spent.value_j / row["iterations"] if row["iterations"] else None
-    assert book.energy is not None and book.session is not None
-    energy = {
-        "value_j": book.energy.value_j,
-        "source": source,
-        "scope": "gpu" if gpu else "cpu",
-        "standard_error_j": book.energy.standard_error_j,
-        "about": book.session.about,
-        "covered": book.covered,
-    }
-    return RunData(
-        _summary(rows, device, lanes, energy, book.idle_j), entries, lines, book, traces, environment(device)
-    )
+    rows = [replace(row, energy=job_energy(row.name, book)) for row in rows]
+    rows = [
+        replace(row, energy_per_iteration_j=row.energy.value_j / row.iterations)
+        if row.energy is not None and row.iterations
+        else row
+        for row in rows
+    ]
+    energy = device_energy(book)
+    assert energy is not None
+    summary = _summary(tuple(rows), device, lanes, energy, book.idle_j)
+    return RunData(summary, RunHistory(entries), lines, book, traces, environment(device))
 
 
 def environment(device: str) -> dict[str, Any]:
@@ -126,110 +128,78 @@ def _row(
     peak_bytes: int,
     held_s: float,
     of: int,
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "class": f"class{index % 3}",
-        "state": "failed" if failed else "completed",
-        "exit_code": 1 if failed else 0,
-        "attempts": attempts,
-        "devices": ["cuda:0"],
-        "lanes": [lane],
-        "iterations": int(held_s),
-        "eval_iterations": int(held_s / 10),
-        "arrival_s": arrival_s,
-        "start_s": begin_s,
-        "finish_s": end_s,
-        "jct_s": end_s - arrival_s,
-        "queue_s": begin_s - arrival_s,
-        "slowdown": float(of),
-        "slowdown_limit": None,
-        "slowdown_limit_met": None,
-        "interference": None,
-        "stretch": None,
-        "held_s": held_s,
-        "handovers": 7,
-        "longest_wait_s": 31.0,
-        "peak_memory_bytes": peak_bytes,
-        "energy": None,
-        "energy_per_iteration_j": None,
-        "error": HOSTILE if failed else None,
-        "sweep": None,
-        "values": {},
-        "value": None,
-        "steps": 0,
-    }
+) -> JobSummary:
+    return JobSummary(
+        name=name,
+        job_class=f"class{index % 3}",
+        state="failed" if failed else "completed",
+        exit_code=1 if failed else 0,
+        attempts=attempts,
+        devices=("cuda:0",),
+        lanes=(lane,),
+        iterations=int(held_s),
+        eval_iterations=int(held_s / 10),
+        arrival_s=arrival_s,
+        start_s=begin_s,
+        finish_s=end_s,
+        jct_s=end_s - arrival_s,
+        queue_s=begin_s - arrival_s,
+        slowdown=float(of),
+        held_s=held_s,
+        handovers=7,
+        longest_wait_s=31.0,
+        peak_memory_bytes=peak_bytes,
+        error=HOSTILE if failed else None,
+    )
 
 
 def _summary(
-    rows: list[dict[str, Any]], device: str, lanes: int, energy: dict[str, Any], idle_j: float | None
-) -> dict[str, Any]:
-    jcts_s = [row["jct_s"] for row in rows if row["state"] == "completed"]
-    return {
-        "schema_version": 1,
-        "run": "ecoshare-runs/20261121-053012-jobs",
-        "objective": "energy",
-        "policy": "fair",
-        "devices": [{"name": device, "kind": "cuda", "model": "NVIDIA H200", "memory_bytes": 80 * GIB}],
-        "lanes": lanes,
-        "state": "failed" if any(row["state"] == "failed" for row in rows) else "completed",
-        "makespan_s": max(row["finish_s"] for row in rows),
-        "mean_jct_s": sum(jcts_s) / len(jcts_s) if jcts_s else None,
-        "energy": energy,
-        "idle_energy_j": idle_j,
-        "idle_power_w": 1.48,
-        "search_energy_j": 0.0,
-        "windows": [],
-        "jobs": rows,
-        "sweeps": [],
-        "settings": [],
-        "packings": packings(rows),
-        "baseline": {
-            "source": "predicted",
-            "exclusive_energy_j": 1.2 * energy["value_j"],
-            "exclusive_energy_error_j": 0.02 * energy["value_j"],
-            "exclusive_makespan_s": None,
-            "exclusive_makespan_error_s": None,
-            "unknown": [],
-            "packed_default_energy_j": None,
-        },
-        "notes": ["objective energy: all jobs get equal turns (policy fair)"],
-    }
+    rows: tuple[JobSummary, ...], device: str, lanes: int, energy: DeviceEnergy, idle_j: float | None
+) -> RunSummary:
+    jcts_s = [row.jct_s for row in rows if row.state == "completed" and row.jct_s is not None]
+    return RunSummary(
+        run="ecoshare-runs/20261121-053012-jobs",
+        objective="energy",
+        policy="fair",
+        devices=(DeviceSummary({"name": device, "kind": "cuda", "model": "NVIDIA H200", "memory_bytes": 80 * GIB}),),
+        lanes=lanes,
+        state="failed" if any(row.state == "failed" for row in rows) else "completed",
+        makespan_s=max(row.finish_s or 0.0 for row in rows),
+        mean_jct_s=sum(jcts_s) / len(jcts_s) if jcts_s else None,
+        energy=energy,
+        idle_energy_j=idle_j,
+        idle_power_w=1.48,
+        search_energy_j=0.0,
+        jobs=rows,
+        packings=packings(rows),
+        baseline=Baseline(
+            exclusive_energy_j=1.2 * energy.value_j,
+            exclusive_energy_error_j=0.02 * energy.value_j,
+        ),
+        notes=("objective energy: everybody gets equal turns (policy fair)",),
+    )
 
 
-def packings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def packings(rows: Sequence[JobSummary]) -> tuple[PackingSummary, ...]:
     """Packings of one job alone, and of two beside each other that were measured and tuned."""
-    alone = {
-        "device": "cuda:0",
-        "classes": [[rows[0]["class"]]],
-        "jobs": [rows[0]["name"]],
-        "from_s": 4.0,
-        "to_s": 9.0,
-        "duration_s": 5.0,
-        "energy_j": None,
-        "predicted": {"speeds": {rows[0]["class"]: 1.0}, "power_w": None},
-        "measured": None,
-        "settings_tried": 0,
-        "setting": None,
-        "energy_ratio": None,
-        "verdict": None,
-    }
+    one = rows[0].job_class
+    alone = PackingSummary("cuda:0", ((one,),), (rows[0].name,), 4.0, 9.0, 5.0, predicted=PackingSpeeds({one: 1.0}))
     if len(rows) < 2:
-        return [alone]
-    one, other = rows[0]["class"], rows[1]["class"]
-    together = {
-        **alone,
-        "classes": [[one], [other]],
-        "jobs": [rows[0]["name"], rows[1]["name"]],
-        "energy_j": 51_200.0,
-        "predicted": {"speeds": {one: 0.93, other: 0.88}, "power_w": 310.0},
-        "measured": {"speeds": {one: 0.71, other: 0.64}, "power_w": 305.5},
-        "settings_tried": 7,
-        "setting": {"gpu_clock": 1410.0},
-        "energy_ratio": 0.87,
-        "verdict": "undone",
-    }
-    return [alone, together]
+        return (alone,)
+    other = rows[1].job_class
+    together = replace(
+        alone,
+        classes=((one,), (other,)),
+        jobs=(rows[0].name, rows[1].name),
+        energy_j=51_200.0,
+        predicted=PackingSpeeds({one: 0.93, other: 0.88}, 310.0),
+        measured=PackingSpeeds({one: 0.71, other: 0.64}, 305.5),
+        settings_tried=7,
+        setting={"gpu_clock": 1410.0},
+        energy_ratio=0.87,
+        verdict="undone",
+    )
+    return alone, together
 
 
 def _lines(

@@ -101,7 +101,7 @@ def write(path: Path, plan: dict[str, Any], entries: Entries) -> Path:
     path.mkdir(parents=True)
     (path / "plan.json").write_text(json.dumps(plan))
     log = EventLog(path / "events.jsonl")
-    for event, commands in steps(entries):
+    for event, commands, _ in steps(entries):
         log.write(event, commands)
     log.close()
     return path

@@ -12,6 +12,8 @@ from ecoshare.core.commands import Command, SetShares
 from ecoshare.core.events import Config, RunOpened
 from ecoshare.core.reasons import Doing
 from ecoshare.errors import UsageError
+from ecoshare.record import event_log
+from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.explanation import explain
 from ecoshare.reporting.explanation_text import show
 from ecoshare.reporting.reason_words import percent
@@ -48,8 +50,8 @@ def folder(entries: Entries, tmp_path: Path) -> Path:
 
 
 def test_each_job_is_explained_from_its_arrival_to_its_end_without_a_gap(entries: Entries) -> None:
-    explained = explain(entries)
-    assert explained.course.differs_s is None
+    explained = explain(RunHistory(entries))
+    assert explained.differs_s is None
     for each in JOBS:
         story = explained.stories[each.name]
         assert story.remarks[-1][1] == "completed"
@@ -62,7 +64,7 @@ def test_each_job_is_explained_from_its_arrival_to_its_end_without_a_gap(entries
 
 def test_intervals_say_what_the_log_says(entries: Entries) -> None:
     """Explained windows are those of the log, and jobs share only while they are in one packing."""
-    explained = explain(entries)
+    explained = explain(RunHistory(entries))
     for window in explained.windows:
         (own,) = [each for each in explained.stories[window.job].intervals if each.reason.doing is Doing.MEASURED]
         assert (own.from_s, own.to_s) == (window.from_s, window.to_s)
@@ -70,14 +72,14 @@ def test_intervals_say_what_the_log_says(entries: Entries) -> None:
         for each in story.intervals:
             if each.reason.doing is Doing.SHARES:
                 mid_s = each.from_s + 0.5 * each.length_s(explained.end_s)
-                (stretch,) = [s for s in explained.course.stretches if s.from_s <= mid_s < (s.to_s or mid_s + 1.0)]
+                (stretch,) = [s for s in explained.timeline.stretches if s.from_s <= mid_s < (s.to_s or mid_s + 1.0)]
                 assert set(stretch.jobs) == {story.name, *each.reason.beside}
 
 
 def test_one_job_is_the_same_whether_others_are_asked_for_or_not(entries: Entries) -> None:
-    alone, together = explain(entries, "anna").stories["anna"], explain(entries).stories["anna"]
+    alone, together = explain(RunHistory(entries), "anna").stories["anna"], explain(RunHistory(entries)).stories["anna"]
     assert alone == together
-    assert not explain(entries, "anna").stories["bert"].intervals
+    assert not explain(RunHistory(entries), "anna").stories["bert"].intervals
 
 
 def test_the_words_of_a_job(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,26 +158,20 @@ def test_a_log_that_is_cut_anywhere_is_explained_as_far_as_it_goes(
     lines = path.read_bytes().splitlines(keepends=True)
     for count in range(1, len(lines), 7):
         path.write_bytes(b"".join(lines[:count]) + lines[count][:20])
-        explained = explain(_read(path))
-        assert explained.course.differs_s is None, "a cut is no other version"
+        explained = explain(RunHistory(event_log.read(path)))
+        assert explained.differs_s is None, "a cut is no other version"
     words = told(capsys, folder)
     assert "would have decided otherwise" not in words
     path.unlink()
     assert "nothing was decided about it yet" in told(capsys, folder)
 
 
-def _read(path: Path) -> Entries:
-    from ecoshare.record import event_log
-
-    return list(event_log.read(path))
-
-
 def test_a_run_that_was_resumed_goes_on_where_it_was_cut_off(entries: Entries) -> None:
     later = [place for place, entry in enumerate(entries) if not isinstance(entry, Command) and entry.at_s > 50.0]
     first = entries[: later[0]]
     cut_s = max(entry.at_s for entry in first if not isinstance(entry, Command))
-    explained = explain([*first, *_later(entries, cut_s + 10.0)])
-    assert explained.course.differs_s is None
+    explained = explain(RunHistory([*first, *_later(entries, cut_s + 10.0)]))
+    assert explained.differs_s is None
     anna = explained.stories["anna"]
     assert (cut_s, "cut off with the run, which was resumed later") in anna.remarks
     assert not [each for each in anna.intervals if each.from_s < cut_s + 10.0 and (each.to_s or 0.0) > cut_s]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import fcntl
 import io
 import json
@@ -93,8 +94,8 @@ def test_parquet_has_the_rows_of_csv_with_their_types(done: Done) -> None:
 
 def test_a_column_of_which_nothing_is_known_keeps_its_type(done: Done) -> None:
     summary = read(done.folder).summary
-    jobs = [{**job, "energy": None, "jct_s": None} for job in summary["jobs"]]
-    schema = pyarrow.parquet.read_schema(io.BytesIO(exports.parquet({**summary, "jobs": jobs})))
+    jobs = tuple(dataclasses.replace(job, energy=None, jct_s=None) for job in summary.jobs)
+    schema = pyarrow.parquet.read_schema(io.BytesIO(exports.parquet(dataclasses.replace(summary, jobs=jobs))))
     assert [str(schema.field(name).type) for name in ("jct_s", "energy_j", "energy_source", "exit_code")] == [
         "double",
         "double",
@@ -158,16 +159,16 @@ def test_a_run_that_was_cut_off_can_be_exported_in_every_form(copy: RunFolder) -
     before = copy.events.read_bytes()
     for form in exports.FORMS:
         assert exports.export(copy, form), form
-    assert {job["state"] for job in read(copy).summary["jobs"]} & {"cancelled", "failed"}
+    assert {job.state for job in read(copy).summary.jobs} & {"cancelled", "failed"}
     assert copy.events.read_bytes() == before, "looking at a run changed it"
 
 
 def test_a_run_that_goes_on_is_shown_as_such(copy: RunFolder) -> None:
     with copy.events.open("ab") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
-        assert read(copy).summary["state"] == "running"
+        assert read(copy).summary.state == "running"
         assert b'<span class="state running">running</span>' in exports.export(copy, "html")
-    assert read(copy).summary["state"] == "failed"
+    assert read(copy).summary.state == "failed"
 
 
 def test_a_report_that_cannot_be_drawn_costs_a_line(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

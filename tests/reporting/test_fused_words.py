@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Event, JobArrived, JobExited, Refused
+from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.fused_words import asked_for, fused_words
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import Solo
@@ -27,28 +28,28 @@ def log(fused: list[bool | None], lanes: int = 2, moved: tuple[int, ...] = ()) -
 
 
 def test_nothing_is_said_where_it_was_not_asked_for() -> None:
-    assert fused_words(log([None, None])) == []
-    assert fused_words([]) == []
+    assert fused_words(RunHistory(log([None, None]))) == []
+    assert fused_words(RunHistory()) == []
 
 
 def test_jobs_and_their_processes_are_counted() -> None:
-    assert fused_words(log([True] * 12)) == ["isolation lane: 12 jobs ran in 2 shared processes"]
-    assert fused_words(log([False, *[True] * 4], lanes=1)) == [
+    assert fused_words(RunHistory(log([True] * 12))) == ["isolation lane: 12 jobs ran in 2 shared processes"]
+    assert fused_words(RunHistory(log([False, *[True] * 4], lanes=1))) == [
         "isolation lane: 4 jobs ran in 1 shared process, 1 in a process of its own (until their memory was known)"
     ]
 
 
 def test_a_job_that_was_moved_out_is_named_with_the_reason() -> None:
-    first, second = fused_words(log([True, True, False], lanes=1, moved=(1,)))
+    first, second = fused_words(RunHistory(log([True, True, False], lanes=1, moved=(1,))))
     assert first.startswith("isolation lane: 1 job ran in 1 shared process, 1 in a process of its own")
     assert second == "moved out to a process of its own: t.0001: it handles signals"
-    assert fused_words(log([True] * 9, moved=tuple(range(1, 9))))[-1] == "5 more jobs moved out"
+    assert fused_words(RunHistory(log([True] * 9, moved=tuple(range(1, 9)))))[-1] == "5 more jobs moved out"
 
 
 def test_a_start_that_was_refused_is_none() -> None:
     entries = log([True, True], lanes=1)
-    entries.insert(2, Refused(0.5, command=10, error="no room"))
-    assert fused_words(entries) == ["isolation lane: 1 job ran in 1 shared process"]
+    entries[2] = Refused(0.5, command=10, error="no room")
+    assert fused_words(RunHistory(entries)) == ["isolation lane: 1 job ran in 1 shared process"]
 
 
 def test_a_plan_names_the_jobs_that_may_share() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import time
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 from ecoshare.lane.trace import Kind, Mark
+from ecoshare.record.baseline import Baseline
+from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_data import RunData
+from ecoshare.record.run_summary import DeviceSummary, RunSummary
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.power_chart import Curve
 from ecoshare.reporting.charts.time_columns import part_held
@@ -56,7 +59,12 @@ class Page(HTMLParser):
 
 
 def without(data: RunData, **fields: Any) -> RunData:
-    return dataclasses.replace(data, **fields)
+    return replace(data, **fields)
+
+
+def changed(data: RunData, **fields: Any) -> RunData:
+    """The run with another summary."""
+    return replace(data, summary=replace(data.summary, **fields))
 
 
 @pytest.fixture(scope="module")
@@ -120,14 +128,16 @@ def test_the_packings_are_told_as_expected_as_measured_and_what_became_of_them(p
 @pytest.mark.slow
 def test_classes_of_one_script_are_told_apart_by_their_jobs(data: RunData) -> None:
     names = {f"class{index}": f"train-{index:012x}" for index in range(3)}
-    jobs = [{**job, "class": names[job["class"]]} for job in data.summary["jobs"]]
-    packing = data.summary["packings"][1]
-    renamed = {
-        key: {**packing[key], "speeds": {names[k]: v for k, v in packing[key]["speeds"].items()}}
-        for key in ("predicted", "measured")
-    }
-    packing = {**packing, **renamed, "classes": [[names[each] for each in lane] for lane in packing["classes"]]}
-    page = Page(html(without(data, summary={**data.summary, "jobs": jobs, "packings": [packing]})))
+    jobs = tuple(replace(job, job_class=names[job.job_class]) for job in data.summary.jobs)
+    packing = data.summary.packings[1]
+    assert packing.predicted is not None and packing.measured is not None
+    predicted, measured = (
+        replace(each, speeds={names[name]: speed for name, speed in each.speeds.items()})
+        for each in (packing.predicted, packing.measured)
+    )
+    classes = tuple(tuple(names[each] for each in lane) for lane in packing.classes)
+    packing = replace(packing, predicted=predicted, measured=measured, classes=classes)
+    page = Page(html(changed(data, jobs=jobs, packings=(packing,))))
     assert any("job0 beside train-resnet50.lr01: expected" in (svg["aria-label"] or "") for svg in page.named("svg"))
 
 
@@ -143,13 +153,13 @@ def test_the_top_says_what_ran_how_long_on_what_joules_and_what_sharing_saved(wh
 
 @pytest.mark.slow
 def test_a_comparison_that_is_missing_leaves_no_gap(data: RunData) -> None:
-    page = Page(html(without(data, summary={**data.summary, "baseline": None})))
+    page = Page(html(changed(data, baseline=Baseline())))
     assert sum(attributes.get("class") == "sharing" for attributes in page.named("p")) <= 1
 
 
 @pytest.mark.slow
 def test_what_stands_between_backticks_is_code(data: RunData) -> None:
-    page = Page(html(without(data, summary={**data.summary, "notes": ["`a<b` is not `c`"]})))
+    page = Page(html(changed(data, notes=("`a<b` is not `c`",))))
     assert page.text[page.text.index("Notes") + 1 :][:3] == ["a<b", "is not", "c"]
 
 
@@ -166,8 +176,8 @@ def test_what_a_job_prints_is_text(page: Page) -> None:
 
 def test_a_hostile_name_is_text_in_tables_and_charts(data: RunData) -> None:
     name = '"><script>alert(2)</script>$\\frac{1}$'
-    jobs = [{**job, "name": name if job["name"] == "job0" else job["name"]} for job in data.summary["jobs"]]
-    hostile = Page(html(without(data, summary={**data.summary, "jobs": jobs, "run": name, "notes": [name]})))
+    jobs = tuple(replace(job, name=name if job.name == "job0" else job.name) for job in data.summary.jobs)
+    hostile = Page(html(changed(data, jobs=jobs, run=name, notes=(name,))))
     assert not hostile.named("script")
     assert sum(name in text for text in hostile.text) >= 5, "title, heading, table, note and charts should show it"
 
@@ -216,17 +226,14 @@ def test_the_header_says_how_joules_are_known(source: str, expected: list[str], 
 def test_full_coverage_is_said_and_nearly_full_is_not() -> None:
     whole = run(gap=False)
     assert "100 % of the time is covered." in energy_words(whole)
-    energy = {**whole.summary["energy"], "covered": 0.99999}
-    nearly = " ".join(energy_words(without(whole, summary={**whole.summary, "energy": energy})))
+    assert whole.summary.energy is not None
+    nearly = " ".join(energy_words(changed(whole, energy=replace(whole.summary.energy, covered=0.99999))))
     assert "99.9 %" in nearly and "100 %" not in nearly
 
 
 def test_what_is_not_known_is_never_zero(data: RunData) -> None:
-    unknown: dict[str, Any] = dict.fromkeys(data.summary["jobs"][0])
-    job = {**unknown, "name": "j", "class": "c", "state": "queued", "lanes": [], "attempts": 0}
-    summary = {**data.summary, "jobs": [job], "energy": None, "idle_energy_j": None, "packings": []}
-    summary |= {"makespan_s": None, "mean_jct_s": None, "devices": [{"name": "cpu"}]}
-    page = Page(html(RunData(summary)))
+    summary = RunSummary("r", "energy", "fair", (DeviceSummary({"name": "cpu"}),), 1, "running")
+    page = Page(html(RunData(replace(summary, jobs=(JobSummary("j", "c", "queued"),)))))
     assert not page.named("svg")
     assert "The energy of this run is not known." in page.text
     assert "Nothing is known of which jobs ran beside each other." in page.text
@@ -270,7 +277,7 @@ def test_watts_drawn_are_the_joules_accounted(data: RunData) -> None:
         chart = next(chart for chart in charts.charts(data) if chart.key == "power")
     x, watts = chart.figure.axes[0].get_lines()[0].get_data()  # type: ignore[union-attr]
     drawn_j = np.nansum(np.diff(np.asarray(x, float)) * np.asarray(watts, float)[:-1])
-    assert drawn_j == pytest.approx(data.summary["energy"]["value_j"])
+    assert data.summary.energy is not None and drawn_j == pytest.approx(data.summary.energy.value_j)
     assert np.isnan(np.asarray(watts, float)).any(), "the line goes through a time of which nothing is known"
 
 
@@ -279,9 +286,9 @@ def test_a_spike_of_joules_told_late_is_not_drawn() -> None:
     data = run(gap=False, source="modelled")
     last = data.account.intervals[-1]
     assert last.energy_j is not None
-    half = dataclasses.replace(last, energy_j=last.energy_j / 2, idle_j=0.0, jobs_j={"job0": last.energy_j / 2})
-    late = dataclasses.replace(half, from_s=last.to_s, to_s=last.to_s + 0.003)
-    book = dataclasses.replace(data.account, intervals=[*data.account.intervals[:-1], half, late])
+    half = replace(last, energy_j=last.energy_j / 2, idle_j=0.0, jobs_j={"job0": last.energy_j / 2})
+    late = replace(half, from_s=last.to_s, to_s=last.to_s + 0.003)
+    book = replace(data.account, intervals=[*data.account.intervals[:-1], half, late])
     curve = Curve.of(book.intervals, 1.0)
     watts = curve.watts([each.energy_j or 0.0 for each in curve.known])
     usual = [(each.energy_j or 0.0) / (each.to_s - each.from_s) for each in data.account.intervals]
@@ -317,10 +324,9 @@ def test_the_same_run_gives_the_same_page_and_leaves_matplotlib_alone(data: RunD
 
 def test_a_page_of_very_many_jobs_shows_the_failed_and_the_longest_and_says_how_many_are_missing() -> None:
     data = run(jobs=4)
-    jobs = data.summary["jobs"]
-    short = [{**jobs[0], "name": f"short-{number}", "jct_s": 1.0} for number in range(600)]
-    data.summary["jobs"] = [*short, *jobs]
-    page = html(data)
+    jobs = data.summary.jobs
+    short = [replace(jobs[0], name=f"short-{number}", jct_s=1.0) for number in range(600)]
+    page = html(changed(data, jobs=(*short, *jobs)))
     assert "104 jobs with a shorter JCT are left out" in page
-    assert all(f">{job['name']}<" in page for job in jobs), "the failed job and the longest ones are shown"
+    assert all(f">{job.name}<" in page for job in jobs), "the failed job and the longest ones are shown"
     assert page.count('<th scope="row">short-') == 2 * 496, "a row in the table, and one in the details"

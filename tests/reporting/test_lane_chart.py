@@ -10,6 +10,7 @@ import pytest
 from ecoshare.core.commands import Command, MoveJob, OpenLane
 from ecoshare.core.events import Config, Done, Event, RunOpened
 from ecoshare.record.run_data import RunData
+from ecoshare.record.run_history import RunHistory
 from ecoshare.record.samples import Sample
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.lane_chart import Stay, _bars, _rows, stays
@@ -24,9 +25,9 @@ def elastic(data: RunData) -> RunData:
     """Run with lanes that share all of the device's memory."""
     entries = [
         dataclasses.replace(each, budget_bytes=80 * GIB) if isinstance(each, OpenLane) else each
-        for each in data.entries
+        for each in data.history.entries
     ]
-    return dataclasses.replace(data, entries=entries)
+    return dataclasses.replace(data, history=RunHistory(entries))
 
 
 def chart_of(data: RunData, key: str) -> charts.Chart:
@@ -45,7 +46,8 @@ def test_bars_of_a_row_do_not_overlap_and_none_is_lost() -> None:
 
 def test_a_job_that_moves_is_drawn_where_it_is() -> None:
     data = run(jobs=2, lanes=2, failing=False)
-    moved = dataclasses.replace(data, entries=[*data.entries, MoveJob(900, "job0", 1, 1), Done(100.0, 900)])
+    entries = [*data.history.entries, MoveJob(900, "job0", 1, 1), Done(100.0, 900)]
+    moved = dataclasses.replace(data, history=RunHistory(entries))
     own = [each for each in stays(moved) if each.attempt.job == "job0"]
     assert [(each.lane, each.is_last) for each in own] == [(0, False), (1, True)]
     assert own[0].to_s == own[1].from_s == 100.0
@@ -57,8 +59,8 @@ def test_a_move_of_an_earlier_session_is_not_carried_out_by_the_next() -> None:
         RunOpened(90.0, 1, Config("fair", 2), (Device("cuda:0", "local", 80 * GIB),)),
         OpenLane(1, 0, "cuda:0", 1),
     ]
-    entries: list[Event | Command] = [*data.entries, MoveJob(900, "job0", 1, 1), *opened, Done(100.0, 900)]
-    own = [each for each in stays(dataclasses.replace(data, entries=entries)) if each.attempt.job == "job0"]
+    entries = [*data.history.entries, MoveJob(900, "job0", 1, 1), *opened, Done(100.0, 900)]
+    own = [each for each in stays(dataclasses.replace(data, history=RunHistory(entries))) if each.attempt.job == "job0"]
     assert {each.lane for each in own} == {0}
 
 
@@ -74,7 +76,7 @@ def test_names_stand_in_bars_or_in_the_legend_or_under_the_pointer(jobs: int, mo
 
 
 def test_stays_that_are_too_short_to_be_seen_are_drawn_together() -> None:
-    (attempt, *_) = run(jobs=1, lanes=1, failing=False).attempts()
+    (attempt, *_) = run(jobs=1, lanes=1, failing=False).history.attempts
     short = [Stay(attempt, 0, 0.5 * place, 0.5 * place + 0.4, True) for place in range(800)]
     row = [*short[:400], Stay(attempt, 0, 200.0, 300.0, True), *short[600:]]
     bars = _bars(row, 400.0)
@@ -110,7 +112,7 @@ def test_memory_has_no_gaps_where_samples_are_not_evenly_spaced() -> None:
     lines = [each for place, each in enumerate(data.samples) if place % 7 > 3 or place < 300]
     samples = [each for each in lines if isinstance(each, Sample)]
     edges = edges_of([each.at_s for each in samples])
-    looks = looks_of(data.summary["jobs"])
+    looks = looks_of(data.summary.jobs)
     own = _largest(looks[0], (0,), samples, edges, {})
     assert len(samples) > len(edges)
     assert (own[(edges[:-1] > 100.0) & (edges[1:] < 590.0)] > 0.0).all(), "a column falls to zero"

@@ -16,6 +16,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from ecoshare.core.events import JobExited
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.record.energy_account import EnergyInterval
+from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_data import RunData
 from ecoshare.reporting.perfetto import perfetto
 from tests.reporting.made_run import HOSTILE, run
@@ -77,7 +78,7 @@ def test_turns_are_slices_of_their_lane_and_iterations_lie_in_them() -> None:
     data = run(jobs=2, failing=False)
     lane = read(perfetto(data)).slices["cuda:0 NVIDIA H200/lane 0"]
     turns = [each for each in lane if each.depth == 0]
-    attempts = {attempt.job: data.turns(attempt) for attempt in data.attempts()}
+    attempts = {attempt.job: data.turns(attempt) for attempt in data.history.attempts}
     assert sorted(turn.name for turn in turns) == sorted(job for job, held in attempts.items() for _ in held)
     inner = [each for each in lane if each.depth == 1]
     assert len(inner) == sum(mark.kind in (Kind.TRAIN, Kind.EVAL) for marks in data.traces.values() for mark in marks)
@@ -164,7 +165,7 @@ def test_a_missing_trace_is_said() -> None:
 def test_a_trace_cut_off_inside_a_turn_ends_with_its_attempt() -> None:
     data = run(jobs=1, failing=False)
     begins = Mark(Kind.TURN_BEGINS, 12.0)
-    exited = next(entry.at_s for entry in data.entries if isinstance(entry, JobExited))
+    exited = next(entry.at_s for entry in data.history.entries if isinstance(entry, JobExited))
     cut = without(data, traces={("job0", 1): [begins, Mark(Kind.TRAIN, 13.0)]})
     turn = read(perfetto(cut)).slices["cuda:0 NVIDIA H200/lane 0"][0]
     assert (turn.from_ns, turn.to_ns) == (12_000_000_000, round(exited * 1e9))
@@ -187,6 +188,5 @@ def test_the_same_run_gives_the_same_bytes() -> None:
 
 def test_a_run_of_which_nothing_is_known_yet_can_be_exported() -> None:
     data = run(jobs=1)
-    empty = {"name": "job0", "arrival_s": None, "finish_s": None}
-    found = read(perfetto(RunData({**data.summary, "jobs": [empty]})))
+    found = read(perfetto(RunData(dataclasses.replace(data.summary, jobs=(JobSummary("job0", "c"),)))))
     assert found.slices == {} and found.counters == {}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from ecoshare.record.energy_account import EnergyAccount
+from ecoshare.record.run_history import RunHistory
+from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.summary import summarise
+from ecoshare.record.window_costs import WindowSummary
 from ecoshare.reporting.prose import say
 from ecoshare.reporting.run_table import measured, print_summary, totals
 from ecoshare.values.attempt import Outcome
@@ -18,18 +22,19 @@ from tests.record.test_summary import OPENED, plan, story
 NAMES = ("transformer", "convolutional-autoencoder-lr-0.01")
 
 
-def summary(*states: str) -> dict[str, Any]:
+def summary(*states: str) -> RunSummary:
     """Run with one job in each state."""
     of: dict[str, Any] = {f"{name}{number}": None for number, name in enumerate(NAMES[:1] * len(states))}
-    found = summarise(plan(**of), [OPENED], EnergyAccount(), "ecoshare-runs/r")
-    for job, state in zip(found["jobs"], states, strict=True):
-        job.update(state=state, jct_s=86.2 if state == "completed" else None)
-    completed = states.count("completed")
-    return {**found, "makespan_s": 86.2, "mean_jct_s": 86.2 if completed else None}
+    found = summarise(plan(**of), RunHistory([OPENED]), EnergyAccount(), "ecoshare-runs/r")
+    jobs = tuple(
+        replace(job, state=state, jct_s=86.2 if state == "completed" else None)
+        for job, state in zip(found.jobs, states, strict=True)
+    )
+    return replace(found, jobs=jobs, makespan_s=86.2, mean_jct_s=86.2 if "completed" in states else None)
 
 
-def window(error: str | None, lost_s: float | None = 0.2) -> dict[str, Any]:
-    return {"error": error, "lost_s": None if error else lost_s, "cost_j": None}
+def window(error: str | None, lost_s: float | None = 0.2) -> WindowSummary:
+    return WindowSummary("a", "c", 0.0, error=error, lost_s=None if error else lost_s)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +51,10 @@ def test_totals_say_how_many_jobs_they_are_of(states: tuple[str, ...], said: str
 
 
 def test_where_nothing_ended_there_is_no_makespan() -> None:
-    assert totals(summarise(plan(a=None), [OPENED], EnergyAccount(), "r")) == "no job completed, energy not known"
+    assert (
+        totals(summarise(plan(a=None), RunHistory([OPENED]), EnergyAccount(), "r"))
+        == "no job completed, energy not known"
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,20 +70,19 @@ def test_where_nothing_ended_there_is_no_makespan() -> None:
     ],
 )
 def test_measuring_is_told_with_what_it_cost(windows: list[str | None], said: str) -> None:
-    assert measured({**summary("completed"), "windows": [window(error) for error in windows]}) == said
+    assert measured(replace(summary("completed"), windows=tuple(map(window, windows)))) == said
 
 
 def test_a_cost_that_is_not_known_is_said() -> None:
-    told = measured({**summary("completed"), "windows": [window(None, None)]})
+    told = measured(replace(summary("completed"), windows=(window(None, None),)))
     assert told == "measured 1 new class; the cost is not known"
 
 
 @pytest.mark.parametrize("width", [60, 80, 200, None])
 def test_names_of_jobs_are_whole_at_any_width(width: int | None) -> None:
     """Before, `transformer` was wrapped into `transform` and `er`."""
-    found = summarise(
-        plan(**dict.fromkeys(NAMES)), story(NAMES[0], Outcome.COMPLETED), EnergyAccount(), "ecoshare-runs/r"
-    )
+    history = RunHistory(story(NAMES[0], Outcome.COMPLETED))
+    found = summarise(plan(**dict.fromkeys(NAMES)), history, EnergyAccount(), "ecoshare-runs/r")
     console = Console(file=io.StringIO(), width=width, force_terminal=width is not None, color_system=None, _environ={})
     print_summary(found, console)
     assert isinstance(console.file, io.StringIO)

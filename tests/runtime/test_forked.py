@@ -64,7 +64,7 @@ def said(result: FinishedRun, name: str, stream: str = "stdout") -> str:
 
 
 def job(result: FinishedRun, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(each for each in result.data.summary["jobs"] if each["name"] == name)
+    found: dict[str, Any] = next(each for each in result.data.summary.as_dict()["jobs"] if each["name"] == name)
     return found
 
 
@@ -98,7 +98,7 @@ def test_calls_find_what_this_process_has(tmp_path: Path, two_threads: None) -> 
         print(os.environ["ECOSHARE_JOB"], Path.cwd())
 
     result = call(function, ["a", "b", "c"], tmp_path)
-    assert result.data.summary["state"] == "completed", said(result, "a", "stderr")
+    assert result.data.summary.state == "completed", said(result, "a", "stderr")
     for name in "abc":
         assert said(result, name) == f"{name} 2 10 True\n{name} {tmp_path}\n"
     assert data.sum() == 10, "what a job changes is its own"

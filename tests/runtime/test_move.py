@@ -24,6 +24,7 @@ from ecoshare.jobs.load import load
 from ecoshare.lane.lane_table import SlotState
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log
+from ecoshare.record.log_entry import LogEntry
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping, run_host, run_lifecycle, run_opening
@@ -109,12 +110,12 @@ class Moved:
 
     core: Moves
     result: FinishedRun
-    entries: list[Event | Command]
+    entries: list[LogEntry]
     slots: list[int] = field(default_factory=list)
 
     def job(self, name: str) -> dict[str, Any]:
         """Part of the summary about a job."""
-        return next(job for job in self.result.data.summary["jobs"] if job["name"] == name)
+        return next(job for job in self.result.data.summary.as_dict()["jobs"] if job["name"] == name)
 
     def log(self, name: str) -> bytes:
         """Output of a job."""

@@ -16,6 +16,7 @@ from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Ended
 from ecoshare.record import event_log
 from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.run_history import RunHistory
 from ecoshare.runtime.resume import reached_s
 from ecoshare.values.attempt import Outcome
 from tests.runtime.running import job_file, resume, run, slow_steps
@@ -126,7 +127,7 @@ def test_time_goes_on_where_the_clock_was_set_back(tmp_path: Path) -> None:
     environment = json.loads((done.folder / "environment.json").read_text())
     environment["opened_unix_s"] += 3600.0  # an hour back is as if the run had begun an hour later
     (done.folder / "environment.json").write_text(json.dumps(environment))
-    before_s = reached_s(RunFolder(done.folder), list(event_log.read(done.folder / "events.jsonl")))
+    before_s = reached_s(RunFolder(done.folder), RunHistory(event_log.read(done.folder / "events.jsonl")))
     again = resume(done.folder)
     assert again.code == 0, again.stderr
     assert again.job("b")["attempts"] == 2

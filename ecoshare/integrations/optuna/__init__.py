@@ -190,7 +190,7 @@ def optimize(
     assert run.result is not None, "a run ends with a result or an error"
     for note in run.result.notes:
         _note(note)
-    return Optimized(run.result.folder.path, run.result.data.summary)
+    return Optimized(run.result.folder.path, run.result.data.summary.as_dict())
 
 
 class _StandIn:

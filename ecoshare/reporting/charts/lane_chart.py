@@ -16,10 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from ecoshare.common.plural import counted
-from ecoshare.core.commands import MoveJob, OpenLane
-from ecoshare.core.events import Done
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.record.run_data import AttemptHistory, RunData
+from ecoshare.record.job_history import AttemptHistory
+from ecoshare.record.run_data import RunData
 from ecoshare.reporting.charts.axes import add_legend, add_tip, figure_of, time_axis
 from ecoshare.reporting.charts.look import GREY, GRID, GROUND, INK, Chart, Look
 from ecoshare.values.attempt import Outcome
@@ -108,8 +107,7 @@ def stays(data: RunData) -> list[Stay]:
 
     Attempts that never began are left out.
     """
-    attempts, end_s = data.attempts(), data.end_s()
-    moves = _moves(data)
+    attempts, end_s = data.history.attempts, data.end_s()
     found = []
     for attempt in attempts:
         if attempt.began_s is None and attempt.ended_s is None:
@@ -117,27 +115,11 @@ def stays(data: RunData) -> list[Stay]:
         from_s = attempt.asked_s if attempt.began_s is None else attempt.began_s
         to_s = max(from_s, end_s if attempt.ended_s is None else attempt.ended_s)
         for number in attempt.lanes:
-            changes = [each for each in moves.get((attempt.job, attempt.number), []) if from_s < each[0] < to_s]
+            changes = [(move.at_s, move.lane) for move in data.history.moves(attempt) if from_s < move.at_s < to_s]
             begins = [(from_s, number), *changes]
             ends_s = [at_s for at_s, _ in changes] + [to_s]
             for place, ((begin_s, lane), stop_s) in enumerate(zip(begins, ends_s, strict=True)):
                 found.append(Stay(attempt, lane, begin_s, stop_s, place == len(changes)))
-    return found
-
-
-def _moves(data: RunData) -> dict[tuple[str, int], list[tuple[float, int]]]:
-    """Moves of each attempt: (time (s), new lane) by job and attempt number."""
-    asked: dict[int, MoveJob] = {}
-    found: dict[tuple[str, int], list[tuple[float, int]]] = {}
-    for entry in data.entries:
-        match entry:
-            case MoveJob():
-                asked[entry.id] = entry
-            case OpenLane():
-                asked.clear()  # a new session numbers its commands from the start
-            case Done() if entry.command in asked:
-                move = asked.pop(entry.command)
-                found.setdefault((move.job, move.attempt), []).append((entry.at_s, move.lane))
     return found
 
 

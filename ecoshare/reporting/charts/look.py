@@ -7,7 +7,7 @@ marker colours, which the report replaces by those of the reader's theme, light 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from ecoshare.common.plural import counted
+from ecoshare.record.job_summary import JobSummary
 
 INK, GRID, GROUND = "#010203", "#c0c1c2", "#fdfeff"
 HUES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7")
@@ -99,16 +100,16 @@ def settings(key: str) -> Iterator[None]:
         yield
 
 
-def looks_of(jobs: list[dict[str, Any]]) -> list[Look]:
+def looks_of(jobs: Sequence[JobSummary]) -> list[Look]:
     """Looks of the jobs, in the order of the summary; of too many, those with the least energy (or JCT) share one."""
-    names = [job["name"] for job in jobs]
+    names = [job.name for job in jobs]
     if len(jobs) > _MOST_JOBS:
-        ranked = sorted(jobs, key=lambda job: (-(job["energy"] or {}).get("value_j", 0.0), -(job["jct_s"] or 0.0)))
-        kept = {job["name"] for job in ranked[:_NAMED_OF_MANY]}
+        ranked = sorted(jobs, key=lambda job: (-job.energy.value_j if job.energy else 0.0, -(job.jct_s or 0.0)))
+        kept = {job.name for job in ranked[:_NAMED_OF_MANY]}
         names = [name for name in names if name in kept]
     looks = [
         Look(name, (name,), HUES[index % len(HUES)], _HATCHES[index // len(HUES) % len(_HATCHES)])
         for index, name in enumerate(names)
     ]
-    rest = tuple(job["name"] for job in jobs if job["name"] not in set(names))
+    rest = tuple(job.name for job in jobs if job.name not in set(names))
     return [*looks, Look(counted(len(rest), "other job"), rest, GREY)] if rest else looks

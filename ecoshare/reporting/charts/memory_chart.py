@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from ecoshare.core.events import RunOpened
 from ecoshare.jobs.quantities import format_size
-from ecoshare.record.run_data import AttemptHistory, RunData
+from ecoshare.record.job_history import AttemptHistory
+from ecoshare.record.run_data import RunData
 from ecoshare.record.samples import Sample, attempt_key, job_of
 from ecoshare.reporting.charts.axes import (
     WIDTH_IN,
@@ -34,7 +34,7 @@ _FAR = 4
 
 def memory(data: RunData, looks: list[Look]) -> Chart:
     """Chart of the memory of each job: over time if it was sampled, else only the peak."""
-    attempts = data.attempts()
+    attempts = data.history.attempts
     alive = {attempt_key(each.job, each.number): each for each in attempts}
     samples = [line for line in data.samples if isinstance(line, Sample)]
     if len(samples) > 1 and any(each.memory_bytes is not None for line in samples for each in line.jobs.values()):
@@ -100,9 +100,8 @@ def _parts(data: RunData) -> list[_Part]:
 
     Lanes share memory if the sum of their budgets is larger than the memory that the run may use.
     """
-    lanes = data.lanes()
-    opened = [entry for entry in data.entries if isinstance(entry, RunOpened)]
-    device_bytes = {each.name: each.memory_bytes for entry in opened for each in entry.devices}
+    lanes = data.history.lanes
+    device_bytes = {name: device.memory_bytes for name, device in data.history.devices.items()}
     whole_bytes = sum(device_bytes[name] for name in {lane.device for lane in lanes.values()} if name in device_bytes)
     budgets = [lane.budget_bytes for lane in lanes.values()]
     if len(lanes) < 2 or sum(budgets) > 1.01 * max(whole_bytes, max(budgets)):
@@ -149,7 +148,7 @@ def _peaks(data: RunData, looks: list[Look], attempts: list[AttemptHistory]) -> 
             peaks[each.job] = max(peaks.get(each.job, 0), each.peak_bytes)
     if not peaks:
         return Chart("memory", "Memory", "Not known: no job's memory was seen.")
-    budgets = sorted({lane.budget_bytes for lane in data.lanes().values()})
+    budgets = sorted({lane.budget_bytes for lane in data.history.lanes.values()})
     near = [each for each in budgets if each <= _FAR * max(peaks.values())]
     factor, unit = byte_unit(max([*peaks.values(), *near]))
     figure, axes = bars_of(looks)

@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.lines import Line2D
 
+from ecoshare.record.packing_summary import PackingSummary
 from ecoshare.record.run_data import RunData
 from ecoshare.reporting.charts.axes import ROW_IN, add_legend, figure_of, name_rows
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart
@@ -22,9 +23,9 @@ _Row = tuple[str, float, float]
 
 def speeds(data: RunData) -> Chart:
     """Chart of the relative speed of each class in each packing: expected when the packing first ran, and measured."""
-    classes = {job["name"]: job["class"] for job in data.summary["jobs"]}
+    classes = {job.name: job.job_class for job in data.summary.jobs}
     shared = len(set(map(short_class, classes.values()))) < len(set(classes.values()))
-    rows = [row for each in data.summary["packings"] for row in _rows(each, classes if shared else {})]
+    rows = [row for each in data.summary.packings for row in _rows(each, classes if shared else {})]
     if not rows:
         return Chart(_KEY, _TITLE, "No packing of several jobs was measured.")
     shown = rows[:_MOST_ROWS]
@@ -50,17 +51,17 @@ def speeds(data: RunData) -> Chart:
     return Chart(_KEY, _TITLE, caption, f"Expected and measured speeds: {words}.", figure)
 
 
-def _rows(packing: dict[str, Any], classes: Mapping[str, str]) -> list[_Row]:
+def _rows(packing: PackingSummary, classes: Mapping[str, str]) -> list[_Row]:
     """Rows of one packing.
 
     Args:
         classes: Class of each job, to name classes by their first job if short class names are ambiguous; else empty.
     """
-    jobs = {classes[job]: job for job in reversed(packing["jobs"]) if job in classes}
-    names = [name for lane in packing["classes"] for name in lane]
-    if packing["predicted"] is None or packing["measured"] is None or len(names) < 2:
+    jobs = {classes[job]: job for job in reversed(packing.jobs) if job in classes}
+    names = [name for lane in packing.classes for name in lane]
+    if packing.predicted is None or packing.measured is None or len(names) < 2:
         return []
-    expected, measured = packing["predicted"]["speeds"], packing["measured"]["speeds"]
+    expected, measured = packing.predicted.speeds, packing.measured.speeds
     found = []
     for name in dict.fromkeys(names):
         others = list(names)

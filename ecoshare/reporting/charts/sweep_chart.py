@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import Any
+from typing import NamedTuple
 
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import number
 from ecoshare.record.run_data import RunData
+from ecoshare.record.sweep_summary import SweepSummary
 from ecoshare.reporting.charts.axes import figure_of, time_axis
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart
 from ecoshare.reporting.sweep_table import metric_name
@@ -19,24 +20,34 @@ _WIDE = 100.0
 """Ratio of largest to smallest value above which the axis is logarithmic."""
 
 
-def search(data: RunData, sweep: dict[str, Any]) -> Chart:
+class _End(NamedTuple):
+    """End of a trial: time (s), last value, and whether it completed."""
+
+    at_s: float
+    value: float
+    completed: bool
+
+
+def search(data: RunData, sweep: SweepSummary) -> Chart:
     """Last value of each trial at the time when it ended, and a line with the best of the completed trials so far."""
-    name, metric = sweep["name"], metric_name(sweep)
+    name, metric = sweep.name, metric_name(sweep)
     key, title = f"sweep-{name}", f"Sweep {name}"
     told = [
-        job for job in data.summary["jobs"] if job["sweep"] == name and job["value"] is not None and job["finish_s"]
+        _End(job.finish_s, job.value, job.state == "completed")
+        for job in data.summary.jobs
+        if job.sweep == name and job.value is not None and job.finish_s
     ]
     if not told:
         return Chart(key, title, "Not known: no trial has reported a value.")
-    told.sort(key=lambda job: float(job["finish_s"]))
+    told.sort(key=lambda each: each.at_s)
     figure, axes = figure_of(_HEIGHT_IN)
-    through = [job for job in told if job["state"] == "completed"]
-    others = [job for job in told if job["state"] != "completed"]
-    ends, values = [job["finish_s"] for job in through], [job["value"] for job in through]
+    through = [each for each in told if each.completed]
+    others = [each for each in told if not each.completed]
+    ends, values = [each.at_s for each in through], [each.value for each in through]
     axes.plot(ends, values, "o", color=HUES[0], markersize=3.5, markeredgewidth=0.0, alpha=0.8)
     axes.plot(
-        [job["finish_s"] for job in others],
-        [job["value"] for job in others],
+        [each.at_s for each in others],
+        [each.value for each in others],
         "o",
         markerfacecolor="none",
         markeredgecolor=HUES[3],
@@ -44,13 +55,13 @@ def search(data: RunData, sweep: dict[str, Any]) -> Chart:
         markeredgewidth=0.8,
     )
     if through:
-        better = max if sweep["goal"] == "maximize" else min
+        better = max if sweep.goal == "maximize" else min
         best = list(accumulate(values, better))
         axes.step([*ends, data.end_s()], [*best, best[-1]], where="post", color=INK, linewidth=1.2)
-    if sweep["target"] is not None:
-        axes.axhline(sweep["target"], color=GRID, linewidth=1.0, linestyle="--")
-    sizes = [abs(job["value"]) for job in told if job["value"]]
-    if all(job["value"] > 0 for job in told) and max(sizes) > _WIDE * min(sizes):
+    if sweep.target is not None:
+        axes.axhline(sweep.target, color=GRID, linewidth=1.0, linestyle="--")
+    sizes = [abs(each.value) for each in told if each.value]
+    if all(each.value > 0 for each in told) and max(sizes) > _WIDE * min(sizes):
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
@@ -61,6 +72,6 @@ def search(data: RunData, sweep: dict[str, Any]) -> Chart:
         f"{metric}, last value of each trial where it ended: full circles are through, open ones were ended early or "
         "failed. The line is the best of those that were through by then."
     )
-    caption += " Dashed: the target." if sweep["target"] is not None else ""
+    caption += " Dashed: the target." if sweep.target is not None else ""
     alt = f"{counted(len(told), 'trial')} of {name}" + (f", the best at {number(best[-1])}." if through else ".")
     return Chart(key, title, caption, alt, figure)

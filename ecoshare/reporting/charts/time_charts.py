@@ -6,7 +6,8 @@ import numpy as np
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.record.run_data import AttemptHistory, RunData
+from ecoshare.record.job_history import AttemptHistory
+from ecoshare.record.run_data import RunData
 from ecoshare.reporting.charts.axes import (
     ROW_IN,
     add_tip,
@@ -25,21 +26,21 @@ def jct(data: RunData, looks: list[Look]) -> Chart:
     """Chart of the completion time of each job, with its time in the queue."""
     title = "Job completion times"
     caption = "From arrival to finish. The pale part of a bar is the time in the queue, before the first process."
-    jobs = {job["name"]: job for job in data.summary["jobs"]}
-    if not any(job["jct_s"] is not None for job in jobs.values()):
+    jobs = {job.name: job for job in data.summary.jobs}
+    if not any(job.jct_s is not None for job in jobs.values()):
         return Chart("jct", title, "Not known: no job has finished.")
     figure, axes = bars_of(looks)
     tips: dict[str, str] = {}
     words: list[str] = []
     for row, look in enumerate(looks):
-        known = [jobs[name] for name in look.jobs if jobs[name]["jct_s"] is not None]
-        states = [jobs[name]["state"] for name in look.jobs]
+        known = [(jobs[name], own_s) for name in look.jobs if (own_s := jobs[name].jct_s) is not None]
+        states = [jobs[name].state for name in look.jobs]
         state = "" if len(states) > 1 or states == ["completed"] else f", {states[0]}"
         if not known:
             label_bar(axes, 0.0, row, f"not known{state}")
             continue
-        jct_s = sum(job["jct_s"] for job in known) / len(known)
-        queue_s = sum(min(job["queue_s"] or 0.0, job["jct_s"]) for job in known) / len(known)
+        jct_s = sum(own_s for _, own_s in known) / len(known)
+        queue_s = sum(min(job.queue_s or 0.0, own_s) for job, own_s in known) / len(known)
         axes.barh(row, queue_s, height=0.62, facecolor=look.colour, alpha=0.35, linewidth=0.0)
         bar = axes.barh(row, jct_s - queue_s, left=queue_s, height=0.62, **look.fill)[0]
         mean = "mean " if len(look.jobs) > 1 else ""
@@ -47,7 +48,7 @@ def jct(data: RunData, looks: list[Look]) -> Chart:
         label_bar(axes, jct_s, row, label)
         add_tip(bar, f"jct-{row}", f"{look.label}: {label}, of which {format_duration(queue_s)} in the queue", tips)
         words.append(f"{look.label} {label}")
-    axes.set_xlim(0.0, 1.18 * max(job["jct_s"] or 0.0 for job in jobs.values()) or 1.0)
+    axes.set_xlim(0.0, 1.18 * max(job.jct_s or 0.0 for job in jobs.values()) or 1.0)
     time_axis(axes, "JCT")
     return Chart("jct", title, caption, f"Bars of job completion times: {'; '.join(words)}.", figure, tips)
 
@@ -55,7 +56,7 @@ def jct(data: RunData, looks: list[Look]) -> Chart:
 def timeline(data: RunData, looks: list[Look]) -> Chart:
     """Chart with a row for each job: its attempts and its turns over time."""
     title = "Turns"
-    attempts, end_s = data.attempts(), data.end_s()
+    attempts, end_s = data.history.attempts, data.end_s()
     place = {job: number for number, look in enumerate(looks) for job in look.jobs}
     of_looks: list[list[AttemptHistory]] = [[] for _ in looks]
     for each in attempts:

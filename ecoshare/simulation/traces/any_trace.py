@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ecoshare.advisers.delimited import quoted
 from ecoshare.errors import InvalidJobFile, Mistake, UsageError
+from ecoshare.record.run_folder import RunFolder
 from ecoshare.simulation.traces import gavel_trace, own, philly_trace, recorded, tiresias_trace
 from ecoshare.simulation.traces import measured_speeds as measured
 from ecoshare.simulation.traces.job_trace import Trace
@@ -45,7 +46,7 @@ def read(
         InvalidJobFile: The trace has faults; the error lists them with line and column.
     """
     if path.is_dir():
-        if not (path / "events.jsonl").is_file():
+        if not RunFolder(path).events.is_file():
             raise UsageError(f"{path} is a folder without events.jsonl", "a run's folder has one; else name a file")
         trace = recorded.read(path)
     else:

@@ -1,0 +1,106 @@
+"""History of a job and of its attempts, from the log of a run.
+
+::
+
+    StartJob ──► Done            ──►  JobExited          an attempt, from the log
+             ▲           ▲ begins ▲ ends  ▲ begins       its turns, from its trace
+             asked_s     ├ train ─┤       ├ eval ─┤ …    iterations: each lasts from the previous mark to its own
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ecoshare.core.commands import StartJob
+from ecoshare.core.events import JobExited
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.job_spec import JobSpec
+
+
+@dataclass(slots=True)
+class AttemptHistory:
+    """Attempt of a job.
+
+    Attributes:
+        asked_s: Time (s) at which the scheduler decided to start the attempt.
+        began_s: Time (s) at which its first process existed; None if there was none yet.
+        ended_s: Time (s) of its end; None while it runs.
+        outcome: Outcome of the attempt; None while it runs.
+        peak_bytes: Largest memory (bytes) seen so far; None if none was seen.
+        was_refused: Whether the attempt could not be started.
+    """
+
+    job: str
+    number: int
+    lanes: tuple[int, ...]
+    asked_s: float
+    began_s: float | None = None
+    ended_s: float | None = None
+    outcome: Outcome | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    peak_bytes: int | None = None
+    was_refused: bool = False
+
+    @property
+    def completed(self) -> bool:
+        """Whether the attempt completed its work."""
+        return self.outcome is Outcome.COMPLETED
+
+
+@dataclass(slots=True)
+class JobHistory:
+    """History of one job. A resumed run has one history for each job, over all its sessions.
+
+    Attributes:
+        spec: Specification with which the job arrived last; None before it arrives.
+        arrival_s: Time (s) of the first arrival; None before it.
+        start_s: Time (s) at which the first process of the job existed; None before it.
+        starts: Start command of each attempt, by number.
+        exits: Logged end of each attempt, by number.
+        attempt: Number of the last attempt; 0 before the first.
+        lanes: Lanes of the last attempt.
+        exit: End of the last attempt; None while it runs, if it was refused, and if it was cut off with the run.
+        refusal: Reason why the last attempt could not be started; None if it could.
+        finish_s: Time (s) at which the last attempt ended or was refused; None if it has not.
+        usage: Usage of the last attempt, as last reported.
+        reports: Time (s) and value of each report of the last attempt.
+    """
+
+    name: str
+    spec: JobSpec | None = None
+    arrival_s: float | None = None
+    start_s: float | None = None
+    starts: dict[int, StartJob] = field(default_factory=dict)
+    exits: dict[int, JobExited] = field(default_factory=dict)
+    attempt: int = 0
+    lanes: tuple[int, ...] = ()
+    exit: JobExited | None = None
+    refusal: str | None = None
+    finish_s: float | None = None
+    usage: Usage = field(default_factory=Usage)
+    reports: list[tuple[float, float]] = field(default_factory=list)
+
+    def arrived(self, spec: JobSpec, at_s: float) -> None:
+        """Note an arrival; the job of a resumed run arrives again."""
+        self.spec = spec
+        self.arrival_s = at_s if self.arrival_s is None else self.arrival_s
+
+    def asked(self, command: StartJob) -> None:
+        """Begin a new attempt, of which nothing is known yet."""
+        self.attempt, self.lanes, self.starts[command.attempt] = command.attempt, command.lanes, command
+        self.exit = self.refusal = self.finish_s = None
+        self.usage, self.reports = Usage(), []
+
+    def began(self, at_s: float) -> None:
+        """Note that a process of the job exists."""
+        self.start_s = at_s if self.start_s is None else self.start_s
+
+    def refused(self, error: str, at_s: float) -> None:
+        """Note that the last attempt could not be started."""
+        self.refusal, self.finish_s = error, at_s
+
+    def exited(self, event: JobExited) -> None:
+        """Note the end of an attempt."""
+        self.exits[event.attempt] = event
+        self.exit, self.finish_s, self.usage = event, event.at_s, event.usage

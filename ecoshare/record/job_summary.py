@@ -1,0 +1,223 @@
+"""Result of a job, derived from its history, its profile and the energy account of the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ecoshare.profiling.profile import Profile
+from ecoshare.record.energy_account import EnergyAccount
+from ecoshare.record.energy_summary import JobEnergy, job_energy
+from ecoshare.record.job_history import JobHistory
+from ecoshare.record.plain_values import named
+from ecoshare.record.profile_doubts import too_fast
+from ecoshare.values.attempt import Outcome, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """Result of a job; a value that is not known is None.
+
+    Attributes:
+        job_class: Class under which the profile of the job is kept.
+        state: `completed`, `failed`, `cancelled` or `pruned`; `arriving`, `queued` or `running` while the run goes on.
+        exit_code: Exit code as a shell gives it: 128 + n for signal n.
+        attempts: Number of attempts.
+        devices: Devices of the last attempt.
+        lanes: Lanes of the last attempt.
+        iterations: Number of training iterations of the last attempt.
+        eval_iterations: Number of inference iterations of the last attempt.
+        start_s: Time (s) at which the first process existed.
+        jct_s: Job completion time (s): finish - arrival.
+        queue_s: Time (s) in the queue: start - arrival.
+        slowdown: Ratio of the wall time per iteration, waits included, to that without waits or alone.
+        slowdown_limit: Limit that the job file gives.
+        slowdown_limit_met: Whether the limit was kept.
+        interference: Time per iteration with the turn / time per iteration alone, from the profile of the class.
+        profile_doubt: Reason why the profile of the class is stale.
+        stretch: Always None: not computed yet.
+        held_s: Time (s) with the turn.
+        preparation_s: Time (s) with the turn outside of iterations.
+        handovers: Number of turns.
+        longest_wait_s: Longest wait (s) for a turn.
+        peak_memory_bytes: Largest memory (bytes) of its processes.
+        energy: Energy beyond idle.
+        energy_per_iteration_j: The same (J) by the iterations of both kinds.
+        error: One line, for a job that did not complete.
+        sweep: Sweep of a trial.
+        values: Values of a trial that make it differ from the other trials.
+        value: Value that a trial reported last, if finite.
+        steps: Number of values that a trial reported.
+    """
+
+    name: str
+    job_class: str = field(metadata=named("class"))
+    state: str = "completed"
+    exit_code: int | None = None
+    attempts: int = 0
+    devices: tuple[str, ...] = ()
+    lanes: tuple[int, ...] = ()
+    iterations: int = 0
+    eval_iterations: int = 0
+    arrival_s: float | None = None
+    start_s: float | None = None
+    finish_s: float | None = None
+    jct_s: float | None = None
+    queue_s: float | None = None
+    slowdown: float | None = None
+    slowdown_limit: float | None = None
+    slowdown_limit_met: bool | None = None
+    interference: float | None = None
+    profile_doubt: str | None = None
+    stretch: float | None = None
+    held_s: float | None = None
+    preparation_s: float | None = None
+    handovers: int | None = None
+    longest_wait_s: float | None = None
+    peak_memory_bytes: int | None = None
+    energy: JobEnergy | None = None
+    energy_per_iteration_j: float | None = None
+    error: str | None = None
+    sweep: str | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    value: float | None = None
+    steps: int = 0
+
+    @property
+    def completed(self) -> bool:
+        """Whether the job did all its work."""
+        return self.state == "completed"
+
+    @property
+    def energy_j(self) -> float | None:
+        """Energy (J) of the device that is attributed to the job; None without a meter."""
+        return self.energy.value_j if self.energy is not None else None
+
+
+def job_summary(
+    job: Mapping[str, Any],
+    history: JobHistory,
+    plan: Mapping[str, Any],
+    account: EnergyAccount,
+    state: str,
+    profile: Profile | None,
+    at_settings: bool,
+) -> JobSummary:
+    """Result of a job.
+
+    Args:
+        job: Job or trial of the plan.
+        history: History of the job from the log.
+        plan: Content of plan.json.
+        account: Energy account of the run.
+        state: State of the job.
+        profile: Profile of its class; None if there is none.
+        at_settings: Whether the run applied settings.
+    """
+    usage, last = history.usage, history.exit
+    arrival_s, start_s, finish_s = history.arrival_s, history.start_s, history.finish_s
+    own = job_energy(job["name"], account)
+    counted = account.iterations.get(job["name"], 0)
+    alone_s = _alone_s(usage, profile)
+    slower = slowdown(usage, plan["lanes"])
+    doubt = "" if at_settings else too_fast(usage.span_s - usage.waited_s, alone_s, usage.done, profile)
+    if doubt:
+        alone_s = None
+    if slower is None or (at_settings and alone_s):  # with settings, waits do not explain all: clocks changed, too
+        slower = _over(usage.span_s, alone_s)
+    value = history.reports[-1][1] if history.reports else math.nan
+    return JobSummary(
+        name=job["name"],
+        job_class=job["class"],
+        state=state,
+        exit_code=last.exit_code if last is not None else None,
+        attempts=history.attempt,
+        devices=(plan["device"]["name"],) if history.attempt else (),
+        lanes=history.lanes,
+        iterations=usage.iterations,
+        eval_iterations=usage.eval_iterations,
+        arrival_s=arrival_s,
+        start_s=start_s,
+        finish_s=finish_s,
+        jct_s=_between_s(arrival_s, finish_s),
+        queue_s=_between_s(arrival_s, start_s),
+        slowdown=slower,
+        slowdown_limit=job["slowdown_limit"],
+        slowdown_limit_met=_limit_met(job["slowdown_limit"], slower),
+        interference=_over(usage.span_s - usage.waited_s, alone_s),
+        profile_doubt=doubt or None,
+        held_s=usage.held_s if last is not None else None,
+        preparation_s=max(0.0, usage.held_s - (usage.span_s - usage.waited_s)) if last is not None else None,
+        handovers=usage.handovers if last is not None else None,
+        longest_wait_s=usage.longest_wait_s if last is not None else None,
+        peak_memory_bytes=usage.peak_bytes or account.peak_bytes.get(job["name"]),
+        energy=own,
+        energy_per_iteration_j=own.value_j / counted if own and counted else None,
+        error=_error(history) if state != "completed" else None,
+        sweep=job.get("sweep"),
+        values=job.get("values") or {},
+        value=value if math.isfinite(value) else None,
+        steps=len(history.reports),
+    )
+
+
+def job_state(history: JobHistory, stopped: bool, live: bool) -> str:
+    """State of a job; a job without an exit in a finished run was cut off with the run.
+
+    Args:
+        stopped: Whether the user stopped the run.
+        live: Whether the run still goes on.
+    """
+    last = history.exit
+    if last is None:
+        if not live:
+            return "cancelled" if history.refusal is None else "failed"
+        return "arriving" if history.arrival_s is None else "running" if history.attempt else "queued"
+    if last.outcome is Outcome.STOPPED or (last.outcome is Outcome.LOST and stopped):
+        return "cancelled"
+    if last.outcome is Outcome.PRUNED:
+        return "pruned"
+    return "completed" if last.outcome is Outcome.COMPLETED else "failed"
+
+
+def slowdown(usage: Usage, lanes: int) -> float | None:
+    """Slowdown: wall time per iteration with waits for the turn / the same without them; None if not known.
+
+    Time without waits equals time alone only in a single lane, where no job runs beside another. With more lanes, only
+    a profile gives the time alone, so the result is None.
+    """
+    working_s = usage.span_s - usage.waited_s
+    if lanes > 1 or usage.done < 2 or working_s <= 0:
+        return None
+    return usage.span_s / working_s
+
+
+def _alone_s(usage: Usage, profile: Profile | None) -> float | None:
+    """Time (s) that the iterations from first to last boundary take alone, from the profile of the job's class."""
+    done = usage.done
+    if profile is None or done < 2:
+        return None
+    guessed = profile.guessed(usage.iterations, usage.eval_iterations)
+    kinds = ((usage.iterations + guessed, profile.train), (usage.eval_iterations - guessed, profile.eval))
+    if any(count and times is None for count, times in kinds):
+        return None
+    alone_s = sum(count * times.mean_s for count, times in kinds if times is not None)
+    return alone_s * (done - 1) / done
+
+
+def _over(time_s: float, alone_s: float | None) -> float | None:
+    return time_s / alone_s if alone_s else None
+
+
+def _between_s(from_s: float | None, to_s: float | None) -> float | None:
+    return to_s - from_s if from_s is not None and to_s is not None else None
+
+
+def _error(history: JobHistory) -> str | None:
+    return (history.exit.reason or None) if history.exit is not None else history.refusal
+
+
+def _limit_met(limit: float | None, measured: float | None) -> bool | None:
+    return None if limit is None or measured is None else measured <= limit

@@ -1,0 +1,261 @@
+"""Typed history of a run, made in one pass over its log.
+
+::
+
+    events.jsonl ──► RunHistory ──► summary, resume, exports, explanations, charts
+                       jobs, attempts, lanes, sweeps, settings, windows     in the pass
+                       packings()                                           when they are asked for
+
+The pass keeps each command of a session until its answer comes, since answers name commands by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ecoshare.core.commands import (
+    ApplySetting,
+    AskSampler,
+    Command,
+    MeasureSetting,
+    MoveJob,
+    OpenLane,
+    ProfileJob,
+    StartJob,
+)
+from ecoshare.core.events import (
+    Done,
+    Event,
+    Exhausted,
+    IterationsDone,
+    JobArrived,
+    JobExited,
+    Profiled,
+    Refused,
+    Reported,
+    RunOpened,
+    SettingMeasured,
+    StopRequested,
+)
+from ecoshare.record.job_history import AttemptHistory, JobHistory
+from ecoshare.record.log_entry import LogEntry
+from ecoshare.record.packing_record import PackingChanged
+from ecoshare.record.packing_timeline import PackingTimeline, packing_timeline
+from ecoshare.record.setting_history import SettingHistory, SettingPeriod
+from ecoshare.values.attempt import Outcome
+from ecoshare.values.device import Device
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLane:
+    """Lane as it was opened."""
+
+    number: int
+    device: str
+    budget_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneMove:
+    """Move of an attempt to another lane of its device.
+
+    Attributes:
+        at_s: Time (s) at which the attempt arrived there.
+    """
+
+    at_s: float
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilingSpan:
+    """Profiling window: a job was measured alone.
+
+    Attributes:
+        to_s: End (s) of the window; None if the log does not have it.
+        error: Reason why the window gave no profile; empty if it gave one.
+    """
+
+    job: str
+    from_s: float
+    to_s: float | None = None
+    error: str = ""
+
+
+class RunHistory:
+    """History of a run, finished or not.
+
+    Attributes:
+        entries: Entries of the log, in order.
+        unlogged: Ends and reports that the log lacks: the controller was killed before it wrote them.
+        jobs: History of each job and trial, in the order of arrival.
+        lanes: Lanes by number; in a resumed run, a lane is as it was last opened.
+        devices: Devices by name, as last opened.
+        trials: Names of the trials of each sweep, in the order in which they were drawn.
+        exhausted: Sweeps with an exhausted sampler, each with the sampler's error; empty without one.
+        is_stopped: Whether the user stopped the last session.
+        end_s: Time (s) of the last event.
+    """
+
+    def __init__(self, entries: Iterable[LogEntry] = ()) -> None:
+        """History of the entries of a log, in order."""
+        self.entries: list[LogEntry] = []
+        self.unlogged: list[Event] = []
+        self.jobs: dict[str, JobHistory] = {}
+        self.lanes: dict[int, OpenedLane] = {}
+        self.devices: dict[str, Device] = {}
+        self.trials: dict[str, list[str]] = {}
+        self.exhausted: dict[str, str] = {}
+        self._windows: list[ProfilingSpan] = []
+        self.is_stopped = False
+        self.end_s = 0.0
+        self._attempts: dict[tuple[str, int], AttemptHistory] = {}
+        self._moves: dict[tuple[str, int], list[LaneMove]] = {}
+        self._going: dict[str, AttemptHistory] = {}
+        self._settings = SettingHistory()
+        self._commands: dict[int, Command] = {}
+        self._open_windows: dict[int, ProfilingSpan] = {}
+        self._timeline: PackingTimeline | None = None
+        for entry in entries:
+            self.entries.append(entry)
+            self._take(entry)
+
+    def add_unlogged(self, event: Event) -> None:
+        """Add an end or a report that the log lacks."""
+        self.unlogged.append(event)
+        self._take(event)
+        self._timeline = None
+
+    @property
+    def attempts(self) -> list[AttemptHistory]:
+        """All attempts, in the order of their start commands."""
+        return list(self._attempts.values())
+
+    @property
+    def settings(self) -> list[SettingPeriod]:
+        """Settings other than the default, and refusals, in order of time."""
+        return self._settings.periods
+
+    @property
+    def windows(self) -> list[ProfilingSpan]:
+        """Profiling windows, in the order of their ends, those without an end last."""
+        return [*self._windows, *self._open_windows.values()]
+
+    def moves(self, attempt: AttemptHistory) -> list[LaneMove]:
+        """Moves of an attempt to other lanes, in order of time."""
+        return self._moves.get((attempt.job, attempt.number), [])
+
+    def packings(self) -> PackingTimeline:
+        """Packings of each device over time. A log that does not record them is replayed, once."""
+        if self._timeline is None:
+            self._timeline = packing_timeline(self.entries, self.unlogged)
+        return self._timeline
+
+    def _job(self, name: str) -> JobHistory:
+        if (job := self.jobs.get(name)) is None:
+            job = self.jobs[name] = JobHistory(name)
+        return job
+
+    def _take(self, entry: LogEntry) -> None:
+        if isinstance(entry, Command):
+            self._command(entry)
+        elif not isinstance(entry, PackingChanged):
+            self._event(entry)
+            self.end_s = max(self.end_s, entry.at_s)
+
+    def _command(self, command: Command) -> None:
+        self._commands[command.id] = command
+        match command:
+            case OpenLane():
+                self.lanes[command.lane] = OpenedLane(command.lane, command.device, command.budget_bytes)
+            case StartJob():
+                self._job(command.job).asked(command)
+                attempt = AttemptHistory(command.job, command.attempt, command.lanes, self.end_s)
+                self._going[command.job] = self._attempts[command.job, command.attempt] = attempt
+            case ProfileJob():
+                self._open_windows[command.id] = ProfilingSpan(command.job, self.end_s)
+
+    def _event(self, event: Event) -> None:
+        match event:
+            case RunOpened():
+                self._begin_session(event)
+            case JobArrived():
+                self._arrived(event)
+            case Done():
+                self._done(self._commands.pop(event.command, None), event.at_s)
+            case Refused():
+                self._refused(self._commands.pop(event.command, None), event)
+            case IterationsDone():
+                self._progressed(event)
+            case Reported():
+                self._job(event.job).reports.append((event.at_s, event.value))
+            case JobExited():
+                self._exited(event)
+            case Profiled() if (window := self._open_windows.pop(event.command, None)) is not None:
+                self._windows.append(replace(window, to_s=event.at_s, error=event.error))
+            case SettingMeasured():
+                command = self._commands.pop(event.command, None)
+                if isinstance(command, MeasureSetting):
+                    self._settings.measured(command.device, event.measurement)
+            case Exhausted():
+                command = self._commands.get(event.command)
+                assert isinstance(command, AskSampler), "the order of the log was checked"
+                self.exhausted[command.sweep] = event.error or self.exhausted.get(command.sweep, "")
+            case StopRequested():
+                self.is_stopped = True
+
+    def _begin_session(self, event: RunOpened) -> None:
+        """Begin a session: commands are numbered anew. Attempts of the session before have no exits."""
+        for attempt in self._going.values():
+            attempt.ended_s, attempt.outcome, attempt.reason = self.end_s, Outcome.LOST, "cut off with the run"
+        self.devices.update({device.name: device for device in event.devices})
+        self._windows += self._open_windows.values()
+        self._settings.begin_session()
+        for kept in (self._going, self._commands, self._open_windows):
+            kept.clear()
+
+    def _arrived(self, event: JobArrived) -> None:
+        job = self._job(event.job.name)
+        if event.job.sweep and job.spec is None:  # a trial of a resumed run arrives again
+            self.trials.setdefault(event.job.sweep, []).append(job.name)
+        job.arrived(event.job, event.at_s)
+        self.is_stopped = False  # jobs of a resumed run arrive again, so an earlier stop no longer counts
+
+    def _done(self, command: Command | None, at_s: float) -> None:
+        match command:
+            case StartJob():
+                self._job(command.job).began(at_s)
+                self._attempts[command.job, command.attempt].began_s = at_s
+            case MoveJob():
+                self._moves.setdefault((command.job, command.attempt), []).append(LaneMove(at_s, command.lane))
+            case ApplySetting():
+                self._settings.applied(command, at_s)
+
+    def _refused(self, command: Command | None, event: Refused) -> None:
+        match command:
+            case StartJob():
+                self._job(command.job).refused(event.error, event.at_s)
+                attempt = self._end(command.job, command.attempt, event.at_s, Outcome.FAILED, event.error)
+                assert attempt is not None, "its start command is in the log"
+                attempt.was_refused = True
+            case ApplySetting():
+                self._settings.refused(command, event.error, event.at_s)
+
+    def _progressed(self, event: IterationsDone) -> None:
+        self._job(event.job).usage = event.usage
+        if event.usage.peak_bytes and (attempt := self._going.get(event.job)) is not None:
+            attempt.peak_bytes = event.usage.peak_bytes
+
+    def _exited(self, event: JobExited) -> None:
+        self._job(event.job).exited(event)
+        attempt = self._end(event.job, event.attempt, event.at_s, event.outcome, event.reason)
+        if attempt is not None:
+            attempt.exit_code = event.exit_code
+            attempt.peak_bytes = event.usage.peak_bytes or attempt.peak_bytes
+
+    def _end(self, job: str, number: int, at_s: float, outcome: Outcome, reason: str) -> AttemptHistory | None:
+        if (attempt := self._attempts.get((job, number))) is not None:
+            self._going.pop(job, None)
+            attempt.ended_s, attempt.outcome, attempt.reason = at_s, outcome, reason
+        return attempt

@@ -1,0 +1,65 @@
+"""Sections with the trials of each sweep over time, and the best trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ecoshare.jobs.quantities import format_duration, number
+from ecoshare.record.sweep_summary import BestTrial, SweepSummary
+from ecoshare.reporting import charts
+from ecoshare.reporting.charts.svg import inline_svg
+from ecoshare.reporting.job_table import NOT_KNOWN, energy_words
+from ecoshare.reporting.report_section import ReportInput, ReportSection, fragment
+from ecoshare.reporting.sweep_table import metric_name, words
+
+PLACE = 30
+
+_BODY = """\
+{% for line in sweep.words %}
+<p>{{ line }}</p>
+{% endfor %}
+{% if sweep.svg is none %}
+<p class="quiet">{{ sweep.caption }}</p>
+{% else %}
+<figure><figcaption>{{ sweep.caption }}</figcaption>
+{{ sweep.svg }}
+</figure>
+{% endif %}
+{% if sweep.rows %}
+<p class="quiet">The best trials; <code>ecoshare export --format csv</code> gives all.</p>
+<div class="wide" tabindex="0" role="region" aria-label="Best trials"><table>
+<thead><tr>{% for column, _ in sweep.rows[0] %}<th scope="col">{{ column }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in sweep.rows %}
+<tr>{% for _, value in row %}{% if loop.first %}<th scope="row">{{ value }}</th>{% else %}<td>{{ value }}</td>{% endif %}{% endfor %}</tr>
+{% endfor %}
+</tbody>
+</table></div>
+{% endif %}
+"""  # noqa: E501
+
+
+def sections(report: ReportInput) -> Iterator[ReportSection]:
+    """Yield a section for each sweep."""
+    for sweep in report.summary.sweeps:
+        with charts.settings("report"):
+            chart = charts.search(report.data, sweep)
+        shown = {
+            "words": words(sweep),
+            "rows": [_best(trial, sweep) for trial in sweep.best],
+            "caption": chart.caption,
+            "svg": inline_svg(chart),
+        }
+        yield ReportSection(chart.title, fragment(_BODY, sweep=shown), is_table=True)
+
+
+def _best(trial: BestTrial, sweep: SweepSummary) -> list[tuple[str, str]]:
+    """Pairs of column and cell for a trial. They are no dict, since the user's names may equal our column names."""
+    return [
+        ("trial", trial.name),
+        (metric_name(sweep), number(trial.value)),
+        *((name, trial.values.get(name, "-")) for name in sweep.best[0].values),
+        ("steps", str(trial.steps)),
+        ("JCT", NOT_KNOWN if trial.jct_s is None else format_duration(trial.jct_s)),
+        ("energy", energy_words(trial.energy)),
+    ]
