@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tuner import Knob, Role, Space, bucketised
+from tuner import Knob, Prior, Role, Space, bucketised
+
+__all__ = ["MOST_VALUES", "Prior", "Space", "knob_of", "space_of"]
+"""The runtime takes the types of the tuner from here: no module outside of `advisers` imports `tuner`."""
 
 _ROLES = {
     "gpu_clock": Role.CORE_CLOCK,
@@ -26,7 +29,7 @@ def knob_of(name: str, values: Sequence[float], special: Mapping[str, float]) ->
         values: Numbers that the knob takes.
         special: Special values, such as "unlocked", each with the number that it is most like.
     """
-    return Knob(name, tuple(values), _ROLES[name], special)
+    return Knob(name, tuple(values), _ROLES.get(name, Role.OTHER), special)
 
 
 def space_of(knobs: Sequence[Knob], allows: Callable[[Mapping[str, float | str]], bool]) -> Space:

@@ -17,7 +17,7 @@ from ecoshare.values.class_profile import Solo
 from ecoshare.values.goal import Goal
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
-from ecoshare.values.setting import Setting
+from ecoshare.values.setting import AS_FOUND, Setting, setting_of
 from tuner import Prior, Space
 
 _MOST_DEFAULTS = 3
@@ -96,7 +96,7 @@ class TunerAdviser:
         own = self.searches.setdefault(ask.packing, PackingSearch(ask.packing))
         try:
             if ask.measurement is None:  # the packing is back after a while: its last setting is still open
-                return Advice(()) if own.search is None else self._next(own, own.search)
+                return Advice(AS_FOUND) if own.search is None else self._next(own, own.search)
             if own.search is None:
                 return self._default_told(own, ask.measurement)
             return self._told(own, own.search, self._of_same_jobs(own.search, ask.measurement))
@@ -120,7 +120,7 @@ class TunerAdviser:
         if found.status is not MeasurementStatus.MEASURED or found.power_w is None:
             self._note(own, found, None)
             if found.status is not MeasurementStatus.FAILED and len(own.measurements) < _MOST_DEFAULTS:
-                return Advice(())
+                return Advice(AS_FOUND)
             words = found.note or ", ".join(found.throttles) or found.status.value
             return self._over(own, f"the default setting could not be measured: {words}")
         space = self._space()
@@ -206,7 +206,7 @@ class TunerAdviser:
         self._ended(own)
         best = own.search.best if own.search is not None else None
         if own.search is None or best is None:
-            return Advice((), True, why)
+            return Advice(AS_FOUND, True, why)
         judged = own.search.judged(best)
         slower = max(judged.interference.values()) if judged is not None else 1.0
         return Advice(self._plain(best, own.search), True, why, max(1.0, slower))
@@ -217,7 +217,7 @@ class TunerAdviser:
 
     @staticmethod
     def _plain(setting: Mapping[str, float | str], search: SettingSearch) -> Setting:
-        return () if dict(setting) == search.default else tuple(sorted(setting.items()))
+        return setting_of(setting, search.default)
 
     def _job(self, name: str, default: Measurement) -> PackedJob:
         """Job of the packing with the measurements of its class alone. Unknown power is that of the packing."""

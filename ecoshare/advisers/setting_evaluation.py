@@ -14,6 +14,7 @@ from torch import Tensor
 
 import tuner
 from ecoshare.advisers.advice import OBJECTIVES
+from ecoshare.values.joules import relative_energy
 from ecoshare.values.measurement import Measurement
 from tuner import Limit
 from tuner.objective import POWER, Objective, Observed
@@ -43,7 +44,7 @@ class SettingScore:
     """Score of a setting.
 
     Attributes:
-        energy: Relative energy E: joules spent / joules that the same work costs alone. Below 1 saves energy.
+        energy: Relative energy E; see `ecoshare.values.joules.relative_energy`.
         interference: Ratio for each job: time / time at the default setting.
         objective: Value that the search minimises.
         feasible: Whether every job keeps the tuning limit and the job's own limit.
@@ -113,13 +114,13 @@ class SettingEvaluator:
         """
         if any(now.rates.get(job.name, 0.0) <= 0.0 or default.rates.get(job.name, 0.0) <= 0.0 for job in self.jobs):
             return None
-        work = 0.0
+        assert now.power_w is not None, "the objective needs joules"
+        work = []
         for job in self.jobs:
             # If the time alone is unknown, the packing at its default setting is the reference.
             alone_s = job.alone_s if job.alone_s is not None else job.share / default.rates[job.name]
-            work += job.alone_w * alone_s * now.rates[job.name]
-        assert now.power_w is not None, "the objective needs joules"
-        return now.power_w / work
+            work.append((job.alone_w * alone_s, now.rates[job.name]))
+        return relative_energy(now.power_w, work)
 
     def interference(self, now: Measurement, default: Measurement) -> dict[str, float]:
         """Ratio for each job with a time in `now`: time / time at the default setting."""

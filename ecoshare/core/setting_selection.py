@@ -26,10 +26,7 @@ from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
-from ecoshare.values.setting import KnownSetting, Setting
-
-DEFAULT: Setting = ()
-"""Setting that a device was found with."""
+from ecoshare.values.setting import AS_FOUND, KnownSetting, Setting
 
 
 class TuningPhase(Enum):
@@ -63,8 +60,8 @@ class _Device:
 
     name: str
     phase: TuningPhase = TuningPhase.IDLE
-    setting: Setting = DEFAULT
-    wanted: Setting = DEFAULT
+    setting: Setting = AS_FOUND
+    wanted: Setting = AS_FOUND
     packing: Packing | None = None
     stuck: tuple[Packing, Setting] | None = None
     history: list[str] = field(default_factory=list)
@@ -127,7 +124,7 @@ class SettingSelector:
     def at_default(self, lane: Lane) -> bool:
         """Whether the device of a lane is at its default setting and no command is about to change that."""
         device = self._devices.get(lane.device.name)
-        return device is None or (device.phase is TuningPhase.IDLE and device.setting == DEFAULT)
+        return device is None or (device.phase is TuningPhase.IDLE and device.setting == AS_FOUND)
 
     def look(self, name: str, lanes: Sequence[Lane], ready: bool) -> list[Command]:
         """Commands that follow from the present packing of a device.
@@ -198,11 +195,11 @@ class SettingSelector:
     def _known_for(self, packing: Packing, lanes: Iterable[Lane]) -> Setting:
         """Known setting of a packing, or the default if there is none or a job would break its slowdown limit."""
         known = self.known.get(packing)
-        return DEFAULT if known is None or not self._bear(self._present(lanes), known.slower) else known.setting
+        return AS_FOUND if known is None or not self._bear(self._present(lanes), known.slower) else known.setting
 
     def _may_observe(self, device: _Device, packing: Packing) -> bool:
         several = sum(map(len, packing)) > 1
-        return self._observe and several and device.setting == DEFAULT and packing not in self._observed
+        return self._observe and several and device.setting == AS_FOUND and packing not in self._observed
 
     def _packing_of(self, lanes: Iterable[Lane]) -> Packing:
         return packing_of(self._present(lanes))

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ecoshare.core.setting_selection import DEFAULT
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.energy_account import EnergyAccount
 from ecoshare.record.job_summary import JobSummary
@@ -18,7 +17,7 @@ from ecoshare.record.profile_doubts import uncertain
 from ecoshare.record.savings import expected_scales, measured_scales, ratios
 from ecoshare.record.window_costs import KNOWN, all_spent_j, within
 from ecoshare.values.packing import Packing
-from ecoshare.values.setting import Setting
+from ecoshare.values.setting import AS_FOUND, Setting
 
 PREDICTED = "predicted"
 
@@ -251,6 +250,6 @@ def _at_settings(
     found: dict[tuple[Packing, Setting], list[tuple[PackingPeriod, Span]]] = {}
     for stretch in timeline.stretches:
         for setting, from_s, to_s in stretch.parts(end_s):
-            if setting != DEFAULT and to_s > from_s:
+            if setting != AS_FOUND and to_s > from_s:
                 found.setdefault((stretch.packing, setting), []).append((stretch, (from_s, to_s)))
     return found

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from ecoshare.core.setting_selection import DEFAULT
 from ecoshare.record.energy_account import EnergyAccount
 from ecoshare.record.packing_record import PackingEnding
 from ecoshare.record.packing_timeline import OBSERVED_S, PackingPeriod, PackingTimeline
@@ -16,6 +15,7 @@ from ecoshare.record.setting_history import Values
 from ecoshare.record.window_costs import all_spent_j
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.packing import Packing
+from ecoshare.values.setting import AS_FOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _packing(
         predicted=_predicted(next((each for each in own if each.trials), first)),
         measured=_measured(own, timeline.solos),
         observed=_observed(own, timeline.solos, account, spans),
-        settings_tried=len({each.setting for each in trials if each.setting != DEFAULT}),
+        settings_tried=len({each.setting for each in trials if each.setting != AS_FOUND}),
         setting=None if kept is None else dict(kept),
         energy_ratio=None if kept is None else found.get((packing, kept)),
         verdict=_verdict(own, timeline.solos),

@@ -26,7 +26,6 @@ from ecoshare.core.events import (
     SettingAdvised,
     SettingMeasured,
 )
-from ecoshare.core.setting_selection import DEFAULT
 from ecoshare.record.event_log import LogStep, sessions, steps
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.record.log_replay import LogReplay
@@ -35,7 +34,7 @@ from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
-from ecoshare.values.setting import Setting
+from ecoshare.values.setting import AS_FOUND, Setting
 
 OBSERVED_S = 1.0
 OBSERVED_ITERATIONS = 3
@@ -124,7 +123,7 @@ class PackingPeriod:
         return [
             PackingFinding(at_s, self.speeds(trial, solos), dict(self.expected), trial.power_w, self.expected_w, kept)
             for at_s, trial in self.trials
-            if trial.status is MeasurementStatus.MEASURED and trial.setting == DEFAULT
+            if trial.status is MeasurementStatus.MEASURED and trial.setting == AS_FOUND
         ]
 
     def observed(self, solos: dict[str, Solo]) -> tuple[dict[str, float], dict[str, str]]:
@@ -276,7 +275,7 @@ class _Builder:
 
     def _progress(self, job: str, usage: Usage) -> None:
         for stretch in self._open.values():
-            if job in stretch.classes and all(setting == DEFAULT for _, setting in stretch.settings):
+            if job in stretch.classes and all(setting == AS_FOUND for _, setting in stretch.settings):
                 first, _ = stretch.progress.get(job, (usage, usage))
                 stretch.progress[job] = first, usage
 
@@ -316,7 +315,7 @@ class _Builder:
     def _begin(self, change: PackingChanged) -> PackingPeriod:
         classes = {job: self._classes[job] for job in change.jobs}
         stretch = PackingPeriod(change.device, classes, (), self._now_s)
-        stretch.settings.append((self._now_s, self._settings.get(change.device, DEFAULT)))
+        stretch.settings.append((self._now_s, self._settings.get(change.device, AS_FOUND)))
         self._open[change.device] = stretch
         self.timeline.stretches.append(stretch)
         return stretch

@@ -1,8 +1,7 @@
 """Savings of settings: the ratio of E at a setting to E at the default setting.
 
-E is joules spent per joule that the same work costs alone: watts divided by the rate of iterations, each weighted by
-its joules alone. `advisers/setting_evaluation.py` computes the same E from counted iterations. For settings
-that were not tried, it predicts E with `energy` of `tuner/objective.py`.
+E is `values.joules.relative_energy`, as in the score of a search (`advisers/setting_evaluation.py`). For settings that
+were not tried, the search predicts E with `energy` of `tuner/objective.py`.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ecoshare.core.setting_selection import DEFAULT
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline
 from ecoshare.values.class_profile import Solo
+from ecoshare.values.joules import relative_energy
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
-from ecoshare.values.setting import Setting
+from ecoshare.values.setting import AS_FOUND, Setting
 
 _TELLING = frozenset({MeasurementStatus.MEASURED, MeasurementStatus.CENSORED})
 """Status of measurements in which watts and counted iterations are those of the setting."""
@@ -49,7 +48,7 @@ def measured_scales(timeline: PackingTimeline) -> dict[Packing, Scale]:
     """Scale of each packing from its measurements at the default setting."""
     found: dict[Packing, Scale] = {}
     for packing, own in _trials(timeline).items():
-        at_default = [(stretch, trial) for stretch, trial in own if trial.setting == DEFAULT]
+        at_default = [(stretch, trial) for stretch, trial in own if trial.setting == AS_FOUND]
         scale = Scale(_worths(at_default, timeline.solos), 0.0)
         energies = [each for stretch, trial in at_default if (each := _energy(stretch, trial, scale)) is not None]
         if energies:
@@ -88,8 +87,8 @@ def _energy(stretch: PackingPeriod, trial: Measurement, scale: Scale) -> float |
     """Joules that a unit of work took in a measurement; None if a job made no progress or watts are not known."""
     if trial.power_w is None or not trial.rates or min(trial.rates.values()) <= 0.0:
         return None
-    work = scale.work(stretch.classes, trial.rates)
-    return trial.power_w / work if work > 0.0 else None
+    worths = {job: scale.worths.get(name, 0.0) for job, name in stretch.classes.items()}
+    return relative_energy(trial.power_w, [(worths[job], rate) for job, rate in trial.rates.items() if job in worths])
 
 
 def ratios(timeline: PackingTimeline) -> Ratios:

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from ecoshare.common.plural import counted
 from ecoshare.core.reasons import Doing
-from ecoshare.core.setting_selection import DEFAULT
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.record.job_summary import JobSummary
@@ -27,6 +26,7 @@ from ecoshare.reporting.explanation import RunExplanation, explain
 from ecoshare.reporting.figures import Writer, short_class
 from ecoshare.reporting.reason_intervals import ReasonInterval, Story
 from ecoshare.reporting.reason_words import listed, percent, reason_words, speeds
+from ecoshare.values.setting import AS_FOUND
 
 _TOLD = (
     (Doing.WAITS, "waited"),
@@ -154,7 +154,7 @@ def _measured(explained: RunExplanation, job: str) -> Iterator[tuple[float, str]
             if words := _finding(finding, names):
                 yield finding.at_s, words
         has_come = before is None or before.to_s is None or stretch.from_s - before.to_s > _WORTH_A_WORD_S
-        if has_come and (setting := stretch.settings[0][1]) != DEFAULT:
+        if has_come and (setting := stretch.settings[0][1]) != AS_FOUND:
             yield stretch.from_s, f"at the setting {values_words(dict(setting))}"
         yield from _settings(stretch, explained)
         before = stretch
@@ -182,7 +182,7 @@ def _settings(stretch: PackingPeriod, explained: RunExplanation) -> Iterator[tup
     if stretch.searched is None:
         return
     at_s, best, note = stretch.searched
-    tried = len({trial.setting for _, trial in stretch.trials if trial.setting != DEFAULT})
+    tried = len({trial.setting for _, trial in stretch.trials if trial.setting != AS_FOUND})
     ratio = ratios(explained.timeline).get((stretch.packing, best))
     saves = f", with {percent(1.0 - ratio)} fewer joules for the work" if best and ratio is not None else ""
     found = values_words(dict(best)) or "none was better than the default"

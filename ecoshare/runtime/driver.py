@@ -69,6 +69,7 @@ from ecoshare.runtime.live_questions import LiveQuestions
 from ecoshare.runtime.live_sweeps import LISTEN_S, Sweeping
 from ecoshare.runtime.on_end import OnEnd
 from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.run_host import RunHost
 from ecoshare.runtime.supervisor import Supervisor
@@ -103,6 +104,7 @@ class RunParts:
 
     Attributes:
         plan: The plan to run.
+        jobs: Jobs of the run, by name; trials are added when they are drawn.
         folder: The run folder.
         log: Event log of the run.
         shared: Private folder in memory, for lane tables and sockets.
@@ -116,6 +118,7 @@ class RunParts:
     """
 
     plan: Plan
+    jobs: dict[str, PlannedJob]
     folder: RunFolder
     log: EventLog
     shared: Path
@@ -148,7 +151,7 @@ class Driver:
         """
         self._parts, self._plan = parts, parts.plan
         self._queue: asyncio.Queue[Callable[..., Event]] = asyncio.Queue()
-        self._jobs = {job.spec.name: job for job in parts.plan.jobs}
+        self._jobs = parts.jobs
         self._tasks = asyncio.TaskGroup()
         self._to_arrive = self._stops = 0
         self._drive = CoreDriver(core or Scheduler(), self, self._noted)

@@ -34,7 +34,7 @@ from ecoshare.values.goal import Goal
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.joules import MEASURED
 from ecoshare.values.measurement import ColocationMeasurement
-from ecoshare.values.setting import KnownSetting
+from ecoshare.values.setting import KnownSetting, setting_of
 
 MOST_TRIALS = 12
 """Most settings that one search measures during a run."""
@@ -341,7 +341,7 @@ def _tuned(
     settings = [
         KnownSetting(
             each.packing,
-            tuple(sorted(item for item in (each.best or {}).items() if each.default.get(item[0]) != item[1])),
+            setting_of(each.best or {}, each.default),
             each.slower,
         )
         for each in found

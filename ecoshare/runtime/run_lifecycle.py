@@ -128,17 +128,29 @@ def conduct(
         write_json(folder.environment, environment)
         events.when_gone(partial(_make_again, folder, folder.documents(), profiler.notes))
         plan = replace(plan, mps=sharing.is_shared, environment={**plan.environment, **sharing.environment})
+        jobs = {job.spec.name: job for job in plan.jobs}
         claimed = ClaimedDevice(
             plan.device,
             sharing,
             _power(environment),
             settings,
-            searching.adviser(profiler) if searching is not None else None,
+            searching.adviser(profiler, jobs) if searching is not None else None,
             plan.idle_w,
         )
         began_s = time.monotonic() - max(time.time() - environment["opened_unix_s"], reached_s)
         parts = RunParts(
-            plan, folder, events, shared, environment["token"], began_s, progress, (claimed,), profiler, guard, host
+            plan,
+            jobs,
+            folder,
+            events,
+            shared,
+            environment["token"],
+            began_s,
+            progress,
+            (claimed,),
+            profiler,
+            guard,
+            host,
         )
         try:
             driver = Driver(parts)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 from ecoshare.common.plural import counted
 from ecoshare.devices.knob import KnobSpec
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.jobs.sweep import sweep_of
 from ecoshare.profiling.json_store import made_utc
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.tuning_store import (
@@ -22,6 +21,7 @@ from ecoshare.profiling.tuning_store import (
 )
 from ecoshare.runtime.device_claim import AppliedSettings
 from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.goal import Goal
@@ -32,10 +32,10 @@ from ecoshare.values.packing import Packing
 
 if TYPE_CHECKING:
     from ecoshare.advisers.earlier_searches import Earlier
+    from ecoshare.advisers.search_space import Prior, Space
     from ecoshare.advisers.setting_adviser import PackingSearch, TunerAdviser
     from ecoshare.advisers.setting_evaluation import PackedJob
     from ecoshare.advisers.setting_search import JudgedMeasurement
-    from tuner import Prior, Space
 
 
 class Show(Protocol):
@@ -86,17 +86,19 @@ class Searching:
         self.notes: list[str] = []
         self._show, self._keeps = show, keep
         self._specs = _chosen(settings, knobs)
-        self._jobs = {each.spec.name: each.spec for each in plan.everything}
+        self._jobs: Mapping[str, PlannedJob] = {}
         self._records: dict[Packing, list[MeasurementRecord]] = {}
         self._adviser: TunerAdviser | None = None
         self._profiler: Profiler | None = None
 
-    def adviser(self, profiler: Profiler) -> TunerAdviser:
+    def adviser(self, profiler: Profiler, jobs: Mapping[str, PlannedJob]) -> TunerAdviser:
         """Make the adviser of the run.
 
         Args:
             profiler: Profiler of the run, for the profiles of classes that it makes.
+            jobs: Jobs of the run, by name; trials are added when they are drawn.
         """
+        self._jobs = jobs
         from ecoshare.advisers.search_space import knob_of, space_of
         from ecoshare.advisers.setting_adviser import TunerAdviser
 
@@ -196,8 +198,7 @@ class Searching:
         return None if setting is None else {**self._default, **setting}
 
     def _spec(self, job: str) -> JobSpec:
-        """Description of a job of the plan; for a trial, that of the template of its sweep."""
-        return self._jobs[job] if job in self._jobs else self._jobs[sweep_of(job)]
+        return self._jobs[job].spec
 
     def _alone(self, job: str) -> Solo:
         name = self._spec(job).job_class

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 MEASURED = "measured"
@@ -22,3 +24,14 @@ class Energy:
 
     value_j: float
     standard_error_j: float
+
+
+def relative_energy(power_w: float, work: Iterable[tuple[float, float]]) -> float | None:
+    """E: joules spent per joule that the same work costs alone. Below 1 saves energy; None if no work was done.
+
+    Args:
+        power_w: Mean power (W) of the device.
+        work: For each job: joules that one iteration costs alone, and iterations per second.
+    """
+    alone_w = math.fsum(iteration_j * rate for iteration_j, rate in work)
+    return power_w / alone_w if alone_w > 0.0 else None

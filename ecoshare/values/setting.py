@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ecoshare.values.packing import Packing
 
 Setting = tuple[tuple[str, float | str], ...]
-"""Sorted (knob, value) pairs. The empty setting is the default: the device as it was found."""
+"""Sorted (knob, value) pairs of the knobs that differ from how the device was found."""
+
+AS_FOUND: Setting = ()
+"""The default setting: no knob differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +25,8 @@ class KnownSetting:
     packing: Packing
     setting: Setting
     slower: float = 1.0
+
+
+def setting_of(values: Mapping[str, float | str], found: Mapping[str, float | str]) -> Setting:
+    """Setting that these values of the knobs make on a device that was found with the values `found`."""
+    return tuple(sorted((name, value) for name, value in values.items() if value != found.get(name)))

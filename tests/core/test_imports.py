@@ -171,3 +171,9 @@ def test_the_command_line_starts_without_torch() -> None:
         check=True,
     ).stdout
     assert seen == "False\n"
+
+
+def test_only_the_advisers_know_the_tuner() -> None:
+    """The tuner stands alone; a change of its types must stop at one package."""
+    outside = [path for path in files("ecoshare") if not path.is_relative_to(ROOT / "ecoshare/advisers")]
+    assert [path for path in outside if any(name.partition(".")[0] == "tuner" for name in imports(path))] == []

@@ -189,8 +189,8 @@ def test_speeds_alone_are_those_that_the_job_showed_itself() -> None:
 
 def test_the_lowest_use_of_a_device_is_joined_first() -> None:
     run = Told(gpus=2)
-    run.arrive("a", power_w=200.0)
-    run.arrive("b", power_w=100.0)
+    run.arrive("a", active_w=200.0)
+    run.arrive("b", active_w=100.0)
     assert started(run.arrive("c", "d")) == {"c": (3,), "d": (1,)}
 
 
