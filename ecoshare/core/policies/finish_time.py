@@ -36,6 +36,8 @@ class FinishTime(Shares):
 
     def allocate(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[float]:
         """Least shares that keep all ratios under one bound: the lowest bound that the devices allow."""
+        if devices <= 0:  # jobs that cannot move hold all devices
+            return [0.0 for _ in jobs]
         equal = [min(1.0, devices / len(jobs) / job.spec.gpus) for job in jobs]
         isolated_s, before = {}, {}
         for job, share in zip(jobs, equal, strict=True):

@@ -59,7 +59,7 @@ class Shockwave(InRounds):
         names = {job.spec.name for job in jobs}
         changed = names != self._forecasts.keys()
         planned = int(self._set["window"]) - len(self._plan)
-        if not jobs or (not changed and self._plan and planned < self._set["every"]):
+        if not jobs or devices <= 0 or (not changed and self._plan and planned < self._set["every"]):
             return ()
         share = min(1.0, devices / len(jobs))
         for name in self._forecasts.keys() - names:
