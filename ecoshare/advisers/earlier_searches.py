@@ -25,11 +25,11 @@ class Earlier:
 
     Attributes:
         job_class: The class.
-        trials: Measurements: setting, power (W), time of an iteration (s), and whether it was stopped early.
+        measurements: Measurements: setting, power (W), time of an iteration (s), and whether it was stopped early.
     """
 
     job_class: str
-    trials: Sequence[tuple[Setting, float, float, bool]]
+    measurements: Sequence[tuple[Setting, float, float, bool]]
 
 
 def tuned_alone(searches: Mapping[Packing, PackingSearch]) -> list[Earlier]:
@@ -39,13 +39,13 @@ def tuned_alone(searches: Mapping[Packing, PackingSearch]) -> list[Earlier]:
         classes = [job_class for lane in packing for job_class in lane]
         if len(classes) > 1 or own.search is None:
             continue
-        trials = [
+        measurements = [
             (each.requested, each.found.power_w, time_s, each.found.status is MeasurementStatus.CENSORED)
             for each in own.search.measurements
             if each.found.power_w is not None and each.found.status.has_numbers
             for time_s in each.found.times_s.values()
         ]
-        found.append(Earlier(classes[0], trials))
+        found.append(Earlier(classes[0], measurements))
     return found
 
 
@@ -77,19 +77,19 @@ def prior_from(
     known: list[list[Evaluation]] = []
     alone_s = {job.name: job.alone_s for job in jobs if job.alone_s is not None}
     for each in earlier:
-        trials = _trials(space, each)
+        evaluations = _evaluations(space, each)
         at_default_s = [
-            trial.observed[_TIME]
-            for trial in trials
-            if trial.status is EvaluationStatus.MEASURED and trial.setting == dict(default)
+            each.observed[_TIME]
+            for each in evaluations
+            if each.status is EvaluationStatus.MEASURED and each.setting == dict(default)
         ]
-        if len({space.index(trial.setting) for trial in trials}) < _FEWEST or not at_default_s:
+        if len({space.index(each.setting) for each in evaluations}) < _FEWEST or not at_default_s:
             continue
         for job in jobs:
             if classes[job.name] == each.job_class:
                 own[observable(job.name)] = len(known)
                 alone_s[job.name] = math.exp(fmean(map(math.log, at_default_s)))
-        known.append(trials)
+        known.append(evaluations)
     if not known:
         return None
     slowdowns = {
@@ -99,7 +99,7 @@ def prior_from(
     return transferred(space, list(shares), default, known, own, seed, shares, slowdowns)
 
 
-def _trials(space: Space, earlier: Earlier) -> list[Evaluation]:
+def _evaluations(space: Space, earlier: Earlier) -> list[Evaluation]:
     """Measurements of an earlier search at settings of the space."""
     return [
         Evaluation(
@@ -107,7 +107,7 @@ def _trials(space: Space, earlier: Earlier) -> list[Evaluation]:
             {POWER: power_w, _TIME: time_s},
             EvaluationStatus.CENSORED if stopped else EvaluationStatus.MEASURED,
         )
-        for setting, power_w, time_s, stopped in earlier.trials
+        for setting, power_w, time_s, stopped in earlier.measurements
         if _is_in(space, setting)
     ]
 

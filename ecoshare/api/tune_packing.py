@@ -107,7 +107,7 @@ class TuneResult:
         if ended:
             raise JobFailed(
                 f"{', '.join(ended)} ended before the search was over: nothing is kept",
-                "let it run for longer, or give fewer trials with --budget",
+                "let it run for longer, or give fewer measurements with --budget",
             )
         raise Interrupted("stopped before the search was over: nothing is kept")
 

@@ -214,10 +214,10 @@ class SettingSelector:
         device.move(TuningPhase.IDLE)
         return []
 
-    def _ask(self, device: _Device, trial: Measurement | None) -> AskSetting:
+    def _ask(self, device: _Device, measurement: Measurement | None) -> AskSetting:
         assert device.packing is not None, "a search is of a packing"
         command = self._begin(device, TuningPhase.ASKING)
-        return AskSetting(command, "tuner", device.name, device.packing, trial)
+        return AskSetting(command, "tuner", device.name, device.packing, measurement)
 
     def _apply(self, device: _Device, setting: Setting) -> ApplySetting:
         device.wanted = setting

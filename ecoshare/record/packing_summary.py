@@ -99,7 +99,7 @@ def _packing(
     first, last = own[0], own[-1]
     packing = first.packing
     spans = _spans(own, end_s)
-    trials = [trial for stretch in own for _, trial in stretch.trials]
+    measurements = [found for stretch in own for _, found in stretch.measurements]
     kept = timeline.kept.get(packing)
     return PackingSummary(
         device=first.device,
@@ -109,10 +109,10 @@ def _packing(
         to_s=last.to_s,
         duration_s=math.fsum(to_s - from_s for from_s, to_s in spans),
         energy_j=all_spent_j(account, spans),
-        predicted=_predicted(next((each for each in own if each.trials), first)),
+        predicted=_predicted(next((each for each in own if each.measurements), first)),
         measured=_measured(own, timeline.solos),
         observed=_observed(own, timeline.solos, account, spans),
-        settings_tried=len({each.setting for each in trials if each.setting != AS_FOUND}),
+        settings_tried=len({each.setting for each in measurements if each.setting != AS_FOUND}),
         setting=None if kept is None else dict(kept),
         energy_ratio=None if kept is None else found.get((packing, kept)),
         verdict=_verdict(own, timeline.solos),

@@ -3,7 +3,7 @@
 ::
 
     0 s      a alone            12 s     (window of b)      19 s     a beside b      41 s     a alone
-    ├──────── stretch ──────────┤                           ├─── stretch, trials ────┤──── stretch ───
+    ├──────── stretch ──────────┤                           ├─── stretch, measured ───┤──── stretch ───
                                                             expected at the start      parted: both still ran
 
 Under a policy that packs, only members of the group count: other jobs on the device use what the group leaves.
@@ -76,7 +76,7 @@ class PackingPeriod:
         expected_w: Predicted power (W) of the device; None if watts are not known.
         to_s: End (s) of the stretch; None while it lasts.
         settings: Times (s) with the setting in force from then on; the first is the start of the stretch.
-        trials: Measurements in the stretch, each with the time (s) at which it ended.
+        measurements: Measurements in the stretch, each with the time (s) at which it ended.
         searched: Time (s) at which the search for a setting ended, the best setting, and the reason for the end.
         progress: First and last progress of each job, reported while only the default setting had been in force.
     """
@@ -90,7 +90,7 @@ class PackingPeriod:
     to_s: float | None = None
     ending: PackingEnding | None = None
     settings: list[tuple[float, Setting]] = field(default_factory=list)
-    trials: list[tuple[float, Measurement]] = field(default_factory=list)
+    measurements: list[tuple[float, Measurement]] = field(default_factory=list)
     searched: tuple[float, Setting, str] | None = None
     progress: dict[str, tuple[Usage, Usage]] = field(default_factory=dict)
 
@@ -108,10 +108,10 @@ class PackingPeriod:
         ends = [at_s for at_s, _ in self.settings[1:]] + [end_s if self.to_s is None else self.to_s]
         return [(setting, from_s, to_s) for (from_s, setting), to_s in zip(self.settings, ends, strict=True)]
 
-    def speeds(self, trial: Measurement, solos: dict[str, Solo]) -> dict[str, float]:
+    def speeds(self, measured: Measurement, solos: dict[str, Solo]) -> dict[str, float]:
         """Relative speed of each job in a measurement: rate there / rate of its class alone; only known speeds."""
         found = {}
-        for job, time_s in trial.times_s.items():
+        for job, time_s in measured.times_s.items():
             solo = solos.get(self.classes.get(job, ""))
             if solo is not None and solo.iteration_s and time_s > 0.0:
                 found[job] = solo.iteration_s / time_s
@@ -121,9 +121,9 @@ class PackingPeriod:
         """Results of the finished measurements at the default setting."""
         kept = self.ending is not PackingEnding.PARTED
         return [
-            PackingFinding(at_s, self.speeds(trial, solos), dict(self.expected), trial.power_w, self.expected_w, kept)
-            for at_s, trial in self.trials
-            if trial.status is MeasurementStatus.MEASURED and trial.setting == AS_FOUND
+            PackingFinding(at_s, self.speeds(found, solos), dict(self.expected), found.power_w, self.expected_w, kept)
+            for at_s, found in self.measurements
+            if found.status is MeasurementStatus.MEASURED and found.setting == AS_FOUND
         ]
 
     def observed(self, solos: dict[str, Solo]) -> tuple[dict[str, float], dict[str, str]]:
@@ -152,7 +152,7 @@ class PackingPeriod:
         return (
             over
             and self.ending in (PackingEnding.JOINED, PackingEnding.PARTED, PackingEnding.CUT_OFF)
-            and not self.trials
+            and not self.measurements
         )
 
 
@@ -214,7 +214,7 @@ class _Builder:
         self._classes: dict[str, str] = {}
         self._settings: dict[str, Setting] = {}
         self._applying: dict[int, ApplySetting] = {}
-        self._trials: dict[int, MeasureSetting] = {}
+        self._measurements: dict[int, MeasureSetting] = {}
         self._windows: dict[int, str] = {}
         self._asked: dict[int, AskSetting] = {}
         self._now_s = 0.0
@@ -246,7 +246,7 @@ class _Builder:
     def _begin_session(self, event: RunOpened) -> None:
         """Begin a session: commands are numbered anew, and the guard has restored all settings."""
         self.cut_off()
-        for kept in (self._settings, self._applying, self._trials, self._windows, self._asked):
+        for kept in (self._settings, self._applying, self._measurements, self._windows, self._asked):
             kept.clear()
         self.timeline.kept.update({each.packing: each.setting for each in event.known_settings})
 
@@ -265,11 +265,11 @@ class _Builder:
                 self._settings[applied.device] = applied.setting
                 if (stretch := self._open.get(applied.device)) is not None:
                     stretch.settings.append((event.at_s, applied.setting))
-            case SettingMeasured() if event.command in self._trials:
-                asked = self._trials.pop(event.command)
+            case SettingMeasured() if event.command in self._measurements:
+                asked = self._measurements.pop(event.command)
                 stretch = self._open.get(asked.device)
                 if stretch is not None and set(asked.jobs) == set(stretch.jobs):
-                    stretch.trials.append((event.at_s, event.measurement))
+                    stretch.measurements.append((event.at_s, event.measurement))
             case SettingAdvised() if event.command in self._asked:
                 self._advised(self._asked.pop(event.command), event)
 
@@ -292,7 +292,7 @@ class _Builder:
             case ApplySetting():
                 self._applying[command.id] = command
             case MeasureSetting():
-                self._trials[command.id] = command
+                self._measurements[command.id] = command
             case ProfileJob():
                 self._windows[command.id] = command.job
             case AskSetting():
@@ -308,7 +308,7 @@ class _Builder:
                 return
             stretch = self._begin(change)
         stretch.packing = change.packing(self._classes)
-        if not stretch.trials:
+        if not stretch.measurements:
             stretch.expected = dict(zip(change.jobs, change.speeds, strict=False))  # without a forecast: empty
             stretch.expected_w = change.power_w
 

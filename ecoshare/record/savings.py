@@ -47,10 +47,10 @@ class Scale:
 def measured_scales(timeline: PackingTimeline) -> dict[Packing, Scale]:
     """Scale of each packing from its measurements at the default setting."""
     found: dict[Packing, Scale] = {}
-    for packing, own in _trials(timeline).items():
-        at_default = [(stretch, trial) for stretch, trial in own if trial.setting == AS_FOUND]
+    for packing, own in _measurements(timeline).items():
+        at_default = [(stretch, found) for stretch, found in own if found.setting == AS_FOUND]
         scale = Scale(_worths(at_default, timeline.solos), 0.0)
-        energies = [each for stretch, trial in at_default if (each := _energy(stretch, trial, scale)) is not None]
+        energies = [each for stretch, found in at_default if (each := _energy(stretch, found, scale)) is not None]
         if energies:
             found[packing] = replace(scale, default=fmean(energies))
     return found
@@ -73,41 +73,41 @@ def expected_scales(timeline: PackingTimeline) -> dict[Packing, Scale]:
     return found
 
 
-def _trials(timeline: PackingTimeline) -> dict[Packing, list[tuple[PackingPeriod, Measurement]]]:
+def _measurements(timeline: PackingTimeline) -> dict[Packing, list[tuple[PackingPeriod, Measurement]]]:
     """Measurements with known watts and valid iteration counts, for each packing."""
     found: dict[Packing, list[tuple[PackingPeriod, Measurement]]] = {}
     for stretch in timeline.stretches:
-        for _, trial in stretch.trials:
-            if trial.status in _TELLING and trial.power_w is not None:
-                found.setdefault(stretch.packing, []).append((stretch, trial))
+        for _, each in stretch.measurements:
+            if each.status in _TELLING and each.power_w is not None:
+                found.setdefault(stretch.packing, []).append((stretch, each))
     return found
 
 
-def _energy(stretch: PackingPeriod, trial: Measurement, scale: Scale) -> float | None:
+def _energy(stretch: PackingPeriod, found: Measurement, scale: Scale) -> float | None:
     """Joules that a unit of work took in a measurement; None if a job made no progress or watts are not known."""
-    if trial.power_w is None or not trial.rates or min(trial.rates.values()) <= 0.0:
+    if found.power_w is None or not found.rates or min(found.rates.values()) <= 0.0:
         return None
     worths = {job: scale.worths.get(name, 0.0) for job, name in stretch.classes.items()}
-    return relative_energy(trial.power_w, [(worths[job], rate) for job, rate in trial.rates.items() if job in worths])
+    return relative_energy(found.power_w, [(worths[job], rate) for job, rate in found.rates.items() if job in worths])
 
 
 def ratios(timeline: PackingTimeline) -> Ratios:
     """Measured ratio of E to E at the default setting, for each packing and each tried setting."""
     scales = measured_scales(timeline)
     energies: dict[tuple[Packing, Setting], list[float]] = {}
-    for packing, own in _trials(timeline).items():
-        for stretch, trial in own:
+    for packing, own in _measurements(timeline).items():
+        for stretch, found in own:
             scale = scales.get(packing)
-            if scale is not None and (energy := _energy(stretch, trial, scale)) is not None:
-                energies.setdefault((packing, trial.setting), []).append(energy / scale.default)
+            if scale is not None and (energy := _energy(stretch, found, scale)) is not None:
+                energies.setdefault((packing, found.setting), []).append(energy / scale.default)
     return {key: fmean(values) for key, values in energies.items()}
 
 
 def _worths(at_default: Sequence[tuple[PackingPeriod, Measurement]], solos: Mapping[str, Solo]) -> dict[str, float]:
     """Work of one iteration of each class; see `Scale.worths`."""
     rates: dict[str, list[float]] = {}
-    for stretch, trial in at_default:
-        for job, rate in trial.rates.items():
+    for stretch, found in at_default:
+        for job, rate in found.rates.items():
             rates.setdefault(stretch.classes[job], []).append(rate)
     alone = {name: _iteration_j(solos.get(name)) for name in rates}
     known = {name: value for name, value in alone.items() if value is not None}

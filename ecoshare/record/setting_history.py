@@ -69,13 +69,13 @@ class SettingHistory:
 
 
 def setting_words(each: SettingPeriod) -> str:
-    """Text for a period: `cuda:0: gpu_clock 1830, power_limit 567; from 16.7 s to 52.1 s, 1 trial`."""
+    """Text for a period: `cuda:0: gpu_clock 1830, power_limit 567; from 16.7 s to 52.1 s, 1 measurement`."""
     values = values_words(each.setting) or "back to the default"
     if each.error is not None:
         return f"{each.device}: {values}; refused at {format_duration(each.from_s)}: {each.error}"
     to = "the end" if each.to_s is None else format_duration(each.to_s)
-    trials = f", {counted(each.trials, 'trial')}" if each.trials else ""
-    return f"{each.device}: {values}; from {format_duration(each.from_s)} to {to}{trials}"
+    measured = f", {counted(each.trials, 'measurement')}" if each.trials else ""
+    return f"{each.device}: {values}; from {format_duration(each.from_s)} to {to}{measured}"
 
 
 def values_words(setting: Values) -> str:

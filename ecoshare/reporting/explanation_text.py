@@ -182,7 +182,7 @@ def _settings(stretch: PackingPeriod, explained: RunExplanation) -> Iterator[tup
     if stretch.searched is None:
         return
     at_s, best, note = stretch.searched
-    tried = len({trial.setting for _, trial in stretch.trials if trial.setting != AS_FOUND})
+    tried = len({found.setting for _, found in stretch.measurements if found.setting != AS_FOUND})
     ratio = ratios(explained.timeline).get((stretch.packing, best))
     saves = f", with {percent(1.0 - ratio)} fewer joules for the work" if best and ratio is not None else ""
     found = values_words(dict(best)) or "none was better than the default"

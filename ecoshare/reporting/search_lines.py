@@ -22,7 +22,7 @@ class SearchLines:
         """Note the knobs, which are the columns."""
         self._lines = TrialLines(knobs, self._console, achieved=True)
 
-    def trial(self, record: MeasurementRecord) -> None:
+    def measured(self, record: MeasurementRecord) -> None:
         """Print a measurement, and the heading before the first one."""
         if self._lines is None:
             return

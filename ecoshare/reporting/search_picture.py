@@ -98,18 +98,18 @@ def _page(tuned: TuningResult, words: str, chart: Chart, drawing: str, outcome: 
     rows = [
         row(
             [
-                str(trial.number),
-                setting_words(trial.requested, tuned.knobs),
-                ratio(trial.energy, 3),
-                slowest(trial.interference),
-                {True: "kept", False: "broken", None: UNKNOWN}[trial.feasible],
-                "best so far" if trial.best else "",
-                STATUS_WORDS.get(trial.status, ""),
+                str(record.number),
+                setting_words(record.requested, tuned.knobs),
+                ratio(record.energy, 3),
+                slowest(record.interference),
+                {True: "kept", False: "broken", None: UNKNOWN}[record.feasible],
+                "best so far" if record.best else "",
+                STATUS_WORDS.get(record.status, ""),
             ]
         )
-        for trial in tuned.trials
+        for record in tuned.trials
     ]
-    heading = row(["trial", "setting", "energy", "interference", "limit", "", ""], "th")
+    heading = row(["no.", "setting", "energy", "interference", "limit", "", ""], "th")
     drawing = drawing[max(drawing.find("<svg"), 0) :]
     chosen, measured = setting_words(tuned.best, tuned.knobs), tuned.saved_against_default
     saved = "" if outcome is None else f", which {saves(outcome.saved)}{as_measured(outcome.saved, measured)}"

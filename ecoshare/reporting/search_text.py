@@ -46,22 +46,22 @@ class TrialLines:
     def heading(self) -> None:
         """Print the heading above the first measurement."""
         cells = self._padded([(knob.name, "achieved") for knob in self._knobs])
-        self._say.line("  ".join(["trial", *cells, "energy", "interference", "limit", " best"]), "bold")
+        self._say.line("  ".join(["  no.", *cells, "energy", "interference", "limit", " best"]), "bold")
 
-    def line(self, trial: MeasurementRecord) -> None:
+    def line(self, record: MeasurementRecord) -> None:
         """Print one measurement."""
         cells = self._padded(
             [
-                (_value(trial.requested[knob.name], knob.unit), _value(trial.achieved.get(knob.name), knob.unit))
+                (_value(record.requested[knob.name], knob.unit), _value(record.achieved.get(knob.name), knob.unit))
                 for knob in self._knobs
             ]
         )
-        verdict = {True: "kept", False: "broken", None: ""}[trial.feasible]
-        judged = [f"{ratio(trial.energy):>6}", f"{slowest(trial.interference):>12}", f"{verdict:<6}"]
-        words = "  ".join([f"{trial.number:>5}", *cells, *judged, "*" if trial.best else " "])
-        remarks = [STATUS_WORDS.get(trial.status, ""), *trial.reasons, trial.note]
+        verdict = {True: "kept", False: "broken", None: ""}[record.feasible]
+        judged = [f"{ratio(record.energy):>6}", f"{slowest(record.interference):>12}", f"{verdict:<6}"]
+        words = "  ".join([f"{record.number:>5}", *cells, *judged, "*" if record.best else " "])
+        remarks = [STATUS_WORDS.get(record.status, ""), *record.reasons, record.note]
         words += "  " + ", ".join(remark for remark in remarks if remark)
-        self._say.line(words.rstrip(), "red" if trial.feasible is False else "green" if trial.best else "")
+        self._say.line(words.rstrip(), "red" if record.feasible is False else "green" if record.best else "")
 
     def _padded(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
         """Padded cells of each knob: the requested value and, if shown, the achieved value."""
@@ -90,7 +90,7 @@ def print_result(tuned: TuningResult, ending: str, console: Console, verdict: Ve
     """
     say = Writer(console)
     console.print()
-    say.line(f"{counted(len(tuned.trials), 'trial')}; {ending}")
+    say.line(f"{counted(len(tuned.trials), 'measurement')}; {ending}")
     rows = _live_rows(tuned) if verdict is None else _replay_rows(tuned, verdict)
     console.print()
     print_columns(list(_columns(tuned, rows, say)), console)
@@ -187,7 +187,7 @@ def _replay_rows(tuned: TuningResult, verdict: Verdict) -> list[_Row]:
 
 
 def _sentences(tuned: TuningResult, verdict: Verdict | None) -> list[str]:
-    trials = counted(len(tuned.trials), "trial")
+    measurements = counted(len(tuned.trials), "measurement")
     if verdict is None:
         saved = tuned.saved_against_default
         at_what_time = _at_what_time(worth(tuned, tuned.best)[1] or {})
@@ -198,7 +198,7 @@ def _sentences(tuned: TuningResult, verdict: Verdict | None) -> list[str]:
         words = (
             f"objective {tuned.objective}, each job within {tuned.tuning_limit:g} times its time at the default setting"
         )
-        return [*said, f"search: {trials}{spent} measured; {tuned.violations} broke the limit ({words})."]
+        return [*said, f"search: {measurements}{spent}; {tuned.violations} broke the limit ({words})."]
     at_default = verdict.default_judged.energy
     said = []
     if (chosen := verdict.chosen_judged) is not None:
@@ -215,8 +215,8 @@ def _sentences(tuned: TuningResult, verdict: Verdict | None) -> list[str]:
     good = verdict.trials_until_good
     cost = "" if verdict.cost is None else f", {number(verdict.cost)} times the joules of one at the default"
     said.append(
-        f"search: {trials}{cost}; {verdict.violations} broke the limit; the first within 5 % of the best "
-        f"was {'none' if good is None else f'trial {good}'}."
+        f"search: {measurements}{cost}; {verdict.violations} broke the limit; the first within 5 % of the best "
+        f"was {'none' if good is None else f'number {good}'}."
     )
     return said
 
@@ -234,7 +234,7 @@ def as_measured(saved: float, measured: float | None) -> str:
     """The saved part by noisy measurements, if it differs from that of the table; else empty."""
     if measured is None or share(measured) == share(saved):
         return ""
-    return f" by the table's own numbers ({share(measured)} by its trials, noise included)"
+    return f" by the table's own numbers ({share(measured)} by its measurements, noise included)"
 
 
 def _at_what_time(interference: Mapping[str, float]) -> str:
@@ -248,11 +248,11 @@ def _at_what_time(interference: Mapping[str, float]) -> str:
 
 def worth(tuned: TuningResult, setting: KnobValues | None) -> tuple[float | None, dict[str, float] | None]:
     """Mean energy and mean interference by job of a setting's measurements; None and None if it has none."""
-    own = [trial for trial in tuned.trials if trial.requested == setting and trial.energy is not None]
+    own = [record for record in tuned.trials if record.requested == setting and record.energy is not None]
     if not own:
         return None, None
-    energy = fmean(trial.energy for trial in own if trial.energy is not None)
-    return energy, {job: fmean(trial.interference[job] for trial in own) for job in own[0].interference}
+    energy = fmean(record.energy for record in own if record.energy is not None)
+    return energy, {job: fmean(record.interference[job] for record in own) for job in own[0].interference}
 
 
 def _value(value: float | str | None, unit: str) -> str:

@@ -227,7 +227,7 @@ class SettingMeasurement:
         for job in self.places:
             usage = self.usage(job)
             if usage is None:
-                raise MeasurementVoid(f"{job} ended during a trial")
+                raise MeasurementVoid(f"{job} ended during a measurement")
             found[job] = usage
         return found
 

@@ -45,7 +45,7 @@ class Show(Protocol):
         """Show the knobs of the search, at its beginning."""
         ...
 
-    def trial(self, record: MeasurementRecord) -> None:
+    def measured(self, record: MeasurementRecord) -> None:
         """Show a measurement that is over."""
         ...
 
@@ -227,40 +227,40 @@ class Searching:
             default_s,
         )
 
-    def _told(self, own: PackingSearch, trial: Measurement, outcome: JudgedMeasurement | None) -> None:
+    def _told(self, own: PackingSearch, found: Measurement, judged: JudgedMeasurement | None) -> None:
         """Record a measurement that is over, with the judgement of the search."""
-        judged = outcome.as_dict() if outcome is not None else {}
+        judgement = judged.as_dict() if judged is not None else {}
         records = self._records.setdefault(own.packing, [])
         record = MeasurementRecord.model_validate(
             {
-                "status": trial.status,
-                "power_w": trial.power_w or None,
-                "times": dict(trial.times_s),
+                "status": found.status,
+                "power_w": found.power_w or None,
+                "times": dict(found.times_s),
                 "energy": None,
                 "interference": {},
                 "feasible": None,
                 "best": False,
-                **judged,
+                **judgement,
                 "number": len(records) + 1,
-                "requested": self._whole(dict(trial.setting)),
-                "achieved": {spec.name: trial.achieved.get(spec.name) for spec in self._specs},
-                "joules": trial.joules,
-                "duration_s": trial.duration_s,
-                "reasons": trial.throttles,
-                "temperature_c": trial.temperature_c,
-                "note": trial.note,
+                "requested": self._whole(dict(found.setting)),
+                "achieved": {spec.name: found.achieved.get(spec.name) for spec in self._specs},
+                "joules": found.joules,
+                "duration_s": found.duration_s,
+                "reasons": found.throttles,
+                "temperature_c": found.temperature_c,
+                "note": found.note,
             }
         )
         records.append(record)
         if self._show is not None:
-            self._show.trial(record)
+            self._show.measured(record)
 
 
 def _earlier(results: Sequence[TuningResult], names: set[str]) -> list[Earlier]:
     """Searches of single jobs, by class. Measurements with any other knob off its default are left out."""
     from ecoshare.advisers.earlier_searches import Earlier
 
-    trials: dict[str, list[tuple[dict[str, float | str], float, float, bool]]] = {}
+    measurements: dict[str, list[tuple[dict[str, float | str], float, float, bool]]] = {}
     for tuned in results:
         alone = [name for lane in tuned.packing for name in lane]
         if len(alone) > 1:
@@ -271,9 +271,9 @@ def _earlier(results: Sequence[TuningResult], names: set[str]) -> list[Earlier]:
             if record.status.has_numbers and record.power_w and record.times and at_default:
                 setting = {name: value for name, value in record.requested.items() if name in names}
                 (time_s,) = record.times.values()
-                own = trials.setdefault(alone[0], [])
+                own = measurements.setdefault(alone[0], [])
                 own.append((setting, record.power_w, time_s, record.status is MeasurementStatus.CENSORED))
-    return [Earlier(name, own) for name, own in trials.items()]
+    return [Earlier(name, own) for name, own in measurements.items()]
 
 
 def _chosen(settings: AppliedSettings, names: tuple[str, ...] | None) -> list[KnobSpec]:

@@ -62,7 +62,7 @@ class SimulatedMeasurements:
             return Profiled(now_s, command.id, None, "the job ended in its window")
         return Profiled(now_s, command.id, seat.job.memory, "", self._world.solo(seat.job, device.name, now_s))
 
-    def trial(
+    def measure(
         self, command: MeasureSetting, device: VirtualDevice, seats: Sequence[SimulatedAttempt], now_s: float
     ) -> None:
         """Measure the jobs of a device beside each other, at one setting."""
@@ -73,7 +73,7 @@ class SimulatedMeasurements:
     ) -> SettingMeasured:
         world, at_work = self._world, [seat.job for seat in device.seats]
         if any(seat.job not in at_work for seat in seats):
-            note = "a job ended before the trial"
+            note = "a job ended before the measurement"
             return SettingMeasured(
                 now_s, command.id, Measurement(command.setting, MeasurementStatus.CONTAMINATED, note=note)
             )
@@ -83,7 +83,7 @@ class SimulatedMeasurements:
         }
         idle_w = world.idle_w
         power_w = world.measured(idle_w + device.watts, f"power of {device.name}", now_s)
-        trial = Measurement(
+        found = Measurement(
             command.setting,
             MeasurementStatus.MEASURED,
             power_w=power_w,
@@ -93,7 +93,7 @@ class SimulatedMeasurements:
             shares=dict.fromkeys(times_s, 1.0),
             rates={name: 1.0 / time_s for name, time_s in times_s.items()},
         )
-        return SettingMeasured(now_s, command.id, trial)
+        return SettingMeasured(now_s, command.id, found)
 
     def ask(self, command: AskSetting | AskInterference, now_s: float) -> None:
         """Ask an adviser, which answers from the present data after `Costs.ask_s`."""

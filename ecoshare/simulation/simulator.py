@@ -326,7 +326,7 @@ class Simulator:
     def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
         """See `CommandHandler`."""
         seats = [self._seat_of(name) for name in command.jobs]
-        self._measuring.trial(command, self._devices[command.device], seats, now_s)
+        self._measuring.measure(command, self._devices[command.device], seats, now_s)
 
     def ask_setting(self, command: AskSetting, now_s: float) -> None:
         """See `CommandHandler`."""

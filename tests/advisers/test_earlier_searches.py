@@ -66,9 +66,9 @@ def test_searches_of_one_class_are_what_is_known_alone() -> None:
     (first, second) = tuned_alone(tuned.searches)
     assert (first.job_class, second.job_class) == ("b", "a"), "those of several are left out"
     whole = tuned.searches[(("b",),)].search
-    assert whole is not None and len(first.trials) == len(whole.measurements)
-    assert len(second.trials) == 2, "of one under way, as far as it is"
-    setting, power_w, time_s, stopped = second.trials[0]
+    assert whole is not None and len(first.measurements) == len(whole.measurements)
+    assert len(second.measurements) == 2, "of one under way, as far as it is"
+    setting, power_w, time_s, stopped = second.measurements[0]
     assert dict(setting) == DEFAULT and (power_w, time_s) == pytest.approx((120.0, 0.1)) and not stopped
 
 

@@ -90,7 +90,7 @@ def shown(width: int = 100, *, achieved: bool = True, verdict: Any = None, of: T
 def test_a_trial_is_one_line_with_all_that_is_asked_of_it() -> None:
     lines = shown().splitlines()
     flat = [" ".join(line.split()) for line in lines]
-    assert flat[0] == "trial gpu_clock achieved power_limit achieved energy interference limit best"
+    assert flat[0] == "no. gpu_clock achieved power_limit achieved energy interference limit best"
     assert flat[1] == "1 1970 MHz 1965 MHz 700 W - 1.000 1.000 a kept *"
     assert flat[2] == "2 1960 MHz - 700 W - 0.800 1.300 a broken power cap, hot"
     assert lines[3].rstrip().endswith("broken     stopped early") and " - " in lines[3]
@@ -102,12 +102,12 @@ def test_a_trial_is_one_line_with_all_that_is_asked_of_it() -> None:
 
 def test_the_end_says_what_was_chosen_what_it_saves_and_what_it_cost() -> None:
     text = " ".join(shown().split())
-    assert "6 trials; the budget is used up" in text
+    assert "6 measurements; the budget is used up" in text
     assert "default 1970 MHz 700 W 1.000 1.000 a" in text
     assert "chosen 1930 MHz 700 W 0.900 1.050 a" in text
     assert "best static 1500 MHz 400 W 0.950 -" in text and "best static: a sweep." in text
     assert "saves 10 % of the default's energy at 5 % more time of the slowest job." in text
-    assert "search: 6 trials, 12.3 kJ measured; 2 broke the limit (objective energy," in text
+    assert "search: 6 measurements, 12.3 kJ; 2 broke the limit (objective energy," in text
 
 
 def test_nothing_feasible_is_an_answer() -> None:
@@ -208,7 +208,7 @@ def texts(drawing: str) -> list[str]:
 
 def test_a_live_search_is_drawn_with_what_was_measured() -> None:
     chart = frontier(tuned(), "resnet + vae")
-    assert chart.figure is not None and "Trials without an energy, which are not drawn: 3." in chart.caption
+    assert chart.figure is not None and "Measurements without an energy, which are not drawn: 3." in chart.caption
     assert "10 % less energy, 5 % slower" in chart.alt
 
 

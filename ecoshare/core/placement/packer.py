@@ -161,25 +161,25 @@ class Packer:
             busy = min(1.0, usage.cpu_s / (usage.held_s * threads))
             self.learned(name, replace(known or Solo(), busy=busy))
 
-    def measured(self, trial: Measurement, lanes: Iterable[Lane]) -> None:
+    def measured(self, found: Measurement, lanes: Iterable[Lane]) -> None:
         """Store the relative speeds that a measurement at the default setting shows for co-located classes.
 
         Args:
-            trial: The measurement.
+            found: The measurement.
             lanes: All lanes of the measured device.
         """
-        jobs = [job for job in self.present(lanes) if job.spec.name in trial.times_s]
-        if trial.status is not MeasurementStatus.MEASURED or trial.setting or len(jobs) < max(2, len(trial.times_s)):
+        jobs = [job for job in self.present(lanes) if job.spec.name in found.times_s]
+        if found.status is not MeasurementStatus.MEASURED or found.setting or len(jobs) < max(2, len(found.times_s)):
             return
         classes, speeds = [], []
         for job in jobs:
             solo = self.outlook.solos.get(job.spec.job_class)
-            time_s = trial.times_s.get(job.spec.name)
+            time_s = found.times_s.get(job.spec.name)
             if solo is None or solo.iteration_s is None or not time_s:
                 return
             classes.append(job.spec.job_class)
             speeds.append(solo.iteration_s / time_s)
-        self._seen.append(ColocationMeasurement(tuple(classes), tuple(speeds), trial.power_w))
+        self._seen.append(ColocationMeasurement(tuple(classes), tuple(speeds), found.power_w))
         self._is_stale = True
 
     def ask(self) -> list[AskInterference]:

@@ -51,51 +51,52 @@ def frontier(tuned: TuningResult, words: str, ground: Ground | None = None) -> C
     """
     ground = ground or Ground()
     title = "Energy against slowdown"
-    spots: Sequence[Spot | None] = ground.tried or [_spot(trial) for trial in tuned.trials]
-    trials = [(trial, spot) for trial, spot in zip(tuned.trials, spots, strict=True) if spot is not None]
-    if not trials:
-        return Chart("frontier", title, "Not known: no trial was measured.")
+    spots: Sequence[Spot | None] = ground.tried or [_spot(record) for record in tuned.trials]
+    records = [(record, spot) for record, spot in zip(tuned.trials, spots, strict=True) if spot is not None]
+    if not records:
+        return Chart("frontier", title, "Not known: nothing was measured.")
     figure, axes = figure_of(4.2)
-    whole = [*(spot for _, spot in trials), *([ground.optimum] if ground.optimum else [])]
+    whole = [*(spot for _, spot in records), *([ground.optimum] if ground.optimum else [])]
     frame = _frame(axes, whole, ground.settings, tuned.tuning_limit)
     near = [spot for spot in ground.settings if all(at <= most for at, most in zip(spot, frame, strict=True))]
     axes.grid()
     axes.set_xlabel("slowdown: time over that at the default setting" + (", slowest job" if _several(tuned) else ""))
     axes.set_ylabel("energy of the same work\n(1: what it costs alone at the default)")
-    chosen = _place_of(tuned.best, trials)
+    chosen = _place_of(tuned.best, records)
     result = _result(outcome(tuned, ground))
     axes.set_title(f"{words}{result}", loc="left", fontsize=9)
     handles = [*_ground(axes, ground, near), *_limit(axes, tuned.tuning_limit)]
     if ground.optimum:
         handles += _ring(axes, ground.optimum, "best of the table", _OPTIMUM, "D", 1.15 * _RING_PT)
-    handles += _marks(trials, tuned.tuning_limit)
+    handles += _marks(records, tuned.tuning_limit)
     if chosen is not None:
         handles += _ring(axes, chosen, "chosen", INK, "o", _RING_PT)
     add_legend(figure, handles)
     figure.draw_without_rendering()  # distances on the page are known from here on
-    _draw_numbers(axes, trials, frame, chosen, tuned.tuning_limit)
-    left_out, hidden = len(ground.settings) - len(near), len(tuned.trials) - len(trials)
+    _draw_numbers(axes, records, frame, chosen, tuned.tuning_limit)
+    left_out, hidden = len(ground.settings) - len(near), len(tuned.trials) - len(records)
     caption = "Down is less energy, left is faster; up to the dashed line is allowed."
     caption += " Trials are drawn where the table has them, without the noise." if ground.tried else ""
     caption += f" Settings of the table beyond the axes: {left_out}." if left_out else ""
-    caption += f" Trials without an energy, which are not drawn: {hidden}." if hidden else ""
-    alt = f"{counted(len(trials), 'trial')} between slowdown and energy, the limit at {tuned.tuning_limit:g}{result}."
+    caption += f" Measurements without an energy, which are not drawn: {hidden}." if hidden else ""
+    measured = counted(len(records), "measurement")
+    alt = f"{measured} between slowdown and energy, the limit at {tuned.tuning_limit:g}{result}."
     return Chart("frontier", title, caption, alt.replace("\n", "; "), figure)
 
 
-def _spot(trial: MeasurementRecord) -> Spot | None:
-    if trial.energy is None or not trial.interference:
+def _spot(record: MeasurementRecord) -> Spot | None:
+    if record.energy is None or not record.interference:
         return None
-    return max(trial.interference.values()), trial.energy
+    return max(record.interference.values()), record.energy
 
 
 def _several(tuned: TuningResult) -> bool:
-    return any(len(trial.interference) > 1 for trial in tuned.trials)
+    return any(len(record.interference) > 1 for record in tuned.trials)
 
 
-def _place_of(setting: KnobValues | None, trials: Sequence[tuple[MeasurementRecord, Spot]]) -> Spot | None:
+def _place_of(setting: KnobValues | None, records: Sequence[tuple[MeasurementRecord, Spot]]) -> Spot | None:
     """Slowdown and energy of the last measurement of a setting; None if there is none."""
-    own = [spot for trial, spot in trials if trial.requested == setting]
+    own = [spot for record, spot in records if record.requested == setting]
     return own[-1] if own else None
 
 
@@ -118,8 +119,8 @@ def outcome(tuned: TuningResult, ground: Ground | None) -> ChosenSetting | None:
     None if no setting was chosen, or its energy is not known.
     """
     if ground is not None and ground.tried:
-        trials = list(zip(tuned.trials, ground.tried, strict=True))
-        chosen, default = _place_of(tuned.best, trials), _place_of(tuned.default, trials)
+        records = list(zip(tuned.trials, ground.tried, strict=True))
+        chosen, default = _place_of(tuned.best, records), _place_of(tuned.default, records)
         return (
             None if chosen is None or default is None else ChosenSetting(1.0 - chosen[1] / default[1], chosen[0] - 1.0)
         )
@@ -137,38 +138,38 @@ def _result(found: ChosenSetting | None) -> str:
     return f"\nchosen: {energy}, {share(abs(found.slower))} {'slower' if found.slower >= 0.0 else 'faster'}"
 
 
-def _marks(trials: Sequence[tuple[MeasurementRecord, Spot]], limit: float) -> Iterator[Line2D]:
+def _marks(records: Sequence[tuple[MeasurementRecord, Spot]], limit: float) -> Iterator[Line2D]:
     """Legend entries of the measurements."""
     style: dict[str, Any] = {"marker": "o", "markersize": 8, "linestyle": "none", "markeredgecolor": "white"}
-    yield Line2D([], [], color=_KEPT, label="trial, in this order", **style)
-    if any(spot[0] > limit for _, spot in trials):
-        yield Line2D([], [], color=_BROKEN, label="trial over the limit", **style)
+    yield Line2D([], [], color=_KEPT, label="measurement, in this order", **style)
+    if any(spot[0] > limit for _, spot in records):
+        yield Line2D([], [], color=_BROKEN, label="measurement over the limit", **style)
 
 
 def _draw_numbers(
-    axes: Axes, trials: Sequence[tuple[MeasurementRecord, Spot]], frame: Spot, chosen: Spot | None, limit: float
+    axes: Axes, records: Sequence[tuple[MeasurementRecord, Spot]], frame: Spot, chosen: Spot | None, limit: float
 ) -> None:
     """Draw the measurements. Those beyond the frame are drawn at its edge, with their values in words."""
-    inside = [(trial, (min(spot[0], frame[0]), min(spot[1], frame[1]))) for trial, spot in trials]
-    where = {trial.number: spot for trial, spot in trials}
-    for trial, spot, moved in _apart(axes, inside, chosen):
-        colour = _BROKEN if where[trial.number][0] > limit else _KEPT
-        if where[trial.number] != spot:
-            words = f"at {where[trial.number][0]:.2f}, {where[trial.number][1]:.2f}"
+    inside = [(record, (min(spot[0], frame[0]), min(spot[1], frame[1]))) for record, spot in records]
+    where = {record.number: spot for record, spot in records}
+    for record, spot, moved in _apart(axes, inside, chosen):
+        colour = _BROKEN if where[record.number][0] > limit else _KEPT
+        if where[record.number] != spot:
+            words = f"at {where[record.number][0]:.2f}, {where[record.number][1]:.2f}"
             beside = moved[0] - 0.7 * _MARK_PT, moved[1]
             axes.annotate(
                 words, spot, beside, textcoords="offset points", ha="right", va="center", fontsize=6.5, color=INK
             )
         is_moved = moved != (0.0, 0.0)
         axes.annotate(
-            str(trial.number),
+            str(record.number),
             spot,
             moved,
             textcoords="offset points",
             ha="center",
             va="center_baseline",
             color="white",
-            fontsize=7 if trial.number < 100 else 5,
+            fontsize=7 if record.number < 100 else 5,
             fontweight="bold",
             bbox={"boxstyle": "circle,pad=0.22", "facecolor": colour, "edgecolor": "white", "linewidth": 0.8},
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8} if is_moved else None,
@@ -222,17 +223,17 @@ def _limit(axes: Axes, limit: float) -> list[Line2D]:
 
 
 def _apart(
-    axes: Axes, trials: Sequence[tuple[MeasurementRecord, Spot]], chosen: Spot | None
+    axes: Axes, records: Sequence[tuple[MeasurementRecord, Spot]], chosen: Spot | None
 ) -> Iterator[tuple[MeasurementRecord, Spot, tuple[float, float]]]:
     """Each measurement, its spot, and the offset (points) that keeps its number off other numbers and the ring."""
     per_point = axes.figure.dpi / 72.0
     taken: list[tuple[float, float, float]] = []
-    for trial, spot in sorted(trials, key=lambda pair: (pair[1] != chosen, pair[0].number)):
+    for record, spot in sorted(records, key=lambda pair: (pair[1] != chosen, pair[0].number)):
         x, y = axes.transData.transform(spot) / per_point
         moved = next((way for way in _ways() if _is_free(x + way[0], y + way[1], taken)), (0.0, 0.0))
         ringed = spot == chosen and moved == (0.0, 0.0)
         taken.append((x + moved[0], y + moved[1], 0.5 * (_RING_PT if ringed else _MARK_PT)))
-        yield trial, spot, moved
+        yield record, spot, moved
 
 
 def _is_free(x: float, y: float, taken: Sequence[tuple[float, float, float]]) -> bool:
