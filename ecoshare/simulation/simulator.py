@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from heapq import heappop, heappush
@@ -64,14 +63,14 @@ from ecoshare.jobs.quantities import format_size
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.result import Finished, SimulationResult
+from ecoshare.simulation.simulated_job import SimulatedJob, spec_of
 from ecoshare.simulation.simulated_measurements import SimulatedMeasurements
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob, TraceSweep
 from ecoshare.simulation.usage_integrals import UsageIntegrals
 from ecoshare.simulation.virtual_device import VirtualDevice
-from ecoshare.simulation.virtual_lane import TOLD_SHARE, SimulatedAttempt, VirtualLane, expected_s
+from ecoshare.simulation.virtual_lane import TOLD_SHARE, SimulatedAttempt, VirtualLane
 from ecoshare.simulation.world import Truth
 from ecoshare.values.attempt import Outcome
-from ecoshare.values.class_profile import Solo
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.sweep_spec import SweepSpec
 
@@ -90,39 +89,6 @@ class _What(IntEnum):
     LANE = 2
     MEASURED = 3
     WAKE = 4
-
-
-@dataclass(slots=True)
-class _Running:
-    """A job that has arrived and not ended.
-
-    Attributes:
-        left_s: Work (s) left for the next attempt.
-        work_s: Work (s) of the whole job.
-        arrival_s: Time (s) of arrival; for a trial, the time at which its sampler was asked for it.
-        demand_s: `UsageIntegrals.demand_s` at the arrival.
-        sweep: Sweep that the trial belongs to; empty if the job is no trial.
-        curve: Values that the trial reports.
-        reported: Number of values reported so far.
-        start_s: Time (s) at which the first attempt was started; infinite before.
-        placed_s: Time (s) for which earlier attempts had a place.
-        since_s: Time (s) at which the present attempt got a place.
-        seat: The present attempt; None if there is none.
-    """
-
-    job: TraceJob
-    left_s: float
-    work_s: float
-    arrival_s: float
-    demand_s: float
-    sweep: str = ""
-    curve: tuple[float, ...] = ()
-    reported: int = 0
-    start_s: float = math.inf
-    placed_s: float = 0.0
-    since_s: float = 0.0
-    attempts: int = 0
-    seat: SimulatedAttempt | None = None
 
 
 class Simulator:
@@ -151,7 +117,7 @@ class Simulator:
         self._lanes: dict[int, VirtualLane] = {}
         self._device_of: dict[int, VirtualDevice] = {}
         self._devices: dict[str, VirtualDevice] = {}
-        self._jobs: dict[str, _Running] = {}
+        self._jobs: dict[str, SimulatedJob] = {}
         self._heap: list[tuple[float, _What, int, Any]] = []
         self._order = 0
         self._finished: list[Finished] = []
@@ -253,8 +219,8 @@ class Simulator:
         """Add an arriving job, and return its specification for the core."""
         self._account.want(job.gpus, now_s)
         work_s = job.service_s
-        self._jobs[job.name] = _Running(job, work_s, work_s, now_s, self._account.demand_s, sweep, curve)
-        return self._spec(job, work_s, now_s, sweep)
+        self._jobs[job.name] = SimulatedJob(job, work_s, work_s, now_s, self._account.demand_s, sweep, curve)
+        return spec_of(job, sweep, self._config, self._cluster, self._world, now_s)
 
     def _open(self, sweep: TraceSweep, now_s: float) -> SweepOpened:
         return SweepOpened(now_s, SweepSpec(sweep.name, sweep.parallel, early_stopping=sweep.early_stopping))
@@ -266,28 +232,6 @@ class Simulator:
             return Exhausted(now_s, command.id)
         trial = trials[command.number]
         return JobArrived(now_s, self._come(trial.job, now_s, command.sweep, trial.curve), command.id)
-
-    def _spec(self, job: TraceJob, work_s: float, now_s: float, sweep: str) -> JobSpec:
-        if len(job.phases) > 1:
-            work_s = job.startup_s + expected_s(job, work_s - job.startup_s)
-        return JobSpec(
-            name=job.name,
-            job_class=job.job_class,
-            gpus=job.gpus,
-            nodes=self._cluster.most_nodes(job),
-            priority=job.priority,
-            iterations=job.iterations,
-            service_s=work_s if job.announced else None,
-            phases=_epochs(job),
-            active_w=None if self._config.profile else self._world.watts(job),
-            movable=True,
-            widest=1 + len(job.speedups),
-            memory=None if self._config.profile else job.memory,
-            profiled=not self._config.profile,
-            solo=Solo(job.job_class) if self._config.profile else self._world.solo(job, "", now_s),
-            slowdown_limit=job.slowdown_limit,
-            sweep=sweep,
-        )
 
     def _tell(self, event: Event) -> None:
         self._drive.tell(event)
@@ -488,13 +432,13 @@ class Simulator:
         if over:
             self._forget(running, now_s)
 
-    def _finish(self, running: _Running, now_s: float) -> None:
+    def _finish(self, running: SimulatedJob, now_s: float) -> None:
         """Record the result of a job that has completed, or of a trial that its sweep stopped early."""
         self._account.want(-running.job.gpus, now_s)
         del self._jobs[running.job.name]
-        self._finished.append(self._result_of(running, now_s))
+        self._finished.append(running.result(self._account, self._cluster.size, now_s))
 
-    def _forget(self, running: _Running, now_s: float) -> None:
+    def _forget(self, running: SimulatedJob, now_s: float) -> None:
         """Drop a job that the core knows to be over, so that memory holds only live jobs of a trace of millions."""
         del self._core.jobs[running.job.name]
         if not running.sweep:
@@ -547,29 +491,3 @@ class Simulator:
             lane.planned = lane.version
             if lane.next_s < math.inf:
                 self._push(lane.next_s, _What.LANE, (lane, lane.version))
-
-    def _result_of(self, running: _Running, now_s: float) -> Finished:
-        job, passed_s = running.job, now_s - running.arrival_s
-        wanted = (self._account.demand_s - running.demand_s) / passed_s if passed_s > 0.0 else 0.0
-        return Finished(
-            name=job.name,
-            arrival_s=running.arrival_s,
-            start_s=running.start_s,
-            finish_s=now_s,
-            gpus=job.gpus,
-            service_s=running.work_s - max(0.0, running.left_s),
-            placed_s=running.placed_s,
-            attempts=running.attempts,
-            contention=max(1.0, wanted / self._cluster.size),
-        )
-
-
-def _epochs(job: TraceJob) -> tuple[tuple[float, float], ...]:
-    """Number of epochs and seconds of one epoch for each phase; empty if a phase counts no epochs."""
-    if not job.announced or any(phase.epoch_iterations is None for phase in job.phases):
-        return ()
-    return tuple(
-        (phase.iterations / phase.epoch_iterations, phase.iteration_s * phase.epoch_iterations)
-        for phase in job.phases
-        if phase.epoch_iterations is not None
-    )

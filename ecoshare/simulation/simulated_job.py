@@ -1,0 +1,116 @@
+"""A job of a trace in the simulator: its description for the core, its state, and its result."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ecoshare.core.events import Config
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.result import Finished
+from ecoshare.simulation.traces.job_trace import TraceJob
+from ecoshare.simulation.usage_integrals import UsageIntegrals
+from ecoshare.simulation.virtual_lane import SimulatedAttempt, expected_s
+from ecoshare.simulation.world import Truth
+from ecoshare.values.class_profile import Solo
+from ecoshare.values.job_spec import JobSpec
+
+
+@dataclass(slots=True)
+class SimulatedJob:
+    """A job that has arrived and not ended.
+
+    Attributes:
+        left_s: Work (s) left for the next attempt.
+        work_s: Work (s) of the whole job.
+        arrival_s: Time (s) of arrival; for a trial, the time at which its sampler was asked for it.
+        demand_s: `UsageIntegrals.demand_s` at the arrival.
+        sweep: Sweep that the trial belongs to; empty if the job is no trial.
+        curve: Values that the trial reports.
+        reported: Number of values reported so far.
+        start_s: Time (s) at which the first attempt was started; infinite before.
+        placed_s: Time (s) for which earlier attempts had a place.
+        since_s: Time (s) at which the present attempt got a place.
+        seat: The present attempt; None if there is none.
+    """
+
+    job: TraceJob
+    left_s: float
+    work_s: float
+    arrival_s: float
+    demand_s: float
+    sweep: str = ""
+    curve: tuple[float, ...] = ()
+    reported: int = 0
+    start_s: float = math.inf
+    placed_s: float = 0.0
+    since_s: float = 0.0
+    attempts: int = 0
+    seat: SimulatedAttempt | None = None
+
+    def result(self, account: UsageIntegrals, gpus: int, now_s: float) -> Finished:
+        """Result of the job, which ends now.
+
+        Args:
+            account: Integrals of the demand for GPUs.
+            gpus: Number of GPUs of the cluster.
+            now_s: Present time (s).
+        """
+        passed_s = now_s - self.arrival_s
+        wanted = (account.demand_s - self.demand_s) / passed_s if passed_s > 0.0 else 0.0
+        return Finished(
+            name=self.job.name,
+            arrival_s=self.arrival_s,
+            start_s=self.start_s,
+            finish_s=now_s,
+            gpus=self.job.gpus,
+            service_s=self.work_s - max(0.0, self.left_s),
+            placed_s=self.placed_s,
+            attempts=self.attempts,
+            contention=max(1.0, wanted / gpus),
+        )
+
+
+def spec_of(job: TraceJob, sweep: str, config: Config, cluster: Cluster, world: Truth, now_s: float) -> JobSpec:
+    """Description of a job for the core. If the run profiles, the core knows no more than before the first window.
+
+    Args:
+        job: The job.
+        sweep: Sweep that the trial belongs to; empty if the job is no trial.
+        config: Configuration of the run.
+        cluster: The cluster.
+        world: Speeds and watts.
+        now_s: Present time (s).
+    """
+    work_s = job.service_s
+    if len(job.phases) > 1:
+        work_s = job.startup_s + expected_s(job, work_s - job.startup_s)
+    return JobSpec(
+        name=job.name,
+        job_class=job.job_class,
+        gpus=job.gpus,
+        nodes=cluster.most_nodes(job),
+        priority=job.priority,
+        iterations=job.iterations,
+        service_s=work_s if job.announced else None,
+        phases=_epochs(job),
+        active_w=None if config.profile else world.watts(job),
+        movable=True,
+        widest=1 + len(job.speedups),
+        memory=None if config.profile else job.memory,
+        profiled=not config.profile,
+        solo=Solo(job.job_class) if config.profile else world.solo(job, "", now_s),
+        slowdown_limit=job.slowdown_limit,
+        sweep=sweep,
+    )
+
+
+def _epochs(job: TraceJob) -> tuple[tuple[float, float], ...]:
+    """Number of epochs and seconds of one epoch for each phase; empty if a phase counts no epochs."""
+    if not job.announced or any(phase.epoch_iterations is None for phase in job.phases):
+        return ()
+    return tuple(
+        (phase.iterations / phase.epoch_iterations, phase.iteration_s * phase.epoch_iterations)
+        for phase in job.phases
+        if phase.epoch_iterations is not None
+    )
