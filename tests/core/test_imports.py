@@ -47,11 +47,10 @@ ALLOWED = {
         "ecoshare.devices",
         "ecoshare.record",
         "ecoshare.policy_names",
-        "hypothesis",
         "numpy",
         "pydantic",
-        "pytest",
     },
+    "testing": {*COMMON, "ecoshare.testing", "ecoshare.core", "ecoshare.advisers", "ecoshare.simulation", "hypothesis", "pytest"},
     "integrations": {"ecoshare", "optuna", "ray", "torch", "rich", "yaml"},
 }
 """Modules that a layer may import beside the standard library. The drivers and the reports may import all."""

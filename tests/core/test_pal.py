@@ -22,7 +22,7 @@ from ecoshare.core.policies.srtf import Srtf
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import LaneState
-from ecoshare.simulation.contract import PolicyContract
+from ecoshare.testing.policy_contract import PolicyContract
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec

@@ -13,13 +13,13 @@ from ecoshare.core.events import Config, Event, JobExited
 from ecoshare.core.policies import named
 from ecoshare.core.policies.shared.objective_policy import ObjectivePolicy
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.simulation.allocation_audit import AllocationAudit
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
 from ecoshare.simulation.result import SimulationResult
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob, in_order
 from ecoshare.simulation.world import World
+from ecoshare.testing.allocation_audit import AllocationAudit
 from ecoshare.values.attempt import Outcome
 
 Log = list[tuple[Event, list[Command]]]

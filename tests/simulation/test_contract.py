@@ -24,9 +24,9 @@ from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.policies.fluid import Fluid
 from ecoshare.core.policies.srtf import Srtf
 from ecoshare.core.states import JobState
-from ecoshare.simulation.contract import PolicyContract
 from ecoshare.simulation.usage_integrals import UsageIntegrals
 from ecoshare.simulation.world import World
+from ecoshare.testing.policy_contract import PolicyContract
 from tests.simulation.installing import install
 from tests.warm import COLD, ROOT
 

@@ -33,7 +33,7 @@ class NewestFirst(WithOptions):
 '''
 
 CONTRACT = """
-from ecoshare.simulation.contract import PolicyContract
+from ecoshare.testing.policy_contract import PolicyContract
 
 
 class TestNewestFirst(PolicyContract):

@@ -1,4 +1,4 @@
-from ecoshare.simulation.contract import PolicyContract
+from ecoshare.testing.policy_contract import PolicyContract
 
 
 class TestPatience(PolicyContract):

@@ -2,7 +2,7 @@
 
 A class in the author's own test file is enough, and needs pytest only::
 
-    from ecoshare.simulation.contract import PolicyContract
+    from ecoshare.testing.policy_contract import PolicyContract
 
     class TestMine(PolicyContract):
         policy = "mine"  # the name, if the package is installed, or the class itself
@@ -34,15 +34,15 @@ from ecoshare.core.commands import Command
 from ecoshare.core.events import Config, Event, JobExited
 from ecoshare.core.policies import GROUP, UnknownPolicy, named, own_names, register, unregister
 from ecoshare.errors import UsageError
-from ecoshare.simulation.allocation_audit import AllocationAudit
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.gpus import GPUS
-from ecoshare.simulation.policy_probe import GivenUp, PolicyProbe, PolicyRule
 from ecoshare.simulation.result import SimulationResult
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
 from ecoshare.simulation.world import World
+from ecoshare.testing.allocation_audit import AllocationAudit
+from ecoshare.testing.policy_probe import GivenUp, PolicyProbe, PolicyRule
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.class_profile import MemoryDemand
 
@@ -186,7 +186,7 @@ class PolicyContract:
         found = self._found()
         policy = self.policy if isinstance(self.policy, str) else f"{found.__module__}:{found.__qualname__}"
         spec = {"policy": policy, "options": self.options, "past_gpu_s": list(self.past_gpu_s)}
-        program = "from ecoshare.simulation.contract import tell_decisions; tell_decisions()"
+        program = "from ecoshare.testing.policy_contract import tell_decisions; tell_decisions()"
         line = [sys.executable, "-c", program, json.dumps(spec)]
         path = os.pathsep.join(each for each in sys.path if each)
         for seed in ("1", "2"):
