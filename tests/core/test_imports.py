@@ -50,7 +50,15 @@ ALLOWED = {
         "numpy",
         "pydantic",
     },
-    "testing": {*COMMON, "ecoshare.testing", "ecoshare.core", "ecoshare.advisers", "ecoshare.simulation", "hypothesis", "pytest"},
+    "testing": {
+        *COMMON,
+        "ecoshare.testing",
+        "ecoshare.core",
+        "ecoshare.advisers",
+        "ecoshare.simulation",
+        "hypothesis",
+        "pytest",
+    },
     "integrations": {"ecoshare", "optuna", "ray", "torch", "rich", "yaml"},
 }
 """Modules that a layer may import beside the standard library. The drivers and the reports may import all."""

@@ -127,7 +127,7 @@ def test_a_sweep_without_a_trial_that_is_through_has_failed(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_optuna_chooses_and_prunes(tmp_path: Path) -> None:
     job = sweep(
-        args=("--epochs", "6", "--ms", "3"),
+        args=("--epochs", "6", "--ms", "20"),  # long enough to be pruned on a busy machine, too
         optuna={
             "space": {"lr": {"log": [1e-5, 0.2]}},
             "sampler": {"TPESampler": {"n_startup_trials": 4}},
