@@ -15,7 +15,7 @@ from scripts.bench.sweep_ways import Spent, needs, run
 
 WAYS = ("ray", "optuna", "joblib", "ecoshare", "ecoshare-fused")
 SIZES = {"short": (300, 20), "long": (300, 500)}
-QUICK = {"short": (24, 20), "long": (6, 500)}
+QUICK = {"short": (9, 20), "long": (6, 500)}
 
 
 class SweepOptions(Options):

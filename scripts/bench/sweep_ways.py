@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from ecoshare.common.folders import RUNS
 from scripts.bench.benchmarking import JOBS, ROOT
 from scripts.bench.job_file import JobEntry, write_jobs
 
@@ -111,7 +112,7 @@ def in_lanes(folder: Path, jobs: Sequence[JobEntry]) -> list[str]:
 
 
 def _told(folder: Path, trials: int) -> list[float]:
-    summary = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
+    summary = json.loads((folder / RUNS / "latest" / "summary.json").read_text())
     value = {(job["class"], job["values"]["lr"]): job["value"] for job in summary["jobs"]}
     assert len(value) == len(summary["jobs"]) == trials, "a trial is missing"
     classes = [
