@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ecoshare.runtime.signals import StopSignals
 
 _Value = TypeVar("_Value")
+
+_LOOK_S = 0.1
+"""Longest time (s) until a handler of a signal runs beside a loop."""
 
 
 def drive(signals: StopSignals | None, start: Callable[[StopSignals], _Value]) -> _Value:
@@ -83,10 +86,17 @@ class CallerSignals:
 
 
 def _outside_a_loop(start: Callable[[], _Value]) -> _Value:
-    """Call a function that runs an event loop, in a thread of its own if one runs in this thread, as in a notebook."""
+    """Call a function that runs an event loop, in a thread of its own if one runs in this thread, as in a notebook.
+
+    Python runs handlers of signals in the main thread only, and a wait without a limit may sleep through a signal that
+    the kernel gave to another thread. So this thread wakes at short intervals.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return start()
     with ThreadPoolExecutor(1, "ecoshare") as pool:
-        return pool.submit(start).result()
+        running = pool.submit(start)
+        while not wait([running], _LOOK_S).done:
+            pass
+        return running.result()

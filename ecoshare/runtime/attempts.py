@@ -115,11 +115,6 @@ class Attempts:
         """Tables of the lanes of a device, by number."""
         return {lane: table for lane, table in self.tables.items() if self._device_of[lane] == device}
 
-    def device_of(self, job: str) -> str | None:
-        """Name of the first device of a job in progress; None if the job is not in progress."""
-        own = self.live.get(job)
-        return self._device_of[own.places[0][0]] if own is not None else None
-
     def set_shares(self, command: SetShares) -> None:
         """Write the order of the jobs of a lane into its table."""
         claims = {}

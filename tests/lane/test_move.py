@@ -457,6 +457,23 @@ def test_no_job_leaves_a_pinned_lane(lanes: Lanes) -> None:
     assert lanes.slot("waits").rank == 1, "its claim was left behind"
 
 
+def test_jobs_of_lanes_that_are_not_pinned_move_on(lanes: Lanes) -> None:
+    """A window of one device must not hold up the jobs of another."""
+    lanes.start("stays", 0, train())
+    lanes.start("moves", 1, train())
+    wait_for(lambda: lanes.slot("stays").iterations > 3 and lanes.slot("moves").iterations > 3)
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        lanes.moving.pin([0])
+        held, free = lanes.move("stays", 1, tasks), lanes.move("moves", 0, tasks)
+        await until_then(lambda: lanes.has_moved(free))
+        assert not lanes.has_moved(held) and lanes.place("stays")[0] == 0
+        lanes.moving.unpin([0])
+        await until_then(lambda: lanes.has_moved(held))
+
+    moves(scene)
+
+
 def test_a_lane_without_a_table_is_told_and_the_job_stays(lanes: Lanes) -> None:
     lanes.start("stays", 0, train())
     lane_path(lanes.folder, 1).unlink()
