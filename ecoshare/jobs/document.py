@@ -24,11 +24,10 @@ import yaml
 from ecoshare.errors import Mistake
 from ecoshare.jobs.nodes import Mapping, Node, Scalar, Sequence, path_text
 from ecoshare.jobs.source import Source
-from ecoshare.jobs.syntax import syntax_mistake
+from ecoshare.jobs.syntax import MAX_DEPTH, syntax_mistake
 
 MAX_VALUES: Final = 1_000_000  # with aliases unfolded; a hundred for each of ten thousand jobs
 MAX_ITEMS: Final = 10_000  # entries of one list or mapping: jobs, arguments, environment
-MAX_DEPTH: Final = 16  # a job file needs four
 MAX_MISTAKES: Final = 1_000  # no user reads more, and each takes memory
 
 # Without libyaml, parsing gives the same events but is several times slower.

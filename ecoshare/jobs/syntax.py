@@ -9,6 +9,9 @@ import yaml
 from ecoshare.errors import Mistake
 from ecoshare.jobs.source import Source
 
+MAX_DEPTH: Final = 16
+"""Most levels of a document; a job file needs four."""
+
 
 class _Complaint(NamedTuple):
     """One error of the parser, recognised by parts of its text; libyaml and PyYAML use different texts.
@@ -30,6 +33,8 @@ _OPEN_QUOTE: Final = "this quote is never closed"
 
 # The first match wins. No message quotes the file: a value of `env:` may stand at the place of the mistake.
 _COMPLAINTS: Final = (
+    # libyaml has a limit of its own since PyYAML 6.0.4, and reads ahead so far that it meets it first.
+    _Complaint("", "nesting depth", f"nested deeper than {MAX_DEPTH} levels"),
     _Complaint("", "tab character", "a tab; YAML indents with spaces only"),
     _Complaint("", "cannot start any token", "a value cannot begin with '@', '`' or '%'; put it in quotes"),
     _Complaint(
