@@ -36,7 +36,7 @@ def test_a_replay_shows_its_trials_and_what_came_of_them(folder: Path) -> None:
 def test_json_is_alone_on_stdout_and_equal_seeds_give_it_equal(folder: Path) -> None:
     one, other = (ecoshare(*GOOD, "--json", "--budget", "4", "--seed", "1", cwd=folder) for _ in range(2))
     result = json.loads(one.stdout)
-    assert one.returncode == 0 and one.stderr.startswith("trial ")
+    assert one.returncode == 0 and one.stderr.startswith("  no. ")
     assert result["schema_version"] == 1 and len(result["trials"]) <= 4
     assert result["default"] == {"limit": 250.0, "batch": 64.0}
     assert set(result["replay"]) >= {"optimum", "regret", "violations", "trials_until_good"}

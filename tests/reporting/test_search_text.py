@@ -160,7 +160,7 @@ def test_the_text_the_chart_and_the_page_of_a_replay_name_one_saving(tmp_path: P
     assert f"saves {true} of the default's energy" in text and f"saves {true} of the default's energy" in page
     assert f"chosen: {true} less energy" in "\n".join(texts(picture(".svg", made, "t.csv", ground).decode()))
     for shown_to_user in (text, page):
-        assert (f"({measured} by its trials, noise included)" in shown_to_user) == (noise > 0.0)
+        assert (f"({measured} by its measurements, noise included)" in shown_to_user) == (noise > 0.0)
     assert replay.verdict().as_dict()["saved_against_default"] == verdict.saved
 
 
@@ -245,7 +245,7 @@ def test_what_is_far_away_is_named_at_the_edge() -> None:
 def test_searches_that_came_to_little_are_drawn_or_said(changes: dict[str, Any]) -> None:
     drawing = picture(".html", tuned(**changes), "x").decode()
     assert "<h1>x</h1>" in drawing
-    assert ("no trial was measured" in drawing) == (not any(each.energy for each in tuned(**changes).trials))
+    assert ("nothing was measured" in drawing) == (not any(each.energy for each in tuned(**changes).trials))
 
 
 def test_a_page_is_whole_in_itself_and_hostile_names_stay_text() -> None:
