@@ -728,9 +728,10 @@ def test_a_move_that_a_signal_handler_breaks_off_is_gone_on_with(lanes: Lanes, s
             )
             lanes.moving.follow("moves")
             code, used = lanes.reap("moves")
-            if code == is_over:
-                assert step > 50
+            if code == is_over and step > 50:
                 return
+            if code == is_over:  # on a busy machine the turn went to `here` first, and the job moved while it waited
+                continue
             assert code == may_not or (code, used["iterations"], lanes.has_moved(command)) == (0, 4, True), step
 
     moves(scene)
