@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ecoshare.devices.knob import UNLOCKED, Access, Cause, Clocks, DeviceKnob, KnobFault, KnobSpec, Reading
-from ecoshare.devices.zeus_knobs import POWER_LIMIT, ZeusPowerLimit, cause_of
+from ecoshare.devices.zeus_knobs import POWER_LIMIT, ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
 
 GPU_CLOCK, MEMORY_CLOCK = "gpu_clock", "memory_clock"
@@ -53,7 +54,7 @@ class GpuKnobs:
         """
         import pynvml
 
-        self._nvml, self.uuid = pynvml, uuid
+        self._nvml, self.uuid, self._told = pynvml, uuid, partial(reported, typed)
         try:
             with typed():
                 pynvml.nvmlInit()
@@ -184,14 +185,6 @@ class GpuKnobs:
             return {
                 float(each): tuple(sorted(map(float, self._gpu.get_supported_graphics_clocks(each)))) for each in memory
             }
-
-    @staticmethod
-    def _told(read: Callable[[], Any]) -> Any:
-        try:
-            with typed():
-                return read()
-        except KnobFault:
-            return None
 
 
 class _Clock:

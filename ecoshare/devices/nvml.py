@@ -6,13 +6,15 @@ Errors of NVML and of zeus become `UnfitEnvironment`. A machine without the driv
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ecoshare.devices.counter_meter import CounterMeter
 from ecoshare.devices.vendor import DeviceState
+from ecoshare.devices.zeus_knobs import reported
 from ecoshare.errors import UnfitEnvironment
 
 
@@ -82,7 +84,7 @@ class NvmlDevice:
         import pynvml
         from zeus.device.gpu.nvidia import NVIDIAGPU
 
-        self._nvml = pynvml
+        self._nvml, self._told = pynvml, partial(reported, _typed)
         with _typed():
             pynvml.nvmlInit()
             try:
@@ -145,14 +147,6 @@ class NvmlDevice:
         """
         found = self._told(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
         return {each.pid: int(each.usedGpuMemory) for each in found or () if each.usedGpuMemory is not None}
-
-    @staticmethod
-    def _told(read: Callable[[], Any]) -> Any:
-        try:
-            with _typed():
-                return read()
-        except UnfitEnvironment:
-            return None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Parts that the knobs of all vendors share where zeus sets them: the power limit, and the causes of its errors."""
+"""Parts that all vendors share where zeus sets or reads: the power limit, the causes of errors, reads that may fail."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ecoshare.devices.knob import Cause, KnobSpec, Reading
+from ecoshare.devices.knob import Cause, KnobFault, KnobSpec, Reading
+from ecoshare.errors import UnfitEnvironment
 
 POWER_LIMIT = "power_limit"
 
@@ -26,6 +27,20 @@ def cause_of(error: Exception) -> Cause:
         common.ZeusGPUNotFoundError: Cause.LOST,
     }
     return next((cause for kind, cause in causes.items() if isinstance(error, kind)), Cause.FAILED)
+
+
+def reported(typed: Callable[[], AbstractContextManager[None]], read: Callable[[], Any]) -> Any:
+    """Result of a read; None if the device does not report the value.
+
+    Args:
+        typed: Context manager that turns errors of the driver and of zeus into errors of ecoshare.
+        read: Reads the value from the driver.
+    """
+    try:
+        with typed():
+            return read()
+    except (KnobFault, UnfitEnvironment):
+        return None
 
 
 class ZeusPowerLimit:

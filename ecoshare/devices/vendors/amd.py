@@ -13,7 +13,7 @@ import ctypes
 import functools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from ecoshare.devices.knob import Access, Cause, Clocks, DeviceKnob, KnobFault
 from ecoshare.devices.meter import MeterFault
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.vendor import DeviceState
-from ecoshare.devices.zeus_knobs import POWER_LIMIT, ZeusPowerLimit, cause_of
+from ecoshare.devices.zeus_knobs import POWER_LIMIT, ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
 
@@ -55,7 +55,7 @@ class AmdDevice:
             UnfitEnvironment: There is no driver, or no such GPU.
         """
         self._smi, self._handle, self._hip = _found(uuid)
-        self._gpu = _zeus_gpu(self._hip)
+        self._gpu, self._told = _zeus_gpu(self._hip), functools.partial(reported, _typed)
 
     def close(self) -> None:
         """Do nothing: amdsmi stays open, since one shut-down would end it for every user in this process."""
@@ -120,14 +120,6 @@ class AmdDevice:
     def _clock_mhz(self, kind: Any) -> float | None:
         clock = self._told(lambda: self._smi.amdsmi_get_clock_info(self._handle, kind)) or {}
         return _number(clock.get("clk"))
-
-    @staticmethod
-    def _told(read: Callable[[], Any]) -> Any:
-        try:
-            with _typed():
-                return read()
-        except KnobFault:
-            return None
 
 
 class AmdKnobs:
