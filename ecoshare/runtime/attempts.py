@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from ecoshare.core.commands import OpenLane, SetShares, StartJob
@@ -203,10 +202,6 @@ class Attempts:
             memory_bytes = self._footprints.bytes(own.key, family, reported, sharing[pid])
             done[own.key] = _progress(own, replace(usage, cpu_s=spent_s), memory_bytes)
         return done
-
-    def progress_of(self, device: DeviceInfo) -> Callable[[Mapping[int, int]], dict[str, AttemptProgress]]:
-        """Function that reads the progress of the attempts on a device; see `progress_on`."""
-        return partial(self.progress_on, device)
 
     def _is_on(self, own: LiveAttempt, device: DeviceInfo) -> bool:
         return any(self._device_of[lane] == device.name for lane, _ in own.places)

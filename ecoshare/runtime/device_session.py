@@ -79,6 +79,7 @@ class LiveRun:
         stopping: Whether the run is being stopped.
         ready: Start message of the warm server; None before it has loaded torch.
         tell: Reports an event to the core.
+        begin: Begins work beside the driver's loop; the end of the run cancels it.
         stops_after_search: Whether the run is for one search only, and stops after it.
     """
 
@@ -90,6 +91,7 @@ class LiveRun:
     stopping: Callable[[], bool]
     ready: Callable[[], Ready | None]
     tell: Callable[[Callable[..., Event]], None]
+    begin: Callable[[Coroutine[Any, Any, None]], None]
     stops_after_search: bool = False
 
 
@@ -101,7 +103,6 @@ class DeviceSession:
         sampler: Sampler of its meter.
         settings: Settings of the claimed device; None if nothing may be set.
         windows: Number of open windows. The job of an open window may have ended, with its profile still to be stored.
-        tasks: Tasks in progress.
     """
 
     def __init__(self, claimed: ClaimedDevice, run: LiveRun) -> None:
@@ -111,29 +112,28 @@ class DeviceSession:
             run.folder.samples,
             claimed.device,
             claimed.power,
-            run.attempts.progress_of(claimed.device),
+            partial(run.attempts.progress_on, claimed.device),
             claimed.known_idle_w,
         )
         self.windows = 0
-        self.tasks: set[asyncio.Task[None]] = set()
         self._run, self._adviser, self._sharing = run, claimed.adviser, claimed.sharing
         self._bystanders = Bystanders(run.token, self.sampler.processes)
 
-    def profile(self, command: ProfileJob, tasks: asyncio.TaskGroup) -> None:
+    def profile(self, command: ProfileJob) -> None:
         """Measure a job in a profiling window."""
-        self._begin(self._profile(command), tasks)
+        self._run.begin(self._profile(command))
 
-    def measure(self, command: MeasureSetting, tasks: asyncio.TaskGroup) -> None:
+    def measure(self, command: MeasureSetting) -> None:
         """Measure the jobs of the device at a setting."""
-        self._begin(self._measure(command), tasks)
+        self._run.begin(self._measure(command))
 
-    def apply(self, command: ApplySetting, tasks: asyncio.TaskGroup) -> None:
+    def apply(self, command: ApplySetting) -> None:
         """Set the device."""
-        self._begin(self._apply(command), tasks)
+        self._run.begin(self._apply(command))
 
-    def ask(self, command: AskSetting, tasks: asyncio.TaskGroup) -> None:
+    def ask(self, command: AskSetting) -> None:
         """Ask the adviser for the next setting of a search."""
-        self._begin(self._ask(command), tasks)
+        self._run.begin(self._ask(command))
 
     def end_sharing(self) -> None:
         """End the service that shares contexts. All jobs must have ended."""
@@ -143,11 +143,6 @@ class DeviceSession:
         """Restore all knobs."""
         if self.settings is not None:
             self.settings.restore()
-
-    def _begin(self, work: Coroutine[Any, Any, None], tasks: asyncio.TaskGroup) -> None:
-        task = tasks.create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
 
     @contextlib.contextmanager
     def _jobs_stay(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -153,6 +153,7 @@ class Driver:
         self._queue: asyncio.Queue[Callable[..., Event]] = asyncio.Queue()
         self._jobs = parts.jobs
         self._tasks = asyncio.TaskGroup()
+        self._beside: set[asyncio.Task[None]] = set()  # tasks that end with the loop
         self._to_arrive = self._stops = 0
         self._drive = CoreDriver(core or Scheduler(), self, self._noted)
         self.core = self._drive.core
@@ -167,10 +168,11 @@ class Driver:
             stopping=lambda: self.core.stopping,
             ready=lambda: self.supervisor.ready,
             tell=self._tell,
+            begin=self._begin,
             stops_after_search=parts.plan.only_tune,
         )
         self.sessions = {each.device.name: DeviceSession(each, run) for each in parts.devices}
-        self._questions = LiveQuestions(parts.profiler, parts.plan.device.on_processors, self._tell)
+        self._questions = LiveQuestions(parts.profiler, parts.plan.device.on_processors, self._tell, self._begin)
         self.sweeping = Sweeping(parts.folder, self._jobs, self._tell)
         for sweep in self._plan.sweeps:
             self.sweeping.open(sweep)
@@ -199,22 +201,21 @@ class Driver:
                 await self.supervisor.open()
                 async with self._tasks:
                     samplers = [each.sampler for each in self.sessions.values()]
-                    beside = (
+                    for work in (
                         *(sampler.keep(self.now_s) for sampler in samplers),
                         self._parts.guard.keep(),
                         self.supervisor.listen(self._hear, self._lost, lambda: self.core.live_jobs),
                         self._tell_progress(),
                         self._show_progress(),
                         self._hear_trials(),
-                    )
-                    running = [self._tasks.create_task(each) for each in beside]
+                    ):
+                        self._begin(work)
                     # Joules are counted from the first sample on. This wait costs nothing: the server loads for longer.
                     for sampler in samplers:
                         await sampler.first_sample(_METER_WITHIN_S)
                     self._schedule_arrivals()
                     await self._decide()
-                    measuring = (task for each in self.sessions.values() for task in each.tasks)
-                    for task in (*running, *measuring, *self._questions.tasks):
+                    for task in self._beside:
                         task.cancel()
                 for sampler in samplers:
                     await sampler.finish(self.now_s)
@@ -244,6 +245,11 @@ class Driver:
     def _noted(self, event: Event, commands: list[Command]) -> None:
         self._parts.log.write(event, commands, self.core)
         self._parts.progress.event(event, commands)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._tasks.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
 
     def _tell(self, make: Callable[..., Event]) -> None:
         self._queue.put_nowait(make)
@@ -412,27 +418,27 @@ class Driver:
     def profile_job(self, command: ProfileJob, now_s: float) -> None:
         """See `CommandHandler`."""
         lanes = self.core.jobs[command.job].lanes
-        self.sessions[lanes[0].device.name].profile(command, self._tasks)
+        self.sessions[lanes[0].device.name].profile(command)
 
     def apply_setting(self, command: ApplySetting, now_s: float) -> None:
         """See `CommandHandler`."""
-        self.sessions[command.device].apply(command, self._tasks)
+        self.sessions[command.device].apply(command)
 
     def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
         """See `CommandHandler`."""
-        self.sessions[command.device].measure(command, self._tasks)
+        self.sessions[command.device].measure(command)
 
     def ask_setting(self, command: AskSetting, now_s: float) -> None:
         """See `CommandHandler`."""
-        self.sessions[command.device].ask(command, self._tasks)
+        self.sessions[command.device].ask(command)
 
     def ask_interference(self, command: AskInterference, now_s: float) -> None:
         """See `CommandHandler`."""
-        self._questions.ask(command, self._tasks)
+        self._questions.ask(command)
 
     def ask_planner(self, command: AskPlanner, now_s: float) -> None:
         """See `CommandHandler`."""
-        self._questions.ask(command, self._tasks)
+        self._questions.ask(command)
 
     def ask_sampler(self, command: AskSampler, now_s: float) -> None:
         """See `CommandHandler`."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from ecoshare.core.commands import AskInterference, AskPlanner
 from ecoshare.core.events import Event, InterferencePredicted, Planned
@@ -32,20 +33,17 @@ class LiveQuestions:
         profiler: Stores the co-location measurements that a question brings.
         on_processors: Whether the jobs run on the processors.
         tell: Reports an event to the core.
-        tasks: Tasks in progress.
+        begin: Begins work beside the driver's loop; the end of the run cancels it.
     """
 
     profiler: Profiler
     on_processors: bool
     tell: Callable[[Callable[..., Event]], None]
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    begin: Callable[[Coroutine[Any, Any, None]], None]
 
-    def ask(self, command: AskInterference | AskPlanner, tasks: asyncio.TaskGroup) -> None:
+    def ask(self, command: AskInterference | AskPlanner) -> None:
         """Ask the adviser that a command names."""
-        work = self._predict(command) if isinstance(command, AskInterference) else self._plan(command)
-        task = tasks.create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.begin(self._predict(command) if isinstance(command, AskInterference) else self._plan(command))
 
     async def _plan(self, command: AskPlanner) -> None:
         """Ask a planner for the shares of a round."""

@@ -263,5 +263,5 @@ class PlacementStrategy(ABC):
         """Whether no job of a device will start, come or be profiled, so that a search of settings may begin."""
         lanes = self.lane_index.devices[device]
         may_come = len(self.waiting) and any(len(lane.jobs) < lane.places for lane in lanes)
-        everybody = (job for lane in lanes for job in lane.jobs.values())
-        return not self._state.starting and not may_come and all(map(self._profiling.settled, everybody))
+        present = (job for lane in lanes for job in lane.jobs.values())
+        return not self._state.starting and not may_come and all(map(self._profiling.settled, present))
