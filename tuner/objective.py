@@ -30,10 +30,6 @@ class Limit:
     observable: str
     most: float
 
-    def excess(self, now: Observed, default: Observed) -> Tensor:
-        """Logarithm of the ratio: observable / limit. Above 0 if the limit is broken."""
-        return (now[self.observable] / default[self.observable] / self.most).log()
-
 
 def energy(alone_w: Mapping[str, float]) -> Objective:
     """Relative energy: joules spent / joules that the same work costs at the default setting.

@@ -1,241 +1,224 @@
-"""Response model: joint posterior samples of the log observables at every setting, given the evaluations.
+"""The responses of a device as a model of botorch: every setting of the space is a point, every observable an output.
 
-The model is a Gaussian process over (observable, setting), with covariance
+::
 
-    K = structure + rho^2 Matern(setting, setting') [same observable] + scale^2 [same observable]
+    ResponseProcess.condition(evaluations) ──► joint samples (S, O, n) ──► ResponseModel ──► any acquisition function
+                                                                            posterior(X)      of botorch
 
-and noise sigma. The structure is the covariance of one component of the prior (`tuner.prior`), or zero. With zero
-structure the process is an ordinary one, and its residual explains everything. The model averages over the structure,
-rho and sigma, weighted by evidence, instead of fitting them. Few evaluations then do not settle what only many could,
-and a misleading prior loses its weight.
+The model holds joint samples of all settings, not a mean and a covariance. So a value at one setting goes together with
+the same sample's value at any other setting, whichever points are asked for together or apart. botorch's own
+`EnsemblePosterior` has such samples too, but draws other members for each point.
 
-Notation: S samples, O observables, n settings, N observed numbers, R rank of a component, Q rank of the residual.
-Matheron's rule conditions the samples (Wilson et al., "Efficiently Sampling Functions from Gaussian Process
-Posteriors", ICML 2020): it corrects a prior sample by its error at the observed numbers.
+Notation: S samples, O observables, n settings, d features of a setting, q points that are asked for together.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from gpytorch.kernels import MaternKernel
+from botorch.acquisition.objective import PosteriorTransform
+from botorch.models.model import Model
+from botorch.posteriors.posterior import Posterior
+from botorch.sampling.base import MCSampler
+from botorch.sampling.get_sampler import GetSampler
 from torch import Tensor
 
-from tuner.evaluations import Evaluation, EvaluationStatus
-from tuner.prior import MOST_RANK, Prior
-from tuner.space import Space
+from tuner.response_process import SAMPLES
+from tuner.space import Setting, Space
 
-SAMPLES = 512
-_LENGTHSCALE = 0.5
-"""Length scale of the residual, in units of a knob's whole range."""
-
-_EXACT = 600
-"""Largest number of settings for which the residual is sampled exactly."""
-_DIRECTIONS = 96  # rank of the residual of a larger space: enough, because the residual is smooth
+_NEAR = 1e-6
+"""Largest distance between a point and the features of a setting."""
 
 
-@dataclass(frozen=True)
-class Hypothesis:
-    """One form of the model.
+class ResponsePosterior(Posterior):
+    """Joint posterior of the log observables at some settings, as samples.
 
-    Attributes:
-        structured: Whether the covariance includes the prior's structure.
-        residual_sd: Standard deviation rho of the residual.
-        noise_sd: Standard deviation sigma of the noise.
-        weight: Probability before any evaluation.
-        part: Index of the prior's component that the structure comes from.
+    The outputs are the O observables at the setting, then the O observables at the default setting. Objectives and
+    limits are relative to the default, so they need both from one sample.
     """
 
-    structured: bool
-    residual_sd: float
-    noise_sd: float
-    weight: float
-    part: int = 0
+    def __init__(self, logs: Tensor, places: Tensor, default: int, outputs: Sequence[int]) -> None:
+        """Take samples of all settings.
 
-
-def hypotheses(plain: bool = False) -> list[Hypothesis]:
-    """All forms of the model; with `plain`, only the forms without the prior's structure."""
-    structured = 0.0 if plain else 0.9
-    forms = [(True, rho, structured) for rho in (0.01, 0.03, 0.1)]
-    forms += [(False, rho, 1.0 - structured) for rho in (0.1, 0.25, 0.6)]
-    return [Hypothesis(*form[:2], noise, form[2] / 9) for form in forms for noise in (0.01, 0.02, 0.05) if form[2]]
-
-
-class ResponseModel:
-    """Conditions the prior on evaluations."""
-
-    def __init__(
-        self, space: Space, prior: Prior, forms: Sequence[Hypothesis], seed: int, samples: int = SAMPLES
-    ) -> None:
-        self.observables = prior.observables
-        self._space, self._prior = space, prior
-        self._forms = [
-            replace(form, part=place, weight=form.weight * part.weight) if form.structured else form
-            for form in forms
-            for place, part in enumerate(prior.parts)
-            if form.structured or place == 0
-        ]
-        self._level = prior.mean.mean(dim=1, keepdim=True).expand_as(prior.mean)
-        self._settings = len(space)
-        draw = torch.Generator().manual_seed(seed)
-
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=draw, dtype=torch.double)
-
-        count = len(prior.observables)
-        self._residual = _residual_root(space)  # (n, Q)
-        self._structure = normal(samples, MOST_RANK)
-        residual = torch.einsum("soq,nq->son", normal(samples, count, self._residual.shape[1]), self._residual)
-        scale = normal(samples, count, 1) * prior.scale_sd[:, None]
-        self._parts = residual, scale
-        self._noise = normal(samples, 4096)
-        self.samples = samples
-
-    def condition(self, trials: Sequence[Evaluation]) -> tuple[Tensor, Tensor]:
-        """Posterior samples: logarithms (S, O, n) and their weights (S,), which add up to 1.
-
-        A censored time is a lower bound: a sample that is below it gets weight 0. If that would exclude all samples,
-        the weights are equal.
+        Args:
+            logs: Samples, (S, O, n).
+            places: Indices of settings, (*batch_shape, q).
+            default: Index of the default setting.
+            outputs: Indices of the outputs, each below 2 O.
         """
-        known = [(o, i, value) for trial in trials for o, i, value in self._numbers(trial)]
-        observable = torch.tensor([o for o, _, _ in known], dtype=torch.long)
-        setting = torch.tensor([i for _, i, _ in known], dtype=torch.long)
-        values = torch.tensor([value for _, _, value in known], dtype=torch.double)
-        logs = self._posterior(observable, setting, values)
-        return logs, self._weights(logs, trials)
+        self._logs, self._places, self._default, self._outputs = logs, places, default, list(outputs)
 
-    def _numbers(self, trial: Evaluation) -> list[tuple[int, int, float]]:
-        """Tuples (observable, setting, log value) of the numbers that an evaluation measured."""
-        if trial.status not in (EvaluationStatus.MEASURED, EvaluationStatus.CENSORED):
-            return []
-        place = self._space.index(trial.setting)
-        return [
-            (o, place, math.log(trial.observed[name]))
-            for o, name in enumerate(self.observables)
-            if name in trial.observed and not (trial.status is EvaluationStatus.CENSORED and o > 0)
-        ]
+    @property
+    def members(self) -> int:
+        """Number of joint samples."""
+        return len(self._logs)
 
-    def _posterior(self, observable: Tensor, setting: Tensor, values: Tensor) -> Tensor:
-        fits = [self._fit(form, observable, setting, values) for form in self._forms]
-        counts = _apportion(self._shares(fits), self.samples)
-        pieces, begin = [], 0
-        for form, fit, count in zip(self._forms, fits, counts, strict=True):
-            if count:
-                rows = slice(begin, begin + count)
-                pieces.append(self._corrected(form, fit, rows, observable, setting, values))
-                begin += count
-        return torch.cat(pieces)
+    @property
+    def device(self) -> torch.device:
+        """Device of the samples."""
+        return self._logs.device
 
-    def _shares(self, fits: Sequence[_Fit]) -> Tensor:
-        """Posterior probability of each form: its weight times its evidence, normalised."""
-        logs = [fit.log_evidence + math.log(form.weight) for fit, form in zip(fits, self._forms, strict=True)]
-        return torch.softmax(torch.tensor(logs, dtype=torch.double), dim=0)
+    @property
+    def dtype(self) -> torch.dtype:
+        """Number format of the samples."""
+        return self._logs.dtype
 
-    def _fit(self, form: Hypothesis, observable: Tensor, setting: Tensor, values: Tensor) -> _Fit:
-        """Evidence and Cholesky factor of a form, from the observed numbers only.
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Shape of the points without q."""
+        return self._places.shape[:-1]
 
-        Most forms turn out unlikely and need nothing more.
+    @property
+    def mean(self) -> Tensor:
+        """Mean of each output, (*batch_shape, q, m)."""
+        return self._at_points(self._logs.mean(dim=0, keepdim=True))[0]
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of each output, (*batch_shape, q, m)."""
+        return self._at_points(self._logs.var(dim=0, keepdim=True))[0]
+
+    def rsample(self, sample_shape: torch.Size | None = None) -> Tensor:
+        """Random members of the samples, (*sample_shape, *batch_shape, q, m); one without a shape."""
+        shape = torch.Size([1]) if sample_shape is None or not sample_shape else sample_shape
+        return self.rsample_from_base_samples(shape, torch.randint(self.members, shape))
+
+    def rsample_from_base_samples(self, sample_shape: torch.Size, base_samples: Tensor) -> Tensor:
+        """Samples with the given indices, (*sample_shape, *batch_shape, q, m).
+
+        Args:
+            sample_shape: Shape of the indices.
+            base_samples: Indices below `members`, of that shape.
         """
-        covariance = self._residual[setting] @ self._residual[setting].T * form.residual_sd**2
-        covariance += self._prior.scale_sd[observable].square()
-        covariance *= observable[:, None] == observable
-        if form.structured:
-            root = self._prior.parts[form.part].root[:, observable, setting]
-            covariance += root.T @ root
-        factor = torch.linalg.cholesky(covariance + form.noise_sd**2 * torch.eye(len(values), dtype=torch.double))
-        lacking = values - self._mean(form)[observable, setting]
-        whitened = torch.linalg.solve_triangular(factor, lacking[:, None], upper=False)
-        log_evidence = -0.5 * whitened.square().sum() - factor.diagonal().log().sum()
-        return _Fit(float(log_evidence), factor)
+        found = self._at_points(self._logs[base_samples.flatten()])
+        return found.reshape(sample_shape + found.shape[1:])
 
-    def _corrected(
-        self, form: Hypothesis, fit: _Fit, rows: slice, observable: Tensor, setting: Tensor, values: Tensor
-    ) -> Tensor:
-        """Posterior samples (len(rows), O, n) of one form, by Matheron's rule."""
-        prior = self._joint(form, rows)
-        noise = form.noise_sd * self._noise[rows, : len(values)]
-        lacking = values - prior[:, observable, setting] - noise  # (S, N)
-        solved = torch.cholesky_solve(lacking.T, fit.factor).T
-        cross = self._cross(form, observable, setting)
-        return prior + (solved @ cross.flatten(start_dim=1)).reshape(prior.shape)
+    def _at_points(self, logs: Tensor) -> Tensor:
+        """Outputs at the points, (S', *batch_shape, q, m), from values at all settings, (S', O, n)."""
+        count = logs.shape[1]
+        # The outputs come first in memory: an objective or a limit reads few of them.
+        found = logs.new_empty(len(self._outputs), len(logs), *self._places.shape)
+        for each, output in zip(found, self._outputs, strict=True):
+            if output < count:
+                each[:] = logs[:, output, self._places]
+            else:
+                each[:] = logs[:, output - count, self._default].reshape(-1, *(1,) * self._places.ndim)
+        return found.movedim(0, -1)
 
-    def _mean(self, form: Hypothesis) -> Tensor:  # (O, n)
-        # Without structure only the level is known: the prior's mean over all settings.
-        return self._prior.parts[form.part].mean if form.structured else self._level
-
-    def _joint(self, form: Hypothesis, rows: slice) -> Tensor:  # (S, O, n)
-        residual, scale = self._parts
-        whole = self._mean(form) + form.residual_sd * residual[rows] + scale[rows]
-        if not form.structured:
-            return whole
-        root = self._prior.parts[form.part].root
-        return whole + torch.einsum("sr,ron->son", self._structure[rows, : len(root)], root)
-
-    def _cross(self, form: Hypothesis, observable: Tensor, setting: Tensor) -> Tensor:
-        """Covariance of the observed numbers with all observables at all settings, (N, O, n)."""
-        count, n = len(self.observables), self._settings
-        cross = torch.zeros(len(observable), count, n, dtype=torch.double)
-        if form.structured:
-            root = self._prior.parts[form.part].root
-            cross += torch.einsum("rk,ron->kon", root[:, observable, setting], root)
-        rows = torch.arange(len(observable))
-        own = (
-            form.residual_sd**2 * self._residual[setting] @ self._residual.T
-            + self._prior.scale_sd[observable, None] ** 2
-        )
-        cross[rows, observable] += own
-        return cross
-
-    def _weights(self, logs: Tensor, trials: Sequence[Evaluation]) -> Tensor:
-        allowed = torch.ones(len(logs), dtype=torch.double)
-        for trial in trials:
-            if trial.status is EvaluationStatus.CENSORED:
-                place = self._space.index(trial.setting)
-                for o, name in enumerate(self.observables):
-                    if o > 0 and name in trial.observed:
-                        allowed *= (logs[:, o, place] >= math.log(trial.observed[name])).double()
-        if not allowed.any():
-            allowed.fill_(1.0)
-        return allowed / allowed.sum()
+    def _extended_shape(self, sample_shape: torch.Size = torch.Size()) -> torch.Size:  # noqa: B008, as in botorch
+        return sample_shape + self._places.shape + torch.Size([len(self._outputs)])
 
 
-@dataclass(frozen=True)
-class _Fit:
-    """One hypothesis, conditioned on the observed numbers.
+class ResponseModel(Model):
+    """Model of botorch over the settings of a space, given the evaluations.
+
+    A point is a row of `points`; any acquisition function that needs samples, or a mean and a variance, works on it.
+    Functions that need a Gaussian posterior (entropy search) or fantasies (knowledge gradient) do not.
 
     Attributes:
-        factor: Cholesky factor of the covariance of the observed numbers, (N, N).
+        space: Space of the settings.
+        points: Features of all settings, (n, d): the choices of `optimize_acqf_discrete`.
+        outputs: Names of the 2 O outputs. All are logarithms.
     """
 
-    log_evidence: float
-    factor: Tensor
+    _is_ensemble = False
+
+    def __init__(self, space: Space, observables: Sequence[str], default: Setting, logs: Tensor) -> None:
+        """Make a model of samples.
+
+        Args:
+            space: Space of the settings.
+            observables: Names of the observables.
+            default: Default setting.
+            logs: Joint samples of the log observables, (S, O, n), all of equal weight.
+        """
+        super().__init__()
+        self.space, self._logs, self._default = space, logs, space.index(default)
+        self.points = torch.from_numpy(space.features).to(logs)
+        self.outputs = (*observables, *(f"{name} at the default" for name in observables))
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of outputs, 2 O."""
+        return len(self.outputs)
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Empty: the model is one model."""
+        return torch.Size()
+
+    def posterior(
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+        **_options: Any,
+    ) -> Posterior:
+        """Joint posterior at points, without the noise of a measurement.
+
+        Args:
+            X: Points, (*batch_shape, q, d).
+            output_indices: Outputs; None for all of them.
+            observation_noise: Not used: what counts is the response, not its next measurement.
+            posterior_transform: Transform of botorch that is applied to the posterior.
+
+        Raises:
+            ValueError: A point is no setting of the space.
+        """
+        outputs = range(self.num_outputs) if output_indices is None else output_indices
+        found = ResponsePosterior(self._logs, self._places(X), self._default, outputs)
+        return found if posterior_transform is None else posterior_transform(posterior=found, X=X)
+
+    def point(self, setting: Setting) -> Tensor:
+        """Point of a setting, (1, d).
+
+        Raises:
+            KeyError: The setting is not in the space.
+        """
+        return self.points[[self.space.index(setting)]]
+
+    def setting(self, point: Tensor) -> dict[str, float | str]:
+        """Setting of a point, (1, d) or (d,).
+
+        Raises:
+            ValueError: The point is no setting of the space.
+        """
+        return dict(self.space.settings[int(self._places(point.reshape(1, -1)))])
+
+    def _places(self, points: Tensor) -> Tensor:
+        """Index of the setting of each point, (*batch_shape, q)."""
+        away, places = torch.cdist(points.reshape(-1, points.shape[-1]).to(self.points), self.points).min(dim=1)
+        if bool((away > _NEAR).any()):
+            raise ValueError("a point is no setting of the space: take rows of `points`")
+        return places.reshape(points.shape[:-1])
 
 
-def _residual_root(space: Space) -> Tensor:  # (n, Q)
-    """Matrix root of the residual's correlation between settings."""
-    kernel = MaternKernel(nu=2.5)
-    kernel.lengthscale = _LENGTHSCALE
-    kernel = kernel.double()
-    features = torch.from_numpy(space.features)
-    with torch.no_grad():
-        if len(space) <= _EXACT:
-            matrix = kernel(features).to_dense()
-            jitter = 1e-8 * torch.eye(len(space), dtype=torch.double)
-            root: Tensor = torch.linalg.cholesky(matrix + jitter)
-        else:
-            root = kernel(features).pivoted_cholesky(rank=_DIRECTIONS)
-    return root
+class EachMember(MCSampler):
+    """Sampler that takes every joint sample equally often, the same ones at each point.
+
+    botorch picks it by itself for a `ResponsePosterior`.
+    """
+
+    def forward(self, posterior: Posterior) -> Tensor:
+        """Samples, (*sample_shape, *batch_shape, q, m)."""
+        assert isinstance(posterior, ResponsePosterior)
+        count = self.sample_shape.numel()
+        members = torch.arange(count)
+        members = members % posterior.members if count > posterior.members else members * posterior.members // count
+        return posterior.rsample_from_base_samples(self.sample_shape, members.reshape(self.sample_shape))
 
 
-def _apportion(shares: Tensor, seats: int) -> list[int]:
-    """Whole numbers in proportion to `shares`, by largest remainder."""
-    exact = (shares * seats).tolist()
-    counts = [int(each) for each in exact]
-    order = sorted(range(len(exact)), key=lambda place: (counts[place] - exact[place], place))
-    for place in itertools.islice(order, seats - sum(counts)):
-        counts[place] += 1
-    return counts
+def _sampler(_posterior: Posterior, sample_shape: torch.Size, *, seed: int | None = None) -> MCSampler:
+    return EachMember(sample_shape, seed=0 if seed is None else seed)
+
+
+GetSampler.register(ResponsePosterior)(_sampler)
+
+
+def joint_samples(model: ResponseModel, points: Tensor) -> Tensor:
+    """The samples that an acquisition function takes at points, (SAMPLES, *batch_shape, q, m)."""
+    samples: Tensor = EachMember(torch.Size([SAMPLES]), seed=0)(model.posterior(points))
+    return samples

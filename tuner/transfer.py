@@ -49,7 +49,7 @@ from tuner.evaluations import Evaluation
 from tuner.objective import POWER
 from tuner.physics import grey_box
 from tuner.prior import Prior
-from tuner.response_model import ResponseModel, hypotheses
+from tuner.response_process import ResponseProcess, hypotheses
 from tuner.space import Role, Setting, Space
 from tuner.tuner import one_thread
 
@@ -198,8 +198,7 @@ def _samples(space: Space, alone: Prior, trials: Sequence[Evaluation], seed: int
         )
         for trial in trials
     ]
-    logs, weights = ResponseModel(space, alone, hypotheses(), seed).condition(named)
-    return logs[weights > 0.0]
+    return ResponseProcess(space, alone, hypotheses(), seed).condition(named)
 
 
 def _drawn(known: Sequence[Tensor], own: int | None, count: int, draw: np.random.Generator) -> Tensor:

@@ -12,10 +12,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from tuner.acquisition import CautiousImprovement, RelativeObjective, constraint
 from tuner.evaluations import Evaluation, EvaluationStatus
-from tuner.objective import Limit, Objective, Observed
+from tuner.objective import Limit, Objective
 from tuner.prior import Prior
-from tuner.response_model import ResponseModel, hypotheses
+from tuner.response_model import ResponseModel
+from tuner.response_process import ResponseProcess, hypotheses
 from tuner.space import Setting, Space
 
 SCHEMA_VERSION = 1
@@ -88,7 +90,7 @@ class ConstrainedTuner:
         with one_thread():
             self.space, self.default, self.limits = space, dict(default), tuple(limits)
             self.trials: list[Evaluation] = []
-            self._objective, self._seed = objective, seed
+            self._seed = seed
             try:
                 self._at = space.index(default)
             except KeyError:
@@ -100,7 +102,9 @@ class ConstrainedTuner:
             unknown = {limit.observable for limit in limits} - set(prior.observables)
             if unknown:
                 raise ValueError(f"the prior knows nothing of {', '.join(sorted(unknown))}")
-            self._model = ResponseModel(space, prior, hypotheses(plain), seed)
+            self._process = ResponseProcess(space, prior, hypotheses(plain), seed)
+            self.objective = RelativeObjective(objective, prior.observables)
+            self.constraints = [constraint(limit, prior.observables) for limit in limits]
             self._look()
 
     def ask(self, sure: float = 0.0) -> Setting:
@@ -117,7 +121,7 @@ class ConstrainedTuner:
             trial.status is EvaluationStatus.MEASURED and self._place(trial) == self._at for trial in self.trials
         ):
             return dict(self.default)
-        if not bool(self._open.any()):
+        if not bool((self._score > -torch.inf).any()):
             raise RuntimeError("every setting has failed")
         score = self._score if sure <= 0.0 else self._score_of_likely(sure)
         return dict(self.space.settings[int(score.argmax())])
@@ -143,6 +147,12 @@ class ConstrainedTuner:
             return None
         place = min(kept, key=lambda each: (float(self._mean[each]), each))
         return Best(dict(self.space.settings[place]), math.exp(self._mean[place]), float(self._feasible[place]))
+
+    @property
+    def baseline(self) -> Tensor:
+        """Points of the model that were measured, each once, (N, d); the default's if there are none."""
+        told = {self._place(trial) for trial in self.trials if trial.status is EvaluationStatus.MEASURED}
+        return self.model.points[sorted(told) or [self._at]]
 
     @property
     def expected_gain(self) -> float:
@@ -189,52 +199,27 @@ class ConstrainedTuner:
         return self.space.index(trial.setting)
 
     def _look(self) -> None:
-        """Update the scores of all settings. This runs after each evaluation, so that `ask` is cheap."""
-        logs, weights = self._model.condition(self.trials)
-        now: Observed = {name: logs[:, o].exp() for o, name in enumerate(self._model.observables)}
-        default = {name: values[:, [self._at]] for name, values in now.items()}
-        objective = self._objective(now, default).log()  # (S, n)
-        kept = torch.ones_like(objective, dtype=torch.bool)
-        for limit in self.limits:
-            kept &= limit.excess(now, default) <= 0.0
-        told = sorted({self._place(trial) for trial in self.trials if trial.status is EvaluationStatus.MEASURED})
-        best = self._best_so_far(objective, kept, told)
-        gain = (best - objective).clamp_min(0.0) * kept
-        self._feasible = weights @ kept.double()
-        self._mean = weights @ objective
-        self._gain = weights @ gain
-        self._open = torch.ones(len(self.space), dtype=torch.bool)
-        for trial in self.trials:
-            if trial.status in (EvaluationStatus.FAILED, EvaluationStatus.CENSORED):
-                self._open[self._place(trial)] = False
-        self._score = self._scores(objective, weights)
-
-    def _best_so_far(self, objective: Tensor, kept: Tensor, told: list[int]) -> Tensor:  # (S, 1)
-        """Best objective, in each sample, of the measured settings that keep the limits in that sample."""
-        if not told:
-            return objective[:, [self._at]]
-        values = torch.where(kept[:, told], objective[:, told], torch.inf).amin(dim=1, keepdim=True)
-        # If no measured setting keeps the limits, every setting that does is an improvement of any size.
-        return torch.where(values.isfinite(), values, objective.amax(dim=1, keepdim=True))
+        """Update the model and the scores of all settings. This runs after each evaluation, so that `ask` is cheap."""
+        logs = self._process.condition(self.trials)
+        self.model = ResponseModel(self.space, self._process.observables, self.default, logs)
+        acquisition = CautiousImprovement(self.model, self.baseline, self.objective, self.constraints, _CAUTION)
+        outlook = acquisition.outlook(self.model.points[:, None])
+        self._feasible, self._mean = outlook.log_feasible.exp(), outlook.mean
+        self._score, self._gain = outlook.score(_CAUTION), outlook.log_gain.exp()
+        closed = [
+            self._place(trial)
+            for trial in self.trials
+            if trial.status in (EvaluationStatus.FAILED, EvaluationStatus.CENSORED)
+        ]
+        self._score[closed] = -torch.inf
 
     def _score_of_likely(self, sure: float) -> Tensor:  # (n,)
-        new = self._open.clone()
+        new = self._score > -torch.inf
         new[[self._place(trial) for trial in self.trials]] = False
         likely = new & (self._feasible >= sure)
         if bool(likely.any()):
             return torch.where(likely, self._score, -torch.inf)
         return torch.where(new, self._feasible, -torch.inf) if bool(new.any()) else self._score
-
-    def _scores(self, objective: Tensor, weights: Tensor) -> Tensor:  # (n,)
-        """Score of each setting: expected gain, reduced by the probability of a violation.
-
-        If no sample shows a gain, the score is the probability of feasibility times the objective's standard deviation.
-        """
-        gain = torch.where(self._open, self._gain * self._feasible**_CAUTION, -torch.inf)
-        if float(gain.max()) > 0.0:
-            return gain
-        spread = (weights @ (objective - self._mean).square()).sqrt()
-        return torch.where(self._open, self._feasible * spread, -torch.inf)
 
 
 @contextmanager

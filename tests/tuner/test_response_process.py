@@ -1,4 +1,4 @@
-"""Beliefs: samples are those of the Gaussian process, and evidence chooses its form."""
+"""The process: samples are those of the Gaussian process, and evidence chooses its form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tuner import Evaluation, EvaluationStatus, Knob, Prior, Role, Space
-from tuner.response_model import Hypothesis, ResponseModel, hypotheses
+from tuner.response_process import Hypothesis, ResponseProcess, hypotheses
 
 SPACE = Space.product(Knob("core", tuple(float(mhz) for mhz in range(500, 1500, 100)), Role.CORE_CLOCK))
 LOGS = torch.from_numpy(SPACE.numbers[:, 0] / 1000.0).log()
@@ -29,16 +29,16 @@ def trial(
 @pytest.mark.slow
 def test_the_samples_have_the_moments_of_the_conditioned_process() -> None:
     prior, form = straight(), Hypothesis(True, 0.05, 0.02, 1.0)
-    model = ResponseModel(SPACE, prior, [form], seed=1, samples=20_000)
+    process = ResponseProcess(SPACE, prior, [form], seed=1, samples=20_000)
     trials = [trial(1400.0, 200.0, 0.1), trial(900.0, 130.0, 0.15)]
-    logs, _ = model.condition(trials)
+    logs = process.condition(trials)
     observable, setting = torch.tensor([0, 1, 0, 1]), torch.tensor([9, 9, 4, 4])
     values = torch.tensor([200.0, 0.1, 130.0, 0.15], dtype=torch.double).log()
-    cross = model._cross(form, observable, setting)
+    cross = process._cross(form, observable, setting)
     inverse = torch.linalg.inv(cross[:, observable, setting] + 0.02**2 * torch.eye(4, dtype=torch.double))
     gain = cross.reshape(4, -1).T @ inverse
     mean = prior.mean.reshape(-1) + gain @ (values - prior.mean[observable, setting])
-    everything = model._cross(form, torch.arange(2).repeat_interleave(10), torch.arange(10).repeat(2)).reshape(20, 20)
+    everything = process._cross(form, torch.arange(2).repeat_interleave(10), torch.arange(10).repeat(2)).reshape(20, 20)
     spread = (everything - gain @ cross.reshape(4, -1)).diagonal().sqrt()
     assert torch.allclose(logs.mean(dim=0).reshape(-1), mean, atol=0.01)
     assert torch.allclose(logs.std(dim=0).reshape(-1), spread, rtol=0.05, atol=0.002)
@@ -46,13 +46,13 @@ def test_the_samples_have_the_moments_of_the_conditioned_process() -> None:
 
 def weight_of_structure(trials: list[Evaluation]) -> float:
     """Part of the samples that come from hypotheses in which the prior holds."""
-    model = ResponseModel(SPACE, straight(0.05), hypotheses(), seed=0)
+    process = ResponseProcess(SPACE, straight(0.05), hypotheses(), seed=0)
     observable = torch.tensor([o for _ in trials for o in (0, 1)])
     setting = torch.tensor([SPACE.index(each.setting) for each in trials for _ in (0, 1)])
     values = torch.tensor([value for each in trials for value in each.observed.values()], dtype=torch.double).log()
-    fits = [model._fit(form, observable, setting, values) for form in model._forms]
-    shares = model._shares(fits)
-    return float(sum(share for share, form in zip(shares, model._forms, strict=True) if form.structured))
+    fits = [process._fit(form, observable, setting, values) for form in process._forms]
+    shares = process._shares(fits)
+    return float(sum(share for share, form in zip(shares, process._forms, strict=True) if form.structured))
 
 
 def test_a_prior_that_misleads_is_switched_off_by_evidence() -> None:
@@ -63,21 +63,25 @@ def test_a_prior_that_misleads_is_switched_off_by_evidence() -> None:
 
 
 def test_a_trial_that_was_stopped_early_bounds_the_time_from_below() -> None:
-    model = ResponseModel(SPACE, straight(), [Hypothesis(True, 0.03, 0.01, 1.0)], seed=0)
+    process = ResponseProcess(SPACE, straight(), [Hypothesis(True, 0.03, 0.01, 1.0)], seed=0)
     first = trial(1400.0, 200.0, 0.1)
-    logs, weights = model.condition([first, trial(500.0, 90.0, 0.3, EvaluationStatus.CENSORED)])
+    logs = process.condition([first, trial(500.0, 90.0, 0.3, EvaluationStatus.CENSORED)])
     place = SPACE.index({"core": 500.0})
-    assert float(logs[:, 1, place].exp()[weights > 0].min()) >= 0.3
-    plain, even = model.condition([first])
-    assert float(weights @ logs[:, 1, place]) > float(even @ plain[:, 1, place])
+    assert float(logs[:, 1, place].exp().min()) >= 0.3
+    assert float(logs[:, 1, place].mean()) > float(process.condition([first])[:, 1, place].mean())
+
+
+def test_a_bound_that_no_sample_keeps_leaves_all_of_them() -> None:
+    process = ResponseProcess(SPACE, straight(), [Hypothesis(True, 0.03, 0.01, 1.0)], seed=0, samples=64)
+    assert len(process.condition([trial(1400.0, 200.0, 0.1), trial(500.0, 9.0, 1e9, EvaluationStatus.CENSORED)])) == 64
 
 
 def test_contaminated_and_failed_trials_teach_nothing() -> None:
-    model = ResponseModel(SPACE, straight(), hypotheses(), seed=0)
+    process = ResponseProcess(SPACE, straight(), hypotheses(), seed=0)
     first = trial(1400.0, 200.0, 0.1)
-    known, _ = model.condition([first])
+    known = process.condition([first])
     more = [
         trial(700.0, 5.0, 9.0, EvaluationStatus.CONTAMINATED),
         Evaluation({"core": 600.0}, {}, EvaluationStatus.FAILED),
     ]
-    assert torch.equal(known, model.condition([first, *more])[0])
+    assert torch.equal(known, process.condition([first, *more]))
