@@ -13,28 +13,27 @@ The model predicts the measured observables (power, time of each job), never the
 functions of the observables, so a change of either loses no evaluation.
 """
 
-from tuner.embedding import EmbeddedSpace, bucketised, embedded
 from tuner.evaluations import Evaluation, EvaluationStatus
 from tuner.objective import Limit, edp, energy, time
 from tuner.prior import Prior
-from tuner.space import Knob, Role, Setting, Space
+from tuner.response_model import ResponseModel
+from tuner.space import Knob, Role, Setting, Space, bucketised
 from tuner.transfer import transferred
 from tuner.tuner import ConstrainedTuner
 
 __all__ = [
     "ConstrainedTuner",
-    "EmbeddedSpace",
     "Evaluation",
     "EvaluationStatus",
     "Knob",
     "Limit",
     "Prior",
+    "ResponseModel",
     "Role",
     "Setting",
     "Space",
     "bucketised",
     "edp",
-    "embedded",
     "energy",
     "time",
     "transferred",

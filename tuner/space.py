@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
@@ -59,6 +59,22 @@ class Knob:
                 f"{self.name} cannot be {value}; the nearest is {min(self.values, key=lambda v: abs(v - value))}"
             )
         return float(value)
+
+
+def bucketised(knob: Knob, most: int) -> Knob:
+    """Knob with at most `most` of its numbers: both ends, and numbers at even distances in the sorted list.
+
+    Special values stay, and do not count.
+
+    Raises:
+        ValueError: There are fewer than two numbers to keep of a knob with more.
+    """
+    ordered = sorted(set(knob.values))
+    if len(ordered) <= most:
+        return knob
+    if most < 2:
+        raise ValueError(f"{most} values are too few for both ends of {knob.name}")
+    return replace(knob, values=tuple(ordered[round(rank)] for rank in np.linspace(0, len(ordered) - 1, most)))
 
 
 class Space:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tuner import Knob, Role, Space
+from tuner import Knob, Role, Space, bucketised
 
 CORE = Knob("core", (600.0, 900.0, 1200.0), Role.CORE_CLOCK, special={"unlocked": 1200.0})
 MEMORY = Knob("memory", (800.0, 3500.0), Role.MEMORY_CLOCK)
@@ -48,3 +50,19 @@ def test_clock_lists_may_depend_on_the_memory_clock() -> None:
 def test_what_is_no_space_is_refused(settings: list[dict[str, float]], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Space([CORE, MEMORY], settings)
+
+
+@given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=40, unique=True), st.integers(2, 12))
+def test_a_bucketised_knob_keeps_its_ends(values: list[float], most: int) -> None:
+    knob = bucketised(Knob("knob", tuple(values), special={"auto": values[0]}), most)
+    assert {min(values), max(values)} <= set(knob.values) <= set(values)
+    assert len(set(knob.values)) == len(knob.values) == min(most, len(values))
+    assert "auto" in knob.special
+
+
+def test_bucketised_values_lie_at_even_distances() -> None:
+    knob = Knob("clock", tuple(float(value) for value in range(1, 102)))
+    assert bucketised(knob, 5).values == (1.0, 26.0, 51.0, 76.0, 101.0)
+    assert bucketised(knob, 200) is knob
+    with pytest.raises(ValueError, match="1 values are too few for both ends of clock"):
+        bucketised(knob, 1)
