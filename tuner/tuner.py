@@ -148,6 +148,14 @@ class ConstrainedTuner:
         place = min(kept, key=lambda each: (float(self._mean[each]), each))
         return Best(dict(self.space.settings[place]), math.exp(self._mean[place]), float(self._feasible[place]))
 
+    def feasible(self, setting: Setting) -> float:
+        """Probability that a setting keeps every limit, by all evaluations.
+
+        Raises:
+            KeyError: The setting is not in the space.
+        """
+        return float(self._feasible[self.space.index(setting)])
+
     @property
     def baseline(self) -> Tensor:
         """Points of the model that were measured, each once, (N, d); the default's if there are none."""

@@ -32,7 +32,7 @@ it after two measurements in a row."""
 _LEAST_TRIALS = 3
 _MOST_REPEATS = 2
 _SURE = 0.9
-"""Least probability that the next setting keeps the limits, after a measurement that broke one."""
+"""Least probability that a setting keeps the limits, to count as sure to keep them."""
 
 
 class SearchEnding(Enum):
@@ -138,7 +138,7 @@ class SettingSearch:
         if self._asked is None:
             self.ending = self._over()
             if self.ending is None:
-                self._asked = self._last if self._repeats else self._tuner.ask(_SURE if self._is_over() else 0.0)
+                self._asked = self._last if self._repeats else self._tuner.ask(0.0 if self._surely_kept() else _SURE)
         return None if self._asked is None else dict(self._asked)
 
     def told(self, found: Measurement) -> JudgedMeasurement:
@@ -183,9 +183,16 @@ class SettingSearch:
         self._carried += 1
         return self._keep(dict(setting), found)
 
-    def _is_over(self) -> bool:
-        """Whether the last measurement broke a limit. No job should be too slow for two measurements in a row."""
-        return bool(self.measurements) and self.measurements[-1].feasible is False
+    def _surely_kept(self) -> bool:
+        """Whether the last measurement surely kept the limits. If not, the next one must.
+
+        No job should be too slow for two measurements in a row. The measurement's own number is not enough: with its
+        noise, a setting that is just over a limit often looks as if it were just within it.
+        """
+        if not self.measurements or not self.measurements[-1].found.status.has_numbers:
+            return True
+        last = self.measurements[-1]
+        return last.feasible is not False and self._tuner.feasible(last.requested) >= _SURE
 
     @property
     def violations(self) -> int:
