@@ -12,8 +12,9 @@ The model for job j at core clock f and memory clock m (1 at their largest), and
     f        = the largest clock up to the set one at which the power keeps the power limit
 
 The work size changes the work of a sample (r) by a smooth drift and a rough part, and its power (e) by a rough part:
-libraries pick another algorithm, tiles fill or do not, batches are padded. The change is the same at each clock and
-power limit.
+libraries pick another algorithm, tiles fill or do not. The change is the same at each clock and power limit. In half of
+the workloads r also grows with b: samples of different length are padded to the longest of their batch, which is the
+longer the more there are.
 
 A step has phases of different power, and the limit holds in each phase. One part of the time draws less power than the
 rest, so the limit slows a job down before the mean power reaches it.
@@ -36,6 +37,8 @@ from tuner.prior import Prior
 from tuner.space import Role, Setting, Space
 
 SAMPLES = 2000
+_PADDING = 0.25
+"""Padding of padded workloads: the work of a sample grows by 0 to 40 % or so when the batch doubles."""
 _PARTS = 8
 """Number of Gaussians that stand for the samples. More of them separate better whether a limit binds."""
 _CLOCKS = np.linspace(0.1, 1.0, 46)
@@ -58,19 +61,30 @@ def grey_box(space: Space, times: Sequence[str], default: Setting, seed: int = 0
     """
     is_absolute = space.column(Role.POWER_LIMIT) is not None
     scale_sd = [_KNOWN_SCALE_SD if is_absolute else _UNKNOWN_SCALE_SD] + [_UNKNOWN_SCALE_SD] * len(times)
-    drawn = responses(space, len(times), default, seed, samples)
-    return Prior.of_samples((POWER, *times), torch.from_numpy(drawn), scale_sd, _PARTS)
+    paddings = (0.0,) if space.column(Role.WORK_SIZE) is None else (0.0, _PADDING)
+    drawn = [responses(space, len(times), default, seed, samples, padding) for padding in paddings]
+    priors = [Prior.of_samples((POWER, *times), torch.from_numpy(each), scale_sd, _PARTS) for each in drawn]
+    return priors[0] if len(priors) == 1 else Prior.mixture([(1.0, each) for each in priors])
 
 
-def responses(space: Space, jobs: int, default: Setting, seed: int, samples: int) -> Array:
+def responses(space: Space, jobs: int, default: Setting, seed: int, samples: int, padding: float = 0.0) -> Array:
     """Sample responses: logarithms of the power and of each job's time, (samples, 1 + jobs, n_settings).
 
     Times are ratios to the times at the default. Power is a ratio, too, unless the space has a power limit to compare
     it with: then it is in watts.
+
+    Args:
+        space: Space of the settings.
+        jobs: Number of jobs.
+        default: Default setting.
+        seed: Seed of the samples.
+        samples: Number of samples.
+        padding: Standard deviation of the growth (logarithm) of the work of a sample each time that the work size
+            doubles. The growth is never negative.
     """
     draw = np.random.default_rng(seed)
     grid = _Grid(space, default)
-    drawn: Array = _responses(grid, jobs, draw, samples)
+    drawn: Array = _responses(grid, jobs, draw, samples, padding)
     at = space.index(default)
     drawn[:, 1:] -= drawn[:, 1:, [at]]
     if grid.limit is None:
@@ -102,7 +116,7 @@ class _Grid:
         self.rest, self.place = np.unique(np.stack([memory, work], axis=1), axis=0, return_inverse=True)
 
 
-def _responses(grid: _Grid, jobs: int, draw: np.random.Generator, samples: int) -> Array:
+def _responses(grid: _Grid, jobs: int, draw: np.random.Generator, samples: int, padding: float) -> Array:
     """Logarithms of power and times, (samples, 1 + jobs, n_settings)."""
 
     def uniform(low: float, high: float) -> Array:
@@ -128,7 +142,8 @@ def _responses(grid: _Grid, jobs: int, draw: np.random.Generator, samples: int) 
         compute, traffic = compute / most, traffic / most
         overlap, hiding = np.exp(uniform(0.0, np.log(10.0))), np.exp(uniform(0.0, np.log(8.0)))
         alone = ((compute / f) ** overlap + (traffic / m) ** overlap) ** (1.0 / overlap)
-        drift = np.exp(_drift(grid.rest[:, 1], draw, samples) + _rough(grid.rest[:, 1], 0.05, draw, samples))
+        drift = _drift(grid.rest[:, 1], padding, draw, samples) + _rough(grid.rest[:, 1], 0.05, draw, samples)
+        drift = np.exp(drift)
         intensity = np.exp(_rough(grid.rest[:, 1], 0.025, draw, samples))
         device = (lognormal(0.06, 1.2) + b * drift) * alone / (compute**overlap + traffic**overlap) ** (1.0 / overlap)
         launches, sample = lognormal(0.08, 1.6), lognormal(0.2, 1.5)
@@ -175,12 +190,15 @@ def _under_limit(grid: _Grid, watts: Array, times: list[Array]) -> list[Array]:
     return found
 
 
-def _drift(work: Array, draw: np.random.Generator, samples: int) -> Array:  # (samples, n_rest, 1)
+def _drift(work: Array, padding: float, draw: np.random.Generator, samples: int) -> Array:  # (samples, n_rest, 1)
     """Logarithm of the device's work for one unit against the default's size: smooth, some percent a doubling."""
     points, where = np.unique(np.log2(work), return_inverse=True)
     walk = np.exp(-np.abs(points[:, None] - points[None]) / 6.0)
     smooth = draw.standard_normal((samples, len(points))) @ np.linalg.cholesky(walk + 1e-9 * np.eye(len(points))).T
-    drift = 0.12 * smooth + draw.normal(0.0, 0.05, (samples, 1)) * points
+    slope = draw.normal(0.0, 0.05, (samples, 1))
+    if padding > 0.0:
+        slope = slope + np.abs(draw.normal(0.0, padding, (samples, 1)))
+    drift = 0.12 * smooth + slope * points
     zero = int(np.argmin(np.abs(points)))
     moved: Array = (drift - drift[:, [zero]])[:, where, None]
     return moved
@@ -196,7 +214,10 @@ def _rough(work: Array, size: float, draw: np.random.Generator, samples: int) ->
 
 
 def _other_knobs(space: Space, default: int, draw: np.random.Generator, samples: int, observables: int) -> Array:
-    """Effect (logarithm) of knobs of unknown role: a slope and a bend of any sign, usually small."""
+    """Effect (logarithm) of knobs of unknown role: a slope and a bend of any sign, and an effect of each special value.
+
+    All of them are usually small.
+    """
     effect = np.zeros((samples, observables, len(space)))
     for place, knob in enumerate(space.knobs):
         if knob.role is not Role.OTHER:
@@ -209,5 +230,8 @@ def _other_knobs(space: Space, default: int, draw: np.random.Generator, samples:
             draw.standard_normal(shape) * z + 2.0 * draw.standard_normal(shape) * (z - draw.uniform(0, 1, shape)) ** 2
         )
         effect += size * curve
+        for name in knob.special:
+            chosen = np.array([setting[knob.name] == name for setting in space.settings])
+            effect += size * draw.standard_normal(shape) * chosen
     relative: Array = effect - effect[:, :, [default]]
     return relative

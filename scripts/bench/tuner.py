@@ -4,6 +4,9 @@ Each search begins with the default setting, measures with 2 % noise, and must k
 default's. Problems are measured tables (`--data DIR`) and invented workloads (`--invented N`), which have another form
 than the tuner's own model. The figures are the trials until one is within 5 % of the best possible under that limit by
 the table itself, the trials before it that break the limit, and the joules of all of them.
+
+A third of the workloads of each measured table is held out: they were not looked at while the searches of today were
+made. Earlier versions were judged on all of them, so they are not unseen by everything that the tuner has learned.
 """
 
 from __future__ import annotations
@@ -23,13 +26,14 @@ import numpy as np
 from scripts.bench import tuner_searches as searches
 from scripts.bench import tuner_tables
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, percentile, run_benchmark, say
+from scripts.bench.tuner_before import COMMIT, Before, before
 from scripts.bench.tuner_searches import MOST, Outcome, Search
 from scripts.bench.tuner_tables import Problem
 from tuner import ConstrainedTuner, Evaluation, Knob, Limit, Role, Setting, Space, energy
 
 SEEDS, QUICK_SEEDS = 20, 3
 SLOW_SEEDS, QUICK_SLOW_SEEDS = 3, 1
-"""Number of seeds for optuna's samplers, which fit anew in every trial."""
+"""Number of seeds for the samplers of optuna and for botorch, which fit anew in every trial."""
 
 Way = Callable[[Problem, int], Search]
 
@@ -50,15 +54,18 @@ _NO_LIMITS = ("", "", "")
 def measure(options: TunerOptions) -> list[Figure]:
     """Figures of every search on every table, and of the tuner's own speed."""
     figures = latency()
-    few, many = (QUICK_SLOW_SEEDS, QUICK_SEEDS) if options.quick else (SLOW_SEEDS, SEEDS)
+    tables: list[_Table] = []
     if options.data is None:
         figures.append(Figure("tables", None, "", note="give their folder with --data"))
     else:
-        for table, whole in _by_table(tuner_tables.read(options.data)).items():
+        for name, whole in _by_table(tuner_tables.read(options.data)).items():
             chosen = tuner_tables.spread(whole) if len(whole) > 20 else whole
-            figures += _table(table, chosen[:: 3 if options.quick else 1], whole, few, many)
-    for table, whole in _by_table(tuner_tables.invent(options.invented)).items():
-        figures += _table(table, whole, whole, 1, 1)
+            tables.append(_Table(name, chosen[:: 3 if options.quick else 1], whole, options))
+    for name, whole in _by_table(tuner_tables.invent(options.invented)).items():
+        tables.append(_Table(name, whole, whole, options))
+    with before() as earlier:
+        for table in tables:
+            figures += table.figures(earlier)
     return figures
 
 
@@ -69,36 +76,71 @@ def _by_table(problems: list[Problem]) -> dict[str, list[Problem]]:
     return tables
 
 
-def _table(table: str, problems: list[Problem], whole: list[Problem], few: int, many: int) -> list[Figure]:
-    """Figures of every search on the problems of a table; `whole` has all problems of the table.
+class _Table:
+    """One table of the benchmark.
 
-    Args:
-        few: Seeds for slow searches.
-        many: Seeds for the others.
+    Attributes:
+        chosen: The problems that are searched.
+        whole: All problems of the table.
     """
-    figures = [
-        Figure(f"{table}: default only, regret", median([_regret(each, each.at) for each in problems]), ""),
-        *_static(table, problems, whole),
-    ]
-    ways: dict[str, tuple[int, Way]] = {
-        "random": (many, searches.random),
-        "grid": (1, searches.grid),
-        "sweep (Zeus)": (1, searches.sweep),
-        "optuna GP": (few, partial(searches.optuna_search, sampler="GPSampler")),
-        "optuna TPE": (few, partial(searches.optuna_search, sampler="TPESampler")),
-        "plain": (many, searches.plain),
-        "ours, cold": (many, searches.ours),
-    }
-    if all(other.space.settings == whole[0].space.settings for other in whole):
-        warms = {each: searches.warm(each, whole) for each in problems}
-        ways["ours, warm"] = many, lambda problem, seed: searches.ours(problem, seed, warms[problem])
-    wanted = _wanted(table)
-    for name, (seeds, way) in ways.items():
+
+    def __init__(self, name: str, chosen: list[Problem], whole: list[Problem], options: TunerOptions) -> None:
+        self.name, self.chosen, self.whole = name, chosen, whole
+        self._data = None if name.startswith("invented") else options.data
+        self._invented = options.invented
+        few, many = (QUICK_SLOW_SEEDS, QUICK_SEEDS) if options.quick else (SLOW_SEEDS, SEEDS)
+        self._few, self._many = (few, many) if self._data else (1, 1)
+        self._is_one_space = all(other.space.settings == whole[0].space.settings for other in whole)
+
+    def figures(self, earlier: Before | None) -> list[Figure]:
+        """Figures of every search."""
+        figures = [
+            Figure(f"{self.name}: default only, regret", median([_regret(each, each.at) for each in self.chosen]), ""),
+            *_static(self.name, self.chosen, self.whole),
+        ]
+        few, many = self._few, self._many
+        figures += self._searched("random", many, searches.random)
+        figures += self._searched("grid", 1, searches.grid)
+        figures += self._searched("sweep (Zeus)", 1, searches.sweep)
+        figures += self._searched("optuna GP", few, partial(searches.optuna_search, sampler="GPSampler"))
+        figures += self._searched("optuna TPE", few, partial(searches.optuna_search, sampler="TPESampler"))
+        figures += self._searched("botorch", few, searches.botorch_search)
+        figures += self._searched("ours without its prior", many, searches.plain)
+        figures += self._before(earlier, is_warm=False)
+        figures += self._searched("ours, cold", many, searches.ours)
+        if self._is_one_space:
+            warms = {each: searches.warm(each, self.whole) for each in self.chosen}
+            figures += self._before(earlier, is_warm=True)
+            figures += self._searched(
+                "ours, warm", many, lambda problem, seed: searches.ours(problem, seed, warms[problem])
+            )
+        return figures
+
+    def _searched(self, name: str, seeds: int, way: Way) -> list[Figure]:
         began_s = time.monotonic()
-        outcomes = [searches.run(each, way(each, seed), seed) for each in problems for seed in range(seeds)]
-        took_s = (time.monotonic() - began_s) / len(outcomes)
-        figures += _figures(f"{table}: {name}", outcomes, wanted.get(name, _NO_LIMITS), took_s)
-    return figures
+        outcomes = [searches.run(each, way(each, seed), seed) for each in self.chosen for seed in range(seeds)]
+        return self._parts(name, outcomes, (time.monotonic() - began_s) / len(outcomes))
+
+    def _before(self, earlier: Before | None, is_warm: bool) -> list[Figure]:
+        name = f"ours before, {'warm' if is_warm else 'cold'}"
+        if earlier is None:
+            return [Figure(f"{self.name}: {name}", None, "", note=f"the repository lacks commit {COMMIT[:7]}")]
+        began_s = time.monotonic()
+        outcomes = earlier.outcomes(self.chosen, self._many, is_warm, self._data, self._invented)
+        return self._parts(name, outcomes, (time.monotonic() - began_s) / len(outcomes))
+
+    def _parts(self, name: str, outcomes: list[Outcome], took_s: float) -> list[Figure]:
+        """Figures of a search on all chosen problems, and on those that are held out."""
+        wanted = _wanted(self.name).get(name, _NO_LIMITS)
+        seeds = len(outcomes) // len(self.chosen)
+        hidden = [
+            outcome
+            for place, each in enumerate(self.chosen)
+            if each.is_held_out
+            for outcome in outcomes[place * seeds : (place + 1) * seeds]
+        ]
+        figures = _figures(f"{self.name}: {name}", outcomes, wanted, took_s)
+        return figures + (_figures(f"{self.name}, held out: {name}", hidden, _NO_LIMITS, took_s) if hidden else [])
 
 
 def _figures(name: str, outcomes: list[Outcome], wanted: tuple[str, str, str], took_s: float) -> list[Figure]:

@@ -12,6 +12,14 @@ from functools import cache
 import numpy as np
 import optuna
 import torch
+from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+from botorch.acquisition.objective import LinearMCObjective
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.gp_regression import SingleTaskGP
+from botorch.models.model_list_gp_regression import ModelListGP
+from botorch.models.transforms.outcome import Standardize
+from botorch.optim.optimize import optimize_acqf_discrete
+from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from scripts.bench.tuner_tables import Problem
 from tuner import ConstrainedTuner, Limit, Prior, energy
@@ -125,6 +133,47 @@ def warm(problem: Problem, others: Sequence[Problem]) -> Prior:
 @cache
 def _physical(problem: Problem) -> Prior:
     return grey_box(problem.space, [TIME], problem.default)
+
+
+def botorch_search(problem: Problem, seed: int) -> Search:
+    """Constrained search as in botorch's tutorials: a `SingleTaskGP` for each observable, and qLogNEI.
+
+    The default and two random settings come first. A setting is not tried twice, which is to its advantage.
+    """
+    points = torch.from_numpy(problem.space.features)
+    tried = [problem.at]
+    logs = [np.log((yield problem.at))]
+    draw = np.random.default_rng(_seed(problem, seed))
+    others = [int(place) for place in draw.permutation(len(points)) if place != problem.at]
+    torch.manual_seed(_seed(problem, seed))
+    while True:
+        if len(tried) < 3:
+            place = others[len(tried) - 1]
+        else:
+            place = _most_improving(points, tried, torch.from_numpy(np.stack(logs)))
+        logs.append(np.log((yield place)))
+        tried.append(place)
+        if len(tried) == len(points):
+            return
+
+
+def _most_improving(points: torch.Tensor, tried: Sequence[int], logs: torch.Tensor) -> int:
+    """Index of the untried setting with the largest qLogNEI, given the logarithms of (power, time), (N, 2)."""
+    told = points[list(tried)]
+    models = [SingleTaskGP(told, logs[:, [output]], outcome_transform=Standardize(1)) for output in range(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a fit that ends early is a fit all the same
+        for model in models:
+            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        acquisition = qLogNoisyExpectedImprovement(
+            ModelListGP(*models),
+            told,
+            objective=LinearMCObjective(torch.tensor([-1.0, -1.0], dtype=torch.double)),
+            constraints=[lambda samples: samples[..., 1] - logs[0, 1] - math.log(MOST)],
+        )
+        left = [place for place in range(len(points)) if place not in tried]
+        best, _ = optimize_acqf_discrete(acquisition, q=1, choices=points[left])
+    return left[int((points[left] == best).all(dim=1).nonzero()[0])]
 
 
 def optuna_search(problem: Problem, seed: int, sampler: str) -> Search:

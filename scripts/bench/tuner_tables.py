@@ -6,8 +6,10 @@ The tables are public (Zeus: ml-energy/zeus, `trace/`; Titan X: hpc-ulisboa/gpuP
 from __future__ import annotations
 
 import csv
+import math
+import zlib
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +39,7 @@ class Problem:
     Attributes:
         table: The device and its knobs; workloads of one table can learn from each other.
         logs: (2, n_settings) logarithms of power (W) and time.
+        is_held_out: Whether nothing of the workload was looked at since the searches have used botorch.
     """
 
     table: str
@@ -44,6 +47,7 @@ class Problem:
     space: Space
     default: Setting
     logs: NDArray[np.float64]
+    is_held_out: bool = False
 
     @property
     def at(self) -> int:
@@ -63,8 +67,15 @@ class Problem:
 
 
 def read(folder: Path) -> list[Problem]:
-    """All problems, table by table."""
-    return [*_titan(folder), *_zeus(folder, "v100"), *_zeus(folder, "rtx6000")]
+    """All problems, table by table; a third of each table is held out."""
+    return [*_part(_titan(folder)), *_part(_zeus(folder, "v100")), *_part(_zeus(folder, "rtx6000"))]
+
+
+def _part(table: list[Problem]) -> list[Problem]:
+    """The problems, with the first third (rounded up) by the checksums of their names marked as held out."""
+    names = sorted((each.name for each in table), key=lambda name: zlib.crc32(name.encode()))
+    held_out = names[: math.ceil(len(names) / 3)]
+    return [replace(each, is_held_out=each.name in held_out) for each in table]
 
 
 def _titan(folder: Path) -> list[Problem]:
