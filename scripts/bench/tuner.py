@@ -16,12 +16,13 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
+import torch
 
 from scripts.bench import tuner_searches as searches
 from scripts.bench import tuner_tables
@@ -31,7 +32,7 @@ from scripts.bench.tuner_searches import MOST, Outcome, Search
 from scripts.bench.tuner_tables import Problem
 from tuner import ConstrainedTuner, Evaluation, Knob, Limit, Role, Setting, Space, energy
 
-SEEDS, QUICK_SEEDS = 20, 3
+SEEDS, QUICK_SEEDS = 20, 2
 SLOW_SEEDS, QUICK_SLOW_SEEDS = 3, 1
 """Number of seeds for the samplers of optuna and for botorch, which fit anew in every trial."""
 
@@ -53,6 +54,7 @@ _NO_LIMITS = ("", "", "")
 
 def measure(options: TunerOptions) -> list[Figure]:
     """Figures of every search on every table, and of the tuner's own speed."""
+    torch.set_num_threads(1)  # as the tuner does, beside jobs that train
     figures = latency()
     tables: list[_Table] = []
     if options.data is None:
@@ -60,7 +62,7 @@ def measure(options: TunerOptions) -> list[Figure]:
     else:
         for name, whole in _by_table(tuner_tables.read(options.data)).items():
             chosen = tuner_tables.spread(whole) if len(whole) > 20 else whole
-            tables.append(_Table(name, chosen[:: 3 if options.quick else 1], whole, options))
+            tables.append(_Table(name, chosen[:: 4 if options.quick else 1], whole, options))
     for name, whole in _by_table(tuner_tables.invent(options.invented)).items():
         tables.append(_Table(name, whole, whole, options))
     with before() as earlier:
@@ -89,6 +91,7 @@ class _Table:
         self._data = None if name.startswith("invented") else options.data
         self._invented = options.invented
         few, many = (QUICK_SLOW_SEEDS, QUICK_SEEDS) if options.quick else (SLOW_SEEDS, SEEDS)
+        self._is_quick = options.quick
         self._few, self._many = (few, many) if self._data else (1, 1)
         self._is_one_space = all(other.space.settings == whole[0].space.settings for other in whole)
 
@@ -99,12 +102,13 @@ class _Table:
             *_static(self.name, self.chosen, self.whole),
         ]
         few, many = self._few, self._many
+        slow = self.chosen[: 1 if self._is_quick else None]
         figures += self._searched("random", many, searches.random)
         figures += self._searched("grid", 1, searches.grid)
         figures += self._searched("sweep (Zeus)", 1, searches.sweep)
-        figures += self._searched("optuna GP", few, partial(searches.optuna_search, sampler="GPSampler"))
-        figures += self._searched("optuna TPE", few, partial(searches.optuna_search, sampler="TPESampler"))
-        figures += self._searched("botorch", few, searches.botorch_search)
+        figures += self._searched("optuna GP", few, partial(searches.optuna_search, sampler="GPSampler"), slow)
+        figures += self._searched("optuna TPE", few, partial(searches.optuna_search, sampler="TPESampler"), slow)
+        figures += self._searched("botorch", few, searches.botorch_search, slow)
         figures += self._searched("ours without its prior", many, searches.plain)
         figures += self._before(earlier, is_warm=False)
         figures += self._searched("ours, cold", many, searches.ours)
@@ -116,10 +120,12 @@ class _Table:
             )
         return figures
 
-    def _searched(self, name: str, seeds: int, way: Way) -> list[Figure]:
+    def _searched(self, name: str, seeds: int, way: Way, chosen: Sequence[Problem] = ()) -> list[Figure]:
+        """Figures of one search, on all chosen problems unless others are given."""
+        chosen = chosen or self.chosen
         began_s = time.monotonic()
-        outcomes = [searches.run(each, way(each, seed), seed) for each in self.chosen for seed in range(seeds)]
-        return self._parts(name, outcomes, (time.monotonic() - began_s) / len(outcomes))
+        outcomes = [searches.run(each, way(each, seed), seed) for each in chosen for seed in range(seeds)]
+        return self._parts(name, chosen, outcomes, (time.monotonic() - began_s) / len(outcomes))
 
     def _before(self, earlier: Before | None, is_warm: bool) -> list[Figure]:
         name = f"ours before, {'warm' if is_warm else 'cold'}"
@@ -127,15 +133,15 @@ class _Table:
             return [Figure(f"{self.name}: {name}", None, "", note=f"the repository lacks commit {COMMIT[:7]}")]
         began_s = time.monotonic()
         outcomes = earlier.outcomes(self.chosen, self._many, is_warm, self._data, self._invented)
-        return self._parts(name, outcomes, (time.monotonic() - began_s) / len(outcomes))
+        return self._parts(name, self.chosen, outcomes, (time.monotonic() - began_s) / len(outcomes))
 
-    def _parts(self, name: str, outcomes: list[Outcome], took_s: float) -> list[Figure]:
+    def _parts(self, name: str, chosen: Sequence[Problem], outcomes: list[Outcome], took_s: float) -> list[Figure]:
         """Figures of a search on all chosen problems, and on those that are held out."""
         wanted = _wanted(self.name).get(name, _NO_LIMITS)
-        seeds = len(outcomes) // len(self.chosen)
+        seeds = len(outcomes) // len(chosen)
         hidden = [
             outcome
-            for place, each in enumerate(self.chosen)
+            for place, each in enumerate(chosen)
             if each.is_held_out
             for outcome in outcomes[place * seeds : (place + 1) * seeds]
         ]
