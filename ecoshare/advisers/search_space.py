@@ -26,7 +26,7 @@ def knob_of(name: str, values: Sequence[float], special: Mapping[str, float]) ->
 
     Args:
         name: Name of the knob.
-        values: Numbers that the knob takes.
+        values: Numbers that the knob takes; none if its values have names only.
         special: Special values, such as "unlocked", each with the number that it is most like.
     """
     return Knob(name, tuple(values), _ROLES.get(name, Role.OTHER), special)

@@ -34,7 +34,7 @@ class FoundKnob:
         return {
             "name": self.spec.name,
             "unit": self.spec.unit,
-            "lowest": self.spec.values[0],
+            "lowest": self.spec.lowest,
             "highest": self.spec.highest,
             "values": self.spec.choices,
             "special": list(self.spec.special),

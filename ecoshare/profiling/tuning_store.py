@@ -55,7 +55,7 @@ class MeasurementRecord(_Part):
     Attributes:
         number: Number in the search, from 1.
         requested: KnobValues that the search asked for.
-        achieved: Mean measured value of each knob; null if the knob cannot be read.
+        achieved: Mean measured value of each knob, or its name; null if the knob cannot be read.
         status: Reliability of the measurement, as in `ecoshare.values.measurement.MeasurementStatus`.
         power_w: Mean power (W) of the device; null without a meter.
         joules: Joules spent during the measurement.
@@ -70,7 +70,7 @@ class MeasurementRecord(_Part):
 
     number: Annotated[int, Field(ge=1)]
     requested: KnobValues
-    achieved: dict[str, float | None] = Field(default_factory=dict)
+    achieved: dict[str, float | str | None] = Field(default_factory=dict)
     status: MeasurementStatus
     power_w: PositiveFloat | None
     joules: NonNegativeFloat | None = None
@@ -91,15 +91,15 @@ class KnobRange(_Part):
     Attributes:
         unit: Unit of the values; empty if they have none.
         count: Number of values, special ones included.
-        lowest: Lowest number.
-        highest: Highest number, those of special values included.
+        lowest: Lowest number; null if all values have names only.
+        highest: Highest number, those of special values included; null if all values have names only.
     """
 
     name: str
     unit: str
     count: NonNegativeInt
-    lowest: float
-    highest: float
+    lowest: float | None
+    highest: float | None
 
 
 class TunedDevice(_Part):

@@ -27,6 +27,10 @@ STATUS_WORDS = {
 }
 
 
+_NAME = 14
+"""Width of a value without a number, such as a power profile."""
+
+
 class TrialLines:
     """Prints the measurements of a search, one line each."""
 
@@ -39,7 +43,11 @@ class TrialLines:
         self._knobs, self._achieved = knobs, achieved
         self._say = Writer(console)
         self._widths = {
-            knob.name: max(len(knob.name), *(len(_value(each, knob.unit)) for each in (knob.lowest, knob.highest)), 8)
+            knob.name: max(
+                len(knob.name),
+                *(_NAME if each is None else len(_value(each, knob.unit)) for each in (knob.lowest, knob.highest)),
+                8,
+            )
             for knob in knobs
         }
 

@@ -76,7 +76,7 @@ class AppliedSettings:
         """Present clocks of the device; None for processors."""
         return await asyncio.to_thread(self.control.clocks)
 
-    async def readings(self) -> dict[str, float]:
+    async def readings(self) -> dict[str, float | str]:
         """Present value of each knob that can be read back."""
         return await asyncio.to_thread(self.control.readings)
 

@@ -257,7 +257,7 @@ class DeviceSession:
     async def _clocks(self) -> Clocks | None:
         return await self.settings.clocks() if self.settings is not None else None
 
-    async def _readings(self) -> Mapping[str, float]:
+    async def _readings(self) -> Mapping[str, float | str]:
         return await self.settings.readings() if self.settings is not None else {}
 
     def _most_s(self, command: MeasureSetting) -> Mapping[str, float]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ecoshare.core.commands import MeasureSetting
-from ecoshare.devices.knob import Clocks
+from ecoshare.devices.knob import NOTHING, Clocks
 from ecoshare.devices.meter import MeterFault
 from ecoshare.lane import trace
 from ecoshare.lane.lane_table import BoundaryRequest, LaneTable
@@ -119,7 +119,7 @@ class SettingMeasurement:
     now_s: Callable[[], float]
     usage: Callable[[str], Usage | None]
     clocks: Callable[[], Awaitable[Clocks | None]]
-    readings: Callable[[], Awaitable[Mapping[str, float]]]
+    readings: Callable[[], Awaitable[Mapping[str, float | str]]]
     most_s: Mapping[str, float]
     for_joules: bool = True
     limits: MeasurementLimits = DEFAULT_LIMITS
@@ -143,7 +143,7 @@ class SettingMeasurement:
             return Measurement(self.command.setting, MeasurementStatus.CONTAMINATED, note=why)
         before, began_s = self._usages(), self.now_s()
         seen: list[Clocks] = []
-        readings: list[Mapping[str, float]] = []
+        readings: list[Mapping[str, float | str]] = []
         early = False
         while True:
             await asyncio.sleep(_LOOK_S)
@@ -197,7 +197,7 @@ class SettingMeasurement:
     def _spoilt(
         self,
         seen: list[Clocks],
-        readings: list[Mapping[str, float]],
+        readings: list[Mapping[str, float | str]],
         before: Mapping[str, Usage],
         after: Mapping[str, Usage],
         work: Mapping[str, _Work],
@@ -206,7 +206,9 @@ class SettingMeasurement:
         found = []
         for name in {name for each in readings for name in each}:
             values = [each[name] for each in readings if name in each]
-            if max(values) - min(values) > 0.01 * max(values):
+            numbers = [each for each in values if not isinstance(each, str)]
+            is_off = bool(numbers) and max(numbers) - min(numbers) > 0.01 * max(numbers)
+            if is_off or (len(numbers) < len(values) and len(set(values)) > 1):
                 found.append(f"{name} was changed by another program")
         for name, wanted in self.command.setting:
             reached = [each.gpu_mhz if name == "gpu_clock" else each.memory_mhz for each in seen]
@@ -214,6 +216,9 @@ class SettingMeasurement:
             is_clock = name in ("gpu_clock", "memory_clock") and not isinstance(wanted, str)
             if is_clock and known and max(known) > 1.02 * float(wanted):
                 found.append(f"{name} was not what it was locked at")
+            enforced = [each.power_profiles for each in seen if each.power_profiles is not None]
+            if name == "power_profile" and wanted != NOTHING and any(wanted not in each for each in enforced):
+                found.append(f"{name} {wanted} was requested, and the device did not enforce it")
         for job, each in work.items():
             held_s = after[job].held_s - before[job].held_s
             if each.time_s is None:
@@ -287,9 +292,11 @@ class _Work:
     held_s: float
 
 
-def _achieved(seen: list[Clocks]) -> dict[str, float]:
+def _achieved(seen: list[Clocks]) -> dict[str, float | str]:
+    profiles = [each.power_profiles for each in seen if each.power_profiles is not None]
+    names: dict[str, float | str] = {"power_profile": "+".join(profiles[-1]) or NOTHING} if profiles else {}
     means = {"gpu_clock": _mean(each.gpu_mhz for each in seen), "memory_clock": _mean(each.memory_mhz for each in seen)}
-    return {name: value for name, value in means.items() if value is not None}
+    return names | {name: value for name, value in means.items() if value is not None}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -288,4 +288,4 @@ def _chosen(settings: AppliedSettings, names: tuple[str, ...] | None) -> list[Kn
 
 
 def _range(spec: KnobSpec) -> KnobRange:
-    return KnobRange(name=spec.name, unit=spec.unit, count=spec.choices, lowest=spec.values[0], highest=spec.highest)
+    return KnobRange(name=spec.name, unit=spec.unit, count=spec.choices, lowest=spec.lowest, highest=spec.highest)

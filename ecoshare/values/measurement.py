@@ -38,8 +38,8 @@ class Measurement:
         times_s: Seconds per iteration of each job while it holds its turn.
         shares: Part of the time, in [0, 1], in which each job held its turn.
         rates: Iterations per second of each job, with its waits for the turn and for data.
-        achieved: Observed value of each knob: the mean of a clock, the last reading of any other knob. Knobs that
-            cannot be read are left out.
+        achieved: Observed value of each knob: the mean of a clock, the power profiles in force by name, the last
+            reading of any other knob. Knobs that cannot be read are left out.
         throttles: Reasons for lower clocks during the measurement, in words.
         temperature_c: Mean temperature of the device (degrees Celsius); None if it cannot be read.
         note: Reason for a status other than `MEASURED`, in words.
@@ -53,7 +53,7 @@ class Measurement:
     times_s: dict[str, float] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
-    achieved: dict[str, float] = field(default_factory=dict)
+    achieved: dict[str, float | str] = field(default_factory=dict)
     throttles: tuple[str, ...] = ()
     temperature_c: float | None = None
     note: str = ""

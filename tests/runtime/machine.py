@@ -41,10 +41,10 @@ BEFORE = Settings(FOUND_W, None, None, False)
 class Machine:
     """Folder with a training script, and a fake GPU to run it on."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, preset: presets.Preset = presets.H200) -> None:
         self.folder = folder
         (folder / "trains.py").write_text(SCRIPT)
-        self.driver = FakeDriver(folder, [presets.H200])
+        self.driver = FakeDriver(folder, [preset])
         with self.driver:
             limited(self.driver, FOUND_W)
         self.set_before = len(self.driver.setter_calls())
