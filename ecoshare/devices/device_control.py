@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -95,6 +95,7 @@ class DeviceControl:
         state: StateFolder,
         assume_unlocked: bool = False,
         find: Callable[[], Knobs] | None = None,
+        only: Collection[str] | None = None,
     ) -> None:
         """Claim a device and restore what a dead run left. Nothing else is set.
 
@@ -106,6 +107,7 @@ class DeviceControl:
             assume_unlocked: Whether to lock clocks without a check for locks of other programs.
             find: Opens the device's knobs; by default those of this machine. It is called again after a dead run's
                 values are restored, so that none of them passes for an original value.
+            only: Names of the knobs that may be set; None for all knobs of the device.
 
         Raises:
             UnfitEnvironment: The device is not there, another process holds it, or a dead run's values cannot be
@@ -129,11 +131,17 @@ class DeviceControl:
             self._lock.release()
             raise
         try:
-            choices = [knob for knob in self._knobs.knobs if knob.spec.choices > 1]
+            offered = [knob for knob in self._knobs.knobs if only is None or knob.spec.name in only]
+            choices = [knob for knob in offered if knob.spec.choices > 1]
             self._held = {knob.spec.name: _Held(knob, knob.read()) for knob in choices}
         except KnobFault as fault:
             self._release()
             raise UnfitEnvironment(f"{model}: {fault}", fault.remedy) from fault
+
+    @property
+    def claimed(self) -> tuple[tuple[str, str], ...]:
+        """Vendor and key of each claimed device, for the guard."""
+        return ((self.vendor, self.device),)
 
     @property
     def access(self) -> Access:

@@ -58,7 +58,9 @@ class MeasurementRecord(_Part):
         achieved: Mean measured value of each knob, or its name; null if the knob cannot be read.
         status: Reliability of the measurement, as in `ecoshare.values.measurement.MeasurementStatus`.
         power_w: Mean power (W) of the device; null without a meter.
-        joules: Joules spent during the measurement.
+        joules: Joules that the device spent during the measurement.
+        processors_w: Mean power (W) of the processors beside a GPU; null if they are no part of the objective.
+        processors_j: Joules that these processors spent; null if they are no part of the objective.
         duration_s: Length (s) of the measurement.
         times: Seconds per iteration by job; for a censored measurement a lower bound.
         energy: E: joules spent / joules that the same work costs alone.
@@ -83,6 +85,8 @@ class MeasurementRecord(_Part):
     reasons: tuple[str, ...] = ()
     temperature_c: float | None = None
     note: str = ""
+    processors_w: PositiveFloat | None = None
+    processors_j: NonNegativeFloat | None = None
 
 
 class KnobRange(_Part):
@@ -133,7 +137,7 @@ class TuningResult(_Part):
         saved_against_default: 1 - E(best) / E(default); null if unknown.
         best_static: Best setting that does not depend on the packing; null if none is known.
         violations: Number of measurements that broke the limit.
-        search_energy_j: Joules of all measurements; null if unknown.
+        search_energy_j: Joules of all measurements, by all meters of the objective; null if unknown.
         made_utc: Time at which the result was made (ISO 8601, UTC).
     """
 
@@ -151,6 +155,11 @@ class TuningResult(_Part):
     violations: NonNegativeInt
     search_energy_j: NonNegativeFloat | None
     made_utc: str
+
+    @property
+    def with_processors(self) -> bool:
+        """Whether the joules of the processors beside the GPU are a part of the objective."""
+        return any(trial.processors_w is not None for trial in self.trials)
 
     @property
     def slower(self) -> float:

@@ -248,6 +248,7 @@ class DeviceSession:
             readings=self._readings,
             most_s=self._most_s(command),
             for_joules=self._adviser is not None,
+            processors=self.settings.processors if self.settings is not None and self._adviser is not None else None,
         )
         found = await measurement.measure()
         if self.settings is not None and not command.setting:

@@ -17,12 +17,13 @@ from statistics import fmean
 
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.devices.knob import NOTHING, Clocks
-from ecoshare.devices.meter import MeterFault
+from ecoshare.devices.meter import Meter, MeterFault
 from ecoshare.lane import trace
 from ecoshare.lane.lane_table import BoundaryRequest, LaneTable
 from ecoshare.record.energy_account import spent
 from ecoshare.record.samples import Sample
 from ecoshare.runtime.meter_sampler import MeterSampler
+from ecoshare.runtime.processors_interval import ProcessorsInterval
 from ecoshare.values.attempt import Usage
 from ecoshare.values.joules import MEASURED
 from ecoshare.values.measurement import Measurement, MeasurementStatus
@@ -111,6 +112,7 @@ class SettingMeasurement:
         most_s: Longest time (s) of an iteration that the limit of each job allows; empty for the default setting.
         for_joules: Whether a measurement without joules is useless. If not, times alone are measured without a meter.
         limits: Limits on the length of the measurement.
+        processors: Meter of the processors beside a GPU; None if their joules are no part of the objective.
     """
 
     command: MeasureSetting
@@ -123,6 +125,7 @@ class SettingMeasurement:
     most_s: Mapping[str, float]
     for_joules: bool = True
     limits: MeasurementLimits = DEFAULT_LIMITS
+    processors: Meter | None = None
 
     async def measure(self) -> Measurement:
         """Measure until the figures suffice, or until a job is clearly too slow.
@@ -141,6 +144,8 @@ class SettingMeasurement:
         if is_metered and (first is None or first.energy_j is None):
             why = first.fault if first is not None else _NO_METER
             return Measurement(self.command.setting, MeasurementStatus.CONTAMINATED, note=why)
+        beside = ProcessorsInterval(self.processors)
+        await asyncio.to_thread(beside.begin)
         before, began_s = self._usages(), self.now_s()
         seen: list[Clocks] = []
         readings: list[Mapping[str, float | str]] = []
@@ -156,11 +161,13 @@ class SettingMeasurement:
             if self._enough(before, now, wall_s, period_s):
                 break
         last = await self.sampler.take(self.now_s) if is_metered else None
+        await asyncio.to_thread(beside.end)
         after, ended_s = self._usages(), self.now_s()
         await self._flush()
         wall_s = ended_s - began_s
         work = {job: self._work(job, skip[job], began_s, ended_s) for job in self.places}
         joules, spoilt = self._joules(first, last, period_s) if first is not None else (None, [])
+        spoilt += [beside.fault] if beside.fault else []
         throttles = tuple(dict.fromkeys(words for each in seen for words in each.throttles))
         spoilt += [words for words in throttles if words in _OTHERS] + self._spoilt(seen, readings, before, after, work)
         status = (
@@ -183,6 +190,8 @@ class SettingMeasurement:
             throttles=throttles,
             temperature_c=_mean(each.temperature_c for each in seen),
             note="; ".join(spoilt),
+            processors_w=beside.power_w,
+            processors_j=beside.joules,
         )
 
     @staticmethod

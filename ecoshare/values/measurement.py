@@ -34,6 +34,8 @@ class Measurement:
         status: Validity of the result.
         power_w: Mean power (W) of the device; None without a meter.
         joules: Energy (J) that the device spent; None without a meter.
+        processors_w: Mean power (W) of the processors beside a GPU; None if they are no part of the objective.
+        processors_j: Energy (J) that these processors spent; None if they are no part of the objective.
         duration_s: Wall time (s) of the measurement.
         times_s: Seconds per iteration of each job while it holds its turn.
         shares: Part of the time, in [0, 1], in which each job held its turn.
@@ -57,6 +59,13 @@ class Measurement:
     throttles: tuple[str, ...] = ()
     temperature_c: float | None = None
     note: str = ""
+    processors_w: float | None = None
+    processors_j: float | None = None
+
+    @property
+    def objective_w(self) -> float | None:
+        """Power (W) that the objective counts: of the device, and of the processors if these are a part of it."""
+        return self.power_w if self.power_w is None else self.power_w + (self.processors_w or 0.0)
 
 
 @dataclass(frozen=True, slots=True)

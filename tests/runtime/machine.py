@@ -55,10 +55,15 @@ class Machine:
         path.write_text(yaml.safe_dump({"version": 1, "jobs": jobs}))
         return path
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment of commands on this machine. It has processors of its own: no test sets those of the host."""
+        state, sysfs = str(self.folder / "state"), str(self.folder / "sys")
+        return {**os.environ, **self.driver.environment, "ECOSHARE_STATE": state, "ECOSHARE_SYSFS": sysfs}
+
     def start(self, *words: str, cold: bool = False) -> Started:
-        environment = {**os.environ, **self.driver.environment, "ECOSHARE_STATE": str(self.folder / "state")}
         where = [] if "--resume" in words else ["--profiles", "profiles", "--device", "cuda:0"]
-        return Started(words[0], *where, *words[1:], cwd=self.folder, environment=environment, cold=cold)
+        return Started(words[0], *where, *words[1:], cwd=self.folder, environment=self.environment, cold=cold)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         done = self.start(*words).done()

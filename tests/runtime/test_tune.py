@@ -139,8 +139,9 @@ control = DeviceControl({machine.driver.gpu(0).uuid!r}, "nvidia", "NVIDIA H200",
 assert not control.apply({{"power_limit": 280.0, "gpu_clock": 900.0}}).refused
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    environment = {**os.environ, **machine.driver.environment, "ECOSHARE_STATE": str(machine.folder / "state")}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=machine.environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
