@@ -222,8 +222,11 @@ class TunerAdviser:
     def _job(self, name: str, default: Measurement) -> PackedJob:
         """Job of the packing with the measurements of its class alone. Unknown power is that of the packing."""
         known = self._alone(name)
-        assert default.power_w is not None
-        alone_w = known.power_w if known.power_w is not None else default.power_w
+        default_w = default.objective_w
+        assert default_w is not None
+        # The power alone was measured without the processors. So with them, that of the packing stands for it: all
+        # watts of an objective are of the same devices.
+        alone_w = known.power_w if known.power_w is not None and default.processors_w is None else default_w
         share = max(1e-3, default.shares.get(name, 1.0))
         return PackedJob(name, alone_w, known.iteration_s, share, self._most(name, known.iteration_s, default))
 
@@ -239,5 +242,7 @@ class TunerAdviser:
 
 
 def _with_power(found: Measurement) -> Measurement:
-    """The measurement. A power of 0 W is none: a counter that stood still."""
-    return found if found.power_w is None or found.power_w > 0.0 else replace(found, power_w=None)
+    """The measurement with the power that the objective counts. A power of 0 W is none: a counter that stood still."""
+    if found.power_w is not None and found.power_w <= 0.0:
+        return replace(found, power_w=None)
+    return found if found.processors_w is None else replace(found, power_w=found.objective_w, processors_w=None)

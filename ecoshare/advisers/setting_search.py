@@ -241,8 +241,8 @@ class SettingSearch:
                 "name": knob.name,
                 "unit": units.get(knob.name, ""),
                 "count": len(knob.values) + len(knob.special),
-                "lowest": min(knob.values),
-                "highest": max(knob.values),
+                "lowest": min(knob.values, default=None),
+                "highest": max(knob.values, default=None),
             }
             for knob in self.space.knobs
         ]

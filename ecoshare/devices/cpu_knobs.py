@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ecoshare.devices.kernel_files import kernel_files
 from ecoshare.devices.knob import Access, Cause, Clocks, DeviceKnob, KnobFault, KnobSpec, Reading
 
 CPU_FREQUENCY, CPU_POWER_LIMIT = "cpu_frequency", "cpu_power_limit"
 NAMES = (CPU_FREQUENCY, CPU_POWER_LIMIT)
 
-SYSFS = Path("/sys")
 _STEPS = 16
 _LOWEST_SHARE = 0.4
 """Lowest power limit on offer / limit that was found. Below it processors hardly run."""
@@ -60,13 +60,21 @@ class _FileKnob:
 class CpuKnobs:
     """All knobs of this machine's processors."""
 
-    def __init__(self, sysfs: Path = SYSFS) -> None:
-        """Find the knobs below `sysfs`, the kernel's folder."""
+    def __init__(self, sysfs: Path | None = None, names: Collection[str] = NAMES) -> None:
+        """Find the knobs.
+
+        Args:
+            sysfs: Folder of the kernel's files; None for that of this machine.
+            names: Names of the knobs to find. The access is that to these.
+        """
+        sysfs = kernel_files() if sysfs is None else sysfs
         self.missing: dict[str, str] = {}
         self.knobs: tuple[DeviceKnob, ...] = ()
         paths: list[Path] = []
         finders: dict[str, Callable[[Path], _FileKnob]] = {CPU_FREQUENCY: _frequency, CPU_POWER_LIMIT: _power}
         for name, find in finders.items():
+            if name not in names:
+                continue
             try:
                 knob = find(sysfs)
             except KnobFault as fault:

@@ -4,7 +4,11 @@
 
     claim ──► lock the device, restore what a dead run left
     apply ──► for each knob that changes:  journal ──► set ──► read back
+              back to no profile, rising limits │ power profile │ clocks, falling limits
     restore ► set the original values ──► no journal, no lock
+
+A power profile may move clocks and limits, so it is set before them: what the setting says of them then holds. It may
+also hide the full clock, so clocks are checked for locks before it is set.
 
 A knob that cannot be set is dropped and reported in one line; the other knobs stay in use. If this process is killed,
 the guard reads the journal and does what `restore` does.
@@ -14,8 +18,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import partial
 
 from ecoshare.devices import journal
@@ -23,7 +28,7 @@ from ecoshare.devices import restore as restoring
 from ecoshare.devices.journal import Journal, UntrustedJournal
 from ecoshare.devices.knob import Access, Cause, Clocks, DeviceKnob, KnobFault, Knobs, KnobSpec, Reading
 from ecoshare.devices.registry import open_knobs
-from ecoshare.devices.restore import KnobOutcome, Restored, in_words, same
+from ecoshare.devices.restore import KnobOutcome, Restored
 from ecoshare.devices.state_folder import STATE_HINT, DeviceLock, StateFolder, holder
 from ecoshare.errors import UnfitEnvironment
 
@@ -42,6 +47,18 @@ class Applied:
 
     setting: dict[str, Value]
     refused: dict[str, KnobFault] = field(default_factory=dict)
+
+
+class _Turn(IntEnum):
+    """Order in which the knobs of a setting are set."""
+
+    NO_PROFILE = 0
+    """Back to the profile that was found: it gives clocks and limits their room."""
+    RISING_LIMIT = 1
+    """So that full clocks can be seen."""
+    PROFILE = 2
+    CLOCK = 3
+    FALLING_LIMIT = 4
 
 
 _NOTHING_SET = (Cause.NO_PERMISSION, Cause.NOT_SUPPORTED, Cause.REFUSED)
@@ -78,6 +95,7 @@ class DeviceControl:
         state: StateFolder,
         assume_unlocked: bool = False,
         find: Callable[[], Knobs] | None = None,
+        only: Collection[str] | None = None,
     ) -> None:
         """Claim a device and restore what a dead run left. Nothing else is set.
 
@@ -89,6 +107,7 @@ class DeviceControl:
             assume_unlocked: Whether to lock clocks without a check for locks of other programs.
             find: Opens the device's knobs; by default those of this machine. It is called again after a dead run's
                 values are restored, so that none of them passes for an original value.
+            only: Names of the knobs that may be set; None for all knobs of the device.
 
         Raises:
             UnfitEnvironment: The device is not there, another process holds it, or a dead run's values cannot be
@@ -112,11 +131,17 @@ class DeviceControl:
             self._lock.release()
             raise
         try:
-            choices = [knob for knob in self._knobs.knobs if knob.spec.choices > 1]
+            offered = [knob for knob in self._knobs.knobs if only is None or knob.spec.name in only]
+            choices = [knob for knob in offered if knob.spec.choices > 1]
             self._held = {knob.spec.name: _Held(knob, knob.read()) for knob in choices}
         except KnobFault as fault:
             self._release()
             raise UnfitEnvironment(f"{model}: {fault}", fault.remedy) from fault
+
+    @property
+    def claimed(self) -> tuple[tuple[str, str], ...]:
+        """Vendor and key of each claimed device, for the guard."""
+        return ((self.vendor, self.device),)
 
     @property
     def access(self) -> Access:
@@ -142,15 +167,16 @@ class DeviceControl:
         """Whether the device supports this combination of values."""
         return self._knobs.allows(setting)
 
-    def readings(self) -> dict[str, float]:
+    def readings(self) -> dict[str, Value]:
         """Present value of each knob, as the mean over its places. Knobs that cannot be read are left out."""
-        found: dict[str, float] = {}
+        found: dict[str, Value] = {}
         with self._mutex:
             for name, held in self._held.items() if not self._closed else ():
                 with contextlib.suppress(KnobFault):
                     shown = held.knob.read()
-                    if shown:
-                        found[name] = sum(shown) / len(shown)
+                    value = held.knob.spec.value(shown) if shown is not None else None
+                    if value is not None:
+                        found[name] = value
         return found
 
     def clocks(self) -> Clocks | None:
@@ -185,28 +211,39 @@ class DeviceControl:
                 raise RuntimeError("the device has been given back")
             taken: dict[str, Value] = {}
             refused: dict[str, KnobFault] = {}
-            for name, value in sorted(setting.items(), key=lambda item: self._late(*item)):
+            turns = {name: self._turn(name, value) for name, value in setting.items()}
+            order = sorted(setting, key=lambda name: turns[name])
+            if _Turn.PROFILE in turns.values():  # the profile may have moved a limit that was raised before it
+                order += [name for name in order if turns[name] is _Turn.RISING_LIMIT]
+            for name in order:
                 held = self._held.get(name)
                 if held is None:
                     refused[name] = self.dropped.get(name) or KnobFault(Cause.NOT_SUPPORTED, f"there is no {name}")
                     continue
                 try:
-                    self._set(held, value)
-                    taken[name] = value
+                    if turns[name] is _Turn.PROFILE:
+                        self._look_before_profile(held, setting)
+                    with self._moves_of(held):
+                        self._set(held, setting[name])
+                    taken[name] = setting[name]
                 except KnobFault as fault:
                     refused[name] = fault
+                    taken.pop(name, None)
                     if fault.cause not in (Cause.REFUSED, Cause.UNTOLD):
                         self._drop(name, fault)
             return Applied(taken, refused)
 
-    def _late(self, name: str, value: Value) -> int:
-        """Order: 0 for a limit that rises, so that full clocks can be seen; 1 for a clock; 2 for a limit that falls."""
+    def _turn(self, name: str, value: Value) -> _Turn:
+        """Turn of a knob when it gets this value."""
         held = self._held.get(name)
         if held is None or held.before is None:
-            return 1
+            return _Turn.CLOCK
+        spec = held.knob.spec
+        if spec.is_categorical:
+            return _Turn.NO_PROFILE if value == spec.default else _Turn.PROFILE
         now = held.in_force or held.before
-        wanted = held.before[0] if value == held.knob.spec.default or isinstance(value, str) else value
-        return 0 if wanted > now[0] else 2
+        wanted = held.before[0] if value == spec.default or isinstance(value, str) else value
+        return _Turn.RISING_LIMIT if wanted > now[0] else _Turn.FALLING_LIMIT
 
     def restore(self) -> list[Restored]:
         """Restore all knobs and give the device back; a knob that could not be restored is `FAILED`.
@@ -232,46 +269,116 @@ class DeviceControl:
         """
         spec = held.knob.spec
         if not spec.takes(value):
-            words = repr(value) if isinstance(value, str) else f"{value:g} {spec.unit}"
+            words = repr(value) if isinstance(value, str) else f"{value:g} {spec.unit}".rstrip()
             raise KnobFault(Cause.REFUSED, f"{spec.name} cannot be {words}")
-        wanted = held.before if value == spec.default else (float(value),) * len(held.before or (0.0,))
+        wanted = self._wanted(held, value)
         if wanted == held.in_force:
             return
         if held.before is None and held.now is None and not self._assume_unlocked:
             self._look(spec.name)
         self._still_ours(held)
         now = held.in_force
-        self._note(spec.name, held.before, tuple(each for each in (now, wanted) if each is not None))
+        beside = self._note(spec.name, held.before, tuple(each for each in (now, wanted) if each is not None))
         try:
             held.knob.write(wanted)
         except KnobFault as fault:
-            if fault.cause in _NOTHING_SET and held.now is None and len(held.before or (0.0,)) == 1:
-                self._forget(spec.name)
+            one_place = spec.is_categorical or len(held.before or (0.0,)) == 1
+            if fault.cause in _NOTHING_SET and held.now is None and one_place:
+                self._forget(spec.name, *beside)
             raise
         shown = held.knob.read()
         if wanted is None:
             held.now = None
             self._forget(spec.name)
             return
-        if shown is not None and not same(shown, wanted):
-            if now is not None and same(shown, now):
+        if shown is not None and not spec.same(shown, wanted):
+            if spec.is_categorical:  # neither what was there nor what was asked for: it must be put back all the same
+                self._note(spec.name, held.before, (wanted, shown))
+            if spec.is_categorical or (now is not None and spec.same(shown, now)):
                 raise KnobFault(
                     Cause.IGNORED,
-                    f"{spec.name}: the device takes {in_words(wanted, spec.unit)} without an error and still shows "
-                    f"{in_words(shown, spec.unit)}",
+                    f"{spec.name}: the device takes {spec.in_words(wanted)} without an error and still shows "
+                    f"{spec.in_words(shown)}",
                 )
             self._note(spec.name, held.before, (wanted, shown))  # the device rounded it, or another limit caps it
         held.now = None if wanted == held.before else shown if shown is not None else wanted
+
+    @staticmethod
+    def _wanted(held: _Held, value: Value) -> Reading | None:
+        """Reading that a value of the knob stands for; None releases a lock."""
+        spec = held.knob.spec
+        if value == spec.default:
+            return held.before
+        if isinstance(value, str):
+            return spec.named[value]
+        return (float(value),) * len(held.before or (0.0,))
+
+    def _look_before_profile(self, held: _Held, setting: Setting) -> None:
+        """Check clocks that the setting locks before a power profile is set, which may hide their full clock.
+
+        Raises:
+            KnobFault: It cannot be told yet whether a clock is locked.
+        """
+        if self._assume_unlocked:
+            return
+        for name, each in list(self._held.items()):
+            default = each.knob.spec.default
+            is_new = each.before is None and each.now is None and name not in self._seen_unlocked
+            if not is_new or setting.get(name, default) == default:
+                continue
+            with self._moves_of(held):
+                self._set(held, held.knob.spec.default)
+            try:
+                self._look(name)
+            except KnobFault as fault:
+                if fault.cause is Cause.UNTOLD:
+                    raise
+                self._drop(name, fault)
+
+    @contextlib.contextmanager
+    def _moves_of(self, held: _Held) -> Iterator[None]:
+        """Context manager: limits that a power profile moves meanwhile count as ecoshare's.
+
+        Else they would pass for changes by another program, and stay as the profile has left them.
+        """
+        others = {name: each for name, each in self._held.items() if each is not held and each.before is not None}
+        readings = {name: self._reading(each) for name, each in others.items()} if held.knob.spec.is_categorical else {}
+        try:
+            yield
+        finally:
+            noted = self._journal
+            for name, shown in readings.items():
+                each, now = others[name], self._reading(others[name])
+                if noted is None or name not in noted.knobs or noted.knobs[name].ours or now is None:
+                    continue  # no profile was written, or any value must count as its doing
+                assert each.before is not None and each.in_force is not None
+                same = each.knob.spec.same
+                if shown is not None and not same(shown, now) and same(shown, each.in_force):
+                    each.now = None if same(now, each.before) else now
+                noted = noted.noting(name, each.before, (each.in_force,))
+            if noted is not None and noted is not self._journal:
+                self._write(noted)
+
+    @staticmethod
+    def _reading(held: _Held) -> Reading | None:
+        try:
+            return held.knob.read()
+        except KnobFault:
+            return None
 
     def _look(self, name: str) -> None:
         """Check that no other program has locked a clock; called before ecoshare locks it.
 
         Once the clock was seen unlocked, only a sign of a lock counts: the power limit that ecoshare set may hide the
-        full clock.
+        full clock. Under a power profile of ecoshare, no sign counts: it may keep the clock low without a reason.
 
         Raises:
             KnobFault: The clock looks locked, or it cannot be told yet.
         """
+        if any(each.knob.spec.is_categorical and each.now is not None for each in self._held.values()):
+            if name in self._seen_unlocked:
+                return
+            raise KnobFault(Cause.UNTOLD, f"under a power profile it cannot be told whether {name} is locked")
         limited = any(each.before is not None and each.now is not None for each in self._held.values())
         try:
             if not self._knobs.looks_unlocked(name) and limited and name not in self._seen_unlocked:
@@ -288,28 +395,46 @@ class DeviceControl:
             KnobFault: Another program has changed it.
         """
         shown, ours = held.knob.read(), held.in_force
-        if shown is not None and ours is not None and not same(shown, ours):
-            spec = held.knob.spec
+        spec = held.knob.spec
+        if shown is not None and ours is not None and not spec.same(shown, ours):
             raise KnobFault(
                 Cause.CHANGED,
-                f"{spec.name} is {in_words(shown, spec.unit)} now, and ecoshare has not set that: it is left alone",
+                f"{spec.name} is {spec.in_words(shown)} now, and ecoshare has not set that: it is left alone",
             )
 
     def _drop(self, name: str, fault: KnobFault) -> None:
-        held = self._held.pop(name)
+        held = self._held[name]
         self.dropped[name] = fault
-        touched = self._journal is not None and name in self._journal.knobs
-        if touched and fault.cause is not Cause.CHANGED:
-            with contextlib.suppress(KnobFault):  # the journal still has the knob, so `restore` tries again
-                held.knob.write(held.before)
+        entry = self._journal.knobs.get(name) if self._journal is not None else None
+        if entry is not None and fault.cause is not Cause.CHANGED:
+            with contextlib.suppress(KnobFault), self._moves_of(held):
+                if held.knob.spec.is_categorical:
+                    self._note(name, held.before, entry.ours)
+                held.knob.write(held.before)  # if it fails, the journal still has the knob, and `restore` tries again
+        del self._held[name]
 
-    def _note(self, knob: str, before: Reading | None, ours: tuple[Reading, ...]) -> None:
-        self._write((self._journal or self._new).noting(knob, before, ours))
+    def _note(self, knob: str, before: Reading | None, ours: tuple[Reading, ...]) -> list[str]:
+        """Note a knob in the journal; with a power profile also the limits that it may move, to any value.
 
-    def _forget(self, knob: str) -> None:
-        """Remove a knob from the journal: it was never set, or is unlocked again. A later lock is another program's."""
+        Returns:
+            Limits that the journal did not have before.
+        """
+        noted = (self._journal or self._new).noting(knob, before, ours)
+        beside = []
+        if knob in self._held and self._held[knob].knob.spec.is_categorical:
+            for name, each in self._held.items():
+                if name != knob and each.before is not None:
+                    beside += [] if name in noted.knobs else [name]
+                    noted = noted.noting(name, each.before, ())
+        self._write(noted)
+        return beside
+
+    def _forget(self, *knobs: str) -> None:
+        """Remove knobs from the journal: never set, or unlocked again. A later lock is another program's."""
         assert self._journal is not None
-        left = self._journal.without(knob)
+        left = self._journal
+        for knob in knobs:
+            left = left.without(knob)
         if left.knobs:
             self._write(left)
         else:

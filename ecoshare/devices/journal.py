@@ -61,7 +61,8 @@ class Entry:
 
     Attributes:
         before: Reading from before ecoshare; None if no driver reports it (a lock, which a reset restores).
-        ours: Readings that may be in force because ecoshare set them: the present one, and the next one.
+        ours: Readings that may be in force because ecoshare set them: the present one, and the next one. Empty while a
+            power profile is set that may move this knob to any value.
     """
 
     before: Reading | None

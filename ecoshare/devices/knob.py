@@ -8,13 +8,15 @@
     memory_clock      no locked range    nvmlDeviceSetMemoryLockedClocks     the same
     cpu_frequency     caps (MHz)         scaling_max_freq of each policy     writing what was read before
     cpu_power_limit   limits (W)         constraint_0_power_limit_uw         the same
+    power_profile     requested profiles nvmlDeviceWorkloadPowerProfile*     requesting what was requested before
 
 A reading is a tuple with one value for each place. A GPU has one limit; a machine has several frequency policies and
-packages.
+packages. The reading of a categorical knob is the set of its choices that are in force, as ascending numbers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -23,8 +25,14 @@ from typing import Protocol
 UNLOCKED = "unlocked"
 """Special value of a clock that ecoshare does not lock."""
 
+NOTHING = "none"
+"""Special value of a categorical knob with no choice in force."""
+
+_EQUAL = 1e-6
+"""Relative difference of readings that float rounding explains."""
+
 Reading = tuple[float, ...]
-"""Values of a knob in its unit, one for each place."""
+"""Values of a knob in its unit, one for each place; the numbers of the choices in force for a categorical knob."""
 
 
 class Cause(Enum):
@@ -61,10 +69,12 @@ class KnobSpec:
 
     Attributes:
         name: Name, such as `power_limit`.
-        unit: Unit of the values: `W` or `MHz`.
+        unit: Unit of the values: `W` or `MHz`; empty for a categorical knob.
         values: Values that may be set, ascending. None is above the value that was found, since a limit has a reason.
+            Empty for a categorical knob, which has special values only.
         special: Values that are no number, each with the number that it is most like.
         between: Whether values between those in `values` can be set, too.
+        named: Reading that each special value of a categorical knob stands for. The first one is what was found.
     """
 
     name: str
@@ -72,16 +82,27 @@ class KnobSpec:
     values: tuple[float, ...]
     special: dict[str, float] = field(default_factory=dict)
     between: bool = False
+    named: dict[str, Reading] = field(default_factory=dict)
+
+    @property
+    def is_categorical(self) -> bool:
+        """Whether the values have names only, without an order."""
+        return not self.values
 
     @property
     def default(self) -> float | str:
         """Value with which the knob was found."""
-        return next(iter(self.special), self.values[-1])
+        return next(iter(self.special)) if self.special else self.values[-1]
 
     @property
-    def highest(self) -> float:
-        """Largest number, those of special values included."""
-        return max((*self.values, *self.special.values()))
+    def lowest(self) -> float | None:
+        """Smallest number; None for a categorical knob."""
+        return None if self.is_categorical else self.values[0]
+
+    @property
+    def highest(self) -> float | None:
+        """Largest number, those of special values included; None for a categorical knob."""
+        return None if self.is_categorical else max((*self.values, *self.special.values()))
 
     @property
     def choices(self) -> int:
@@ -92,7 +113,33 @@ class KnobSpec:
         """Whether the knob can be set to `value`."""
         if isinstance(value, str):
             return value in self.special
+        if self.is_categorical:
+            return False
         return value in self.values or (self.between and self.values[0] <= value <= self.values[-1])
+
+    def same(self, one: Reading, other: Reading) -> bool:
+        """Whether two readings are equal but for float rounding; those of a categorical knob must be equal.
+
+        A step of 1 MHz counts: it can mean that turbo is off.
+        """
+        if self.is_categorical:
+            return one == other
+        return len(one) == len(other) and all(
+            math.isclose(a, b, rel_tol=_EQUAL) for a, b in zip(one, other, strict=True)
+        )
+
+    def value(self, reading: Reading) -> float | str | None:
+        """Value that a reading shows: the mean over its places, or the name of a choice; None for no places."""
+        if self.is_categorical:
+            return next((name for name, each in self.named.items() if each == reading), self.in_words(reading))
+        return sum(reading) / len(reading) if reading else None
+
+    def in_words(self, reading: Reading) -> str:
+        """Reading in words, such as `250 W` or `max_q`; a value that several places have appears once."""
+        if not self.is_categorical:
+            return " and ".join(f"{value:g} {self.unit}" for value in dict.fromkeys(reading))
+        names = {each[0]: name for name, each in self.named.items() if len(each) == 1}
+        return " and ".join(names.get(number, f"number {number:g}") for number in reading) or NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +163,14 @@ class Clocks:
 
     Attributes:
         throttles: Present causes of lower clocks, in words.
+        power_profiles: Power profiles that the device enforces, by name. They can be fewer than the requested ones.
     """
 
     gpu_mhz: float | None
     memory_mhz: float | None
     throttles: tuple[str, ...]
     temperature_c: float | None = None
+    power_profiles: tuple[str, ...] | None = None
 
 
 class DeviceKnob(Protocol):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ecoshare.devices import journal, registry
+from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.journal import Journal, UntrustedJournal
-from ecoshare.devices.knob import Access, KnobFault, Knobs, KnobSpec, Reading
-from ecoshare.devices.state_folder import StateFolder, in_use
-from ecoshare.errors import EcoshareError
+from ecoshare.devices.knob import Access, DeviceKnob, KnobFault, KnobSpec, Reading
+from ecoshare.devices.processors_beside import frequency_knob
+from ecoshare.devices.state_folder import StateFolder, in_use, key
+from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
 
 UNREADABLE = "cannot be read"
@@ -34,7 +34,7 @@ class FoundKnob:
         return {
             "name": self.spec.name,
             "unit": self.spec.unit,
-            "lowest": self.spec.values[0],
+            "lowest": self.spec.lowest,
             "highest": self.spec.highest,
             "values": self.spec.choices,
             "special": list(self.spec.special),
@@ -83,20 +83,6 @@ class FoundDevice:
         }
 
 
-def key(device: DeviceInfo) -> str:
-    """Key of a device's journal and lock: the UUID of a GPU, or a name for this machine's processors.
-
-    Machines may share a home folder, so the processors of each machine need a key of their own.
-    """
-    if device.uuid is not None:
-        return device.uuid
-    try:
-        machine = Path("/etc/machine-id").read_text().strip()
-    except OSError:
-        machine = ""
-    return f"processors-{machine or socket.gethostname()}"
-
-
 def survey(state: StateFolder) -> list[FoundDevice]:
     """Survey every visible device, vendor by vendor; the processors come last.
 
@@ -120,15 +106,21 @@ def _look(device: DeviceInfo, state: StateFolder) -> FoundDevice:
         access = Access(False, str(error), error.hint)
         return FoundDevice(name, model, own, access, user=user, left=left, trouble=trouble)
     try:
-        found = tuple(FoundKnob(knob.spec, _present(knobs, place)) for place, knob in enumerate(knobs.knobs))
+        found = tuple(FoundKnob(knob.spec, _present(knob)) for knob in knobs.knobs)
         missing = tuple(knobs.missing.items())
+        if knobs.knobs and not device.on_processors:
+            try:
+                beside = frequency_knob()
+                found = (*found, FoundKnob(beside.spec, _present(beside)))
+            except UnfitEnvironment as error:
+                missing = (*missing, (CPU_FREQUENCY, str(error)))
         return FoundDevice(name, model, own, knobs.access, found, missing, user, left, trouble)
     finally:
         knobs.close()
 
 
-def _present(knobs: Knobs, place: int) -> Reading | None:
+def _present(knob: DeviceKnob) -> Reading | None:
     try:
-        return knobs.knobs[place].read()
+        return knob.read()
     except KnobFault:
         return None

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.devices.knob import UNLOCKED, Access, Cause, Clocks, DeviceKnob, KnobFault, KnobSpec, Reading
+from ecoshare.devices.power_profiles import POWER_PROFILE, PowerProfile
 from ecoshare.devices.zeus_knobs import POWER_LIMIT, ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
 
 GPU_CLOCK, MEMORY_CLOCK = "gpu_clock", "memory_clock"
-NAMES = (GPU_CLOCK, MEMORY_CLOCK, POWER_LIMIT)
+NAMES = (GPU_CLOCK, MEMORY_CLOCK, POWER_LIMIT, POWER_PROFILE)
 
 _VOLTA, _AMPERE = 5, 7  # nvmlDeviceArchitecture: the first with locks of GPU clocks, and of memory clocks
 _LOOKS, _LOOK_S = 8, 0.05
@@ -74,7 +75,9 @@ class GpuKnobs:
             pynvml.nvmlShutdown()
             raise
         self.missing: dict[str, str] = {}
-        self.knobs: tuple[DeviceKnob, ...] = tuple(each for name in NAMES if (each := self._find(name)) is not None)
+        found = [each for name in NAMES if (each := self._find(name)) is not None]
+        self.knobs: tuple[DeviceKnob, ...] = tuple(found)
+        self._profile = next((each for each in found if isinstance(each, PowerProfile)), None)
 
     def close(self) -> None:
         """Release the driver's library and the connection to the daemon."""
@@ -92,6 +95,7 @@ class GpuKnobs:
             memory_mhz=self._told(lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
             throttles=tuple(words for bit, words in _THROTTLES.items() if bits & bit),
             temperature_c=self._told(lambda: float(self._gpu.get_gpu_temperature())),
+            power_profiles=self._told(self._profile.enforced) if self._profile is not None else None,
         )
 
     def allows(self, setting: Mapping[str, float | str]) -> bool:
@@ -145,14 +149,29 @@ class GpuKnobs:
             remedy,
         )
 
-    def _find(self, name: str) -> ZeusPowerLimit | _Clock | None:
+    def _find(self, name: str) -> ZeusPowerLimit | PowerProfile | _Clock | None:
         try:
             if name == POWER_LIMIT:
                 return ZeusPowerLimit(self._gpu, typed)
+            if name == POWER_PROFILE:
+                return self._power_profile()
             return _Clock(self._gpu, self._clock_spec(name), self._locks(name))
         except KnobFault as fault:
             self.missing[name] = str(fault)
             return None
+
+    def _power_profile(self) -> PowerProfile:
+        """The GPU's power profiles, which NVML sets: zeus and its daemon know none.
+
+        Raises:
+            KnobFault: The GPU has none, or this user may set it through the daemon only.
+        """
+        from zeus.device.common import has_sys_admin
+
+        found = PowerProfile(self._nvml, self.handle, typed)
+        if self._daemon is not None and not has_sys_admin():
+            raise KnobFault(Cause.NO_PERMISSION, "zeusd cannot set power profiles: it takes root (CAP_SYS_ADMIN)")
+        return found
 
     def _clock_spec(self, name: str) -> KnobSpec:
         """Spec of a clock knob: the clocks below the highest can be locked, and the highest stands for `unlocked`.

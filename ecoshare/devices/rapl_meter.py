@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ecoshare.devices.kernel_files import kernel_files
 from ecoshare.devices.meter import MeterFault, MeterInfo, Reading
 from ecoshare.values.joules import MEASURED
 
-POWERCAP = Path("/sys/class/powercap")
 REMEDY = "an administrator can `chmod o+r` the energy_uj files, or run zeusd and set ZEUSD_SOCK_PATH"
 _PERIOD_S = 0.01
 """RAPL updates its counters about every millisecond (Intel SDM, vol. 3B, 15.10.3); the kernel may be slower."""
@@ -41,9 +41,9 @@ class _Counter:
 class RaplMeter:
     """Counts the joules of all processor packages, and of memory that has a counter of its own."""
 
-    def __init__(self, powercap: Path = POWERCAP) -> None:
-        """Prepare a meter for the counters below `powercap`. Call `open` before `read`."""
-        self._powercap = powercap
+    def __init__(self, powercap: Path | None = None) -> None:
+        """Prepare a meter for the counters below `powercap`, by default this machine's. Call `open` before `read`."""
+        self._powercap = kernel_files() / "class/powercap" if powercap is None else powercap
         self._counters: list[_Counter] = []
         self._daemon: Callable[[], float] | None = None
 
@@ -87,7 +87,7 @@ class RaplMeter:
         return Reading(at_s, total_j)
 
 
-def packages(powercap: Path = POWERCAP) -> list[Path]:
+def packages(powercap: Path) -> list[Path]:
     """Zones to add up: each package and its memory, without the parts of a package (cores, graphics)."""
     found = []
     for zone in sorted(powercap.glob("intel-rapl:*")):

@@ -1,10 +1,19 @@
-"""Restores a device from its journal. A value that another program has set since then stays, and is reported."""
+"""Restores a device from its journal. A value that another program has set since then stays, and is reported.
+
+::
+
+    look at every knob ──► power profile ──► clocks, limits       in the order in which they are set, too:
+    is the value ours?     put back first    put back after it    a power profile may move the others
+
+All knobs are looked at before one is written. Else a limit that the profile moves on its way back would pass for
+another program's.
+"""
 
 from __future__ import annotations
 
-import math
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -13,7 +22,7 @@ from typing import Any
 from ecoshare.common.plural import counted
 from ecoshare.devices import journal
 from ecoshare.devices.journal import Entry, Journal, UntrustedJournal
-from ecoshare.devices.knob import Cause, DeviceKnob, KnobFault, Knobs, Reading
+from ecoshare.devices.knob import Cause, DeviceKnob, KnobFault, Knobs, KnobSpec, Reading
 from ecoshare.devices.registry import open_knobs
 from ecoshare.devices.state_folder import DeviceLock, StateFolder, holder
 from ecoshare.errors import EcoshareError
@@ -66,6 +75,10 @@ class Restored:
         return {**asdict(self), "outcome": self.outcome.value}
 
 
+_LEFT = (KnobOutcome.UNTOUCHED, KnobOutcome.FOREIGN)
+"""Outcomes of knobs that are left as they are found."""
+
+
 class Busy(Exception):
     """A live process uses the device, and will restore it itself. The message names the process and its user."""
 
@@ -111,7 +124,11 @@ def put_back(
         return [_failed(known, name, f"{known.model}: {error}", error.hint) for name in known.knobs]
     try:
         by_name = {knob.spec.name: knob for knob in knobs.knobs}
-        done = [_knob(known, name, entry, by_name.get(name), foreign) for name, entry in known.knobs.items()]
+        looks = [_Look(known, name, entry, by_name.get(name), foreign) for name, entry in known.knobs.items()]
+        if any(look.is_first for look in looks):
+            with contextlib.suppress(OSError):  # without the note, only a kill in the next moment is not mended
+                _with_moves(known, looks).write(path)
+        done = [look.put_back() for look in sorted(looks, key=lambda look: not look.is_first)]
     finally:
         knobs.close()
     kept = {KnobOutcome.FAILED, KnobOutcome.FOREIGN} if foreign is Foreign.ASK else {KnobOutcome.FAILED}
@@ -120,38 +137,98 @@ def put_back(
     return done
 
 
-def _knob(known: Journal, name: str, entry: Entry, knob: DeviceKnob | None, foreign: Foreign) -> Restored:
-    def result(outcome: KnobOutcome, words: str, remedy: str = "") -> Restored:
-        return Restored(known.device, name, outcome, f"{known.model}: {name} {words}", remedy)
+def _with_moves(known: Journal, looks: Sequence[_Look]) -> Journal:
+    """Journal for the moment in which a power profile is put back, and may move limits to any value."""
+    for look in looks:
+        if not look.is_first and look.entry.before is not None and look.result.outcome is not KnobOutcome.FOREIGN:
+            known = known.noting(look.name, look.entry.before, ())
+    return known
 
-    if knob is None:
-        return result(KnobOutcome.FAILED, "is not offered any more", "see `ecoshare devices`")
-    unit, force = knob.spec.unit, foreign is Foreign.OVERWRITE
-    try:
-        if entry.before is None:
-            if known.boot != journal.boot() and not force:
+
+class _Look:
+    """A knob of the journal as it was found, before any knob was written.
+
+    Attributes:
+        name: Name of the knob.
+        entry: Entry of the journal.
+        result: Outcome, as far as it can be told before a knob is written.
+        is_first: Whether the knob is put back before the others.
+    """
+
+    def __init__(self, known: Journal, name: str, entry: Entry, knob: DeviceKnob | None, foreign: Foreign) -> None:
+        """Read the knob and decide what becomes of it."""
+        self._known, self.name, self.entry, self._knob = known, name, entry, knob
+        self.is_first = knob is not None and knob.spec.is_categorical
+        self._writes, self._left = False, entry.before  # `_look` may change both
+        self.result = self._look(foreign)
+
+    def put_back(self) -> Restored:
+        """Write the reading from before ecoshare, unless the knob has it or another program has set it."""
+        knob, before = self._knob, self.entry.before
+        if knob is None:
+            return self.result
+        try:
+            if self._writes:
+                _write(knob, before)
+            elif not self.is_first and before is not None and self.result.outcome in _LEFT:
+                # A power profile that was put back meanwhile may have moved it.
+                now, left = knob.read(), self._left
+                if now is None or left is None or knob.spec.same(now, left):
+                    return self.result
+                _write(knob, left)
+                if self.result.outcome is KnobOutcome.FOREIGN:
+                    return self.result
+            else:
+                return self.result
+        except KnobFault as fault:
+            return self._told(KnobOutcome.FAILED, f"was not put back: {fault}", fault.remedy)
+        words = "is unlocked" if before is None else f"is {knob.spec.in_words(before)} again"
+        return self._told(KnobOutcome.RESTORED, words)
+
+    def _look(self, foreign: Foreign) -> Restored:
+        knob, before, force = self._knob, self.entry.before, foreign is Foreign.OVERWRITE
+        if knob is None:
+            return self._told(KnobOutcome.FAILED, "is not offered any more", "see `ecoshare devices`")
+        spec = knob.spec
+        if before is None:
+            if self._restarted and not force:
                 # A lock ends with the driver. So a lock that exists now is another program's.
-                return result(KnobOutcome.GONE, "was locked before the machine was started again")
-            _write(knob, None)
-            return result(KnobOutcome.RESTORED, "is unlocked")
-        now = knob.read()
-        if now is not None and len(now) != len(entry.before):
-            return result(
+                return self._told(KnobOutcome.GONE, "was locked before the machine was started again")
+            return self._to_write("is unlocked")
+        try:
+            now = knob.read()
+        except KnobFault as fault:
+            return self._told(KnobOutcome.FAILED, f"was not put back: {fault}", fault.remedy)
+        if now is not None and len(now) != len(before) and not spec.is_categorical:
+            return self._told(
                 KnobOutcome.FAILED,
-                f"has {counted(len(now), 'place')}, and had {len(entry.before)} before: put it back by hand",
+                f"has {counted(len(now), 'place')}, and had {len(before)} before: put it back by hand",
             )
-        if now is None or same(now, entry.before):
-            return result(KnobOutcome.UNTOUCHED, f"is {in_words(entry.before, unit)} as before")
-        if not force and not _is_ours(now, entry):
-            return result(
+        if now is None or spec.same(now, before):
+            return self._told(KnobOutcome.UNTOUCHED, f"is {spec.in_words(before)} as before")
+        if not force and not _is_ours(spec, now, self.entry):
+            if spec.is_categorical and not now and self._restarted:
+                # The requests of before ended with the driver, too: they would be gone without ecoshare.
+                return self._told(KnobOutcome.GONE, "was requested before the machine was started again")
+            self._left = now
+            return self._told(
                 KnobOutcome.FOREIGN,
-                f"is {in_words(now, unit)}, which another program has set; before ecoshare it was "
-                f"{in_words(entry.before, unit)}",
+                f"is {spec.in_words(now)}, which another program has set; before ecoshare it was "
+                f"{spec.in_words(before)}",
             )
-        _write(knob, entry.before)
-        return result(KnobOutcome.RESTORED, f"is {in_words(entry.before, unit)} again")
-    except KnobFault as fault:
-        return result(KnobOutcome.FAILED, f"was not put back: {fault}", fault.remedy)
+        return self._to_write(f"is {spec.in_words(before)} again")
+
+    @property
+    def _restarted(self) -> bool:
+        return self._known.boot != journal.boot()
+
+    def _to_write(self, words: str) -> Restored:
+        self._writes = True
+        return self._told(KnobOutcome.RESTORED, words)
+
+    def _told(self, outcome: KnobOutcome, words: str, remedy: str = "") -> Restored:
+        known = self._known
+        return Restored(known.device, self.name, outcome, f"{known.model}: {self.name} {words}", remedy)
 
 
 def _write(knob: DeviceKnob, values: Reading | None) -> None:
@@ -175,28 +252,31 @@ def _write(knob: DeviceKnob, values: Reading | None) -> None:
             # A lock cannot be read, so it is reset twice. The second reset does no harm.
             knob.write(None)
             return
-        if now is not None and all(abs(a - b) <= _ROUNDED / 2 for a, b in zip(now, values, strict=True)):
+        if now is not None and (
+            now == values
+            if knob.spec.is_categorical
+            else all(abs(a - b) <= _ROUNDED / 2 for a, b in zip(now, values, strict=True))
+        ):
             return
     raise KnobFault(Cause.IGNORED, "the device reports success and shows another value")
 
 
-def _is_ours(now: Reading, entry: Entry) -> bool:
-    """Whether every place has a value that ecoshare found or set there. A run may have died between two places."""
+def _is_ours(spec: KnobSpec, now: Reading, entry: Entry) -> bool:
+    """Whether every place has a value that ecoshare found or set there. A run may have died between two places.
+
+    If none is noted, the run died while it set a power profile, and any value may be that profile's doing.
+    The choices of a categorical knob are added before others are cleared. So two known readings together are one, too.
+    """
     assert entry.before is not None
-    known = [each for each in (entry.before, *entry.ours) if len(each) == len(now)]
+    if not entry.ours:
+        return True
+    known = [entry.before, *entry.ours]
+    if spec.is_categorical:
+        return any(set(now) == {*one, *other} for one in known for other in known)
+    known = [each for each in known if len(each) == len(now)]
     return bool(known) and all(
         any(abs(value - each[place]) <= _ROUNDED for each in known) for place, value in enumerate(now)
     )
-
-
-def same(one: Reading, other: Reading) -> bool:
-    """Whether two readings are equal but for float rounding. A step of 1 MHz counts: it can mean that turbo is off."""
-    return len(one) == len(other) and all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(one, other, strict=True))
-
-
-def in_words(values: Reading, unit: str) -> str:
-    """Values in words, such as `250 W`; a value that several places have appears once."""
-    return " and ".join(f"{value:g} {unit}" for value in dict.fromkeys(values))
 
 
 def _failed(known: Journal, name: str, words: str, remedy: str) -> Restored:

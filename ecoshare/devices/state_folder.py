@@ -17,6 +17,7 @@ import fcntl
 import os
 import pwd
 import re
+import socket
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from pathlib import Path
 import platformdirs
 
 from ecoshare.common.folders import SHARED_MEMORY
+from ecoshare.values.device import DeviceInfo
 
 STATE_HINT = "ECOSHARE_STATE names another folder"
 
@@ -176,6 +178,20 @@ def described(pid: int) -> str:
     if short[:1] == ["-c"]:  # code in one word: show the ecoshare module that the next words name, if any
         short = [next((word for word in short[2:] if word.startswith("ecoshare.")), "python -c ...")]
     return f"{user}'s process {pid} ({' '.join(short)[:120]})"
+
+
+def key(device: DeviceInfo) -> str:
+    """Key of a device's journal and lock: the UUID of a GPU, or a name for this machine's processors.
+
+    Machines may share a home folder, so the processors of each machine need a key of their own.
+    """
+    if device.uuid is not None:
+        return device.uuid
+    try:
+        machine = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        machine = ""
+    return f"processors-{machine or socket.gethostname()}"
 
 
 def _plain(device: str) -> str:

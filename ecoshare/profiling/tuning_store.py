@@ -55,10 +55,12 @@ class MeasurementRecord(_Part):
     Attributes:
         number: Number in the search, from 1.
         requested: KnobValues that the search asked for.
-        achieved: Mean measured value of each knob; null if the knob cannot be read.
+        achieved: Mean measured value of each knob, or its name; null if the knob cannot be read.
         status: Reliability of the measurement, as in `ecoshare.values.measurement.MeasurementStatus`.
         power_w: Mean power (W) of the device; null without a meter.
-        joules: Joules spent during the measurement.
+        joules: Joules that the device spent during the measurement.
+        processors_w: Mean power (W) of the processors beside a GPU; null if they are no part of the objective.
+        processors_j: Joules that these processors spent; null if they are no part of the objective.
         duration_s: Length (s) of the measurement.
         times: Seconds per iteration by job; for a censored measurement a lower bound.
         energy: E: joules spent / joules that the same work costs alone.
@@ -70,7 +72,7 @@ class MeasurementRecord(_Part):
 
     number: Annotated[int, Field(ge=1)]
     requested: KnobValues
-    achieved: dict[str, float | None] = Field(default_factory=dict)
+    achieved: dict[str, float | str | None] = Field(default_factory=dict)
     status: MeasurementStatus
     power_w: PositiveFloat | None
     joules: NonNegativeFloat | None = None
@@ -83,6 +85,8 @@ class MeasurementRecord(_Part):
     reasons: tuple[str, ...] = ()
     temperature_c: float | None = None
     note: str = ""
+    processors_w: PositiveFloat | None = None
+    processors_j: NonNegativeFloat | None = None
 
 
 class KnobRange(_Part):
@@ -91,15 +95,15 @@ class KnobRange(_Part):
     Attributes:
         unit: Unit of the values; empty if they have none.
         count: Number of values, special ones included.
-        lowest: Lowest number.
-        highest: Highest number, those of special values included.
+        lowest: Lowest number; null if all values have names only.
+        highest: Highest number, those of special values included; null if all values have names only.
     """
 
     name: str
     unit: str
     count: NonNegativeInt
-    lowest: float
-    highest: float
+    lowest: float | None
+    highest: float | None
 
 
 class TunedDevice(_Part):
@@ -133,7 +137,7 @@ class TuningResult(_Part):
         saved_against_default: 1 - E(best) / E(default); null if unknown.
         best_static: Best setting that does not depend on the packing; null if none is known.
         violations: Number of measurements that broke the limit.
-        search_energy_j: Joules of all measurements; null if unknown.
+        search_energy_j: Joules of all measurements, by all meters of the objective; null if unknown.
         made_utc: Time at which the result was made (ISO 8601, UTC).
     """
 
@@ -151,6 +155,11 @@ class TuningResult(_Part):
     violations: NonNegativeInt
     search_energy_j: NonNegativeFloat | None
     made_utc: str
+
+    @property
+    def with_processors(self) -> bool:
+        """Whether the joules of the processors beside the GPU are a part of the objective."""
+        return any(trial.processors_w is not None for trial in self.trials)
 
     @property
     def slower(self) -> float:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ecoshare.devices.knob_survey import FoundDevice, FoundKnob
-from ecoshare.devices.restore import KnobOutcome, Restored, in_words
+from ecoshare.devices.restore import KnobOutcome, Restored
 from ecoshare.reporting.prose import say
 from ecoshare.reporting.text_table import TableColumn, print_columns
 
@@ -39,7 +39,7 @@ def _print_knobs(device: FoundDevice, console: Console) -> None:
     rows = []
     for knob in device.knobs:
         spec = knob.spec
-        extent = f"{spec.values[0]:g} to {spec.highest:g} {spec.unit}"
+        extent = ", ".join(spec.special) if spec.is_categorical else f"{spec.lowest:g} to {spec.highest:g} {spec.unit}"
         rows.append([Text(f"  {spec.name}"), Text(extent), Text(str(spec.choices)), Text(_present(knob))])
     rows += [[Text(each, style="dim") for each in (f"  {name}", "-", "", why)] for name, why in device.missing]
     if not rows:
@@ -56,8 +56,8 @@ def _print_knobs(device: FoundDevice, console: Console) -> None:
 
 def _present(knob: FoundKnob) -> str:
     if knob.present is not None:
-        return in_words(knob.present, knob.spec.unit)
-    return "a lock cannot be read" if knob.spec.special else "does not answer"
+        return knob.spec.in_words(knob.present)
+    return "a lock cannot be read" if knob.spec.special and knob.spec.values else "does not answer"
 
 
 def print_restored(done: list[Restored], console: Console) -> None:

@@ -27,6 +27,10 @@ STATUS_WORDS = {
 }
 
 
+_NAME = 14
+"""Width of a value without a number, such as a power profile."""
+
+
 class TrialLines:
     """Prints the measurements of a search, one line each."""
 
@@ -39,7 +43,11 @@ class TrialLines:
         self._knobs, self._achieved = knobs, achieved
         self._say = Writer(console)
         self._widths = {
-            knob.name: max(len(knob.name), *(len(_value(each, knob.unit)) for each in (knob.lowest, knob.highest)), 8)
+            knob.name: max(
+                len(knob.name),
+                *(_NAME if each is None else len(_value(each, knob.unit)) for each in (knob.lowest, knob.highest)),
+                8,
+            )
             for knob in knobs
         }
 
@@ -192,6 +200,8 @@ def _sentences(tuned: TuningResult, verdict: Verdict | None) -> list[str]:
         saved = tuned.saved_against_default
         at_what_time = _at_what_time(worth(tuned, tuned.best)[1] or {})
         said = ["nothing feasible was found: the default stays." if saved is None else f"{saves(saved)}{at_what_time}."]
+        if tuned.with_processors:
+            said.append(_of_what(tuned))
         spent = "" if tuned.search_energy_j is None else f", {format_energy(tuned.search_energy_j)}"
         if tuned.best_static is not None:
             said.append(f"best static: {tuned.best_static.source}.")
@@ -219,6 +229,16 @@ def _sentences(tuned: TuningResult, verdict: Verdict | None) -> list[str]:
         f"was {'none' if good is None else f'number {good}'}."
     )
     return said
+
+
+def _of_what(tuned: TuningResult) -> str:
+    """Devices that spend the energy of the result, in words, with their watts at the default setting."""
+    own = [each for each in tuned.trials if each.requested == tuned.default and each.power_w and each.processors_w]
+    words = "energy is that of the GPU and of the processors (RAPL)"
+    if not own:
+        return f"{words}."
+    gpu_w, processors_w = fmean(each.power_w or 0.0 for each in own), fmean(each.processors_w or 0.0 for each in own)
+    return f"{words}: {gpu_w:.0f} W and {processors_w:.0f} W at the default setting."
 
 
 def saves(part: float) -> str:

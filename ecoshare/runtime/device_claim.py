@@ -8,11 +8,14 @@ from collections.abc import Sequence
 
 from ecoshare.devices import journal
 from ecoshare.devices.device_control import DeviceControl
+from ecoshare.devices.joint_control import JointControl
 from ecoshare.devices.journal import UntrustedJournal
 from ecoshare.devices.knob import Cause, Clocks, KnobFault
-from ecoshare.devices.knob_survey import key
+from ecoshare.devices.meter import Meter
+from ecoshare.devices.processors_beside import claim_processors
+from ecoshare.devices.registry import processors
 from ecoshare.devices.restore import Busy, KnobOutcome, Restored, mend
-from ecoshare.devices.state_folder import StateFolder, in_use
+from ecoshare.devices.state_folder import StateFolder, in_use, key
 from ecoshare.errors import NotRestored, UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.setting import Setting
@@ -28,20 +31,33 @@ class AppliedSettings:
     """Applies settings to a claimed device. A failed knob is reported once, and the run continues without it.
 
     Attributes:
-        control: Control of the claimed device.
+        control: Control of the claimed device, joined with the processors where their frequency is a knob, too.
+        processors: Open meter of the processors, if their joules count beside those of a GPU; None otherwise.
+        apart: Reason why the frequency of the processors is no knob beside the GPU, in words; empty if it is one, or
+            was not asked for.
         notes: Notes for the user, one line each.
         unrestored: Knobs that could not be restored.
     """
 
-    def __init__(self, control: DeviceControl, exact: bool) -> None:
+    def __init__(
+        self, control: DeviceControl | JointControl, exact: bool, processors: Meter | None = None, apart: str = ""
+    ) -> None:
         """Apply settings to a device that was claimed.
 
         Args:
+            control: See the attribute.
             exact: Whether one refused knob makes a setting refused: a measurement must be of the setting that it names.
+            processors: See the attribute.
+            apart: See the attribute.
         """
-        self.control, self._exact = control, exact
+        self.control, self._exact, self.processors, self.apart = control, exact, processors, apart
         self.notes: list[str] = list(control.notes)
         self.unrestored: list[Restored] = []
+
+    @property
+    def apart_for_a_run(self) -> bool:
+        """Whether the frequency of the processors is no knob only because another run sets it."""
+        return bool(self.apart) and in_use(StateFolder.of_this_user().lock(key(processors()))) is not None
 
     async def apply(self, setting: Setting) -> str:
         """Set every knob. Knobs that the setting does not name return to the values that they were found with.
@@ -76,7 +92,7 @@ class AppliedSettings:
         """Present clocks of the device; None for processors."""
         return await asyncio.to_thread(self.control.clocks)
 
-    async def readings(self) -> dict[str, float]:
+    async def readings(self) -> dict[str, float | str]:
         """Present value of each knob that can be read back."""
         return await asyncio.to_thread(self.control.readings)
 
@@ -94,20 +110,34 @@ class AppliedSettings:
             self.notes.append(words)
 
 
-def claim(device: DeviceInfo, exact: bool, assume_unlocked: bool = False) -> AppliedSettings:
+def claim(
+    device: DeviceInfo, exact: bool, assume_unlocked: bool = False, with_processors: bool = False
+) -> AppliedSettings:
     """Claim a device for a run, and restore the settings that a dead run left there.
 
     Args:
+        device: The device.
         exact: Whether one refused knob makes a setting refused: see `AppliedSettings`.
         assume_unlocked: Whether to lock clocks without a check for locks of other software.
+        with_processors: Whether the frequency of the processors beside a GPU shall be a knob, too, where it can be.
 
     Raises:
         UnfitEnvironment: Another process holds the device, this user may set nothing, there is nothing to set, or the
             settings that a dead run left cannot be restored.
     """
-    control = DeviceControl(key(device), device.vendor, device.model, StateFolder.of_this_user(), assume_unlocked)
+    state = StateFolder.of_this_user()
+    control = DeviceControl(key(device), device.vendor, device.model, state, assume_unlocked)
     if control.specs and control.access.allowed:
-        return AppliedSettings(control, exact)
+        if not with_processors or device.on_processors:
+            return AppliedSettings(control, exact)
+        try:
+            beside = claim_processors(state)
+        except UnfitEnvironment as error:
+            return AppliedSettings(control, exact, apart=str(error))
+        except BaseException:
+            control.restore()
+            raise
+        return AppliedSettings(JointControl(control, beside.control), exact, beside.meter)
     why = "; ".join(f"{name}: {words}" for name, words in control.missing.items()) or "it offers no knobs"
     if control.specs:
         why = control.access.how
@@ -152,3 +182,16 @@ def leftovers(device: DeviceInfo, may_set: bool) -> tuple[list[str], bool]:
         return [f"{device.model} is being set by {busy}: times and joules are those of its settings"], False
     notes = [f"{each.words}: left by a run that died" for each in done if each.outcome is not KnobOutcome.UNTOUCHED]
     return notes, all(each.outcome is not KnobOutcome.FAILED for each in done)
+
+
+def leftovers_beside(device: DeviceInfo, may_set: bool) -> tuple[list[str], bool]:
+    """Same as `leftovers` for the processors beside a GPU. A live run that sets them meanwhile is not reported.
+
+    Args:
+        device: The GPU.
+        may_set: Whether this run may set the device.
+    """
+    own, state = processors(), StateFolder.of_this_user()
+    if device.on_processors or not state.journal(key(own)).exists() or in_use(state.lock(key(own))) is not None:
+        return [], True
+    return leftovers(own, may_set)

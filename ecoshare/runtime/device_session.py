@@ -248,6 +248,7 @@ class DeviceSession:
             readings=self._readings,
             most_s=self._most_s(command),
             for_joules=self._adviser is not None,
+            processors=self.settings.processors if self.settings is not None and self._adviser is not None else None,
         )
         found = await measurement.measure()
         if self.settings is not None and not command.setting:
@@ -257,7 +258,7 @@ class DeviceSession:
     async def _clocks(self) -> Clocks | None:
         return await self.settings.clocks() if self.settings is not None else None
 
-    async def _readings(self) -> Mapping[str, float]:
+    async def _readings(self) -> Mapping[str, float | str]:
         return await self.settings.readings() if self.settings is not None else {}
 
     def _most_s(self, command: MeasureSetting) -> Mapping[str, float]:

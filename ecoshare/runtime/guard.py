@@ -34,17 +34,18 @@ def main(args: list[str]) -> None:
     """Wait for the end of the controller that started this process, and clean up unless it ended well.
 
     Args:
-        args: Token of the run, its shared-memory folder, and the vendor and key of the device that it may set, if any.
+        args: Token of the run, its shared-memory folder, and the vendor and key of each device that it may set.
     """
-    token, shared, *device = args
+    token, shared, *words = args
+    devices = list(zip(words[::2], words[1::2], strict=True))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    if device:
-        _be_ready(vendor=device[0])
+    for vendor, _ in devices:
+        _be_ready(vendor)
     if sys.stdin.buffer.read() == DONE:
         return
-    if device:
-        _put_back(device[1])
+    for _, device in devices:
+        _put_back(device)
     reaping.end_all(token)
     shutil.rmtree(shared, ignore_errors=True)
 

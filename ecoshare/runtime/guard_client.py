@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from ecoshare.lane import boot
@@ -18,18 +19,20 @@ _GOES_WITHIN_S = 5.0
 class Guard:
     """Keeps one guard process alive."""
 
-    def __init__(self, token: str, shared: Path, device: tuple[str, str] | None = None) -> None:
+    def __init__(self, token: str, shared: Path, devices: Sequence[tuple[str, str]] = ()) -> None:
         """Start a guard. It protects the run at once, since the pipe keeps the news of the controller's death.
 
         Args:
             token: Token of the run. The guard ends the processes that it marks.
             shared: Folder that the guard removes. It need not exist yet.
-            device: Vendor and key of the device that the guard restores; None if the run sets none.
+            devices: Vendor and key of each device that the guard restores.
 
         Raises:
             OSError: The process cannot be created.
         """
-        self._command = boot.command("ecoshare.runtime.guard", token, str(shared), *(device or ()))
+        self._command = boot.command(
+            "ecoshare.runtime.guard", token, str(shared), *(word for device in devices for word in device)
+        )
         self._start()
 
     @property

@@ -23,6 +23,7 @@ from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_difference import why_new
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
+from ecoshare.record.setting_history import values_words
 from ecoshare.runtime import planned_sweeps
 from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.job_class import JobClass, JobClasses
@@ -348,7 +349,7 @@ def _tuned(
         if len(each.packing) <= lanes
     ]
     for each in [each for each in settings if each.setting][:_MOST_REASONS]:
-        values = ", ".join(f"{name} {value:g}" if isinstance(value, float) else name for name, value in each.setting)
+        values = values_words(dict(each.setting))
         jobs = " | ".join(" + ".join(shown[name] for name in lane) for lane in each.packing)
         notes.append(f"while just {jobs} run, clocks and power are set: {values} (`--control off` sets nothing)")
     return tuple(settings)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.devices import power_model, registry
+from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.meter_check import check_meter
 from ecoshare.devices.restore import Restored
 from ecoshare.errors import EcoshareError, UnfitEnvironment
@@ -24,7 +25,7 @@ from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.record.run_view import ProgressDisplay
 from ecoshare.runtime import shared_folder
-from ecoshare.runtime.device_claim import AppliedSettings, claim, leftovers, not_restored
+from ecoshare.runtime.device_claim import AppliedSettings, claim, leftovers, leftovers_beside, not_restored
 from ecoshare.runtime.device_session import ClaimedDevice
 from ecoshare.runtime.driver import Driver, RunParts
 from ecoshare.runtime.guard_client import Guard
@@ -184,9 +185,8 @@ def conduct(
 
 def _guard(environment: dict[str, Any], settings: AppliedSettings | None) -> Guard:
     try:
-        control = settings.control if settings is not None else None
-        device = (control.vendor, control.device) if control is not None else None
-        return Guard(environment["token"], Path(environment["shared"]), device)
+        claimed = settings.control.claimed if settings is not None else ()
+        return Guard(environment["token"], Path(environment["shared"]), claimed)
     except OSError as error:
         raise UnfitEnvironment(f"the guard of the run cannot be started: {error.strerror or error}") from error
 
@@ -200,9 +200,11 @@ def _make_again(folder: RunFolder, documents: dict[Path, bytes], notes: list[str
 
 def _as_found(plan: Plan, notes: list[str]) -> Plan:
     """Plan for the device as it is. Profiles are not stored if the device has settings of another run."""
-    words, is_so = leftovers(plan.device, plan.control)
-    notes += words
-    return plan if is_so else replace(plan, profiles=None)
+    for look in (leftovers, leftovers_beside):
+        words, is_so = look(plan.device, plan.control)
+        notes += words
+        plan = plan if is_so else replace(plan, profiles=None)
+    return plan
 
 
 def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, AppliedSettings | None, Searching | None]:
@@ -219,7 +221,11 @@ def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, AppliedSettings | None
     if plan.goal is None and not any(each.setting for each in plan.known_settings):
         return plan, None, None
     try:
-        settings = claim(plan.device, exact=plan.goal is not None)
+        searches = plan.goal is not None and plan.profiles is not None
+        known = any(CPU_FREQUENCY in dict(each.setting) for each in plan.known_settings)
+        settings = claim(plan.device, exact=plan.goal is not None, with_processors=searches or known)
+        if settings.apart_for_a_run:
+            notes.append(f"{CPU_FREQUENCY} stays as it is: {settings.apart}")
     except UnfitEnvironment as error:
         notes.append(f"clocks and power stay as they are: {error}" + (f" ({error.hint})" if error.hint else ""))
         return replace(plan, known_settings=(), goal=None), None, None

@@ -16,13 +16,14 @@ from pathlib import Path
 from statistics import fmean
 
 from ecoshare.core.commands import MeasureSetting
-from ecoshare.devices.knob import Clocks
-from ecoshare.devices.meter import MeterFault
+from ecoshare.devices.knob import NOTHING, Clocks
+from ecoshare.devices.meter import Meter, MeterFault
 from ecoshare.lane import trace
 from ecoshare.lane.lane_table import BoundaryRequest, LaneTable
 from ecoshare.record.energy_account import spent
 from ecoshare.record.samples import Sample
 from ecoshare.runtime.meter_sampler import MeterSampler
+from ecoshare.runtime.processors_interval import ProcessorsInterval
 from ecoshare.values.attempt import Usage
 from ecoshare.values.joules import MEASURED
 from ecoshare.values.measurement import Measurement, MeasurementStatus
@@ -111,6 +112,7 @@ class SettingMeasurement:
         most_s: Longest time (s) of an iteration that the limit of each job allows; empty for the default setting.
         for_joules: Whether a measurement without joules is useless. If not, times alone are measured without a meter.
         limits: Limits on the length of the measurement.
+        processors: Meter of the processors beside a GPU; None if their joules are no part of the objective.
     """
 
     command: MeasureSetting
@@ -119,10 +121,11 @@ class SettingMeasurement:
     now_s: Callable[[], float]
     usage: Callable[[str], Usage | None]
     clocks: Callable[[], Awaitable[Clocks | None]]
-    readings: Callable[[], Awaitable[Mapping[str, float]]]
+    readings: Callable[[], Awaitable[Mapping[str, float | str]]]
     most_s: Mapping[str, float]
     for_joules: bool = True
     limits: MeasurementLimits = DEFAULT_LIMITS
+    processors: Meter | None = None
 
     async def measure(self) -> Measurement:
         """Measure until the figures suffice, or until a job is clearly too slow.
@@ -141,9 +144,11 @@ class SettingMeasurement:
         if is_metered and (first is None or first.energy_j is None):
             why = first.fault if first is not None else _NO_METER
             return Measurement(self.command.setting, MeasurementStatus.CONTAMINATED, note=why)
+        beside = ProcessorsInterval(self.processors)
+        await asyncio.to_thread(beside.begin)
         before, began_s = self._usages(), self.now_s()
         seen: list[Clocks] = []
-        readings: list[Mapping[str, float]] = []
+        readings: list[Mapping[str, float | str]] = []
         early = False
         while True:
             await asyncio.sleep(_LOOK_S)
@@ -156,11 +161,13 @@ class SettingMeasurement:
             if self._enough(before, now, wall_s, period_s):
                 break
         last = await self.sampler.take(self.now_s) if is_metered else None
+        await asyncio.to_thread(beside.end)
         after, ended_s = self._usages(), self.now_s()
         await self._flush()
         wall_s = ended_s - began_s
         work = {job: self._work(job, skip[job], began_s, ended_s) for job in self.places}
         joules, spoilt = self._joules(first, last, period_s) if first is not None else (None, [])
+        spoilt += [beside.fault] if beside.fault else []
         throttles = tuple(dict.fromkeys(words for each in seen for words in each.throttles))
         spoilt += [words for words in throttles if words in _OTHERS] + self._spoilt(seen, readings, before, after, work)
         status = (
@@ -183,6 +190,8 @@ class SettingMeasurement:
             throttles=throttles,
             temperature_c=_mean(each.temperature_c for each in seen),
             note="; ".join(spoilt),
+            processors_w=beside.power_w,
+            processors_j=beside.joules,
         )
 
     @staticmethod
@@ -197,7 +206,7 @@ class SettingMeasurement:
     def _spoilt(
         self,
         seen: list[Clocks],
-        readings: list[Mapping[str, float]],
+        readings: list[Mapping[str, float | str]],
         before: Mapping[str, Usage],
         after: Mapping[str, Usage],
         work: Mapping[str, _Work],
@@ -206,7 +215,9 @@ class SettingMeasurement:
         found = []
         for name in {name for each in readings for name in each}:
             values = [each[name] for each in readings if name in each]
-            if max(values) - min(values) > 0.01 * max(values):
+            numbers = [each for each in values if not isinstance(each, str)]
+            is_off = bool(numbers) and max(numbers) - min(numbers) > 0.01 * max(numbers)
+            if is_off or (len(numbers) < len(values) and len(set(values)) > 1):
                 found.append(f"{name} was changed by another program")
         for name, wanted in self.command.setting:
             reached = [each.gpu_mhz if name == "gpu_clock" else each.memory_mhz for each in seen]
@@ -214,6 +225,9 @@ class SettingMeasurement:
             is_clock = name in ("gpu_clock", "memory_clock") and not isinstance(wanted, str)
             if is_clock and known and max(known) > 1.02 * float(wanted):
                 found.append(f"{name} was not what it was locked at")
+            enforced = [each.power_profiles for each in seen if each.power_profiles is not None]
+            if name == "power_profile" and wanted != NOTHING and any(wanted not in each for each in enforced):
+                found.append(f"{name} {wanted} was requested, and the device did not enforce it")
         for job, each in work.items():
             held_s = after[job].held_s - before[job].held_s
             if each.time_s is None:
@@ -287,9 +301,11 @@ class _Work:
     held_s: float
 
 
-def _achieved(seen: list[Clocks]) -> dict[str, float]:
+def _achieved(seen: list[Clocks]) -> dict[str, float | str]:
+    profiles = [each.power_profiles for each in seen if each.power_profiles is not None]
+    names: dict[str, float | str] = {"power_profile": "+".join(profiles[-1]) or NOTHING} if profiles else {}
     means = {"gpu_clock": _mean(each.gpu_mhz for each in seen), "memory_clock": _mean(each.memory_mhz for each in seen)}
-    return {name: value for name, value in means.items() if value is not None}
+    return names | {name: value for name, value in means.items() if value is not None}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ecoshare.common.plural import counted
+from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.knob import KnobSpec
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.profiling.json_store import made_utc
@@ -86,6 +87,8 @@ class Searching:
         self.notes: list[str] = []
         self._show, self._keeps = show, keep
         self._specs = _chosen(settings, knobs)
+        if settings.processors is not None and all(spec.name != CPU_FREQUENCY for spec in self._specs):
+            settings.processors = None  # without their knob, their joules are no part of the objective
         self._jobs: Mapping[str, PlannedJob] = {}
         self._records: dict[Packing, list[MeasurementRecord]] = {}
         self._adviser: TunerAdviser | None = None
@@ -107,7 +110,11 @@ class Searching:
             return [spec for spec in self._specs if spec.name in names]
 
         def space() -> Space | None:
-            knobs = [knob_of(spec.name, spec.values, spec.special) for spec in left()]
+            on_gpu = not self._plan.device.on_processors
+            knobs = [
+                knob_of(spec.name, spec.values, spec.special, beside=on_gpu and spec.name == CPU_FREQUENCY)
+                for spec in left()
+            ]
             return space_of(knobs, self.settings.control.allows) if knobs else None
 
         def default() -> dict[str, float | str]:
@@ -142,7 +149,7 @@ class Searching:
         """Result of a search so far. The search must have measured the default setting."""
         assert own.search is not None, "its default was measured"
         device, records = self._plan.device, self.records(own)
-        spent = [record.joules for record in records if record.joules is not None]
+        spent = [record.joules + (record.processors_j or 0.0) for record in records if record.joules is not None]
         return TuningResult(
             objective=self._goal.objective,
             tuning_limit=self._goal.tuning_limit,
@@ -222,7 +229,7 @@ class Searching:
             {name: self._default[name] for name in names},
             jobs,
             {job.name: self._spec(job.name).job_class for job in jobs},
-            _earlier(self._kept.on(self._plan.device.described), names),
+            _earlier(self._kept.on(self._plan.device.described), names, self.settings.processors is not None),
             self._goal.seed,
             default_s,
         )
@@ -234,13 +241,16 @@ class Searching:
         record = MeasurementRecord.model_validate(
             {
                 "status": found.status,
-                "power_w": found.power_w or None,
                 "times": dict(found.times_s),
                 "energy": None,
                 "interference": {},
                 "feasible": None,
                 "best": False,
                 **judgement,
+                # The search counts the processors in, and the record keeps them apart.
+                "power_w": (found.power_w or None) if judged is None or found.status.has_numbers else None,
+                "processors_w": found.processors_w,
+                "processors_j": found.processors_j,
                 "number": len(records) + 1,
                 "requested": self._whole(dict(found.setting)),
                 "achieved": {spec.name: found.achieved.get(spec.name) for spec in self._specs},
@@ -256,8 +266,14 @@ class Searching:
             self._show.measured(record)
 
 
-def _earlier(results: Sequence[TuningResult], names: set[str]) -> list[Earlier]:
-    """Searches of single jobs, by class. Measurements with any other knob off its default are left out."""
+def _earlier(results: Sequence[TuningResult], names: set[str], with_processors: bool) -> list[Earlier]:
+    """Searches of single jobs, by class. Measurements with any other knob off its default are left out.
+
+    Args:
+        results: Earlier results on the device model.
+        names: Names of the knobs of the search.
+        with_processors: Whether the watts of the processors count. Measurements without them are left out then.
+    """
     from ecoshare.advisers.earlier_searches import Earlier
 
     measurements: dict[str, list[tuple[dict[str, float | str], float, float, bool]]] = {}
@@ -268,11 +284,14 @@ def _earlier(results: Sequence[TuningResult], names: set[str]) -> list[Earlier]:
         for record in tuned.trials:
             others = {name for name in record.requested if name not in names}
             at_default = all(record.requested[name] == tuned.default[name] for name in others)
+            if with_processors and record.processors_w is None:
+                continue
             if record.status.has_numbers and record.power_w and record.times and at_default:
                 setting = {name: value for name, value in record.requested.items() if name in names}
                 (time_s,) = record.times.values()
                 own = measurements.setdefault(alone[0], [])
-                own.append((setting, record.power_w, time_s, record.status is MeasurementStatus.CENSORED))
+                watts = record.power_w + ((record.processors_w or 0.0) if with_processors else 0.0)
+                own.append((setting, watts, time_s, record.status is MeasurementStatus.CENSORED))
     return [Earlier(name, own) for name, own in measurements.items()]
 
 
@@ -281,6 +300,8 @@ def _chosen(settings: AppliedSettings, names: tuple[str, ...] | None) -> list[Kn
     offered = {spec.name for spec in specs}
     if names is not None and (wrong := [name for name in names if name not in offered]):
         settings.restore()
+        if wrong[0] == CPU_FREQUENCY and settings.apart:
+            raise UsageError(f"--knobs {wrong[0]}: {settings.apart}", "see `ecoshare devices`")
         raise UsageError(
             f"--knobs {wrong[0]}: this device offers {', '.join(sorted(offered))}", "see `ecoshare devices`"
         )
@@ -288,4 +309,4 @@ def _chosen(settings: AppliedSettings, names: tuple[str, ...] | None) -> list[Kn
 
 
 def _range(spec: KnobSpec) -> KnobRange:
-    return KnobRange(name=spec.name, unit=spec.unit, count=spec.choices, lowest=spec.values[0], highest=spec.highest)
+    return KnobRange(name=spec.name, unit=spec.unit, count=spec.choices, lowest=spec.lowest, highest=spec.highest)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.meter_check import check_meter
 from ecoshare.devices.occupancy import Occupancy
 from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
@@ -105,7 +106,10 @@ def tune(
     )
     for note in plan.notes:
         say(note)
-    settings = claim(asked.device, exact=True, assume_unlocked=asked.assume_unlocked)
+    beside = asked.knobs is None or CPU_FREQUENCY in asked.knobs
+    settings = claim(asked.device, exact=True, assume_unlocked=asked.assume_unlocked, with_processors=beside)
+    if settings.apart and asked.knobs is None:
+        say(f"{CPU_FREQUENCY} is not searched: {settings.apart}")
     kept = TuningStore(store.folder)
     search = Searching(settings, plan, asked.goal, kept, asked.knobs, show)
     result = run_opening.start(

@@ -34,12 +34,14 @@ class Measurement:
         status: Validity of the result.
         power_w: Mean power (W) of the device; None without a meter.
         joules: Energy (J) that the device spent; None without a meter.
+        processors_w: Mean power (W) of the processors beside a GPU; None if they are no part of the objective.
+        processors_j: Energy (J) that these processors spent; None if they are no part of the objective.
         duration_s: Wall time (s) of the measurement.
         times_s: Seconds per iteration of each job while it holds its turn.
         shares: Part of the time, in [0, 1], in which each job held its turn.
         rates: Iterations per second of each job, with its waits for the turn and for data.
-        achieved: Observed value of each knob: the mean of a clock, the last reading of any other knob. Knobs that
-            cannot be read are left out.
+        achieved: Observed value of each knob: the mean of a clock, the power profiles in force by name, the last
+            reading of any other knob. Knobs that cannot be read are left out.
         throttles: Reasons for lower clocks during the measurement, in words.
         temperature_c: Mean temperature of the device (degrees Celsius); None if it cannot be read.
         note: Reason for a status other than `MEASURED`, in words.
@@ -53,10 +55,17 @@ class Measurement:
     times_s: dict[str, float] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
-    achieved: dict[str, float] = field(default_factory=dict)
+    achieved: dict[str, float | str] = field(default_factory=dict)
     throttles: tuple[str, ...] = ()
     temperature_c: float | None = None
     note: str = ""
+    processors_w: float | None = None
+    processors_j: float | None = None
+
+    @property
+    def objective_w(self) -> float | None:
+        """Power (W) that the objective counts: of the device, and of the processors if these are a part of it."""
+        return self.power_w if self.power_w is None else self.power_w + (self.processors_w or 0.0)
 
 
 @dataclass(frozen=True, slots=True)

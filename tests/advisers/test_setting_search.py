@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.advisers.search_space import knob_of, space_of
 from ecoshare.advisers.setting_evaluation import PackedJob, SettingEvaluator, observable
 from ecoshare.advisers.setting_search import BUDGET, JudgedMeasurement, SearchEnding, SettingSearch
 from ecoshare.profiling.tuning_store import MeasurementRecord
@@ -265,3 +266,19 @@ def test_telling_what_was_not_asked_is_refused_and_changes_nothing() -> None:
         with pytest.raises(ValueError):
             searching.told(wrong)
     assert not searching.measurements and searching.next() == DEFAULT
+
+
+def test_a_knob_whose_values_have_names_only_is_searched() -> None:
+    """A power profile has no numbers: none may be asked of it."""
+    profiles = {"none": 1.0, "max_p": 1.0, "max_q": 1.0}
+    space = space_of([knob_of("power_profile", (), profiles)], lambda _setting: True)
+    watts = {"none": 100.0, "max_p": 120.0, "max_q": 70.0}
+    searching = SettingSearch(space, {"power_profile": "none"}, [PackedJob("a", 100.0)], budget=6)
+    while (setting := searching.next()) is not None:
+        name = str(setting["power_profile"])
+        searching.told(
+            Measurement((("power_profile", name),), MeasurementStatus.MEASURED, power_w=watts[name], times_s={"a": 1.0})
+        )
+    assert searching.best == {"power_profile": "max_q"} and searching.saved == pytest.approx(0.3)
+    (told,) = searching.as_dict({"power_profile": ""})["knobs"]
+    assert told == {"name": "power_profile", "unit": "", "count": 3, "lowest": None, "highest": None}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -62,12 +61,7 @@ class TestTune:
     def test_a_program_tunes_a_packing(self, machine: Machine) -> None:
         machine.jobs(COMPUTES, WAITS)
         (program := machine.folder / "tunes.py").write_text(TUNES)
-        environment = {
-            **os.environ,
-            **machine.driver.environment,
-            "ECOSHARE_STATE": str(machine.folder / "state"),
-        }
-        done = Started(cwd=machine.folder, environment=environment, script=program).done()
+        done = Started(cwd=machine.folder, environment=machine.environment, script=program).done()
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         found = json.loads(done.stdout)

@@ -31,7 +31,7 @@ async def main(uuid: str, seed: int) -> None:
         told.set()
 
     threading.Thread(target=wait_for_the_end, daemon=True).start()
-    guard = Guard(f"setter-{seed}", Path(tempfile.mkdtemp(dir=sys.argv[3])), ("nvidia", uuid))
+    guard = Guard(f"setter-{seed}", Path(tempfile.mkdtemp(dir=sys.argv[3])), [("nvidia", uuid)])
     keeping = asyncio.create_task(guard.keep())
     showing = asyncio.create_task(show(guard))
     while not told.is_set():

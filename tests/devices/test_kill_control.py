@@ -18,7 +18,9 @@ from tests.rounds import rounds
 from tests.warm import ROOT, Started, ecoshare, wait_for
 
 QUICK, ALL = 3, rounds(25, nightly=200)
-BEFORE = Settings(FOUND_W, None, None, False)
+THEIRS = (presets.COMPUTE, presets.HIGH)
+"""Power profiles that other programs have requested."""
+BEFORE = Settings(FOUND_W, None, None, False, THEIRS)
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the fake driver is written in C, and there is no compiler")
 
@@ -73,10 +75,17 @@ def kill_once(driver: FakeDriver, folder: Path, seed: int) -> None:
     assert driver.gpu(0).settings() == BEFORE
 
 
-def kill_often(folder: Path, seeds: range) -> None:
-    driver = FakeDriver(folder, [presets.H200])
+def found(folder: Path) -> FakeDriver:
+    """Driver of a GPU with every kind of knob, and with settings of an administrator."""
+    driver = FakeDriver(folder, [presets.B200])
+    driver.gpu(0).request_profiles(*THEIRS)
     with driver:
         limited(driver, FOUND_W)
+    return driver
+
+
+def kill_often(folder: Path, seeds: range) -> None:
+    driver = found(folder)
     for seed in seeds:
         kill_once(driver, folder, seed)
 
@@ -93,9 +102,7 @@ def test_the_gpu_is_as_before_after_many_kills(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_both_killed_at_once_leave_the_journal_to_the_next_start(tmp_path: Path) -> None:
-    driver = FakeDriver(tmp_path, [presets.H200])
-    with driver:
-        limited(driver, FOUND_W)
+    driver = found(tmp_path)
     setter = Setter.start(driver, tmp_path, 7)
     setter.process.send_signal(signal.SIGSTOP)
     while driver.gpu(0).settings() == BEFORE:  # stopped between two rounds
@@ -111,6 +118,7 @@ def test_both_killed_at_once_leave_the_journal_to_the_next_start(tmp_path: Path)
     assert "a run that died has left settings here" in shown.stdout and "ecoshare restore" in shown.stdout
     done = ecoshare("restore", environment=environment)
     assert done.returncode == 0, done.stderr
-    assert f"power_limit is {FOUND_W:g} W" in done.stdout or "gpu_clock is unlocked" in done.stdout
+    words = (f"power_limit is {FOUND_W:g} W", "gpu_clock is unlocked", "power_profile is compute and profile_40")
+    assert any(each in done.stdout for each in words)
     assert driver.gpu(0).settings() == BEFORE
     assert "nothing to restore" in ecoshare("restore", environment=environment).stdout

@@ -8,7 +8,7 @@ import pytest
 
 from ecoshare.devices import knob_survey, registry
 from ecoshare.devices.registry import processors
-from ecoshare.devices.state_folder import StateFolder
+from ecoshare.devices.state_folder import StateFolder, key
 from ecoshare.errors import UnfitEnvironment
 
 
@@ -22,7 +22,7 @@ def test_a_damaged_journal_is_told_whether_the_device_can_be_opened_or_not(
 ) -> None:
     """Else the user would mend the device, and a run would then refuse the journal."""
     state = StateFolder(tmp_path, tmp_path)
-    state.journal(knob_survey.key(processors())).write_text("{")
+    state.journal(key(processors())).write_text("{")
     if not opens:
         monkeypatch.setattr(registry, "open_knobs", _fails)
     found = knob_survey.survey(state)[-1]

@@ -40,6 +40,7 @@ class Settings:
     gpu_clocks_mhz: tuple[int, int] | None
     memory_clocks_mhz: tuple[int, int] | None
     persistence: bool
+    power_profiles: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,18 @@ class FakeGpu:
         """Present settings of the GPU."""
         gpu = self._state.read().gpu[self.index]
         return Settings(
-            gpu.limit_mw / 1000, _range(gpu.gpu_lock_mhz), _range(gpu.memory_lock_mhz), bool(gpu.persistence)
+            gpu.limit_mw / 1000,
+            _range(gpu.gpu_lock_mhz),
+            _range(gpu.memory_lock_mhz),
+            bool(gpu.persistence),
+            tuple(bit for bit in range(256) if gpu.requested_profiles[bit // 32] >> bit % 32 & 1),
         )
+
+    def request_profiles(self, *numbers: int) -> None:
+        """Request exactly these power profiles, as another program would. No limit is moved."""
+        with self._state.change() as page:
+            requested = page.gpu[self.index].requested_profiles
+            requested[:] = [sum(1 << each % 32 for each in numbers if each // 32 == word) for word in range(8)]
 
 
 class FakeDriver:

@@ -64,6 +64,36 @@ static uint32_t wanted(const uint32_t lock_mhz[2], uint32_t lowest_mhz, uint32_t
     return idle ? lock_mhz[0] : smaller(lock_mhz[1], highest_mhz);
 }
 
+static int has(const uint32_t mask[MASK_WORDS], uint32_t number) { return mask[number / 32] >> number % 32 & 1; }
+
+void enforce(const struct gpu *gpu, uint32_t enforced[MASK_WORDS]) {
+    memset(enforced, 0, MASK_WORDS * sizeof *enforced);
+    for (uint32_t i = 0; i < gpu->profiles; i++) {
+        const struct profile *own = &gpu->profile[i];
+        int stays = has(gpu->requested_profiles, own->number);
+        for (uint32_t j = 0; stays && j < gpu->profiles; j++) {
+            const struct profile *other = &gpu->profile[j];
+            if (other != own && has(gpu->requested_profiles, other->number) && other->priority < own->priority &&
+                (has(own->conflicts, other->number) || has(other->conflicts, own->number)))
+                stays = 0;
+        }
+        if (stays)
+            enforced[own->number / 32] |= 1u << own->number % 32;
+    }
+}
+
+/* The highest graphics clock that the enforced profiles let through; 0: any. */
+static uint32_t profile_ceiling_mhz(const struct gpu *gpu) {
+    uint32_t enforced[MASK_WORDS], lowest_mhz = 0;
+    enforce(gpu, enforced);
+    for (uint32_t i = 0; i < gpu->profiles; i++) {
+        uint32_t mhz = has(enforced, gpu->profile[i].number) ? gpu->profile[i].ceiling_mhz : 0;
+        if (mhz && (lowest_mhz == 0 || mhz < lowest_mhz))
+            lowest_mhz = mhz;
+    }
+    return lowest_mhz;
+}
+
 struct point operate(const struct gpu *gpu) {
     struct demand demand = total(gpu);
     struct point point = {0};
@@ -89,6 +119,9 @@ struct point operate(const struct gpu *gpu) {
         asked_mhz = gpu->ceiling_mhz;
         point.reasons |= THERMAL;
     }
+    uint32_t ceiling_mhz = profile_ceiling_mhz(gpu);
+    if (ceiling_mhz && ceiling_mhz < asked_mhz)
+        asked_mhz = ceiling_mhz;
     /* Not even a locked range holds against the limit: the clock falls until the power fits. */
     for (uint32_t i = place(mhz, count, asked_mhz);; i++) {
         point.graphics_mhz = mhz[i];

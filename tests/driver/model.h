@@ -14,6 +14,9 @@ struct point {
 /* At what clocks the GPU runs with its present loads and settings, and what it draws there. */
 struct point operate(const struct gpu *gpu);
 
+/* The profiles that are left of the requested ones: of two that conflict, the one with the smaller priority. */
+void enforce(const struct gpu *gpu, uint32_t enforced[MASK_WORDS]);
+
 /* Counts the GPU's energy up to `to_ns`, its loads and settings having been the same since `until_ns`. */
 void integrate(const struct page *page, struct gpu *gpu, int64_t to_ns);
 

@@ -42,6 +42,25 @@ struct process {
     unsigned gpu_instance, compute_instance;
 };
 
+struct mask255 {
+    unsigned mask[MASK_WORDS];
+};
+
+struct current_profiles {
+    unsigned version;
+    struct mask255 supported, requested, enforced;
+};
+
+struct requested_profiles {
+    unsigned version;
+    struct mask255 profiles;
+};
+
+struct updated_profiles {
+    unsigned operation;
+    struct mask255 profiles;
+};
+
 struct field {
     unsigned id, scope;
     long long timestamp_us, latency_us;
@@ -59,7 +78,9 @@ enum { VOLTA = 5, AMPERE = 7 };
 enum { ALL_GPU = 0, SCOPE_MEMORY = 2 };
 enum { TYPE_UNSIGNED = 1, TYPE_UNSIGNED_LONG_LONG = 3 };
 enum { FIELD_ENERGY = 83, FIELD_POWER_AVERAGE = 185, FIELD_POWER_INSTANT = 186 };
+enum { CLEAR = 0, ADD = 1, OVERWRITE = 2 };
 static const unsigned MEMORY_V2 = 0x02000028, TEMPERATURE_V1 = 0x100000C;
+static const unsigned CURRENT_PROFILES_V1 = 0x1000064, REQUESTED_PROFILES_V1 = 0x1000024;
 
 static int number(device_t device) {
     return device >= handles && device < handles + GPUS ? (int)(device - handles) : GPUS;
@@ -101,6 +122,8 @@ __attribute__((visibility("default"))) const char *nvmlErrorString(result_t resu
         return "Not Found";
     case INSUFFICIENT_SIZE:
         return "Insufficient Size";
+    case FUNCTION_NOT_FOUND:
+        return "Function Not Found";
     case DRIVER_NOT_LOADED:
         return "Driver Not Loaded";
     case LIB_RM_VERSION_MISMATCH:
@@ -452,5 +475,96 @@ API nvmlDeviceSetPersistenceMode(device_t device, unsigned mode) {
     if (gpu && struck != FAULT_IGNORE)
         gpu->persistence = mode != 0;
     record(index, __func__, mode, 0, result);
+    return leave(result);
+}
+
+/* A structure that is missing is told first, then a wrong version, then that the board knows no profiles. */
+static result_t profiles_of(const struct gpu *gpu, const void *structure, int version_fits) {
+    if (structure == NULL)
+        return INVALID_ARGUMENT;
+    if (!version_fits)
+        return ARGUMENT_VERSION_MISMATCH;
+    return gpu->profiles ? SUCCESS : NOT_SUPPORTED;
+}
+
+static void support(const struct gpu *gpu, unsigned mask[MASK_WORDS]) {
+    memset(mask, 0, MASK_WORDS * sizeof *mask);
+    for (uint32_t i = 0; i < gpu->profiles; i++)
+        mask[gpu->profile[i].number / 32] |= 1u << gpu->profile[i].number % 32;
+}
+
+API nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(device_t device, struct current_profiles *current) {
+    ENTER(device);
+    if (gpu)
+        result = profiles_of(gpu, current, current && current->version == CURRENT_PROFILES_V1);
+    if (gpu && result == SUCCESS) {
+        support(gpu, current->supported.mask);
+        memcpy(current->requested.mask, gpu->requested_profiles, sizeof current->requested.mask);
+        enforce(gpu, current->enforced.mask);
+    }
+    return leave(result);
+}
+
+/* The limit of the enforced profiles, the smallest if there are several; 0: none of them has one. */
+static uint32_t profile_limit_mw(const struct gpu *gpu) {
+    uint32_t enforced[MASK_WORDS], least_mw = 0;
+    enforce(gpu, enforced);
+    for (uint32_t i = 0; i < gpu->profiles; i++) {
+        uint32_t number = gpu->profile[i].number, limit_mw = gpu->profile[i].limit_mw;
+        if (enforced[number / 32] >> number % 32 & 1 && limit_mw && (least_mw == 0 || limit_mw < least_mw))
+            least_mw = limit_mw;
+    }
+    return least_mw;
+}
+
+static result_t update(struct gpu *gpu, unsigned operation, const unsigned mask[MASK_WORDS]) {
+    unsigned supported[MASK_WORDS];
+    support(gpu, supported);
+    if (operation > OVERWRITE)
+        return INVALID_ARGUMENT;
+    for (int i = 0; i < MASK_WORDS; i++)
+        if (mask[i] & ~supported[i])
+            return INVALID_ARGUMENT;
+    if (struck == FAULT_IGNORE)
+        return SUCCESS;
+    uint32_t before_mw = profile_limit_mw(gpu);
+    for (int i = 0; i < MASK_WORDS; i++) {
+        uint32_t now = gpu->requested_profiles[i];
+        gpu->requested_profiles[i] = operation == OVERWRITE ? mask[i] : operation == ADD ? now | mask[i] : now & ~mask[i];
+    }
+    uint32_t limit_mw = profile_limit_mw(gpu);
+    if (limit_mw != before_mw)
+        gpu->limit_mw = limit_mw ? limit_mw : gpu->default_limit_mw;
+    return SUCCESS;
+}
+
+API nvmlDeviceWorkloadPowerProfileSetRequestedProfiles(device_t device, struct requested_profiles *requested) {
+    ENTER(device);
+    if (gpu)
+        result = profiles_of(gpu, requested, requested && requested->version == REQUESTED_PROFILES_V1);
+    if (gpu && result == SUCCESS)
+        result = update(gpu, ADD, requested->profiles.mask);
+    record(index, __func__, requested ? requested->profiles.mask[0] : 0, ADD, result);
+    return leave(result);
+}
+
+API nvmlDeviceWorkloadPowerProfileClearRequestedProfiles(device_t device, struct requested_profiles *requested) {
+    ENTER(device);
+    if (gpu)
+        result = profiles_of(gpu, requested, requested && requested->version == REQUESTED_PROFILES_V1);
+    if (gpu && result == SUCCESS)
+        result = update(gpu, CLEAR, requested->profiles.mask);
+    record(index, __func__, requested ? requested->profiles.mask[0] : 0, CLEAR, result);
+    return leave(result);
+}
+
+/* This structure has no version. */
+API nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1(device_t device, struct updated_profiles *updated) {
+    ENTER(device);
+    if (gpu)
+        result = profiles_of(gpu, updated, 1);
+    if (gpu && result == SUCCESS)
+        result = update(gpu, updated->operation, updated->profiles.mask);
+    record(index, __func__, updated ? updated->profiles.mask[0] : 0, updated ? updated->operation : 0, result);
     return leave(result);
 }

@@ -5,9 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.driver.state import Coefficients, Gpu
+from tests.driver.state import Profile as ProfileRecord
 
 CANNOT = 2
 """MIG mode of a board without MIG."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Workload power profile of a board, with an invented effect.
+
+    Attributes:
+        number: Number in the masks of NVML.
+        priority: Priority; the smaller one wins among profiles that conflict.
+        conflicts: Numbers of profiles that it excludes.
+        limit_w: Power limit that it sets while it is enforced; 0 for none. Afterwards the default limit is set.
+        ceiling_mhz: Highest graphics clock under it; 0 for no bound.
+    """
+
+    number: int
+    priority: int
+    conflicts: tuple[int, ...] = ()
+    limit_w: int = 0
+    ceiling_mhz: int = 0
+
+    def record(self) -> ProfileRecord:
+        """The profile as `state.h` lays it out."""
+        record = ProfileRecord(self.number, self.priority, 1000 * self.limit_w, self.ceiling_mhz)
+        for number in self.conflicts:
+            record.conflicts[number // 32] |= 1 << number % 32
+        return record
 
 
 @dataclass(frozen=True)
@@ -29,6 +56,7 @@ class Preset:
     mig_mode: int = CANNOT
     compute_mode: int = 0
     reserved_bytes: int = 512 * 2**20
+    profiles: tuple[Profile, ...] = ()
 
     def gpu(self, index: int) -> Gpu:
         """State of such a GPU after the start of the machine."""
@@ -48,7 +76,10 @@ class Preset:
             highest_limit_mw=1000 * highest_w,
             memory_clocks=len(self.clocks_mhz),
             coefficients=Coefficients(*self.coefficients),
+            profiles=len(self.profiles),
         )
+        for place, profile in enumerate(self.profiles):
+            gpu.profile[place] = profile.record()
         for row, (memory_mhz, graphics_mhz) in enumerate(self.clocks_mhz.items()):
             gpu.memory_clock_mhz[row] = memory_mhz
             gpu.graphics_clocks[row] = len(graphics_mhz)
@@ -72,6 +103,26 @@ H200 = Preset(
     mig_mode=0,
 )
 """Board with HBM and one memory clock."""
+
+MAX_P, MAX_Q, COMPUTE, MEMORY_BOUND, HIGH = 0, 1, 2, 3, 40
+
+B200 = Preset(
+    "NVIDIA B200",
+    architecture=10,
+    memory_bytes=183_359 * 2**20,
+    limits_w=(200, 1000, 1000),
+    clocks_mhz={3996: _clocks(1965, 120)},
+    coefficients=(90.0, 20.0, 50.0, 600.0, 280.0, 1.3, 0.65, 0.45),
+    mig_mode=0,
+    profiles=(
+        Profile(MAX_P, 1, (MAX_Q,)),
+        Profile(MAX_Q, 2, (MAX_P,), limit_w=640, ceiling_mhz=1500),
+        Profile(COMPUTE, 3, (MEMORY_BOUND,)),
+        Profile(MEMORY_BOUND, 4, (COMPUTE,), ceiling_mhz=1200),
+        Profile(HIGH, 5),
+    ),
+)
+"""Board with workload power profiles: one moves limit and clock, two conflict, and one is newer than its name."""
 
 V100 = Preset(
     "Tesla V100-SXM2-16GB",

@@ -13,9 +13,10 @@
 #include <stdint.h>
 
 #define MAGIC 0x4c4d564e454b4146u /* "FAKENVML" */
-#define VERSION 1
+#define VERSION 2
 
 enum { GPUS = 8, LOADS = 32, MEMORY_CLOCKS = 4, GRAPHICS_CLOCKS = 160, EVENTS = 1024, FAULTS = 16, CALLS = 256 };
+enum { PROFILES = 8, MASK_WORDS = 8 };
 
 /* One process on one GPU. `started_ticks` is when it was started (field 22 of /proc/PID/stat), for loads that end with
  * their process; 0 for those of invented processes. */
@@ -38,6 +39,15 @@ struct coefficients {
     double memory_exponent;
     double lowest_volts; /* relative to the highest clock's */
     double knee;         /* part of the highest clock up to which the voltage stays lowest */
+};
+
+/* A workload power profile of the board. What it does to clocks and limit is invented: NVML does not say. */
+struct profile {
+    uint32_t number;    /* its bit in the masks */
+    uint32_t priority;  /* the smaller one wins among profiles that conflict */
+    uint32_t limit_mw;  /* the power limit becomes this while it is enforced, then the default one; 0: it stays */
+    uint32_t ceiling_mhz; /* the graphics clock stays below this, and no reason is told; 0: none */
+    uint32_t conflicts[MASK_WORDS];
 };
 
 struct gpu {
@@ -64,6 +74,10 @@ struct gpu {
     uint32_t default_application_mhz[2];
     uint32_t ceiling_mhz; /* what is achieved at most, whatever is requested; 0: none */
     uint32_t unused;
+    uint32_t profiles; /* how many it has; 0: the board knows none */
+    uint32_t unused_too;
+    struct profile profile[PROFILES];
+    uint32_t requested_profiles[MASK_WORDS];
     struct coefficients coefficients;
     struct load loads[LOADS]; /* pid 0: free */
     int64_t until_ns;         /* up to when energy is counted */
@@ -99,7 +113,7 @@ struct fault {
 };
 
 struct call {
-    char function[48];
+    char function[64];
     int64_t at_ns;
     int32_t pid;
     uint32_t gpu;

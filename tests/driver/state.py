@@ -13,8 +13,9 @@ from pathlib import Path
 
 GPUS, LOADS, MEMORY_CLOCKS, GRAPHICS_CLOCKS = 8, 32, 4, 160
 EVENTS, FAULTS, CALLS = 1024, 16, 256
+PROFILES, MASK_WORDS = 8, 8
 MAGIC = 0x4C4D564E454B4146
-VERSION = 1
+VERSION = 2
 
 EVENT_LOAD, EVENT_END, EVENT_CEILING, EVENT_TEMPERATURE = 1, 2, 3, 4
 FAULT_RETURN, FAULT_IGNORE, FAULT_STALE, FAULT_RESET = 1, 2, 3, 4
@@ -47,6 +48,16 @@ class Coefficients(ctypes.Structure):
     )
 
 
+class Profile(ctypes.Structure):
+    _fields_ = (
+        ("number", _u32),
+        ("priority", _u32),
+        ("limit_mw", _u32),
+        ("ceiling_mhz", _u32),
+        ("conflicts", _u32 * MASK_WORDS),
+    )
+
+
 class Gpu(ctypes.Structure):
     _fields_ = (
         ("name", _char * 64),
@@ -72,6 +83,10 @@ class Gpu(ctypes.Structure):
         ("default_application_mhz", _u32 * 2),
         ("ceiling_mhz", _u32),
         ("unused", _u32),
+        ("profiles", _u32),
+        ("unused_too", _u32),
+        ("profile", Profile * PROFILES),
+        ("requested_profiles", _u32 * MASK_WORDS),
         ("coefficients", Coefficients),
         ("loads", Load * LOADS),
         ("until_ns", _i64),
@@ -109,7 +124,7 @@ class Fault(ctypes.Structure):
 
 class Call(ctypes.Structure):
     _fields_ = (
-        ("function", _char * 48),
+        ("function", _char * 64),
         ("at_ns", _i64),
         ("pid", _i32),
         ("gpu", _u32),
@@ -160,6 +175,7 @@ class Layout(ctypes.Structure):
 STRUCTURES = {
     "load": Load,
     "coefficients": Coefficients,
+    "profile": Profile,
     "gpu": Gpu,
     "event": Event,
     "fault": Fault,

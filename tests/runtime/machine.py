@@ -41,10 +41,10 @@ BEFORE = Settings(FOUND_W, None, None, False)
 class Machine:
     """Folder with a training script, and a fake GPU to run it on."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, preset: presets.Preset = presets.H200) -> None:
         self.folder = folder
         (folder / "trains.py").write_text(SCRIPT)
-        self.driver = FakeDriver(folder, [presets.H200])
+        self.driver = FakeDriver(folder, [preset])
         with self.driver:
             limited(self.driver, FOUND_W)
         self.set_before = len(self.driver.setter_calls())
@@ -55,10 +55,15 @@ class Machine:
         path.write_text(yaml.safe_dump({"version": 1, "jobs": jobs}))
         return path
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment of commands on this machine. It has processors of its own: no test sets those of the host."""
+        state, sysfs = str(self.folder / "state"), str(self.folder / "sys")
+        return {**os.environ, **self.driver.environment, "ECOSHARE_STATE": state, "ECOSHARE_SYSFS": sysfs}
+
     def start(self, *words: str, cold: bool = False) -> Started:
-        environment = {**os.environ, **self.driver.environment, "ECOSHARE_STATE": str(self.folder / "state")}
         where = [] if "--resume" in words else ["--profiles", "profiles", "--device", "cuda:0"]
-        return Started(words[0], *where, *words[1:], cwd=self.folder, environment=environment, cold=cold)
+        return Started(words[0], *where, *words[1:], cwd=self.folder, environment=self.environment, cold=cold)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         done = self.start(*words).done()

@@ -1,0 +1,84 @@
+"""A GPU and the processors beside it as one device to set: each has its own claim, journal and undo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ecoshare.devices.device_control import Applied, DeviceControl, Setting, Value
+from ecoshare.devices.knob import Access, Clocks, KnobFault, KnobSpec
+from ecoshare.devices.restore import Restored
+
+
+class JointControl:
+    """Control of a GPU together with the processors. The GPU gives the name, the key and the access."""
+
+    def __init__(self, gpu: DeviceControl, beside: DeviceControl) -> None:
+        """Join two claimed devices. No knob has a name of the other device's."""
+        self._gpu, self._beside = gpu, beside
+        self.vendor, self.device, self.model = gpu.vendor, gpu.device, gpu.model
+        self.notes = [*gpu.notes, *beside.notes]
+
+    @property
+    def claimed(self) -> tuple[tuple[str, str], ...]:
+        """Vendor and key of each claimed device, for the guard."""
+        return (*self._gpu.claimed, *self._beside.claimed)
+
+    @property
+    def access(self) -> Access:
+        """Whether this user may set the GPU."""
+        return self._gpu.access
+
+    @property
+    def missing(self) -> Mapping[str, str]:
+        """Knobs that the GPU lacks, each with the reason."""
+        return self._gpu.missing
+
+    @property
+    def specs(self) -> tuple[KnobSpec, ...]:
+        """Specs of the knobs that can still be set, those of the GPU first."""
+        return (*self._gpu.specs, *self._beside.specs)
+
+    @property
+    def dropped(self) -> Mapping[str, KnobFault]:
+        """Knobs that failed for good, each with the fault."""
+        return {**self._gpu.dropped, **self._beside.dropped}
+
+    @property
+    def default(self) -> dict[str, Value]:
+        """Setting with which both devices were found."""
+        return {**self._gpu.default, **self._beside.default}
+
+    def allows(self, setting: Setting) -> bool:
+        """Whether both devices support this combination of values."""
+        return self._gpu.allows(setting) and self._beside.allows(setting)
+
+    def readings(self) -> dict[str, Value]:
+        """Present value of each knob; see `DeviceControl.readings`."""
+        return {**self._gpu.readings(), **self._beside.readings()}
+
+    def clocks(self) -> Clocks | None:
+        """Present clocks of the GPU; None if it does not report them, or after `restore`."""
+        return self._gpu.clocks()
+
+    def look(self) -> None:
+        """Check whether clocks of the GPU are locked; see `DeviceControl.look`."""
+        self._gpu.look()
+
+    def apply(self, setting: Setting) -> Applied:
+        """Set every knob that `setting` names; see `DeviceControl.apply`.
+
+        Raises:
+            RuntimeError: The devices were given back.
+        """
+        names = {spec.name for spec in self._beside.specs} | self._beside.dropped.keys()
+        gpu = self._gpu.apply({name: value for name, value in setting.items() if name not in names})
+        beside = self._beside.apply({name: value for name, value in setting.items() if name in names})
+        return Applied({**gpu.setting, **beside.setting}, {**gpu.refused, **beside.refused})
+
+    def restore(self) -> list[Restored]:
+        """Restore all knobs of both devices and give them back; see `DeviceControl.restore`."""
+        try:
+            done = self._beside.restore()
+        finally:  # the GPU is put back whatever becomes of the processors
+            gpu = self._gpu.restore()
+        return [*gpu, *done]

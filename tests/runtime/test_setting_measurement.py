@@ -1,0 +1,60 @@
+"""Verdict on a measurement: a setting that was not in force must not pass for a measured one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from ecoshare.core.commands import MeasureSetting
+from ecoshare.devices.knob import Clocks
+from ecoshare.runtime.setting_measurement import SettingMeasurement, _achieved
+
+
+def spoilt(
+    wanted: str, enforced: tuple[str, ...] | None, readings: tuple[Mapping[str, float | str], ...] = ()
+) -> list[str]:
+    """Reasons against a measurement of this power profile, without jobs."""
+    command = MeasureSetting(1, "cuda:0", (), (("power_profile", wanted),))
+    unused = cast(Any, None)
+    measurement = SettingMeasurement(command, {}, unused, unused, unused, unused, unused, {})
+    return measurement._spoilt([Clocks(1500.0, None, (), None, enforced)], list(readings), {}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "enforced", "disturbed"),
+    [
+        ("compute", ("compute",), False),
+        ("compute", ("compute", "max_p"), False),
+        ("compute", ("memory_bound",), True),
+        ("compute", (), True),
+        ("compute", None, False),
+        ("none", (), False),
+        ("none", ("max_p",), False),
+    ],
+)
+def test_a_requested_profile_must_be_enforced(wanted: str, enforced: tuple[str, ...] | None, disturbed: bool) -> None:
+    assert any("did not enforce it" in each for each in spoilt(wanted, enforced)) is disturbed
+
+
+def test_a_profile_or_a_limit_that_changes_meanwhile_is_told() -> None:
+    readings: tuple[Mapping[str, float | str], ...] = (
+        {"power_profile": "compute", "power_limit": 400.0},
+        {"power_profile": "compute", "power_limit": 401.0},
+    )
+    assert spoilt("compute", ("compute",), readings) == []
+    last: Mapping[str, float | str] = {"power_profile": "compute and max_p", "power_limit": 450.0}
+    changed = (*readings, last)
+    assert sorted(spoilt("compute", ("compute",), changed)) == [
+        "power_limit was changed by another program",
+        "power_profile was changed by another program",
+    ]
+
+
+def test_the_enforced_profiles_are_what_was_achieved() -> None:
+    seen = [Clocks(1500.0, None, (), None, ("max_p",)), Clocks(1300.0, None, (), None, ("compute", "max_p"))]
+    assert _achieved(seen) == {"power_profile": "compute+max_p", "gpu_clock": 1400.0}
+    assert _achieved([Clocks(None, None, ())]) == {} and _achieved([Clocks(None, None, (), None, ())]) == {
+        "power_profile": "none"
+    }
