@@ -1,4 +1,8 @@
-"""Prior of the search for a new packing, from earlier searches on the same device."""
+"""Prior of the search for a new packing, from earlier searches on the same device.
+
+A class that was searched alone is known by that search. What its jobs did in other packings is added, so that a setting
+that slowed one of them down too much is not tried again beside others.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +30,26 @@ class Earlier:
     Attributes:
         job_class: The class.
         measurements: Measurements: setting, power (W), time of an iteration (s), and whether it was stopped early.
+        in_company: Measurements in other packings: setting, and the ratio: time / time at the default there.
     """
 
     job_class: str
     measurements: Sequence[tuple[Setting, float, float, bool]]
+    in_company: Sequence[tuple[Setting, float]] = ()
 
 
 def tuned_alone(searches: Mapping[Packing, PackingSearch]) -> list[Earlier]:
-    """Measurements of classes alone from the searches of an adviser, with those of searches under way."""
+    """Measurements of classes alone from the searches of an adviser, with those of searches under way.
+
+    Jobs are named after their classes.
+    """
+    company: dict[str, list[tuple[Setting, float]]] = {}
+    for packing, own in searches.items():
+        if own.search is not None and sum(map(len, packing)) > 1:
+            for each in own.search.measurements:
+                if each.found.status is MeasurementStatus.MEASURED:
+                    for job, ratio in each.interference.items():
+                        company.setdefault(job, []).append((each.requested, ratio))
     found = []
     for packing, own in searches.items():
         classes = [job_class for lane in packing for job_class in lane]
@@ -45,7 +61,7 @@ def tuned_alone(searches: Mapping[Packing, PackingSearch]) -> list[Earlier]:
             if each.found.power_w is not None and each.found.status.has_numbers
             for time_s in each.found.times_s.values()
         ]
-        found.append(Earlier(classes[0], measurements))
+        found.append(Earlier(classes[0], measurements, company.get(classes[0], ())))
     return found
 
 
@@ -75,6 +91,7 @@ def prior_from(
     """
     own: dict[str, int] = {}
     known: list[list[Evaluation]] = []
+    in_company: dict[int, list[tuple[Setting, float]]] = {}
     alone_s = {job.name: job.alone_s for job in jobs if job.alone_s is not None}
     for each in earlier:
         evaluations = _evaluations(space, each)
@@ -89,6 +106,8 @@ def prior_from(
             if classes[job.name] == each.job_class:
                 own[observable(job.name)] = len(known)
                 alone_s[job.name] = math.exp(fmean(map(math.log, at_default_s)))
+        if ratios := [(setting, ratio) for setting, ratio in each.in_company if _is_in(space, setting)]:
+            in_company[len(known)] = ratios
         known.append(evaluations)
     if not known:
         return None
@@ -96,7 +115,7 @@ def prior_from(
         observable(name): packed_s / alone_s[name] for name, packed_s in (default_s or {}).items() if name in alone_s
     }
     shares = {observable(job.name): job.share for job in jobs}
-    return transferred(space, list(shares), default, known, own, seed, shares, slowdowns)
+    return transferred(space, list(shares), default, known, own, seed, shares, slowdowns, in_company)
 
 
 def _evaluations(space: Space, earlier: Earlier) -> list[Evaluation]:

@@ -133,6 +133,7 @@ class TuningResult(_Part):
         objective: `energy`, `edp`, `jct` or `makespan`.
         tuning_limit: Upper bound of an iteration's time / its time at the default setting.
         best: Best setting; null if none is feasible.
+        classes: Class of each job that the measurements name; empty in results of older versions.
         trials: Measurements of the search, in order.
         saved_against_default: 1 - E(best) / E(default); null if unknown.
         best_static: Best setting that does not depend on the packing; null if none is known.
@@ -155,6 +156,7 @@ class TuningResult(_Part):
     violations: NonNegativeInt
     search_energy_j: NonNegativeFloat | None
     made_utc: str
+    classes: dict[str, str] = Field(default_factory=dict)
 
     @property
     def with_processors(self) -> bool:

@@ -164,6 +164,7 @@ class Searching:
             violations=sum(record.feasible is False for record in records),
             search_energy_j=sum(spent) if spent else None,
             made_utc=made_utc(),
+            classes={job.name: self._spec(job.name).job_class for job in own.search.yardstick.jobs},
         )
 
     def _keep(self, own: PackingSearch) -> None:
@@ -267,7 +268,9 @@ class Searching:
 
 
 def _earlier(results: Sequence[TuningResult], names: set[str], with_processors: bool) -> list[Earlier]:
-    """Searches of single jobs, by class. Measurements with any other knob off its default are left out.
+    """Searches of single jobs, by class, with what their classes did in other packings.
+
+    Measurements with any other knob off its default are left out.
 
     Args:
         results: Earlier results on the device model.
@@ -277,22 +280,27 @@ def _earlier(results: Sequence[TuningResult], names: set[str], with_processors: 
     from ecoshare.advisers.earlier_searches import Earlier
 
     measurements: dict[str, list[tuple[dict[str, float | str], float, float, bool]]] = {}
+    in_company: dict[str, list[tuple[dict[str, float | str], float]]] = {}
     for tuned in results:
         alone = [name for lane in tuned.packing for name in lane]
-        if len(alone) > 1:
-            continue
         for record in tuned.trials:
             others = {name for name in record.requested if name not in names}
-            at_default = all(record.requested[name] == tuned.default[name] for name in others)
+            if any(record.requested[name] != tuned.default[name] for name in others):
+                continue
+            setting = {name: value for name, value in record.requested.items() if name in names}
+            if len(alone) > 1:
+                if record.status is MeasurementStatus.MEASURED:
+                    for job, ratio in record.interference.items():
+                        in_company.setdefault(tuned.classes.get(job, ""), []).append((setting, ratio))
+                continue
             if with_processors and record.processors_w is None:
                 continue
-            if record.status.has_numbers and record.power_w and record.times and at_default:
-                setting = {name: value for name, value in record.requested.items() if name in names}
+            if record.status.has_numbers and record.power_w and record.times:
                 (time_s,) = record.times.values()
                 own = measurements.setdefault(alone[0], [])
                 watts = record.power_w + ((record.processors_w or 0.0) if with_processors else 0.0)
                 own.append((setting, watts, time_s, record.status is MeasurementStatus.CENSORED))
-    return [Earlier(name, own) for name, own in measurements.items()]
+    return [Earlier(name, own, in_company.get(name, ())) for name, own in measurements.items()]
 
 
 def _chosen(settings: AppliedSettings, names: tuple[str, ...] | None) -> list[KnobSpec]:

@@ -4,7 +4,8 @@ Searches are simulated in the world that judges (energy_world.py), with 2 % nois
 both drivers ask. Each seed has another world, and a random packing of two or three different classes that fit beside
 each other and do more together than alone, at the default setting. Each class is first searched alone. Then the packing
 is searched with those searches as its prior (`known`), and with the physical prior only (`afresh`); and the same again
-with its jobs in one lane, in which they take turns.
+with its jobs in one lane, in which they take turns. Then one of the jobs runs beside others: with what the
+measurements of the first packings have taught (`known`), and without (`unwarned`).
 
 A trial is one setting, measured once. The default setting is always the first of a packing, since all others are
 relative to it. `trials` counts it, `trials after the default` does not. Trials count until the setting that the search
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from random import Random
 from statistics import fmean
@@ -33,7 +34,7 @@ import torch
 from numpy.typing import NDArray
 
 from ecoshare.advisers.advice import TUNING_LIMIT
-from ecoshare.advisers.earlier_searches import prior_from, tuned_alone
+from ecoshare.advisers.earlier_searches import Earlier, prior_from, tuned_alone
 from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.advisers.setting_evaluation import PackedJob, observable
 from ecoshare.advisers.setting_search import BUDGET
@@ -174,6 +175,10 @@ class Bench:
         """Search with the results of the earlier searches."""
         return self._search(self._known, truth, "known")
 
+    def unwarned(self, truth: Truth) -> Course:
+        """Search with the results of searches alone, but not with those of other packings."""
+        return self._search(self._adviser(self._alone_only), truth, "unwarned")
+
     def afresh(self, truth: Truth) -> Course:
         """Search without results of others."""
         return self._search(self._adviser(lambda _space, _jobs, _default_s: None), truth, "afresh")
@@ -200,7 +205,16 @@ class Bench:
     def _transferred(self, space: Space, jobs: Sequence[PackedJob], default_s: Mapping[str, float]) -> Prior | None:
         if len(jobs) == 1:
             return None
-        classes, earlier = {job.name: job.name for job in jobs}, tuned_alone(self._known.searches)
+        return self._prior(tuned_alone(self._known.searches), space, jobs, default_s)
+
+    def _alone_only(self, space: Space, jobs: Sequence[PackedJob], default_s: Mapping[str, float]) -> Prior | None:
+        earlier = [replace(each, in_company=()) for each in tuned_alone(self._known.searches)]
+        return self._prior(earlier, space, jobs, default_s)
+
+    def _prior(
+        self, earlier: Sequence[Earlier], space: Space, jobs: Sequence[PackedJob], default_s: Mapping[str, float]
+    ) -> Prior | None:
+        classes = {job.name: job.name for job in jobs}
         return prior_from(space, self._world.default, jobs, classes, earlier, self._seed, default_s)
 
     def _alone(self, job: str) -> Solo:
@@ -247,6 +261,17 @@ def packing(world: MeasuredWorld, seed: int) -> list[str]:
             return jobs
 
 
+def other_company(world: MeasuredWorld, jobs: Sequence[str], seed: int) -> list[str]:
+    """As many classes, of which only the first stays."""
+    draw = Random(f"company {seed}")
+    for _ in range(1000):
+        others = draw.sample([each for each in world.classes if each not in jobs], len(jobs) - 1)
+        found = [jobs[0], *others]
+        if world.fits(found) and world.states(found).speeds[:, world.space.index(world.default)].sum() > 1.0:
+            return found
+    return []
+
+
 def measure(options: JointOptions) -> list[Figure]:
     """All figures."""
     if options.data is None:
@@ -265,6 +290,12 @@ def measure(options: JointOptions) -> list[Figure]:
                 course = way(truth)
                 found.setdefault(f"{where}, {way.__name__}", []).append(course)
                 words.append(f"{where}, {way.__name__} {course.trials}")
+        if again := other_company(world, jobs, seed):
+            for job in again[1:]:
+                bench.known(Truth(world, [job], in_turns=True))
+            truth = Truth(world, again, in_turns=False)
+            for way in (bench.known, bench.unwarned):
+                found.setdefault(f"in other company, {way.__name__}", []).append(way(truth))
         say(f"seed {seed}: {len(jobs)} jobs, alone {sum(len(each.tried) for each in alone)} trials; {'; '.join(words)}")
     return figures(found)
 

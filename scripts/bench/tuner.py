@@ -12,25 +12,21 @@ made. Earlier versions were judged on all of them, so they are not unseen by eve
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import fmean
 
-import numpy as np
 import torch
 
 from scripts.bench import tuner_searches as searches
 from scripts.bench import tuner_tables
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, percentile, run_benchmark, say
 from scripts.bench.tuner_before import COMMIT, Before, before
+from scripts.bench.tuner_costs import costs
 from scripts.bench.tuner_searches import MOST, Outcome, Search
 from scripts.bench.tuner_tables import Problem
-from tuner import ConstrainedTuner, Evaluation, Knob, Limit, Role, Setting, Space, energy
 
 SEEDS, QUICK_SEEDS = 20, 2
 SLOW_SEEDS, QUICK_SLOW_SEEDS = 3, 1
@@ -55,7 +51,7 @@ _NO_LIMITS = ("", "", "")
 def measure(options: TunerOptions) -> list[Figure]:
     """Figures of every search on every table, and of the tuner's own speed."""
     torch.set_num_threads(1)  # as the tuner does, beside jobs that train
-    figures = latency()
+    figures: list[Figure] = []
     tables: list[_Table] = []
     if options.data is None:
         figures.append(Figure("tables", None, "", note="give their folder with --data"))
@@ -66,6 +62,7 @@ def measure(options: TunerOptions) -> list[Figure]:
     for name, whole in _by_table(tuner_tables.invent(options.invented)).items():
         tables.append(_Table(name, whole, whole, options))
     with before() as earlier:
+        figures += costs(None if earlier is None or options.quick else earlier.folder)
         for table in tables:
             figures += table.figures(earlier)
     return figures
@@ -182,47 +179,6 @@ def _wanted(table: str) -> dict[str, tuple[str, str, str]]:
     if table.startswith("core"):
         return {"ours, cold": ("<= 4", "<= 7", "<= 1"), "ours, warm": ("<= 2", "<= 4", "<= 0.3")}
     return {"ours, cold": ("<= 4", "<= 8" if "limit" in table else "<= 7", "<= 1")}
-
-
-def latency() -> list[Figure]:
-    """Time of `ask` and `tell` on 2,000 settings after 50 trials, with limits on three jobs and one thread."""
-    cores, limits = np.linspace(300.0, 1500.0, 100).tolist(), np.linspace(100.0, 300.0, 20).tolist()
-    space = Space.product(Knob("core", tuple(cores), Role.CORE_CLOCK), Knob("limit", tuple(limits), Role.POWER_LIMIT))
-    default = {"core": 1500.0, "limit": 300.0}
-    names = ("a", "b", "c")
-    draw = np.random.default_rng(0)
-
-    def observe(setting: Setting) -> dict[str, float]:
-        clock, limit = float(setting["core"]) / 1500.0, float(setting["limit"])
-        values = {"power_w": min(limit, 60.0 + 220.0 * clock**2)}
-        values |= {name: clock ** -(0.3 * share) for share, name in enumerate(names, start=1)}
-        return {name: value * math.exp(0.02 * draw.standard_normal()) for name, value in values.items()}
-
-    places = draw.permutation(len(space))[:48]
-    tried: list[Setting] = [default, *(space.settings[int(place)] for place in places)]
-    began_s = time.perf_counter()
-    tuned = ConstrainedTuner(space, energy(dict.fromkeys(names, 100.0)), [Limit(n, MOST) for n in names], default)
-    made_s = time.perf_counter() - began_s
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trials.json"
-        trials = [Evaluation(setting, observe(setting)).as_dict() for setting in tried]
-        path.write_text(json.dumps({"schema_version": 1, "default": default, "trials": trials}))
-        tuned.load(path)
-    setting = tuned.ask()
-    told_s, asked_s = [], []
-    for _ in range(3):
-        began_s = time.perf_counter()
-        tuned.tell(setting, observe(setting))
-        told_s.append(time.perf_counter() - began_s)
-        began_s = time.perf_counter()
-        setting = tuned.ask()
-        asked_s.append(time.perf_counter() - began_s)
-    size = "2,000 settings, 50 trials, 3 jobs"
-    return [
-        Figure("ask", 1000.0 * median(asked_s), "ms", "<= 250", size),
-        Figure("tell", 1000.0 * median(told_s), "ms", "", size),
-        Figure("a new tuner", 1000.0 * made_s, "ms", "", "2,000 settings, 3 jobs: draws the physical prior"),
-    ]
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

@@ -48,10 +48,14 @@ json.dump(found, sys.stdout)
 
 
 class Before:
-    """The tuner of `COMMIT`, unpacked in a folder."""
+    """The tuner of `COMMIT`, unpacked.
+
+    Attributes:
+        folder: Its folder.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def outcomes(
         self, problems: Sequence[Problem], seeds: int, is_warm: bool, data: Path | None, invented: int
@@ -78,8 +82,8 @@ class Before:
         }
         ran = subprocess.run(
             [sys.executable, "-c", _JUDGE],
-            cwd=self._folder,
-            env={**os.environ, "PYTHONPATH": str(self._folder)},
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(self.folder)},
             input=json.dumps(order),
             capture_output=True,
             text=True,
@@ -93,7 +97,7 @@ class Before:
 def before() -> Iterator[Before | None]:
     """The tuner of `COMMIT` while the context is open; None where the repository has no such commit."""
     packed = subprocess.run(
-        ["git", "-C", str(_ROOT), "archive", COMMIT, "tuner", "scripts", "tests"], capture_output=True
+        ["git", "-C", str(_ROOT), "archive", COMMIT, "ecoshare", "tuner", "scripts", "tests"], capture_output=True
     )
     if packed.returncode:
         yield None

@@ -1,7 +1,8 @@
-"""Example of the library in docs/tuning.md: it finds the setting that it promises. tests/docs runs the commands."""
+"""Examples of the library in docs/tuning.md do what the page says. tests/docs runs the commands."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -33,3 +34,13 @@ def test_the_example_of_the_library_finds_a_setting_that_saves(tmp_path: Path) -
     saved = re.search(r"} (0\.\d\d) of the default's energy$", words)
     assert saved is not None and float(saved[1]) < 0.95, found
     assert float(slower) <= 1.1, "the example breaks its own limit"
+
+
+@pytest.mark.slow
+def test_the_example_of_other_acquisition_functions_gives_settings(tmp_path: Path) -> None:
+    one, other = blocks("python")[:2]
+    assert "botorch" in other
+    printed = python(f"{one}\n{other}", tmp_path).splitlines()
+    asked = [ast.literal_eval(line) for line in printed[1:]]
+    assert len(asked) == 3 and asked[0] != asked[1], printed
+    assert all(setting.keys() == {"gpu_clock", "power_limit"} for setting in asked), printed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -70,6 +71,25 @@ def test_searches_of_one_class_are_what_is_known_alone() -> None:
     assert len(second.measurements) == 2, "of one under way, as far as it is"
     setting, power_w, time_s, stopped = second.measurements[0]
     assert dict(setting) == DEFAULT and (power_w, time_s) == pytest.approx((120.0, 0.1)) and not stopped
+
+
+@pytest.mark.slow
+def test_what_a_class_did_in_other_packings_belongs_to_what_is_known_of_it() -> None:
+    tuned = adviser()
+    search(tuned, (("a",),))
+    search(tuned, (("a",), ("b",)), most=3)
+    (alone,) = tuned_alone(tuned.searches)
+    whole = tuned.searches[(("a",), ("b",))].search
+    assert whole is not None and len(alone.in_company) == 3
+    assert alone.in_company == [(each.requested, each.interference["a"]) for each in whole.measurements]
+    jobs = [PackedJob("a", 120.0), PackedJob("b", 120.0)]
+    slower = replace(alone, in_company=[({"clock": 1000.0}, 1.9)])
+    means = []
+    for known in (replace(alone, in_company=()), slower):
+        prior = prior_from(SPACE, DEFAULT, jobs, {"a": "a", "b": "b"}, [known], 0, {"a": 0.13, "b": 0.13})
+        assert prior is not None
+        means.append(float(prior.parts[0].mean[1, LOW]))
+    assert means[1] > means[0] + 0.005, "its class was seen to be slower there than its search alone says"
 
 
 @pytest.mark.slow
