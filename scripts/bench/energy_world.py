@@ -10,7 +10,7 @@ them, in a form that the predictor does not have, and with parts that it cannot 
   the geometric mean of two kernels (Titan X, A4000), one that computes and one that waits for memory, and of a host
   that no clock changes. The slower time and the lower power of the two knobs count. Noise of a table against the
   direction of its knob is replaced by the middle between the monotone curves above and below it.
-* *Generated:* what a profile tells of the interference of a class. Its cause is hidden: the intensity of the class, as
+* *Generated:* what a profile tells of the interference of a class. The cause is hidden: the intensity of the class, as
   Gavel's K80s and P100s show it (`_intensities`). The V100's pairs, which judge, are not read for it.
 * *Invented:* the workload and kernels of a class with a name that does not tell them; its bytes; idle watts
   (`IDLE_SHARE` of the largest limit, less than the lightest workload draws); and, hidden behind the seed, the change of

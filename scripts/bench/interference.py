@@ -5,9 +5,9 @@ are new, or one of them. Two judgements of the same model stand side by side:
 
 * `ours`: the hyperparameters never saw a pair of a left-out type. They are fitted to the pairs of the other types in
   all tables. Then the model sees the pairs of the other types in the judged table, as a live run does with the pairs
-  that it has measured, and fits again near those values. Of each type it knows what a profile of a live run knows and
-  the tables have: script and iteration time. A profile has busy, memory busy and watts, too, which no table of pairs
-  has; they are left out here, and not invented.
+  that it has measured, and fits again near those values. It knows script and iteration time of each type: all that a
+  profile of a live run and the tables have in common. A profile has busy, memory busy and watts, too, which no table of
+  pairs has; they are left out here, and not invented.
 * `ours, kind`: the hyperparameters are fitted to all pairs of all tables, the judged ones included. Batch size and the
   gain from a V100 over the two other GPUs are known of each type. No live run has these.
 
@@ -81,7 +81,7 @@ class InterferenceOptions(DataOptions):
 
 @dataclass(frozen=True)
 class Round:
-    """What is left out in a round.
+    """Types and pairs that are left out in a round.
 
     Attributes:
         unit: Left-out units, as figures name them: `type`, `script` or `pair`.
