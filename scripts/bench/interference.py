@@ -197,7 +197,6 @@ def judge(data: Path, kind: Mapping[str, float], left_out: Round) -> dict[Place,
         if left_out.types:
             more = _first_of_each(table, left_out)
             models["ours, one measured"] = InterferenceModel(table.traits, table.seen(known + more), centre=honest)
-        if left_out.unit == "type":
             models["ours, kind"] = InterferenceModel(full.traits, full.seen(known), centre=kind)
         limit = _best_limit(table, known)
         for judged, pairs in left_out.judged(table.speeds).items():

@@ -273,5 +273,5 @@ def test_length_scales_hold_for_any_count_of_numbers() -> None:
     }
     seen = [PairMeasurement("a", "b", 0.4), PairMeasurement("b", "a", 0.7)]
     for one in NAMES:
-        guess = InterferenceModel(few, seen).combined(one, "f")
-        assert InterferenceModel(many, seen).combined(one, "f") == pytest.approx(guess)
+        guesses = [tuple(InterferenceModel(traits, seen).combined(one, "f")) for traits in (few, many)]
+        assert guesses[0] == pytest.approx(guesses[1])
