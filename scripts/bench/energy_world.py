@@ -88,7 +88,7 @@ _PERSISTENT_SHARE = 0.7
 """P of a family, as a part of the peak of its smallest batch size; invented."""
 
 _OTHER_GPUS = ("k80", "p100")
-"""Models of GPU whose tables say how intense a class is; the judged pairs are of a V100."""
+"""Models of GPU with tables that say how intense a class is; the judged pairs are of a V100."""
 
 _CAP_STEP_W = 2.5
 _NEAR = 0.7
