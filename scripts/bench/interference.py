@@ -32,6 +32,7 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from ecoshare.advisers.interference_model import SHIPPED, InterferenceModel, SpeedEstimate
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, run_benchmark, say
@@ -42,8 +43,8 @@ WANTED = {"simulation v100", "simulation k80", "oracle k80"}
 """Tables on which packing every pair gets less than 0.9 of the best gain."""
 
 KNOWN = 0.7
-ROUNDS, QUICK_ROUNDS = 40, 8
-SCRIPTS_LEFT_OUT, QUICK_SCRIPT_ROUNDS = 2, 4
+ROUNDS, QUICK_ROUNDS = 40, 5
+SCRIPTS_LEFT_OUT, QUICK_SCRIPT_ROUNDS = 2, 3
 FOLDS = 10
 
 _NEUTRAL = dict.fromkeys(SHIPPED, 0.0) | {
@@ -187,6 +188,12 @@ def judge(data: Path, kind: Mapping[str, float], left_out: Round) -> dict[Place,
     Args:
         kind: Hyperparameters of all pairs.
     """
+    # The matrices are small, and several threads would wait for each other.
+    with threadpool_limits(1, "blas"):
+        return _judge(data, kind, left_out)
+
+
+def _judge(data: Path, kind: Mapping[str, float], left_out: Round) -> dict[Place, Score]:
     tables, scores = _tables(data), {}
     profiled = [each.profiled() for each in tables]
     # No pair of a left-out type, on any GPU, has a part in these hyperparameters.
@@ -218,9 +225,11 @@ def judge(data: Path, kind: Mapping[str, float], left_out: Round) -> dict[Place,
 
 def centre(tables: Sequence[Table], pairs: Mapping[str, Sequence[Pair]]) -> dict[str, float]:
     """Mean of the hyperparameters that fit these pairs of each table, without `SHIPPED`."""
-    fitted = [
-        InterferenceModel(each.traits, each.seen(pairs[each.name]), centre=_NEUTRAL).hyperparameters for each in tables
-    ]
+    with threadpool_limits(1, "blas"):
+        fitted = [
+            InterferenceModel(each.traits, each.seen(pairs[each.name]), centre=_NEUTRAL).hyperparameters
+            for each in tables
+        ]
     return {name: fmean(each[name] for each in fitted) for name in SHIPPED}
 
 
