@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from threadpoolctl import threadpool_limits
 
 from ecoshare.advisers import interference_model
-from ecoshare.advisers.interference_model import InterferenceModel, Traits
+from ecoshare.advisers.interference_model import SHIPPED, InterferenceModel, Traits
 from ecoshare.advisers.work_prices import prices
 from ecoshare.core.commands import AskInterference
 from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates
@@ -17,7 +17,10 @@ from ecoshare.values.measurement import ColocationMeasurement, PairSpeed
 
 
 def foresee(
-    ask: AskInterference, beside: float = BESIDE, both_busy: float | None = None
+    ask: AskInterference,
+    beside: float = BESIDE,
+    both_busy: float | None = None,
+    centre: Mapping[str, float] = SHIPPED,
 ) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
     """Speeds of all ordered pairs of classes with work, each beside itself too, and the prices of their work.
 
@@ -28,21 +31,22 @@ def foresee(
         ask: Question of the core.
         beside: Expected relative speed of either job of a pair about which nothing is known.
         both_busy: Expected relative speed of either of two jobs that are always busy; None for `beside`.
+        centre: Hyperparameters of the model before it has seen enough pairs for a fit.
 
     Returns:
         Speed of each ordered pair, and the price (J per second of work alone) of each class.
     """
     with threadpool_limits(1, "blas"):
-        return _foresee(ask, beside, both_busy)
+        return _foresee(ask, beside, both_busy, centre)
 
 
 def _foresee(
-    ask: AskInterference, beside: float, both_busy: float | None
+    ask: AskInterference, beside: float, both_busy: float | None, centre: Mapping[str, float]
 ) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
     solos = dict(ask.solos)
     names = sorted({name for name, _ in ask.work_s})
     seen = [side for each in ask.colocations for side in _sides(each)]
-    model = InterferenceModel(_traits(solos), seen, beside, both_busy=both_busy)
+    model = InterferenceModel(_traits(solos), seen, beside, centre=centre, both_busy=both_busy)
     pairs = []
     for one in names:
         for other in names:

@@ -15,10 +15,13 @@ from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.virtual_device import VirtualDevice
 from ecoshare.simulation.virtual_lane import SimulatedAttempt
 from ecoshare.simulation.world import Truth
-from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.measurement import Measurement, MeasurementStatus, PairSpeed
 
 Later = Callable[[float, Callable[[float], Event | None]], None]
 """Function that calls back at a time (s) and passes the event that the callback returns to the core."""
+
+Foresee = Callable[[AskInterference], tuple[tuple[PairSpeed, ...], dict[str, float]]]
+"""Adviser on interference: speeds of ordered pairs, and the price of each class's work, as `interference_adviser`."""
 
 
 class SimulatedMeasurements:
@@ -29,6 +32,7 @@ class SimulatedMeasurements:
         world: Truth,
         costs: Costs,
         tuner: Callable[[AskSetting], Advice] | None,
+        foresee: Foresee | None,
         reserve: Callable[[SimulatedAttempt, str | None, float], VirtualDevice],
         later: Later,
     ) -> None:
@@ -38,10 +42,11 @@ class SimulatedMeasurements:
             world: Truth about devices and jobs.
             costs: Durations of windows, measurements and advice.
             tuner: Adviser on settings; None if the run searches none.
+            foresee: Adviser on interference; None for ecoshare's own.
             reserve: Restricts turns on the device of an attempt to one job, to no job (empty), or to all (None).
             later: Calls back at a time.
         """
-        self._world, self._costs, self._tuner = world, costs, tuner
+        self._world, self._costs, self._tuner, self._foresee = world, costs, tuner, foresee
         self._reserve, self._later = reserve, later
         self._watched: set[str] = set()
 
@@ -104,6 +109,6 @@ class SimulatedMeasurements:
         else:
             from ecoshare.advisers.interference_adviser import foresee  # imports scipy, so only on demand
 
-            pairs, prices = foresee(command)
+            pairs, prices = (self._foresee or foresee)(command)
             event = partial(InterferencePredicted, command=command.id, pairs=pairs, prices=prices)
         self._later(now_s + self._costs.ask_s, event)

@@ -64,7 +64,7 @@ from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.result import Finished, SimulationResult
 from ecoshare.simulation.simulated_job import SimulatedJob, spec_of
-from ecoshare.simulation.simulated_measurements import SimulatedMeasurements
+from ecoshare.simulation.simulated_measurements import Foresee, SimulatedMeasurements
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob, TraceSweep
 from ecoshare.simulation.usage_integrals import UsageIntegrals
 from ecoshare.simulation.virtual_device import VirtualDevice
@@ -102,11 +102,13 @@ class Simulator:
         world: Truth,
         costs: Costs,
         tuner: Callable[[AskSetting], Advice] | None = None,
+        foresee: Foresee | None = None,
     ) -> None:
         """Prepare a simulation; `run` starts it.
 
         Args:
             tuner: Adviser on settings; needed if `config.search` is on.
+            foresee: Adviser on interference; None for ecoshare's own.
 
         Raises:
             UsageError: A job asks for more GPUs or memory than the cluster has.
@@ -129,7 +131,7 @@ class Simulator:
         self._sweeps = {sweep.name: sweep for sweep in trace.sweeps}
         self._unfinished = {sweep.name: len(sweep.trials) for sweep in trace.sweeps}
         self._varies = config.search or world.changes_s < math.inf
-        self._measuring = SimulatedMeasurements(world, costs, tuner, self._alone_on, self._later)
+        self._measuring = SimulatedMeasurements(world, costs, tuner, foresee, self._alone_on, self._later)
         for job in trace.all_jobs:
             self._refuse_what_cannot_run(job)
 

@@ -8,6 +8,10 @@ Ways: `exclusive` one job after the other, shortest first; `exclusive, tuned` th
 (PolyThrottle alone); `packed` all that fit take turns in one lane (Salus alone); `blind` all that fit run beside each
 other, as under MPS; `ecoshare`; and a bound that no way can pass (energy_bound.py) that lets settings cost an
 iteration as much as the ways that tune do.
+
+The hyperparameters of the pair predictor are fitted to Gavel's K80s and P100s alone: they never saw a pair on the V100,
+which judges. The profiled `busy` of a class is not made of its delays on the V100. The last figure is the rank
+correlation that the two have nevertheless, as they have a common cause (energy_world.py).
 """
 
 from __future__ import annotations
@@ -18,13 +22,16 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import ClassVar
 
+from scipy.stats import spearmanr
+
+from ecoshare.advisers import interference_adviser
 from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.core.commands import Command, ProfileJob
 from ecoshare.core.events import Config, Event, Profiled
@@ -36,6 +43,7 @@ from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.gpus import GpuModel
 from ecoshare.simulation.result import SimulationResult
+from ecoshare.simulation.simulated_measurements import Foresee
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.values.class_profile import Solo
@@ -43,7 +51,9 @@ from ecoshare.values.goal import Goal
 from ecoshare.values.setting import Setting
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
 from scripts.bench.energy_bound import bound
-from scripts.bench.energy_world import MeasuredWorld, MixJob, load, mix
+from scripts.bench.energy_world import MeasuredWorld, MixJob, busy_and_delay, load, mix
+from scripts.bench.interference import TABLES, centre
+from scripts.bench.interference_tables import table_of
 
 MIXES, QUICK_MIXES = 200, 4
 FEWEST, MOST = 5, 30
@@ -150,9 +160,9 @@ class Outcome:
     limited: int
 
 
-def run(world: MeasuredWorld, jobs: Sequence[MixJob], config: Config) -> Outcome:
+def run(world: MeasuredWorld, jobs: Sequence[MixJob], config: Config, foresee: Foresee | None = None) -> Outcome:
     """Result of a mix under one way."""
-    return outcome(simulate(world, jobs, config), jobs)
+    return outcome(simulate(world, jobs, config, foresee=foresee), jobs)
 
 
 def simulate(
@@ -160,8 +170,14 @@ def simulate(
     jobs: Sequence[MixJob],
     config: Config,
     watch: Callable[[Event, list[Command]], None] = lambda event, commands: None,
+    foresee: Foresee | None = None,
 ) -> SimulationResult:
-    """Simulation of a mix under one way, with all its events."""
+    """Simulation of a mix under one way, with all its events.
+
+    Args:
+        watch: Called with each event and its commands.
+        foresee: Adviser on interference; None for ecoshare's own.
+    """
     trace = Trace("mix", "energy", tuple(_job(world, each, config.policy != Blind.name) for each in jobs), "")
     gpu = GpuModel("judged", max(world.space.knobs[1].values), world.memory_bytes)
     solos: dict[str, Solo] = {}
@@ -183,7 +199,7 @@ def simulate(
     limits = {each.name: each.slowdown_limit for each in jobs}
     adviser = TunerAdviser(space, default, alone, goal, class_of=named.__getitem__, slowdown_limit=limits.__getitem__)
     costs = Costs()
-    simulator = Simulator(trace, Cluster(1, 1, gpu), config, Judge(world), costs, adviser.answer)
+    simulator = Simulator(trace, Cluster(1, 1, gpu), config, Judge(world), costs, adviser.answer, foresee)
     return simulator.run(told)
 
 
@@ -213,27 +229,40 @@ def measure(options: EnergyOptions) -> list[Figure]:
         return [Figure("joules of mixes", None, "", note="give the folder of the measured tables with --data")]
     mixes = options.mixes or (QUICK_MIXES if options.quick else MIXES)
     found: dict[str, list[Outcome]] = {way: [] for way in WAYS}
-    bounds, free = [], []
+    bounds, free, told = [], [], []
     with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
-        for seed, (outcomes, least, least_free) in enumerate(pool.map(partial(one, options.data), range(mixes))):
+        for seed, (outcomes, least, least_free, rho) in enumerate(pool.map(partial(one, options.data), range(mixes))):
             bounds.append(least)
             free.append(least_free / least)
+            told.append(rho)
             for way, each in outcomes.items():
                 found[way].append(each)
             words = ", ".join(f"{way} {each.joules / least:.3f}" for way, each in outcomes.items())
             say(f"mix {seed}: joules over the bound: {words}")
     without = Figure("bound without a tuning limit, over the bound", median(free), "x")
-    return [*figures(found, bounds), without]
+    known = Figure("rank correlation of busy and mean delay", median(told), "", note="of the classes of a world")
+    return [*figures(found, bounds), without, known]
 
 
-def one(data: Path, seed: int) -> tuple[dict[str, Outcome], float, float]:
-    """Results of a mix under every way, and its bounds with and without the tuning limit."""
+def one(data: Path, seed: int) -> tuple[dict[str, Outcome], float, float, float]:
+    """Results of a mix under every way, its bounds with and without the tuning limit, and a rank correlation.
+
+    The correlation is Spearman's, between the profiled `busy` of the classes and the mean delay that each causes.
+    """
     world = load(data, seed)
     jobs = mix(world, seed, Random(f"jobs {seed}").randint(FEWEST, MOST))
-    outcomes = {way: run(world, jobs, config) for way, config in WAYS.items()}
+    foresee = partial(interference_adviser.foresee, centre=_unjudged(data))
+    outcomes = {way: run(world, jobs, config, foresee) for way, config in WAYS.items()}
     work = [(each.job_class, each.work_s) for each in jobs]
     limited, free = bound(world, work, LANES, tuning_limit=TUNING_LIMIT), bound(world, work, LANES)
-    return outcomes, limited.joules, free.joules
+    return outcomes, limited.joules, free.joules, float(spearmanr(*busy_and_delay(world)).statistic)
+
+
+@cache
+def _unjudged(data: Path) -> dict[str, float]:
+    """Hyperparameters of the pair predictor that saw no pair on the GPU of the judging world."""
+    tables = [table_of(data, *each).profiled() for each in TABLES if each[1] != "v100"]
+    return centre(tables, {each.name: list(each.speeds) for each in tables})
 
 
 def figures(found: dict[str, list[Outcome]], bounds: Sequence[float]) -> list[Figure]:

@@ -10,6 +10,8 @@ them, in a form that the predictor does not have, and with parts that it cannot 
   the geometric mean of two kernels (Titan X, A4000), one that computes and one that waits for memory, and of a host
   that no clock changes. The slower time and the lower power of the two knobs count. Noise of a table against the
   direction of its knob is replaced by the middle between the monotone curves above and below it.
+* *Generated:* what a profile tells of the interference of a class. The cause is hidden: the intensity of the class, as
+  Gavel's K80s and P100s show it (`_intensities`). The V100's pairs, which judge, are not read for it.
 * *Invented:* the workload and kernels of a class with a name that does not tell them; its bytes; idle watts
   (`IDLE_SHARE` of the largest limit, less than the lightest workload draws); and, hidden behind the seed, the change of
   a neighbour's delay with the setting, the cost of a third job, the overlap of watts, throttling under a shared limit
@@ -25,7 +27,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from random import Random
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +87,9 @@ No sums do that and keep all others: 3 of the 330 measured pairs are lost (all w
 _PERSISTENT_SHARE = 0.7
 """P of a family, as a part of the peak of its smallest batch size; invented."""
 
+_OTHER_GPUS = ("k80", "p100")
+"""Models of GPU with tables that say how intense a class is; the judged pairs are of a V100."""
+
 _CAP_STEP_W = 2.5
 _NEAR = 0.7
 """Mean power over the limit from which a limit slows a workload: its phases differ. A slowdown below that is noise."""
@@ -119,9 +124,9 @@ class Profile:
     """Profile of a class alone at the default setting: noisy, with imperfect features.
 
     Attributes:
-        busy: The mean of two hints, with an error of the class of some 10 %: the square root of active watts over the
-            most that any workload draws, as a driver counts moments with any kernel, however small; and how much the
-            class delays others on average, which is how Gavel's classes show that they keep a device busy.
+        busy: Share of the time with a kernel at work: the mean of two parts, with an error of up to 10 % of the class.
+            One part is the square root of active watts over the most that any workload draws, as a driver counts
+            moments with any kernel, however small. The other is the hidden intensity of the class.
         memory_busy: Part of it that waits for memory, with another such error.
     """
 
@@ -338,6 +343,7 @@ def load(data: Path, seed: int, gpu: str = "v100") -> MeasuredWorld:
         if table[key][beside][0]
     }
     solo_s = {one: 1.0 / table[key]["null"] for key, one in single.items() if any(pair[0] == one for pair in pairs)}
+    intensities = _intensities(data)
     workloads, kernels = measured_workloads(data), [*titan(data), a4000(data)]
     limits_w = np.unique([limit for points in workloads.values() for limit in points])
     idle_w = IDLE_SHARE * float(limits_w[-1])
@@ -352,8 +358,7 @@ def load(data: Path, seed: int, gpu: str = "v100") -> MeasuredWorld:
         share = _MEMORY_SHARES.get(_family(name)[0], between(0.1, 0.7, seed, name, "memory share"))
         clock_logs = by_clock(kernels, work, share, seed, name)
         cap_logs = by_cap(caps_w, limits_w, idle_w, cap_logs, clock_logs)
-        delays = [1.0 - speed for (_, beside), speed in pairs.items() if beside == name]
-        busy = 0.5 * (math.sqrt(work) + sum(delays) / len(delays)) * between(0.9, 1.1, seed, name, "busy")
+        busy = 0.5 * (math.sqrt(work) + intensities[name]) * between(0.9, 1.1, seed, name, "busy")
         return _JobClass(
             solo_s=solo_s[name],
             memory=_memory(name),
@@ -374,6 +379,32 @@ def load(data: Path, seed: int, gpu: str = "v100") -> MeasuredWorld:
             if (one, other) not in pairs and world.fits((one, other)):
                 raise ValueError(f"{one} and {other} would fit, but not by Gavel's table")
     return world
+
+
+def busy_and_delay(world: MeasuredWorld) -> tuple[list[float], list[float]]:
+    """Profiled `busy` of each class, and the mean delay that it causes: 1 - speed, over all classes that fit beside."""
+    at = world.space.index(world.default)
+    busy = [world.profile(each, 0.0, "gpu0").busy for each in world.classes]
+    delays = [
+        [1.0 - float(world.states((other, each)).speeds[0, at]) for other in world.classes if world.fits((other, each))]
+        for each in world.classes
+    ]
+    return busy, [fmean(each) for each in delays]
+
+
+def _intensities(data: Path) -> dict[str, float]:
+    """Hidden intensity of each class, 0 to 1: the mean delay that it causes on other models of GPU.
+
+    The tables are of another file than the pairs that judge, and of a K80 and a P100, each with the same weight.
+    """
+    found: dict[str, list[float]] = {}
+    for gpu in _OTHER_GPUS:
+        table = measured_speeds.read(data / "gavel" / "oracle_throughputs.json", gpu).table
+        for name in table:
+            pairs = [(row[name][0], row["null"]) for row in table.values() if row["null"] and row.get(name, (0.0,))[0]]
+            if pairs:
+                found.setdefault(name, []).append(fmean(1.0 - min(1.0, beside / alone) for beside, alone in pairs))
+    return {name: fmean(each) for name, each in found.items()}
 
 
 def mix(world: MeasuredWorld, seed: int, jobs: int) -> list[MixJob]:

@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 from ecoshare.advisers.interference_model import ENOUGH, SHIPPED, InterferenceModel, PairMeasurement, Traits, _Kernel
 from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates
 from ecoshare.values.measurement import PairSpeed
+from scripts.bench.interference import TABLES, Round, centre
+from scripts.bench.interference_tables import table_of
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 STRANGER = "unknown class"
@@ -216,15 +219,59 @@ def test_it_loads_no_torch_and_no_scipy() -> None:
 @pytest.mark.slow
 @needs_data
 def test_on_measured_pairs_of_unseen_types_it_decides_as_well_as_it_did() -> None:
-    """The bound is the benchmark's accuracy on all splits, less what another draw of splits may cost."""
+    """The bound is the benchmark's accuracy on all rounds, less what another draw of rounds may cost."""
     script = Path(__file__).parents[2] / "scripts" / "bench_interference.py"
     command = [sys.executable, str(script), "--quick", "--json", "--data", os.environ["ECOSHARE_DATA"]]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
     values = {each["name"]: each["value"] for each in json.loads(done.stdout)["figures"]}
-    least = {"simulation v100": 0.93, "simulation k80": 0.8, "oracle k80": 0.88}
+    least = {"simulation v100": 0.93, "simulation k80": 0.78, "oracle k80": 0.87}
     for table, gain in least.items():
-        assert values[f"{table}: ours, gain"] >= gain
-        assert values[f"{table}: ours, gain"] > values[f"{table}: always, gain"]
-        assert values[f"{table}: ours, within 1.96 sd"] >= 0.88
+        judged = f"{table}, both types new"
+        assert values[f"{judged}: ours, gain"] >= gain
+        assert values[f"{judged}: ours, gain"] > values[f"{judged}: always, gain"]
+        assert values[f"{judged}: ours, within 1.96 sd"] >= 0.85
+
+
+@needs_data
+def test_the_judge_fits_nothing_to_left_out_types() -> None:
+    """If it failed, the judgement would be kinder than a live run: speeds of left-out types must not change it."""
+    tables = [table_of(Path(os.environ["ECOSHARE_DATA"]), *each) for each in TABLES[:2]]
+    names = sorted(tables[0].traits)
+    left_out = Round("type", frozenset(names[::3]), frozenset(), 0)
+
+    def fitted(factor: float) -> dict[str, float]:
+        changed = [
+            replace(
+                each.profiled(),
+                speeds={
+                    pair: speeds if left_out.types.isdisjoint(pair) else (factor * speeds[0], factor * speeds[1])
+                    for pair, speeds in each.speeds.items()
+                },
+            )
+            for each in tables
+        ]
+        return centre(changed, {each.name: left_out.known(each.speeds) for each in changed})
+
+    assert fitted(1.0) == fitted(0.5)
+    judged = left_out.judged(tables[0].speeds)
+    known = left_out.known(tables[0].speeds)
+    assert sum(map(len, judged.values())) + len(known) == len(tables[0].speeds)
+    assert {name: len(pairs) > 20 for name, pairs in judged.items()} == {"both types new": True, "one type new": True}
+    assert all(set(each.numbers) == {"log_iteration_s"} for each in tables[0].profiled().traits.values())
+
+
+def test_length_scales_hold_for_any_count_of_numbers() -> None:
+    """If it failed, hyperparameters fitted with one number a class would not hold for a profile, which has four."""
+    draw = np.random.default_rng(5)
+    values = [float(value) for value in draw.normal(size=6)]
+    few = {name: Traits("x", {"one": value}) for name, value in zip(NAMES, values, strict=True)}
+    many = {
+        name: Traits("x", dict.fromkeys(("one", "two", "three"), value))
+        for name, value in zip(NAMES, values, strict=True)
+    }
+    seen = [PairMeasurement("a", "b", 0.4), PairMeasurement("b", "a", 0.7)]
+    for one in NAMES:
+        guesses = [tuple(InterferenceModel(traits, seen).combined(one, "f")) for traits in (few, many)]
+        assert guesses[0] == pytest.approx(guesses[1])

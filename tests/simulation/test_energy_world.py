@@ -20,7 +20,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from scripts.bench.energy_bound import bound, exclusive
-from scripts.bench.energy_world import DRIFT, NOISE, MeasuredWorld, load, mix
+from scripts.bench.energy_world import DRIFT, NOISE, MeasuredWorld, busy_and_delay, load, mix
 from tests.simulation.trace_files import data, needs_data
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +44,7 @@ def tables(folder: Path) -> Path:
     """Tables in the formats of the public ones, with numbers that are easy to tell apart."""
     files = {
         "gavel/simulation_throughputs.json": json.dumps({"v100": made_pairs()}),
+        "gavel/oracle_throughputs.json": json.dumps({"k80": made_oracle(0.3), "p100": made_oracle(0.1)}),
         "zeus_nsdi23/summary_power_v100.csv": made_limits(),
         "gpuptxmodel/microbenchmarks__aggregated_dataset_gtxtitanx.csv": made_clocks(),
         "gpuptxmodel/idle_pows_gtxtitanx.txt": "40\n41\n42\n80\n83\n88\n",
@@ -68,6 +69,15 @@ def made_pairs() -> dict[str, dict[str, object]]:
             row[f"('{beside}', 1)"] = [0.0, 0.0] if refused else pair
     rows["('LM (batch size 5)', 2)"] = {"null": 150.0}
     return rows
+
+
+def made_oracle(delay: float) -> dict[str, dict[str, object]]:
+    """Pairs on another GPU: each type slows all others by the same factor, larger from type to type."""
+    slower = {name: 1.0 + delay * place for place, name in enumerate(MADE)}
+    return {
+        name: {"null": alone} | {other: [alone / slower[other], MADE[other] / slower[name]] for other in MADE}
+        for name, alone in MADE.items()
+    }
 
 
 def made_limits() -> str:
@@ -297,11 +307,34 @@ def test_features_say_something_and_not_all() -> None:
     world = load(data(), 1)
     profiles = [world.profile(each, 0.0, "gpu0") for each in world.classes]
     assert all(0.0 < each.memory_busy < each.busy <= 1.0 for each in profiles)
-    caused = []
-    for one in world.classes:
-        pairs = [world.states((one, other)) for other in world.classes if world.fits((one, other))]
-        caused.append(fmean(1.0 - float(each.speeds[1, -1]) for each in pairs))
-    assert 0.4 < np.corrcoef([each.busy for each in profiles], caused)[0, 1] < 0.95
+    assert 0.3 < np.corrcoef(*busy_and_delay(world))[0, 1] < 0.95
+
+
+def test_profiles_do_not_read_the_delays_that_judge(tmp_path: Path) -> None:
+    """If it failed, profiles would tell what is judged, or nothing at all: their cause is in the other GPUs' tables."""
+
+    def changed(name: str) -> MeasuredWorld:
+        """World in which each job is half as fast beside `A3C`, by the tables of this file."""
+        folder = tables(tmp_path)
+        path = folder / "gavel" / name
+        read = json.loads(path.read_text())
+        for row in (row for table in read.values() for row in table.values()):
+            for beside in (each for each in row if "A3C" in each):
+                row[beside] = [0.5 * row[beside][0], row[beside][1]]
+        path.write_text(json.dumps(read))
+        return load(folder, 5)
+
+    def busy(world: MeasuredWorld) -> dict[str, float]:
+        return {each: world.profile(each, 3.0, "gpu0").busy for each in world.classes}
+
+    before = busy(load(tables(tmp_path), 5))
+    judged, hidden = changed("simulation_throughputs.json"), changed("oracle_throughputs.json")
+    delays = dict(zip(judged.classes, busy_and_delay(judged)[1], strict=True))
+    assert delays["A3C"] > dict(zip(hidden.classes, busy_and_delay(hidden)[1], strict=True))["A3C"] + 0.1
+    assert busy(judged) == before
+    after = busy(hidden)
+    assert after["A3C"] > before["A3C"] + 0.05
+    assert {name for name in after if after[name] != before[name]} == {"A3C"}
 
 
 @pytest.mark.slow
