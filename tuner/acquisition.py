@@ -56,8 +56,8 @@ class CautiousImprovement(qLogExpectedImprovement):
     """The tuner's acquisition function, for one point at a time (q = 1).
 
     It is qLogNEI plus `caution` times the logarithm of the probability that every limit is kept. The best so far is
-    that of each sample, as in botorch's `qLogNoisyExpectedImprovement`. That class would ask for the whole baseline
-    again beside every point, but samples of this model go together anyway (docs/decisions/0028).
+    that of each sample, as in botorch's `qLogNoisyExpectedImprovement`. The class of that name would ask for the
+    whole baseline again beside every point, but samples of this model go together anyway (docs/decisions/0028).
 
     Attributes:
         limits: Constraints, one or more.
@@ -84,7 +84,7 @@ class CautiousImprovement(qLogExpectedImprovement):
         limits = list(constraints)
         measured = joint_samples(model, baseline)
         values = objective(measured)
-        # Where no measured setting keeps the limits, every setting that does is an improvement.
+        # If no measured setting keeps the limits, every setting that does is an improvement.
         best = compute_best_feasible_objective(measured, values, limits, infeasible_obj=values.min() - 1.0)
         super().__init__(model, best[:, None], objective=objective, constraints=limits)
         self.limits, self.caution = limits, caution

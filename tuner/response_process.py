@@ -1,6 +1,6 @@
 """Gaussian process of the responses: joint samples of the log observables at every setting, given the evaluations.
 
-The process runs over pairs (observable, setting). Its covariance is
+The process runs over pairs (observable, setting), with covariance
 
     K = structure + rho^2 Matern(setting, setting') [same observable] + scale^2 [same observable]
 

@@ -32,9 +32,9 @@ jobs alone do not tell the other coefficients, so they are drawn at random:
 Jobs that take turns use none of g, o and c, and their idle watts cancel if the shares add up to 1. The model treats
 each job as a neighbour of every other job, even if some of them share a lane and others run in another lane.
 
-What a job's times were in other packings tells of it, too, but roughly: neighbours, and a limit that throttles all of a
-packing, change the ratio to the default. So the samples of the job are drawn again, those that come nearer to the
-ratios more often (importance resampling), with an error of 5 % in place of that of a measurement.
+Times of a job in other packings tell of it, too, but roughly. Neighbours, and a limit that throttles the whole packing,
+change the ratio to the default. So the samples of the job are drawn again, those that agree better with these ratios
+more often (importance resampling). The error of such a ratio is taken as 5 %.
 
 Evaluations at a single setting tell nothing about the response of a class. Evaluations on other devices or spaces are
 of no use here.

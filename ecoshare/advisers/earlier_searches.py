@@ -1,7 +1,7 @@
 """Prior of the search for a new packing, from earlier searches on the same device.
 
-A class that was searched alone is known by that search. What its jobs did in other packings is added, so that a setting
-that slowed one of them down too much is not tried again beside others.
+A class that was searched alone is known by that search. The times of its jobs in other packings are added. So a setting
+that slowed one of them down too much there is not tried again in the next packing.
 """
 
 from __future__ import annotations

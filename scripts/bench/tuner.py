@@ -50,7 +50,7 @@ _NO_LIMITS = ("", "", "")
 
 def measure(options: TunerOptions) -> list[Figure]:
     """Figures of every search on every table, and of the tuner's own speed."""
-    torch.set_num_threads(1)  # as the tuner does, beside jobs that train
+    torch.set_num_threads(1)  # the tuner uses one, too, since jobs train beside it
     figures: list[Figure] = []
     tables: list[_Table] = []
     if options.data is None:

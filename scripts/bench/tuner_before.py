@@ -21,7 +21,7 @@ from scripts.bench.tuner_searches import Outcome
 from scripts.bench.tuner_tables import Problem
 
 COMMIT = "8aa20c794f198da153af4f6387fe0dacb82026f9"
-"""The last commit whose tuner did not use botorch."""
+"""The last commit before the tuner used botorch."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -51,7 +51,7 @@ class Before:
     """The tuner of `COMMIT`, unpacked.
 
     Attributes:
-        folder: Its folder.
+        folder: Folder of that commit.
     """
 
     def __init__(self, folder: Path) -> None:

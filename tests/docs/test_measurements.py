@@ -14,8 +14,6 @@ from tests.warm import ROOT
 FOLDER = DOCS / "measurements"
 FILES = sorted(FOLDER.glob("*.json"))
 _NAMED = re.compile(r"\b20\d\d-\d\d-\d\d-[\w-]+\.json")
-_LEFT = ("0010-samples-as-prior.md", "0012-large-spaces.md")
-"""Decisions with figures that have no file yet."""
 
 
 def measured_without_file(text: str) -> list[str]:
@@ -29,8 +27,7 @@ def test_every_named_measurement_is_there(page: Path) -> None:
     """If it failed, a reader could not look up the figures that a page quotes."""
     text = page.read_text(encoding="utf-8")
     assert [name for name in _NAMED.findall(text) if not (FOLDER / name).exists()] == []
-    if page.name not in _LEFT:
-        assert measured_without_file(text) == [], "measured, and no file of docs/measurements/ is named"
+    assert measured_without_file(text) == [], "measured, and no file of docs/measurements/ is named"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
