@@ -46,14 +46,21 @@ class ConstrainedTuner:
 
     1. The first evaluation is the default setting: limits and objective are relative to it.
     2. `tell` conditions the model (`ResponseModel`) on all evaluations.
-    3. `ask` returns the setting of the whole space with the largest score. The score is the expected feasible
-       improvement times the square root of the probability of feasibility. Both come from joint samples of all
-       settings, so they include the noise of the best setting so far and of the default (Letham et al., "Constrained
-       Bayesian Optimization with Noisy Experiments", 2019, with samples in place of quadrature). The improvement
-       counts only where the limits are kept. The root is a further penalty, because a violation also slows down the
-       jobs that run.
+    3. `ask` returns the setting of the whole space with the largest score (`tuner.acquisition`): botorch's qLogNEI
+       under the limits, plus half of the logarithm of the probability that they are kept. The samples of the model
+       include the noise of the best setting so far and of the default. The penalty is there because a violation also
+       slows down the jobs that run.
 
     Equal seeds and evaluations give equal answers. The tuner uses one thread, because training jobs run beside it.
+
+    Attributes:
+        space: Space of the settings.
+        default: Default setting.
+        limits: Limits, relative to the default.
+        trials: Evaluations so far.
+        model: botorch model of the responses, given the evaluations. Each evaluation makes a new one.
+        objective: botorch objective: minus the logarithm of the objective.
+        constraints: botorch constraints, one for each limit.
 
     Examples:
         >>> from tuner import ConstrainedTuner, Knob, Limit, Role, Space, energy
@@ -90,7 +97,6 @@ class ConstrainedTuner:
         with one_thread():
             self.space, self.default, self.limits = space, dict(default), tuple(limits)
             self.trials: list[Evaluation] = []
-            self._seed = seed
             try:
                 self._at = space.index(default)
             except KeyError:
