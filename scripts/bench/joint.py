@@ -291,9 +291,12 @@ def measure(options: JointOptions) -> list[Figure]:
                 course = way(truth)
                 found.setdefault(f"{where}, {way.__name__}", []).append(course)
                 words.append(f"{where}, {way.__name__} {course.trials}")
-        for number in range(COMPANIES):
-            if again := other_company(world, jobs, COMPANIES * seed + number):
-                for job in again[1:]:
+        companies = {
+            tuple(sorted(other_company(world, jobs, COMPANIES * seed + number))) for number in range(COMPANIES)
+        }
+        for again in sorted(companies):
+            if again:
+                for job in again:
                     bench.known(Truth(world, [job], in_turns=True))
                 truth = Truth(world, again, in_turns=False)
                 for way in (bench.unwarned, bench.known):

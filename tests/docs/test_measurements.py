@@ -39,5 +39,5 @@ def test_every_measurement_is_listed_and_whole(path: Path) -> None:
 
 def test_a_section_without_a_file_is_told() -> None:
     """If it failed, the test above would see no section at all."""
-    text = "# 1\n\n**Measured** 3 s.\n\n| a |\n\n**Why.** x\n\n**Measured again** (2026-11-22-joint.json): 3 s.\n"
+    text = "# 1\n\n**Measured** 3 s.\n\n| a |\n\n**Why.** x\n\n**Measured again** (2026-11-24-joint.json): 3 s.\n"
     assert measured_without_file(text) == ["**Measured** 3 s.\n\n| a |\n\n"]
