@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.optim.optimize import optimize_acqf_discrete
 
 from scripts.bench.benchmarking import ROOT, Figure, median
-from tuner import ConstrainedTuner, Knob, Limit, Role, Setting, Space, energy
+from tuner import ConstrainedTuner, Evaluation, Knob, Limit, Role, Setting, Space, energy
 from tuner.tuner import one_thread
 
 MOST = 1.1
@@ -42,12 +43,17 @@ def costs(before: Path | None) -> list[Figure]:
     made_s = time.perf_counter() - began_s
     draw = np.random.default_rng(0)
     places = [len(tuned.space) - 1, *draw.permutation(len(tuned.space) - 1)[:48]]
-    for place in places[:-ROUNDS]:
-        tuned.tell(tuned.space.settings[place], _observed(tuned.space.settings[place], draw))
+    settings = [tuned.space.settings[place] for place in places]
+    with tempfile.TemporaryDirectory() as folder:  # all at once, since each tell takes its time
+        path = Path(folder) / "trials.json"
+        trials = [Evaluation(each, _observed(each, draw)).as_dict() for each in settings[:-ROUNDS]]
+        path.write_text(json.dumps({"schema_version": 1, "default": tuned.default, "trials": trials}))
+        tuned.load(path)
     told_s, asked_s = [], []
-    for place in places[-ROUNDS:]:
+    for setting in settings[-ROUNDS:]:
+        observed = _observed(setting, draw)
         began_s = time.perf_counter()
-        tuned.tell(tuned.space.settings[place], _observed(tuned.space.settings[place], draw))
+        tuned.tell(setting, observed)
         told_s.append(time.perf_counter() - began_s)
         began_s = time.perf_counter()
         tuned.ask()
