@@ -91,18 +91,16 @@ class CautiousImprovement(qLogExpectedImprovement):
 
     def forward(self, X: Tensor) -> Tensor:
         """Score of each point, (*batch_shape,), from points (*batch_shape, 1, d)."""
-        return self.outlook(X).score(self.caution)
+        return self.outlook(X).score
 
     def outlook(self, points: Tensor) -> Outlook:
         """Expectations at points, (*batch_shape, 1, d)."""
         samples, objective = self._get_samples_and_objectives(points)
         kept = compute_smoothed_feasibility_indicator(self.limits, samples, self._eta, log=True, fat=self._fat)
-        gain = self._sample_forward(objective) + kept
-        return Outlook(
-            self._sample_reduction(gain.squeeze(-1)),
-            self._sample_reduction(kept.squeeze(-1)),
-            -objective.squeeze(-1).mean(dim=0),
-        )
+        log_gain = self._sample_reduction((self._sample_forward(objective) + kept).squeeze(-1))
+        log_feasible = self._sample_reduction(kept.squeeze(-1))
+        score = log_gain + self.caution * log_feasible
+        return Outlook(score, log_gain, log_feasible, -objective.squeeze(-1).mean(dim=0))
 
 
 @dataclass(frozen=True)
@@ -110,15 +108,13 @@ class Outlook:
     """Expectations at points, each (*batch_shape,).
 
     Attributes:
+        score: Log gain, reduced by the probability of a violation.
         log_gain: Logarithm of the expected feasible improvement of the log objective.
         log_feasible: Logarithm of the probability that every limit is kept.
         mean: Mean of the log objective.
     """
 
+    score: Tensor
     log_gain: Tensor
     log_feasible: Tensor
     mean: Tensor
-
-    def score(self, caution: float) -> Tensor:
-        """Log gain, reduced by the probability of a violation."""
-        return self.log_gain + caution * self.log_feasible

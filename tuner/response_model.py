@@ -123,8 +123,6 @@ class ResponseModel(Model):
         outputs: Names of the 2 O outputs. All are logarithms.
     """
 
-    _is_ensemble = False
-
     def __init__(self, space: Space, observables: Sequence[str], default: Setting, logs: Tensor) -> None:
         """Make a model of samples.
 

@@ -125,7 +125,7 @@ class ResponseProcess:
         ]
 
     def _posterior(self, observable: Tensor, setting: Tensor, values: Tensor) -> Tensor:
-        fits = [self._fit(form, observable, setting, values) for form in self._forms]
+        fits = self._fits(observable, setting, values)
         counts = _apportion(self._shares(fits), self.samples)
         pieces, begin = [], 0
         for form, fit, count in zip(self._forms, fits, counts, strict=True):
@@ -140,22 +140,27 @@ class ResponseProcess:
         logs = [fit.log_evidence + math.log(form.weight) for fit, form in zip(fits, self._forms, strict=True)]
         return torch.softmax(torch.tensor(logs, dtype=torch.double), dim=0)
 
-    def _fit(self, form: Hypothesis, observable: Tensor, setting: Tensor, values: Tensor) -> _Fit:
-        """Evidence and Cholesky factor of a form, from the observed numbers only.
+    def _fits(self, observable: Tensor, setting: Tensor, values: Tensor) -> list[_Fit]:
+        """Evidence and Cholesky factor of each form, from the observed numbers only.
 
         Most forms turn out unlikely and need nothing more.
         """
-        covariance = self._residual[setting] @ self._residual[setting].T * form.residual_sd**2
-        covariance += self._prior.scale_sd[observable].square()
-        covariance *= observable[:, None] == observable
-        if form.structured:
-            root = self._prior.parts[form.part].root[:, observable, setting]
-            covariance += root.T @ root
-        factor = torch.linalg.cholesky(covariance + form.noise_sd**2 * torch.eye(len(values), dtype=torch.double))
-        lacking = values - self._mean(form)[observable, setting]
-        whitened = torch.linalg.solve_triangular(factor, lacking[:, None], upper=False)
-        log_evidence = -0.5 * whitened.square().sum() - factor.diagonal().log().sum()
-        return _Fit(float(log_evidence), factor)
+        residual = self._residual[setting] @ self._residual[setting].T
+        roots = [part.root[:, observable, setting] for part in self._prior.parts]
+        structures = [root.T @ root for root in roots]
+        same, scale = observable[:, None] == observable, self._prior.scale_sd[observable].square()
+        eye = torch.eye(len(values), dtype=torch.double)
+        fits = []
+        for form in self._forms:
+            covariance = (residual * form.residual_sd**2 + scale) * same
+            if form.structured:
+                covariance += structures[form.part]
+            factor = torch.linalg.cholesky(covariance + form.noise_sd**2 * eye)
+            lacking = values - self._mean(form)[observable, setting]
+            whitened = torch.linalg.solve_triangular(factor, lacking[:, None], upper=False)
+            log_evidence = -0.5 * whitened.square().sum() - factor.diagonal().log().sum()
+            fits.append(_Fit(float(log_evidence), factor))
+        return fits
 
     def _corrected(
         self, form: Hypothesis, fit: _Fit, rows: slice, observable: Tensor, setting: Tensor, values: Tensor

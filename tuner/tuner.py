@@ -219,7 +219,7 @@ class ConstrainedTuner:
         acquisition = CautiousImprovement(self.model, self.baseline, self.objective, self.constraints, _CAUTION)
         outlook = acquisition.outlook(self.model.points[:, None])
         self._feasible, self._mean = outlook.log_feasible.exp(), outlook.mean
-        self._score, self._gain = outlook.score(_CAUTION), outlook.log_gain.exp()
+        self._score, self._gain = outlook.score, outlook.log_gain.exp()
         closed = [
             self._place(trial)
             for trial in self.trials

@@ -16,10 +16,10 @@ from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.optim.optimize import optimize_acqf_discrete
 
 from scripts.bench.benchmarking import ROOT, Figure, median
+from scripts.bench.tuner_searches import MOST
 from tuner import ConstrainedTuner, Evaluation, Knob, Limit, Role, Setting, Space, energy
 from tuner.tuner import one_thread
 
-MOST = 1.1
 ROUNDS = 3
 SIZE = "2,000 settings, 50 trials, 3 jobs"
 

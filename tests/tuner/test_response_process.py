@@ -50,8 +50,7 @@ def weight_of_structure(trials: list[Evaluation]) -> float:
     observable = torch.tensor([o for _ in trials for o in (0, 1)])
     setting = torch.tensor([SPACE.index(each.setting) for each in trials for _ in (0, 1)])
     values = torch.tensor([value for each in trials for value in each.observed.values()], dtype=torch.double).log()
-    fits = [process._fit(form, observable, setting, values) for form in process._forms]
-    shares = process._shares(fits)
+    shares = process._shares(process._fits(observable, setting, values))
     return float(sum(share for share, form in zip(shares, process._forms, strict=True) if form.structured))
 
 
