@@ -538,25 +538,19 @@ static result_t update(struct gpu *gpu, unsigned operation, const unsigned mask[
     return SUCCESS;
 }
 
-API nvmlDeviceWorkloadPowerProfileSetRequestedProfiles(device_t device, struct requested_profiles *requested) {
-    ENTER(device);
-    if (gpu)
-        result = profiles_of(gpu, requested, requested && requested->version == REQUESTED_PROFILES_V1);
-    if (gpu && result == SUCCESS)
-        result = update(gpu, ADD, requested->profiles.mask);
-    record(index, __func__, requested ? requested->profiles.mask[0] : 0, ADD, result);
-    return leave(result);
-}
+#define REQUEST(name, operation)                                                                                       \
+    API name(device_t device, struct requested_profiles *requested) {                                                  \
+        ENTER(device);                                                                                                 \
+        if (gpu)                                                                                                       \
+            result = profiles_of(gpu, requested, requested && requested->version == REQUESTED_PROFILES_V1);            \
+        if (gpu && result == SUCCESS)                                                                                  \
+            result = update(gpu, operation, requested->profiles.mask);                                                 \
+        record(index, __func__, requested ? requested->profiles.mask[0] : 0, operation, result);                       \
+        return leave(result);                                                                                          \
+    }
 
-API nvmlDeviceWorkloadPowerProfileClearRequestedProfiles(device_t device, struct requested_profiles *requested) {
-    ENTER(device);
-    if (gpu)
-        result = profiles_of(gpu, requested, requested && requested->version == REQUESTED_PROFILES_V1);
-    if (gpu && result == SUCCESS)
-        result = update(gpu, CLEAR, requested->profiles.mask);
-    record(index, __func__, requested ? requested->profiles.mask[0] : 0, CLEAR, result);
-    return leave(result);
-}
+REQUEST(nvmlDeviceWorkloadPowerProfileSetRequestedProfiles, ADD)
+REQUEST(nvmlDeviceWorkloadPowerProfileClearRequestedProfiles, CLEAR)
 
 /* This structure has no version. */
 API nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1(device_t device, struct updated_profiles *updated) {

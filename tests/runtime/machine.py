@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from ecoshare.record import event_log
 from tests.devices.claims import FOUND_W, limited
 from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.fake import Settings
-from tests.driver.training import SCRIPT, Training
+from tests.driver.training import SCRIPT, STREAMS, Training
 from tests.runtime.running import check
-from tests.warm import Started
+from tests.warm import Started, wait_for
 
 
 def _may_set() -> bool:
@@ -76,6 +77,13 @@ class Machine:
 
     def set_since(self) -> list[str]:
         return [call.function for call in self.driver.setter_calls()[self.set_before :]]
+
+    def kill_in_a_trial(self) -> Started:
+        """The process of a `tune`, killed while its first setting is tried."""
+        process = self.start("tune", "trains.py", "--", *STREAMS.args(100_000), "--responds")
+        wait_for(lambda: self.trial_begins(1), 120)
+        os.kill(process.pid, signal.SIGKILL)
+        return process
 
     def trial_begins(self, number: int) -> bool:
         """Whether a setting other than the default was applied this many times in the run."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,9 +69,7 @@ def test_profiles_that_another_program_requests_meanwhile_are_told_and_stay(mach
 
 
 def test_kill_9_in_a_trial_puts_all_profiles_back(machine: Machine) -> None:
-    process = machine.start("tune", "trains.py", "--", *STREAMS.args(100_000), "--responds")
-    wait_for(lambda: machine.trial_begins(1), 120)
-    os.kill(process.pid, signal.SIGKILL)
+    process = machine.kill_in_a_trial()
     wait_for(lambda: machine.driver.gpu(0).settings() == BEFORE)
     process.communicate()
     wait_for(lambda: not list((machine.folder / "state").glob("*.json")))
