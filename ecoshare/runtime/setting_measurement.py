@@ -18,6 +18,7 @@ from statistics import fmean
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.devices.knob import NOTHING, Clocks
 from ecoshare.devices.meter import Meter, MeterFault
+from ecoshare.devices.power_profiles import POWER_PROFILE
 from ecoshare.lane import trace
 from ecoshare.lane.lane_table import BoundaryRequest, LaneTable
 from ecoshare.record.energy_account import spent
@@ -226,7 +227,7 @@ class SettingMeasurement:
             if is_clock and known and max(known) > 1.02 * float(wanted):
                 found.append(f"{name} was not what it was locked at")
             enforced = [each.power_profiles for each in seen if each.power_profiles is not None]
-            if name == "power_profile" and wanted != NOTHING and any(wanted not in each for each in enforced):
+            if name == POWER_PROFILE and wanted != NOTHING and any(wanted not in each for each in enforced):
                 found.append(f"{name} {wanted} was requested, and the device did not enforce it")
         for job, each in work.items():
             held_s = after[job].held_s - before[job].held_s
@@ -303,7 +304,7 @@ class _Work:
 
 def _achieved(seen: list[Clocks]) -> dict[str, float | str]:
     profiles = [each.power_profiles for each in seen if each.power_profiles is not None]
-    names: dict[str, float | str] = {"power_profile": "+".join(profiles[-1]) or NOTHING} if profiles else {}
+    names: dict[str, float | str] = {POWER_PROFILE: "+".join(profiles[-1]) or NOTHING} if profiles else {}
     means = {"gpu_clock": _mean(each.gpu_mhz for each in seen), "memory_clock": _mean(each.memory_mhz for each in seen)}
     return names | {name: value for name, value in means.items() if value is not None}
 
