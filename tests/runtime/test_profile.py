@@ -22,7 +22,7 @@ from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log
 from ecoshare.runtime.plan import Plan, make
-from tests.runtime.running import SCRIPTS, Finished, alone, job_file, run, slow_steps, start, words
+from tests.runtime.running import SCRIPTS, SLEEPS, Finished, alone, job_file, run, slow_steps, start, words
 from tests.warm import Started, ecoshare, wait_for
 
 SLOW = SCRIPTS / "slow_steps.py"
@@ -230,8 +230,10 @@ def test_a_profile_that_jobs_are_faster_than_is_not_relied_on_and_measured_again
 
 @pytest.mark.slow
 def test_a_profile_that_was_made_on_a_busy_machine_says_so(tmp_path: Path) -> None:
+    """The script sleeps most of the time, so that other tests beside this one change its speed little."""
+    (tmp_path / "sleeps.py").write_text(SLEEPS.replace("0.02", "0.05"))
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in os.sched_getaffinity(0)]
-    args = (str(SLOW), "--iterations", "10", "--", "--steps", "100000")
+    args = ("sleeps.py", "--iterations", "10", "--", "100000")
     try:
         done = profile(tmp_path, *args, ECOSHARE_ASSUME_QUIET="0")
     finally:
@@ -240,7 +242,7 @@ def test_a_profile_that_was_made_on_a_busy_machine_says_so(tmp_path: Path) -> No
             loop.wait()
     (made,) = saved(tmp_path).values()
     assert made.doubt.startswith("other programs kept ") and not made.is_whole
-    assert f"note: {made.doubt} while slow_steps was measured: it is measured again" in done.stderr
+    assert f"note: {made.doubt} while sleeps was measured: it is measured again" in done.stderr
     assert "meanwhile: the class is measured again in the next run" in " ".join(made.notes)
     quiet = profile(tmp_path, *args)
     assert quiet.returncode == 0 and all(each.is_whole for each in saved(tmp_path).values())

@@ -69,9 +69,9 @@ class CpuMemory:
 
     def end(self) -> Recording:
         """Stop recording and return the record of the iteration."""
-        took_s = time.perf_counter() - self._began_s
-        changes = _changes(self._stop()) if self._recording else None
-        return Recording(took_s, changes, note=self._note)
+        if self._recording:
+            return _recording(self._stop(), self._note)
+        return Recording(time.perf_counter() - self._began_s, None, note=self._note)
 
     def close(self) -> None:
         """Stop recording, if it is on."""
@@ -144,11 +144,12 @@ def _leave_child() -> None:
 os.register_at_fork(after_in_child=_leave_child)
 
 
-def _changes(threads: list[Any]) -> list[tuple[float, int]]:
-    """Events of all threads as (seconds since the recording began, bytes), in order of time."""
-    began = next((event for events in threads for event in events if event.name() == "__start_profile"), None)
-    if began is None:
-        raise RuntimeError("the profiler did not say when it began")
+def _recording(threads: list[Any], note: str) -> Recording:
+    """Record of an iteration, from the events of all threads. The profiler's clock gives all its times."""
+    marks = {event.name(): event for events in threads for event in events if event.kind() == "mark"}
+    began, ended = marks.get("__start_profile"), marks.get("__stop_profile")
+    if began is None or ended is None:
+        raise RuntimeError("the profiler did not say when it began and ended")
     found = [
         (began.cpu_elapsed_us(event) / 1e6, event.cpu_memory_usage())
         for events in threads
@@ -156,7 +157,7 @@ def _changes(threads: list[Any]) -> list[tuple[float, int]]:
         if event.kind() == "memory_alloc" and event.cpu_memory_usage()
     ]
     found.sort(key=lambda change: change[0])  # stable: each thread's own order stays
-    return found
+    return Recording(began.cpu_elapsed_us(ended) / 1e6, found, note=note)
 
 
 def _log_level() -> ctypes.c_int | None:
