@@ -15,6 +15,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from statistics import fmean
 
@@ -61,8 +62,8 @@ def measure(options: TunerOptions) -> list[Figure]:
             tables.append(_Table(name, chosen[:: 4 if options.quick else 1], whole, options))
     for name, whole in _by_table(tuner_tables.invent(options.invented)).items():
         tables.append(_Table(name, whole, whole, options))
-    with before() as earlier:
-        figures += costs(None if earlier is None or options.quick else earlier.folder)
+    with nullcontext() if options.quick else before() as earlier:
+        figures += costs(None if earlier is None else earlier.folder, options.quick)
         for table in tables:
             figures += table.figures(earlier)
     return figures
@@ -127,7 +128,8 @@ class _Table:
     def _before(self, earlier: Before | None, is_warm: bool) -> list[Figure]:
         name = f"ours before, {'warm' if is_warm else 'cold'}"
         if earlier is None:
-            return [Figure(f"{self.name}: {name}", None, "", note=f"the repository lacks commit {COMMIT[:7]}")]
+            why = "left out by --quick" if self._is_quick else f"the repository lacks commit {COMMIT[:7]}"
+            return [Figure(f"{self.name}: {name}", None, "", note=why)]
         began_s = time.monotonic()
         outcomes = earlier.outcomes(self.chosen, self._many, is_warm, self._data, self._invented)
         return self._parts(name, self.chosen, outcomes, (time.monotonic() - began_s) / len(outcomes))
