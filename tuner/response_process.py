@@ -93,10 +93,9 @@ class ResponseProcess:
 
         count = len(prior.observables)
         self._residual = _residual_root(space)  # (n, Q)
-        self._structure = normal(samples, MOST_RANK)
-        residual = torch.einsum("soq,nq->son", normal(samples, count, self._residual.shape[1]), self._residual)
-        scale = normal(samples, count, 1) * prior.scale_sd[:, None]
-        self._parts = residual, scale
+        self._weights = normal(samples, MOST_RANK)
+        self._residuals = torch.einsum("soq,nq->son", normal(samples, count, self._residual.shape[1]), self._residual)
+        self._scales = normal(samples, count, 1) * prior.scale_sd[:, None]
         self._noise = normal(samples, 4096)
         self.samples = samples
 
@@ -165,40 +164,28 @@ class ResponseProcess:
     def _corrected(
         self, form: Hypothesis, fit: _Fit, rows: slice, observable: Tensor, setting: Tensor, values: Tensor
     ) -> Tensor:
-        """Posterior samples (len(rows), O, n) of one form, by Matheron's rule."""
-        prior = self._joint(form, rows)
-        noise = form.noise_sd * self._noise[rows, : len(values)]
-        lacking = values - prior[:, observable, setting] - noise  # (S, N)
-        solved = torch.cholesky_solve(lacking.T, fit.factor).T
-        cross = self._cross(form, observable, setting)
-        return prior + (solved @ cross.flatten(start_dim=1)).reshape(prior.shape)
+        """Posterior samples (len(rows), O, n) of one form, by Matheron's rule.
+
+        The weights of the structure are corrected, not its values at all settings: they are far fewer.
+        """
+        mean, rho = self._mean(form), form.residual_sd
+        residual, scale = self._residuals[rows], self._scales[rows]
+        drawn = (mean + rho * residual) + scale
+        root = self._prior.parts[form.part].root if form.structured else mean.new_zeros(0, *mean.shape)  # (R, O, n)
+        weights, root_there = self._weights[rows, : len(root)], root[:, observable, setting]
+        lacking = values - drawn[:, observable, setting] - weights @ root_there
+        lacking -= form.noise_sd * self._noise[rows, : len(values)]
+        solved = torch.cholesky_solve(lacking.T, fit.factor).T  # (S, N)
+        drawn.flatten(start_dim=1).addmm_(weights + solved @ root_there.T, root.flatten(start_dim=1))
+        for place in range(len(self.observables)):
+            own = observable == place
+            covariance = rho**2 * self._residual[setting[own]] @ self._residual.T + self._prior.scale_sd[place] ** 2
+            drawn[:, place].addmm_(solved[:, own], covariance)
+        return drawn
 
     def _mean(self, form: Hypothesis) -> Tensor:  # (O, n)
         # Without structure only the level is known: the prior's mean over all settings.
         return self._prior.parts[form.part].mean if form.structured else self._level
-
-    def _joint(self, form: Hypothesis, rows: slice) -> Tensor:  # (S, O, n)
-        residual, scale = self._parts
-        whole = self._mean(form) + form.residual_sd * residual[rows] + scale[rows]
-        if not form.structured:
-            return whole
-        root = self._prior.parts[form.part].root
-        return whole + torch.einsum("sr,ron->son", self._structure[rows, : len(root)], root)
-
-    def _cross(self, form: Hypothesis, observable: Tensor, setting: Tensor) -> Tensor:
-        """Covariance of the observed numbers with all observables at all settings, (N, O, n)."""
-        count, n = len(self.observables), self._settings
-        cross = torch.zeros(len(observable), count, n, dtype=torch.double)
-        if form.structured:
-            root = self._prior.parts[form.part].root
-            cross += torch.einsum("rk,ron->kon", root[:, observable, setting], root)
-        rows = torch.arange(len(observable))
-        own = (
-            form.residual_sd**2 * self._residual[setting] @ self._residual.T
-            + self._prior.scale_sd[observable, None] ** 2
-        )
-        cross[rows, observable] += own
-        return cross
 
     def _allowed(self, logs: Tensor, trials: Sequence[Evaluation]) -> Tensor:  # (S,)
         """Whether each sample keeps the lower bounds of the censored evaluations."""

@@ -32,16 +32,30 @@ def test_the_samples_have_the_moments_of_the_conditioned_process() -> None:
     process = ResponseProcess(SPACE, prior, [form], seed=1, samples=20_000)
     trials = [trial(1400.0, 200.0, 0.1), trial(900.0, 130.0, 0.15)]
     logs = process.condition(trials)
-    observable, setting = torch.tensor([0, 1, 0, 1]), torch.tensor([9, 9, 4, 4])
     values = torch.tensor([200.0, 0.1, 130.0, 0.15], dtype=torch.double).log()
-    cross = process._cross(form, observable, setting)
-    inverse = torch.linalg.inv(cross[:, observable, setting] + 0.02**2 * torch.eye(4, dtype=torch.double))
-    gain = cross.reshape(4, -1).T @ inverse
-    mean = prior.mean.reshape(-1) + gain @ (values - prior.mean[observable, setting])
-    everything = process._cross(form, torch.arange(2).repeat_interleave(10), torch.arange(10).repeat(2)).reshape(20, 20)
-    spread = (everything - gain @ cross.reshape(4, -1)).diagonal().sqrt()
+    known = [9, 19, 4, 14]  # power and time at 1,400 MHz, then at 900 MHz
+    covariance = whole_covariance(prior, form)
+    noisy = covariance[known][:, known] + form.noise_sd**2 * torch.eye(4, dtype=torch.double)
+    gain = torch.linalg.solve(noisy, covariance[known]).T  # (20, 4)
+    mean = prior.mean.reshape(-1)
+    mean = mean + gain @ (values - mean[known])
+    spread = (covariance - gain @ covariance[known]).diagonal().sqrt()
     assert torch.allclose(logs.mean(dim=0).reshape(-1), mean, atol=0.01)
     assert torch.allclose(logs.std(dim=0).reshape(-1), spread, rtol=0.05, atol=0.002)
+
+
+def whole_covariance(prior: Prior, form: Hypothesis) -> torch.Tensor:
+    """Covariance of both observables at all settings, (20, 20), by the formulas."""
+    (part,) = prior.parts
+    root = part.root.flatten(start_dim=1)
+    features = torch.from_numpy(SPACE.features)
+    away = 5**0.5 * torch.cdist(features, features) / 0.5
+    matern = (1 + away + away.square() / 3) * torch.exp(-away)
+    whole = root.T @ root
+    for place, scale_sd in enumerate(prior.scale_sd.tolist()):
+        own = slice(10 * place, 10 * place + 10)
+        whole[own, own] += form.residual_sd**2 * matern + scale_sd**2
+    return whole
 
 
 def weight_of_structure(trials: list[Evaluation]) -> float:
