@@ -6,8 +6,9 @@
        │    returns at once               ▲                 on with the first of the queue, off when it is empty
        └──synchronize, Event.synchronize──┘ wait for it
 
-Only calls that ecoshare makes to `torch.cuda` are replaced: tensors stay on the CPU, and `is_available()` is false. The
-calls that wait for CUDA's first use are made by torch itself.
+All processes on the GPU have one memory (`device_memory.py`): a request that exceeds what the others leave fails, and
+the context of a process counts. Only calls that ecoshare makes to `torch.cuda` are replaced: tensors stay on the CPU,
+and `is_available()` is false. The calls that wait for CUDA's first use are made by torch itself.
 
 In a script that runs as a job::
 
@@ -30,6 +31,7 @@ import torch
 
 from tests.driver import forked
 from tests.driver.caching import CachingAllocator
+from tests.driver.device_memory import DeviceMemory
 from tests.driver.pretend import Pretend
 from tests.driver.state import State
 
@@ -54,7 +56,8 @@ class StandIn:
         self._compute, self._memory, self._context_bytes = compute, memory, context_bytes
         self._pretend = Pretend(gpu=index)
         self._clock = _Clock(uuids[index], compute / (compute + memory)) if responds else None
-        self._allocator = CachingAllocator(self._reserves, torch.OutOfMemoryError, self._total_bytes)
+        self.memory = DeviceMemory(f"{os.environ['FAKE_NVML_STATE']}.memory{index}", self._total_bytes)
+        self._allocator = CachingAllocator(self._resize, torch.OutOfMemoryError, self._total_bytes)
         self._changed = threading.Condition()
         self._queue: collections.deque[tuple[float, float]] = collections.deque()  # (asked for at, takes), seconds
         self._asked = self._done = 0
@@ -87,6 +90,8 @@ class StandIn:
             mock.patch.object(torch.cuda, "_cudart", self),
         ):
             torch.cuda.init()  # type: ignore[no-untyped-call]
+        if not self.memory.resize(self._context_bytes):
+            raise torch.OutOfMemoryError("the device has no room for a context")
         self._tell()
         threading.Thread(target=self._be_the_device, daemon=True).start()
 
@@ -110,14 +115,18 @@ class StandIn:
                 self._runs = False
                 self._tell()
 
-    def _tell(self) -> None:
-        """Report the load of this process to the driver."""
+    def _tell(self, reserved_bytes: int | None = None) -> None:
+        """Report the load of this process to the driver, with the memory that its allocator has or is about to have."""
+        reserved_bytes = self._allocator.reserved.current if reserved_bytes is None else reserved_bytes
         parts = (self._compute, self._memory) if self._runs else (0.0, 0.0)
-        self._pretend.load(None, *parts, used_bytes=self._context_bytes + self._allocator.reserved.current)
+        self._pretend.load(None, *parts, used_bytes=self._context_bytes + reserved_bytes)
 
-    def _reserves(self, _size_bytes: int) -> None:
+    def _resize(self, size_bytes: int) -> bool:
+        if not self.memory.resize(self._context_bytes + size_bytes):
+            return False
         with self._changed:
-            self._tell()
+            self._tell(size_bytes)
+        return True
 
     def _wait_for(self, count: int) -> None:
         with self._changed:
@@ -151,6 +160,7 @@ class StandIn:
                 "empty_cache": allocator.empty_cache,
                 "get_device_properties": lambda _device: SimpleNamespace(total_memory=self._total_bytes),
                 "is_current_stream_capturing": lambda: False,
+                "mem_get_info": lambda _device=None: self.memory.info(),
                 "memory_stats": lambda _device: allocator.statistics(),
                 "reset_peak_memory_stats": lambda _device: allocator.reset_peaks(),
                 "set_per_process_memory_fraction": self._limit,

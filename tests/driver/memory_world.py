@@ -1,0 +1,439 @@
+"""A device in virtual time on which jobs allocate: the real core decides, and one memory shows whether it was right.
+
+::
+
+    core ──StartJob──► held until caches are empty ──► context ──► first turn: P ──► turns: T ──► exit, or a kill
+         ──SetCaching─► lanes ──► each waiting job empties its cache some time later ──► Done
+         ──MoveJob────► the job leaves its lane at a boundary some time later ──► Done
+
+Turns, caches and delays are drawn at random, in the order in which lanes of real processes may have them. The rules at
+a hand-over are written here a second time, in a few lines: `tests/lane/test_caches.py` checks them with real processes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any
+
+from ecoshare.core.commands import (
+    AskInterference,
+    Command,
+    KillJob,
+    MoveJob,
+    OpenLane,
+    SetCaching,
+    SetShares,
+    StartJob,
+    WakeAt,
+)
+from ecoshare.core.driving import CoreDriver
+from ecoshare.core.events import (
+    SCHEMA,
+    Config,
+    Done,
+    Event,
+    InterferencePredicted,
+    JobArrived,
+    JobExited,
+    RunOpened,
+)
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import JobState
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.class_profile import MemoryDemand, Solo
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
+from tests.driver.caching import SEGMENT_BYTES, CachingAllocator, rounded
+
+MIB = 1 << 20
+
+
+class RefusedByDevice(Exception):
+    """The device had not enough memory, though the job was within its limit."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Course of a job.
+
+    Attributes:
+        context_bytes: Memory of its process outside the allocator; a part of P.
+        kept: Sizes (bytes) of the allocations that it keeps.
+        work: Sizes (bytes) of the allocations of an iteration.
+        iterations: Iterations until its end.
+        killed_after: Iterations after which its process is killed once; None for never.
+    """
+
+    context_bytes: int
+    kept: tuple[int, ...]
+    work: tuple[int, ...]
+    iterations: int
+    killed_after: int | None = None
+
+    @property
+    def demand(self) -> MemoryDemand:
+        """Memory that a profile of the job would show."""
+        allocator = CachingAllocator(lambda size: True, MemoryError, 1 << 62)
+        for size in self.kept:
+            allocator.allocate(size)
+        persistent = allocator.reserved.current
+        for size in self.work:
+            allocator.allocate(size)
+        return MemoryDemand(self.context_bytes + persistent, allocator.reserved.peak - persistent)
+
+
+@dataclass(eq=False)
+class Process:
+    """Process of one attempt.
+
+    Attributes:
+        cap_bytes: Limit of the process, its context included.
+        lane: Lane in which it takes turns.
+        goal: Move that it was asked to make; None for none.
+        emptied: Whether its cache is empty while it waits.
+    """
+
+    name: str
+    attempt: int
+    load: Load
+    allocator: CachingAllocator
+    cap_bytes: int
+    lane: int
+    goal: MoveJob | None = None
+    emptied: bool = True
+    began: bool = False
+    done: int = 0
+
+
+@dataclass
+class Lane:
+    """Lane of the device.
+
+    Attributes:
+        members: Processes in the lane.
+        holder: Process that has the turn.
+    """
+
+    device: str
+    members: list[Process] = field(default_factory=list)
+    holder: Process | None = None
+
+
+class MemoryWorld:
+    """Devices, their memory and their jobs under the real core.
+
+    Attributes:
+        most_bytes: Most memory of a device that was taken at once.
+        hand_overs: Number of turns that went from one job to another.
+        emptied: Number of hand-overs at which a cache was emptied.
+        failures: Jobs to which a device refused memory that they were promised, in words.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        config: Config,
+        device_bytes: int,
+        loads: dict[str, Load],
+        obeys: bool = True,
+        devices: int = 1,
+    ) -> None:
+        """World without an event.
+
+        Args:
+            seed: Seed of all that is drawn.
+            config: Decisions before the run.
+            device_bytes: Memory of each device.
+            loads: Jobs by name; they arrive in this order, at random times.
+            obeys: Whether jobs empty caches when they are told to. False shows what is missing without it.
+            devices: Number of devices.
+        """
+        self._draw, self._config, self._bytes, self._loads, self._obeys = (
+            random.Random(seed),
+            config,
+            device_bytes,
+            loads,
+            obeys,
+        )
+        self._devices = tuple(Device(f"cuda:{number}", "here", device_bytes) for number in range(devices))
+        self.core = Scheduler()
+        self.log: list[tuple[Event, list[Command]]] = []
+        self._drive = CoreDriver(self.core, self, lambda event, commands: self.log.append((event, commands)))
+        self._events: list[tuple[float, int, Callable[[float], Event | None]]] = []
+        self._order, self._now_s = count(), 0.0
+        self._lanes: dict[int, Lane] = {}
+        self._taken: dict[str, dict[str, int]] = {device.name: {} for device in self._devices}
+        self._empties: set[str] = set()
+        self._releasing: dict[str, list[int]] = {}
+        self._held: dict[str, list[StartJob]] = {device.name: [] for device in self._devices}
+        self.most_bytes = self.hand_overs = self.emptied = 0
+        self.failures: list[str] = []
+
+    def run(self) -> MemoryWorld:
+        """Run until no event is left."""
+        self._later(0.0, lambda at_s: RunOpened(at_s, SCHEMA, self._config, self._devices))
+        at_s = 0.0
+        for number, (name, load) in enumerate(self._loads.items()):
+            at_s += self._draw.choice((0.0, 0.0, 0.3, 1.0)) * self._draw.random()
+            spec = JobSpec(name, f"class{number}", memory=load.demand, profiled=True, priority=number % 3, solo=Solo())
+            self._later(at_s, partial(JobArrived, job=spec))
+        while self._events:
+            self._now_s, _, make = heapq.heappop(self._events)
+            event = make(self._now_s)
+            if event is not None:
+                self._drive.tell(event)
+        return self
+
+    def states(self) -> set[JobState]:
+        """States of the jobs."""
+        return {job.state for job in self.core.jobs.values()}
+
+    # Commands
+
+    def open_lane(self, command: OpenLane, now_s: float) -> None:
+        """Open a lane, and let turns begin there."""
+        self._lanes[command.lane] = Lane(command.device)
+        self._answer(command)
+
+    def start_job(self, command: StartJob, now_s: float) -> None:
+        """Start a process, or hold its start until caches are empty."""
+        device = self._lanes[command.lanes[0]].device
+        if device in self._releasing:
+            self._held[device].append(command)
+        else:
+            self._launch(command)
+
+    def set_caching(self, command: SetCaching, now_s: float) -> None:
+        """Tell the processes of a device whether they keep their caches."""
+        self._releasing.setdefault(command.device, []).append(command.id)
+        if command.is_kept:
+            self._empties.discard(command.device)
+        else:
+            self._empties.add(command.device)
+            for process in self._idle(command.device):
+                self._after(0.2, partial(self._empties_now, process))
+        self._look(command.device)
+
+    def set_shares(self, command: SetShares, now_s: float) -> None:
+        """Turns are drawn, whatever the shares."""
+
+    def move_job(self, command: MoveJob, now_s: float) -> None:
+        """Ask a process to move; it goes while it waits, or at a boundary."""
+        process = self._process(command.job)
+        if process is None or process.attempt != command.attempt:
+            return
+        process.goal = command
+        self._after(0.3, partial(self._moves_now, process))
+
+    def kill_job(self, command: KillJob, now_s: float) -> None:
+        """End a process, or take its start back."""
+        for held in self._held.values():
+            for start in held:
+                if start.job == command.job:
+                    held.remove(start)
+                    self._exited(command.job, start.attempt, Outcome.STOPPED)
+                    return
+        process = self._process(command.job)
+        if process is not None:
+            self._after(0.1, partial(self._ends, process, Outcome.STOPPED))
+
+    def ask_interference(self, command: AskInterference, now_s: float) -> None:
+        """Nothing is known of any pair."""
+        self._later(0.05, partial(InterferencePredicted, command=command.id, pairs=(), prices={}))
+
+    def wake_at(self, command: WakeAt, now_s: float) -> None:
+        """Answer when the time has come."""
+        self._later(max(0.0, command.at_s - now_s), partial(Done, command=command.id))
+
+    def __getattr__(self, name: str) -> Any:
+        """Commands that these runs never have."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda command, now_s: pytest_fail(command)
+
+    # Processes
+
+    def _launch(self, command: StartJob) -> None:
+        load, lane = self._loads[command.job], self._lanes[command.lanes[0]]
+
+        def resize(size_bytes: int) -> bool:
+            return self._resize(process, load.context_bytes + size_bytes)
+
+        allocator = CachingAllocator(resize, MemoryError, command.cap_bytes - load.context_bytes)
+        process = Process(command.job, command.attempt, load, allocator, command.cap_bytes, command.lanes[0])
+
+        def begin(at_s: float) -> Event:
+            self._resize(process, load.context_bytes)
+            lane.members.append(process)
+            self._after(0.05, partial(self._turn, command.lanes[0]))
+            return Done(at_s, command.id)
+
+        self._later(0.05 * self._draw.random(), begin)
+
+    def _resize(self, process: Process, size_bytes: int) -> bool:
+        taken = self._taken[self._lanes[process.lane].device]
+        together = sum(taken.values()) - taken.get(process.name, 0) + size_bytes
+        if together > self._bytes:
+            self.failures.append(f"{process.name} wants {size_bytes // MIB} MiB of its {process.cap_bytes // MIB} MiB")
+            return False
+        taken[process.name] = size_bytes
+        self.most_bytes = max(self.most_bytes, together)
+        return True
+
+    def _turn(self, number: int, at_s: float) -> None:
+        """Let the turn of a lane change hands, and its new holder do an iteration."""
+        lane = self._lanes[number]
+        before = lane.holder if lane.holder in lane.members else None
+        if before is not None and before.goal is not None:
+            self._moves_now(before, at_s)
+            before = None
+        if not lane.members:
+            lane.holder = None
+            return
+        after = self._draw.choice(lane.members)
+        if before is not None and after is not before:
+            self.hand_overs += 1
+            if lane.device in self._empties and self._obeys:
+                self.emptied += 1
+                before.allocator.empty_cache()
+                before.emptied = True
+        lane.holder = after
+        after.emptied = False
+        self._look(lane.device)
+        self._iterate(after, at_s)
+        if lane.members:
+            self._after(0.1, partial(self._turn, number))
+
+    def _iterate(self, process: Process, at_s: float) -> None:
+        allocator = process.allocator
+        try:
+            if not process.began:
+                process.began = True
+                for size in process.load.kept:
+                    allocator.allocate(size)
+            work = list(process.load.work)
+            self._draw.shuffle(work)
+            for size in work:
+                allocator.allocate(size)
+            for size in work:
+                allocator.free(size)
+        except MemoryError:
+            self._ends(process, Outcome.OUT_OF_MEMORY, at_s)
+            return
+        process.done += 1
+        if process.done == process.load.killed_after and process.attempt == 1:
+            self._ends(process, Outcome.LOST, at_s)
+        elif process.done >= process.load.iterations:
+            self._ends(process, Outcome.COMPLETED, at_s)
+
+    def _ends(self, process: Process, outcome: Outcome, at_s: float) -> None:
+        lane = self._lanes[process.lane]
+        if process not in lane.members:
+            return
+        lane.members.remove(process)
+        if lane.holder is process:
+            lane.holder = None
+            self._after(0.05, partial(self._turn, process.lane))
+        del self._taken[lane.device][process.name]
+        self._exited(process.name, process.attempt, outcome)
+        self._look(lane.device)
+
+    def _exited(self, name: str, attempt: int, outcome: Outcome) -> None:
+        self._later(
+            0.0,
+            partial(JobExited, job=name, attempt=attempt, outcome=outcome, exit_code=None, reason="", usage=Usage()),
+        )
+
+    def _moves_now(self, process: Process, at_s: float) -> None:
+        move, lane = process.goal, self._lanes[process.lane]
+        if move is None or process not in lane.members:
+            return
+        process.goal = None
+        if lane.device in self._empties and self._obeys:
+            process.allocator.empty_cache()
+            process.emptied = True
+        lane.members.remove(process)
+        if lane.holder is process:
+            lane.holder = None
+            self._after(0.05, partial(self._turn, process.lane))
+        process.lane = move.lane
+        self._lanes[move.lane].members.append(process)
+        self._after(0.05, partial(self._turn, move.lane))
+        self._answer(move)
+
+    def _empties_now(self, process: Process, at_s: float) -> None:
+        lane = self._lanes[process.lane]
+        if process in lane.members and lane.holder is not process and self._obeys:
+            process.allocator.empty_cache()
+            process.emptied = True
+        self._look(lane.device)
+
+    def _look(self, device: str) -> None:
+        """Answer the commands about caches, and start what waits, once no idle process has a cache."""
+        waits = device in self._empties and self._obeys and any(not each.emptied for each in self._idle(device))
+        if device not in self._releasing or waits:
+            return
+        for command in self._releasing.pop(device):
+            self._later(0.0, partial(Done, command=command))
+        held, self._held[device] = self._held[device], []
+        for start in held:
+            self._launch(start)
+
+    def _idle(self, device: str) -> list[Process]:
+        """Processes of a device without the turn."""
+        lanes = [lane for lane in self._lanes.values() if lane.device == device]
+        return [each for lane in lanes for each in lane.members if each is not lane.holder]
+
+    def _process(self, name: str) -> Process | None:
+        return next((each for lane in self._lanes.values() for each in lane.members if each.name == name), None)
+
+    # Time
+
+    def _answer(self, command: Any) -> None:
+        self._later(0.02 * self._draw.random(), partial(Done, command=command.id))
+
+    def _after(self, most_s: float, act: Callable[[float], None]) -> None:
+        def make(at_s: float) -> None:
+            act(at_s)
+
+        self._later(most_s * self._draw.random(), make)
+
+    def _later(self, after_s: float, make: Callable[[float], Event | None]) -> None:
+        heapq.heappush(self._events, (self._now_s + after_s, next(self._order), make))
+
+
+def pytest_fail(command: Command) -> None:
+    """Fail: no run of this world has such a command."""
+    raise AssertionError(f"unexpected {command}")
+
+
+def drawn(seed: int, device_bytes: int, jobs: int) -> dict[str, Load]:
+    """Random jobs that each fit the device alone, with contexts of 300 to 500 MiB."""
+    draw = random.Random(seed)
+    return {f"job{number}": _drawn(draw, device_bytes) for number in range(jobs)}
+
+
+def _drawn(draw: random.Random, device_bytes: int) -> Load:
+    context_bytes = draw.randrange(300, 501) * MIB
+    room_bytes = int((device_bytes - context_bytes) * draw.choice((0.1, 0.3, 0.6, 0.95)))
+    kept_bytes = int(room_bytes * draw.choice((0.1, 0.3, 0.6)))
+    kept = _pieces(draw, kept_bytes)
+    work = _pieces(draw, room_bytes - kept_bytes - len(kept) * SEGMENT_BYTES)
+    killed = draw.randrange(1, 5) if draw.random() < 0.2 else None
+    return Load(context_bytes, kept, work, draw.randrange(5, 40), killed)
+
+
+def _pieces(draw: random.Random, total_bytes: int) -> tuple[int, ...]:
+    """Sizes of a few allocations. Their segments together take about this much."""
+    pieces = [draw.randrange(1000, 500_000) for _ in range(draw.randrange(3))]
+    left_bytes = total_bytes - SEGMENT_BYTES
+    while left_bytes > 64 * MIB and len(pieces) < 6:
+        piece = rounded(int(left_bytes * draw.uniform(0.3, 0.9)), SEGMENT_BYTES)
+        pieces.append(piece)
+        left_bytes -= piece
+    return tuple(pieces)
