@@ -3,6 +3,8 @@
 Every command has an id, unique in the run. The driver answers most of them with an event::
 
     OpenLane, StartJob, MoveJob, ApplySetting    Done or Refused
+    SetCaching                                   Done
+    LimitMemory                                  Done or Refused
     WakeAt                                       Done
     KillJob                                      JobExited of its job
     ProfileJob                                   Profiled
@@ -26,7 +28,12 @@ from ecoshare.values.setting import Setting
 
 @dataclass(frozen=True, slots=True)
 class OpenLane:
-    """Open a lane: a memory budget and one turn."""
+    """Open a lane: one turn on a device.
+
+    Attributes:
+        budget_bytes: Memory of the device, which its lanes share. In logs of earlier versions, each lane of some
+            policies had a part of it.
+    """
 
     id: int
     lane: int
@@ -68,6 +75,35 @@ class SetShares:
     id: int
     lane: int
     shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetCaching:
+    """Let the waiting jobs of a device keep the caches of their allocators, or let them empty the caches.
+
+    Caches are kept at first. The answer comes when no waiting job of the device has a cache that it may not keep. A job
+    that the core starts on the device meanwhile is started only then, because it was promised the memory.
+    """
+
+    id: int
+    device: str
+    is_kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LimitMemory:
+    """Lower the memory limit of a running job on a GPU, at its next boundary.
+
+    It is refused if the job keeps more than that. If the job ends first, its `JobExited` is the answer.
+
+    Attributes:
+        cap_bytes: Memory limit of the job from then on, its context included.
+    """
+
+    id: int
+    job: str
+    attempt: int
+    cap_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +285,8 @@ class AskSampler:
 Command = (
     OpenLane
     | StartJob
+    | SetCaching
+    | LimitMemory
     | MoveJob
     | SetShares
     | KillJob

@@ -21,10 +21,12 @@ from ecoshare.core.commands import (
     Command,
     DropJob,
     KillJob,
+    LimitMemory,
     MeasureSetting,
     MoveJob,
     OpenLane,
     ProfileJob,
+    SetCaching,
     SetShares,
     StartJob,
     WakeAt,
@@ -45,6 +47,14 @@ class CommandHandler(Protocol):
 
     def start_job(self, command: StartJob, now_s: float) -> None:
         """Start an attempt; the answer is `Done` or `Refused`, and its end is `JobExited`."""
+        ...
+
+    def set_caching(self, command: SetCaching, now_s: float) -> None:
+        """Let waiting jobs keep or empty their caches; the answer is `Done`, and later starts on the device wait."""
+        ...
+
+    def limit_memory(self, command: LimitMemory, now_s: float) -> None:
+        """Lower the memory limit of a running job; the answer is `Done` or `Refused`."""
         ...
 
     def move_job(self, command: MoveJob, now_s: float) -> None:
@@ -117,6 +127,8 @@ class CoreDriver:
         self._methods: dict[type, Callable[..., None]] = {
             OpenLane: handler.open_lane,
             StartJob: handler.start_job,
+            SetCaching: handler.set_caching,
+            LimitMemory: handler.limit_memory,
             MoveJob: handler.move_job,
             SetShares: handler.set_shares,
             KillJob: handler.kill_job,

@@ -26,8 +26,7 @@ class Config:
 
     Attributes:
         policy: Name of the policy.
-        lanes_per_device: Number of lanes of each device. Their budgets are equal shares of its memory, except under a
-            policy that packs: its lanes share the whole memory.
+        lanes_per_device: Number of lanes of each device. They share its memory.
         places_per_lane: Most jobs in one lane.
         shared_context: Whether the jobs of a device share one context (MPS). Then the unclean death of one job may have
             corrupted its neighbours.
@@ -37,6 +36,9 @@ class Config:
             every device is one lane of one place.
         options: Parameters of the policy, as (name, value) pairs.
         past_gpu_s: Total GPU-seconds of each past job, for policies that learn from them.
+        enforces_memory: Whether memory is enforced on the devices, as in live runs. Jobs are then promised an allowance
+            above the demand of their class. Memory that a job gives back is free once its allocator is limited.
+            Simulated jobs take exactly what they state.
     """
 
     policy: str
@@ -48,6 +50,7 @@ class Config:
     preempt: bool = False
     options: tuple[tuple[str, float], ...] = ()
     past_gpu_s: tuple[float, ...] = ()
+    enforces_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

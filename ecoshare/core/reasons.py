@@ -21,7 +21,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Protocol
 
-from ecoshare.core.placement.group_choice import Explanation, GroupChoice, ReasonKind, demands, names, short
+from ecoshare.core.placement.group_choice import Explanation, GroupChoice, ReasonKind, names
 from ecoshare.core.placement.packer import MEMBER, Packer
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler_view import SchedulerView
@@ -160,7 +160,7 @@ class Reasons:
         groups = self._view.placement.groups
         if groups is not None and self._view.settings.is_measuring(device):
             return Explanation(ReasonKind.TRIAL, names(groups.present(lanes)))
-        if all(len(lane.jobs) >= lane.places for lane in lanes):
+        if not any(lane.has_place for lane in lanes):
             return Explanation(ReasonKind.PLACES, names(here))
         return None
 
@@ -181,13 +181,14 @@ class Reasons:
         return choice.against(job)
 
     def _memory(self, job: Job, lanes: Sequence[Lane]) -> Explanation:
-        """Memory that the job would take, and the free memory: of the device if its lanes share it, else of a lane."""
-        fit = self._view.fit
-        if self._view.placement.shares_memory:
-            return short(fit.demand(job, lanes[0]), demands(lanes), len(lanes), lanes[0].device.memory_bytes)
-        with_place = [lane for lane in lanes if len(lane.jobs) < lane.places]
-        each = (short(fit.demand(job, lane), demands([lane]), 1, lane.budget_bytes) for lane in with_place)
-        return max(each, key=lambda because: because.free_bytes or 0)
+        """Memory that the job would take in the lane that it fits best, and the free memory of the device."""
+        fit, device = self._view.fit, lanes[0].device
+        taken_bytes = fit.needed_bytes(device.name)
+        with_place = [lane for lane in lanes if lane.has_place] or lanes
+        with_it = (fit.needed_bytes(device.name, {lane.number: [fit.demand(job, lane)]}) for lane in with_place)
+        return Explanation(
+            ReasonKind.MEMORY, needs_bytes=min(with_it) - taken_bytes, free_bytes=device.memory_bytes - taken_bytes
+        )
 
     # Running jobs
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ecoshare.core.memory import lane_fits
 from ecoshare.core.states import JOB_MOVES, LANE_MOVES, JobState, LaneState, Step, move
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import MemoryDemand
@@ -28,7 +26,7 @@ class Job:
         lanes: Lanes in which the job has a place, one for each of its devices.
         demand: Memory demand that the job is granted.
         cap_bytes: Memory limit of the present or last attempt.
-        whole_lane: Whether the job ran out of memory once and now gets the whole budget of a lane.
+        whole_device: Whether the job ran out of memory and now gets all memory of its device.
         least_bytes: Lower bound of the memory that the job is granted, from what it was seen to take.
         again: Whether a new attempt follows the end of this one, which the core asked for (a suspect neighbour, say).
         failures: Number of failures that count against its retries.
@@ -64,7 +62,7 @@ class Job:
     lanes: tuple[Lane, ...] = ()
     demand: MemoryDemand = field(default_factory=lambda: MemoryDemand(0))
     cap_bytes: int = 0
-    whole_lane: bool = False
+    whole_device: bool = False
     least_bytes: int = 0
     again: bool = False
     failures: int = 0
@@ -167,22 +165,23 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """Lane: a memory budget and one turn on a device.
+    """Lane: one turn on a device. All lanes of a device share its memory.
 
     Attributes:
         places: Most jobs at once.
         command: Id of the `OpenLane` command.
         jobs: Jobs that have a place in the lane, by name.
+        coming: Jobs that are about to move here from another lane of the device, by name.
         shares_sent: Claims that were sent to the driver last. Only changes are sent.
     """
 
     number: int
     device: Device
-    budget_bytes: int
     places: int
     command: int
     state: LaneState = LaneState.OPENING
     jobs: dict[str, Job] = field(default_factory=dict)
+    coming: dict[str, Job] = field(default_factory=dict)
     shares_sent: tuple[object, ...] = ()
     history: list[Step] = field(default_factory=list)
 
@@ -194,11 +193,7 @@ class Lane:
         """
         self.state = move(LANE_MOVES, f"lane {self.number}", self.state, to, at_s, cause, self.history)
 
-    def takes(self, demand: MemoryDemand) -> bool:
-        """Whether another job with this demand may start in the lane."""
-        if self.state is not LaneState.OPEN or len(self.jobs) >= self.places:
-            return False
-        return lane_fits([*self._demands(), demand], self.budget_bytes)
-
-    def _demands(self) -> Iterable[MemoryDemand]:
-        return (job.demand for job in self.jobs.values())
+    @property
+    def has_place(self) -> bool:
+        """Whether the lane is open and has a free place."""
+        return self.state is LaneState.OPEN and len(self.jobs) + len(self.coming) < self.places

@@ -11,15 +11,15 @@ MOST_LOSSES = 3
 _FAILURES = frozenset({Outcome.FAILED, Outcome.CRASHED, Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT})
 
 
-def again(job: Job, outcome: Outcome, largest_bytes: int, shares_memory: bool) -> bool:
+def again(job: Job, outcome: Outcome, largest_bytes: int) -> bool:
     """Whether another attempt follows an attempt with this outcome. The counts of the job are updated.
+
+    A job that ran out of memory is granted twice as much the next time, up to all memory of a device.
 
     Args:
         job: Job of the attempt.
         outcome: Outcome of the attempt.
         largest_bytes: Most memory that a job can have.
-        shares_memory: Whether all lanes of a device share its memory. A job that ran out of memory then gets twice as
-            much each time; otherwise it gets a whole lane.
     """
     if outcome is Outcome.STOPPED:
         return job.again
@@ -27,10 +27,9 @@ def again(job: Job, outcome: Outcome, largest_bytes: int, shares_memory: bool) -
         job.losses += 1
         job.deaths += outcome is Outcome.LOST
         return job.losses <= MOST_LOSSES
-    if outcome is Outcome.OUT_OF_MEMORY and not job.whole_lane and job.cap_bytes < largest_bytes:
-        if shares_memory:
-            job.least_bytes = max(2 * job.demand.peak_bytes, job.usage.peak_bytes)
-        job.whole_lane = not shares_memory or job.least_bytes >= largest_bytes
+    if outcome is Outcome.OUT_OF_MEMORY and not job.whole_device and job.cap_bytes < largest_bytes:
+        job.least_bytes = max(2 * job.demand.peak_bytes, job.usage.peak_bytes)
+        job.whole_device = job.least_bytes >= largest_bytes
         return True
     if outcome in _FAILURES:
         job.failures += 1

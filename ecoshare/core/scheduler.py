@@ -51,6 +51,7 @@ from ecoshare.core.events import (
     StopRequested,
     SweepOpened,
 )
+from ecoshare.core.placement.caching import Caching
 from ecoshare.core.placement.lane_ranks import LaneRanks
 from ecoshare.core.placement.steps import GiveWay, RankLanes, ReviewSettings, Start, Step
 from ecoshare.core.placement.strategy_choice import placement_strategy
@@ -127,7 +128,10 @@ class Scheduler:
             IllegalMove: The event cannot follow the earlier events; the driver or the core has a defect.
         """
         commands = self._follow(event)
-        return commands if self._state.stopping else [*commands, *self._decided(event.at_s), *self._sweeps.draw()]
+        if not self._state.stopping:
+            commands += self._decided(event.at_s)
+            commands += self._sweeps.draw()
+        return [*self._caching.changed(), *commands]
 
     def _follow(self, event: Event) -> list[Command]:
         match event:
@@ -169,6 +173,7 @@ class Scheduler:
         self._lane_index, self._fit = self._placement.lane_index, self._placement.fit
         self.lanes = self._lane_index.lanes
         self._ranks = LaneRanks(self._placement.policy, self._next_id)
+        self._caching = Caching(self._fit, self._next_id)
         self._review = SettingReview(event, self._placement, self._profiling, self._next_id)
         self._settings = self._review.selector
         return [self._open_lane(device) for device in event.devices for _ in range(event.config.lanes_per_device)]
@@ -181,18 +186,17 @@ class Scheduler:
         lane = Lane(
             number=len(self.lanes),
             device=device,
-            budget_bytes=device.memory_bytes // (1 if self._placement.shares_memory else self._config.lanes_per_device),
             places=self._placement.policy.places or self._config.places_per_lane,
             command=self._next_id(),
         )
         self._opening[lane.command] = lane
         self._lane_index.add(lane)
-        return OpenLane(lane.command, lane.number, device.name, lane.budget_bytes)
+        return OpenLane(lane.command, lane.number, device.name, device.memory_bytes)
 
     def _arrive(self, event: JobArrived) -> list[Command]:
         before = event.job.earlier_attempts
         job = Job(event.job, event.at_s, next(self._arrivals), attempt=before.attempts, failures=before.failures)
-        job.whole_lane, job.level_s = before.out_of_memory, event.at_s
+        job.whole_device, job.level_s = before.out_of_memory, event.at_s
         self.jobs[event.job.name] = job
         self._state.live += 1
         self._sweeps.arrived(event)
@@ -340,7 +344,7 @@ class Scheduler:
         """Whether another attempt follows. The counts of the job are updated."""
         if outcome is Outcome.STOPPED and self._sweeps.pauses(job):
             return True
-        goes_on = again(job, outcome, self._fit.largest_bytes(), self._placement.shares_memory)
+        goes_on = again(job, outcome, self._fit.largest_bytes())
         if job.is_suspect:
             self._fit.suspects(job)
         return goes_on
@@ -411,6 +415,7 @@ class Scheduler:
         self._starting[job.command] = job
         job.move(JobState.STARTING, at_s, "there is room")
         self._lane_index.take(job)
+        self._caching.look(job.lanes)
         self._state.placed += 1
         numbers = tuple(lane.number for lane in lanes)
         fused = self._fit.fuses(job)
@@ -433,6 +438,7 @@ class Scheduler:
         """Free the places of a job. The claims of the remaining jobs keep their order, so nothing is sent."""
         self._placement.left(job)
         self._lane_index.give(job)
+        self._caching.look(job.lanes)
         self._state.placed -= 1
 
     def _requeue(self, job: Job, at_s: float, cause: str) -> None:

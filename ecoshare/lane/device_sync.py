@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import sys
 from typing import Any
 
@@ -41,6 +43,45 @@ def drain(alone: bool = True) -> None:
         done = torch.cuda.Event(blocking=True)
         done.record()
         done.synchronize()
+
+
+def empty_cache(device: str) -> None:
+    """Give memory that the allocator of this process has in reserve back to the device, which has finished its work.
+
+    Args:
+        device: Device of the job: `cpu` or `cuda`. For processors it is the C library that gives memory back.
+    """
+    torch = sys.modules.get("torch")
+    if device == "cpu":
+        _trim()
+    elif torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _trim() -> None:
+    with contextlib.suppress(AttributeError):  # a C library other than glibc, which keeps less
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def limit_cuda(most_bytes: int) -> None:
+    """Limit what torch's allocator may reserve on the current CUDA device, which must be initialised."""
+    import torch
+
+    total_bytes = torch.cuda.get_device_properties(0).total_memory
+    with contextlib.suppress(RuntimeError):  # a plugged-in allocator has no such limit
+        torch.cuda.set_per_process_memory_fraction(max(0.0, min(1.0, most_bytes / total_bytes)))
+
+
+def lower_limit(most_bytes: int) -> bool:
+    """Lower the limit of torch's allocator to this. Return False, and change nothing, if it keeps more than that."""
+    import torch
+
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    if torch.cuda.memory_stats(torch.cuda.current_device())["reserved_bytes.all.current"] > most_bytes:
+        return False
+    limit_cuda(most_bytes)
+    return True
 
 
 def spans_processes() -> bool:

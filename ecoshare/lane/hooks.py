@@ -61,6 +61,11 @@ class Yielder(Protocol):
         """Ask for the device again. Return when the job may have it."""
         ...
 
+    @property
+    def absence_cost_s(self) -> float:
+        """Time (s) that the job loses if it leaves the device and takes it again, beyond two hand-overs."""
+        ...
+
 
 class Hooks:
     """Hooks of one job: they turn what its script does into boundaries."""
@@ -243,7 +248,8 @@ class Hooks:
         if self._stays or (workers == 0 and not self._accelerator):
             return False
         known_s = self._fetch_s.get(batches, {}).get(there)
-        return workers > 0 and not there if known_s is None else known_s > _WORTH_LEAVING_S
+        least_s = _WORTH_LEAVING_S + self._yielder.absence_cost_s
+        return workers > 0 and not there if known_s is None else known_s > least_s
 
     def _boundary(self, kind: Boundary) -> None:
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]

@@ -2,7 +2,8 @@
 
 ::
 
-    header   holder of the turn, most urgent rank that waits, only slot that may have the turn, quantum
+    header   holder of the turn, most urgent rank that waits, only slot that may have the turn, quantum,
+             whether caches are emptied at a hand-over
     slot 0   claim (written by the controller) │ state and counters (written by the job)
     slot 1   ...
 
@@ -64,13 +65,15 @@ NO_GOAL = 0
 UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: the job stays."""
 
-_MAGIC = 0x45434F36  # changes with the layout
+_MAGIC = 0x45434F37  # changes with the layout
 
 _KEPT = (
     "pid",
     "rank",
     "weight",
     "out_of_memory",
+    "emptied",
+    "limited_bytes",
     "held_s",
     "waited_s",
     "longest_wait_s",
@@ -110,6 +113,10 @@ class BoundaryRequest(IntEnum):
     """The result is written. The job stays at its boundary until the controller has looked at it."""
     FLUSH = 3
     """Write the trace."""
+    LIMIT = 4
+    """Limit the allocator to `cap_bytes` of the slot."""
+    UNFIT = 5
+    """The job keeps more than that, so it has the limit that it had."""
 
 
 class Header(ctypes.Structure):
@@ -123,6 +130,8 @@ class Header(ctypes.Structure):
         ("used", ctypes.c_int32),
         ("only", ctypes.c_int32),
         ("pinned", ctypes.c_uint32),
+        ("empties", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
         ("quantum_s", ctypes.c_double),
         ("early_at_s", ctypes.c_double),
         ("wait_per_job_s", ctypes.c_double),
@@ -132,6 +141,7 @@ class Header(ctypes.Structure):
         ("virtual_s", ctypes.c_double),
         ("latency_s", ctypes.c_double),
         ("refill_s", ctypes.c_double),
+        ("empty_s", ctypes.c_double),
         ("handovers", ctypes.c_uint64),
     )
 
@@ -143,6 +153,9 @@ class Slot(ctypes.Structure):
     store of `seat` switches between the two. So no reader counts a turn twice, even if the job dies.
 
     A fused job shares its process (`pid`) with others, so it counts the processor time of its turns (`cpu_s`) itself.
+
+    A job without the turn says whether it has emptied the cache of its allocator (`emptied`). If the header's `empties`
+    is set, such a job empties its cache before another job may allocate.
     """
 
     _fields_ = (
@@ -157,6 +170,9 @@ class Slot(ctypes.Structure):
         ("owner", ctypes.c_uint32),
         ("goal", ctypes.c_uint32),
         ("fused", ctypes.c_uint32),
+        ("emptied", ctypes.c_uint32),
+        ("cap_bytes", ctypes.c_uint64),
+        ("limited_bytes", ctypes.c_uint64),
         ("weight", ctypes.c_double),
         ("service_s", ctypes.c_double),
         ("since_s", ctypes.c_double),
@@ -309,6 +325,43 @@ class LaneTable:
         for index in going:
             self.wake(index)
 
+    def set_caching(self, is_kept: bool) -> None:
+        """Let jobs keep the caches of their allocators while they wait, or let them empty the caches.
+
+        The next hand-over follows the new rule. Jobs that wait with a cache are woken to empty it.
+        """
+        waiting = []
+        with self.locked():
+            if self.header.empties == (not is_kept):
+                return
+            self.header.empties = not is_kept
+            if not is_kept:
+                waiting = [index for index in range(self.header.used) if self._has_idle_cache(index)]
+            for index in waiting:
+                self.slots[index].grant += 1
+            self.refresh()
+        for index in waiting:
+            self.wake(index)
+
+    @property
+    def caches_are_emptied(self) -> bool:
+        """Whether no job but the holder of the turn may have a cache."""
+        with self.locked():
+            return not any(map(self._has_idle_cache, range(self.header.used)))
+
+    def _has_idle_cache(self, index: int) -> bool:
+        """Whether a job may have a cache while another job has the turn. The caller holds the lock."""
+        slot, holder = self.slots[index], self.header.holder
+        if slot.seat in (SlotState.EMPTY, SlotState.HOLDING) or slot.emptied or not slot.handovers:
+            return False
+        return not self.shares_process(index, holder)
+
+    def shares_process(self, index: int, other: int) -> bool:
+        """Whether the jobs of two slots have one process, and so one allocator. A slot shares one with itself."""
+        if other < 0:
+            return False
+        return index == other or bool(self.slots[index].pid == self.slots[other].pid != 0)
+
     # The turn: the jobs' and the supervisor's side
 
     def contenders(self) -> Iterator[Contender]:
@@ -458,7 +511,7 @@ class LaneTable:
                 if seat == SlotState.WAITING and index != holder and self.admits(index):
                     waiting_rank = min(waiting_rank, slot.rank)
                     back = back or bool(slot.back)
-        cost_s = header.latency_s + max(0.0, header.refill_s)
+        cost_s = header.latency_s + max(0.0, header.refill_s) + (header.empty_s if header.empties else 0.0)
         header.quantum_s = quantum_s(jobs, cost_s, longest_s, header.wait_per_job_s)
         header.turn_s = header.quantum_s + longest_s + cost_s
         header.bound_s = jobs * header.wait_per_job_s

@@ -27,6 +27,7 @@ class LaunchAttempt:
         python: Interpreter for a fresh start; None forks from the warm server unless `fresh`.
         device: `cpu`, or `cuda` for the device that `env` makes visible.
         cap_bytes: Most memory that the job may use.
+        context_bytes: Part of it that the allocator of the job may not use, since the context takes it; 0 on `cpu`.
         timeout_s: Longest time (s) that the job may hold the turn without a boundary, after its first boundary.
         startup_timeout_s: Longest time (s) that the job may hold the turn before its first boundary.
         folder: Folder for the job's logs, traces and exit records.
@@ -56,6 +57,7 @@ class LaunchAttempt:
     called: str | None = None
     fused: bool = False
     lane_bytes: int = 0
+    context_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

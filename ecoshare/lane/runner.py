@@ -23,14 +23,14 @@ import runpy
 import sys
 import types
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
 import ecoshare
 from ecoshare.lane.after_import import after_import
-from ecoshare.lane.device_sync import DeviceSync, drain, spans_processes
+from ecoshare.lane.device_sync import DeviceSync, drain, empty_cache, limit_cuda, lower_limit, spans_processes
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.lane_table import BoundaryRequest, LaneTable
 from ecoshare.lane.memory.observer import MemoryObserver, memory_path
@@ -61,7 +61,13 @@ class HookedJob:
         self._trace = Tracer(trace_path(Path(launch.folder), launch.attempt), launch.opened_s)
         self._reports = Reporter(reports_path(Path(launch.folder), launch.attempt))
         self._turns = [
-            LaneTurn(LaneTable(path) if tables is None else tables[path], slot, None if place else self._trace, swap)
+            LaneTurn(
+                LaneTable(path) if tables is None else tables[path],
+                slot,
+                None if place else self._trace,
+                swap,
+                partial(empty_cache, launch.device),
+            )
             for place, (path, slot) in enumerate(launch.tables)
         ]
         self._pace = DeviceSync()
@@ -107,6 +113,11 @@ class HookedJob:
         for turn in self._turns:
             turn.leave()
 
+    @property
+    def absence_cost_s(self) -> float:
+        """See `Yielder`."""
+        return self._turns[0].absence_cost_s
+
     def boundary(self, kind: Boundary) -> None:
         """Count the iteration that has ended, and let another job run if it is time."""
         self._pace.keep()
@@ -151,6 +162,8 @@ class HookedJob:
         if turn.asked == BoundaryRequest.FLUSH:
             self._trace.flush()
             turn.answer(BoundaryRequest.NOTHING)
+        elif turn.asked == BoundaryRequest.LIMIT:
+            turn.limit(lambda most_bytes: lower_limit(most_bytes - self._launch.context_bytes))
         elif self._observer is None and turn.asked == BoundaryRequest.OBSERVE:
             self._observer = MemoryObserver(self._launch.device, alone=self._swap is None)
         if self._observer is not None and turn.asked != BoundaryRequest.OBSERVE:  # the window is over
@@ -168,12 +181,9 @@ class HookedJob:
         self._limit_cuda()
 
     def _limit_cuda(self) -> None:
-        import torch
-
-        total_bytes = torch.cuda.get_device_properties(0).total_memory
-        with contextlib.suppress(RuntimeError):  # a plugged-in allocator has no such limit
-            most_bytes = self._launch.lane_bytes if self._launch.fused else self._launch.cap_bytes
-            torch.cuda.set_per_process_memory_fraction(min(1.0, most_bytes / total_bytes))
+        """Limit the allocator to the memory that the context leaves of the memory of the job."""
+        most_bytes = self._launch.lane_bytes if self._launch.fused else self._launch.cap_bytes
+        limit_cuda(most_bytes - self._launch.context_bytes)
 
     def _drain(self) -> None:
         drain(alone=self._swap is None)

@@ -9,6 +9,9 @@
 
 No message goes to the controller: the holder picks its successor itself, with `core.turns`.
 
+If the memory of the device does not suffice for all caches, the holder empties that of its allocator before it passes
+the turn on to another process. The time that this takes is learned, and lengthens the quantum.
+
 If the controller has named a slot of another lane, the job goes on there, from a boundary or from its wait:
 
     lane 0, A  ═══════boundary═╗
@@ -108,7 +111,12 @@ class LaneTurn:
     """
 
     def __init__(
-        self, table: LaneTable, index: int, trace: Tracer | None = None, swap: ThreadState | None = None
+        self,
+        table: LaneTable,
+        index: int,
+        trace: Tracer | None = None,
+        swap: ThreadState | None = None,
+        empty: Callable[[], None] = lambda: None,
     ) -> None:
         """Claim with slot `index`, which the controller has prepared.
 
@@ -117,9 +125,11 @@ class LaneTurn:
             index: Slot of the job.
             trace: Trace in which turns and iterations are marked.
             swap: State of a job that shares its process with others; None for a job alone.
+            empty: Gives the memory that the allocator of this process has in reserve back to the device.
         """
         self._trace = trace
         self._swap = swap
+        self._empty = empty
         self._table = table
         self._index = index
         self._slot = table.slots[index]
@@ -175,50 +185,93 @@ class LaneTurn:
         if held_s < header.quantum_s and not early and header.waiting_rank >= slot.rank:
             return
         drain()
-        with table.locked():
-            now_s = time.monotonic()
-            held_s = now_s - slot.since_s
-            used_up = held_s >= header.quantum_s
-            mine = Contender(self._index, slot.rank, self._service_s(held_s), now_s)
-            chosen = table.succeed(mine, used_up, now_s)
-            if chosen == self._index and not used_up:
-                header.early_at_s = math.inf  # not in this turn, unless a job comes or goes
-                return
-            self._account(now_s)
-            if chosen == self._index:
-                slot.since_s = now_s
-                table.refresh()
-                return
-            slot.since_s = now_s
-            slot.seat = SlotState.WAITING
-            if used_up:  # a turn that was cut short has not had its full loss
-                self._learn_loss()
-            if self._swap is not None:  # before the store that lets another job of its process go on
-                self._swap.out()
-                self._swap.before_wake(chosen)
-            table.grant(chosen)
+        emptied = False
+        while True:
+            with table.locked():
+                now_s = time.monotonic()
+                held_s = now_s - slot.since_s
+                used_up = held_s >= header.quantum_s
+                mine = Contender(self._index, slot.rank, self._service_s(held_s), now_s)
+                chosen = table.succeed(mine, used_up, now_s)
+                if chosen == self._index and not used_up:
+                    header.early_at_s = math.inf  # not in this turn, unless a job comes or goes
+                    return
+                if chosen == self._index:
+                    self._account(now_s)
+                    slot.since_s = now_s
+                    table.refresh()
+                    return
+                if emptied or not self._must_empty(chosen):
+                    self._hand_over(chosen, used_up, emptied, now_s)
+                    break
+            self._empty_cache()  # without the lock, since it takes milliseconds
+            emptied = True
         self._mark(Kind.TURN_ENDS, now_s)
         table.wake(chosen)  # last: a woken thread of this process needs the interpreter, which this one then releases
         self._wait()
 
+    def _hand_over(self, chosen: int | None, used_up: bool, emptied: bool, now_s: float) -> None:
+        """Pass the turn on to another slot, or to none, and wait for it again. The caller holds the lock."""
+        table, slot = self._table, self._slot
+        self._account(now_s)
+        slot.since_s = now_s
+        if emptied:
+            self._note_emptied()
+        slot.seat = SlotState.WAITING
+        if used_up:  # a turn that was cut short has not had its full loss
+            self._learn_loss()
+        if self._swap is not None:  # before the store that lets another job of its process go on
+            self._swap.out()
+            self._swap.before_wake(chosen)
+        table.grant(chosen)
+
+    def _must_empty(self, chosen: int | None) -> bool:
+        """Whether the cache of this process must be emptied before a slot gets the turn. The caller holds the lock."""
+        if not self._table.header.empties:
+            return False
+        return chosen is None or not self._table.shares_process(self._index, chosen)
+
+    def _empty_cache(self) -> None:
+        """Empty the cache, and learn how long that takes."""
+        began_s = time.monotonic()
+        self._empty()
+        header, took_s = self._table.header, time.monotonic() - began_s
+        header.empty_s += (_SMOOTHING if header.empty_s else 1.0) * (took_s - header.empty_s)
+
+    def _note_emptied(self, emptied: bool = True) -> None:
+        """Note whether the cache of this process, and so that of all its jobs, is empty."""
+        self._slot.emptied = emptied
+        if self._swap is not None:
+            for index in range(self._table.header.used):
+                if self._table.shares_process(self._index, index):
+                    self._table.slots[index].emptied = emptied
+
     def leave(self) -> None:
-        """Give up the turn, without asking for it back yet."""
+        """Give up the turn, without asking for it back yet. The device has finished the job's work."""
         table, slot = self._table, self._slot
         self._wanted = False
         if slot.seat == SlotState.AWAY:
             return
-        chosen = None
-        with table.locked():
-            now_s, held = time.monotonic(), self.holding
-            if held:
-                self._account(now_s)
-            slot.seat = SlotState.AWAY
-            self._left_s = now_s
-            if table.header.holder == self._index:
-                chosen = table.choose(now_s)
-                table.grant(chosen)
-            else:
-                table.refresh()
+        chosen, emptied = None, False
+        while True:
+            with table.locked():
+                now_s, held = time.monotonic(), self.holding
+                passes_on = table.header.holder == self._index
+                chosen = table.choose(now_s) if passes_on else None
+                if emptied or not held or not self._must_empty(chosen):
+                    if held:
+                        self._account(now_s)
+                    if emptied:
+                        self._note_emptied()
+                    slot.seat = SlotState.AWAY
+                    self._left_s = now_s
+                    if passes_on:
+                        table.grant(chosen)
+                    else:
+                        table.refresh()
+                    break
+            self._empty_cache()
+            emptied = True
         table.wake(chosen)
         if held:
             self._mark(Kind.TURN_ENDS, now_s)
@@ -244,9 +297,25 @@ class LaneTurn:
             slot.cpu_s = self._swap.processor_s()
 
     @property
+    def absence_cost_s(self) -> float:
+        """Time (s) that an absence costs because the cache is emptied before it and filled after it."""
+        header = self._table.header
+        return header.empty_s + max(0.0, header.refill_s) if header.empties else 0.0
+
+    @property
     def asked(self) -> int:
         """Request of the controller to the job: a `BoundaryRequest`."""
         return int(self._slot.ask)
+
+    def limit(self, lower: Callable[[int], bool]) -> None:
+        """Answer the request `LIMIT`: lower the memory limit with `lower`, which returns False if that cannot be."""
+        slot = self._slot
+        most_bytes = slot.cap_bytes
+        if lower(most_bytes):
+            slot.limited_bytes = most_bytes
+            slot.ask = BoundaryRequest.NOTHING
+        else:
+            slot.ask = BoundaryRequest.UNFIT
 
     def answer(self, answer: BoundaryRequest) -> None:
         """Answer the request of the controller."""
@@ -302,6 +371,8 @@ class LaneTurn:
             if self._left_s:
                 self._away_s += slot.since_s - self._left_s
                 self._left_s = 0.0
+            if slot.emptied:  # the next iterations fill the cache again
+                self._place, self._lost_s = 0, 0.0
             slot.back = slot.handovers > self._handovers_before
             table.level(self._index, slot.since_s)
             slot.seat = SlotState.WAITING
@@ -328,6 +399,12 @@ class LaneTurn:
                 if self._enter():
                     return
                 continue
+            if header.empties and not slot.emptied and not table.shares_process(self._index, header.holder):
+                self._empty_cache()
+                with table.locked():
+                    if not table.shares_process(self._index, header.holder):
+                        self._note_emptied()
+                continue
             table.sleep(self._index, seen, _LOOK_AGAIN_S)
         now_s = time.monotonic()
         waited_s = now_s - slot.since_s
@@ -342,6 +419,7 @@ class LaneTurn:
         self._waited_before_s = 0.0
         slot.handovers += 1
         slot.back = 0
+        self._note_emptied(False)
         slot.since_s = now_s
         slot.balance_s = slot.held_s - now_s
         slot.seat = SlotState.HOLDING
@@ -371,11 +449,16 @@ class LaneTurn:
         except (OSError, ValueError):
             slot.goal = UNREACHABLE
             return False
+        emptied = False
         if self.holding:
             drain()
+            if here.header.empties:
+                self._empty_cache()
+                emptied = True
         there, empty = table.slots[index], int(SlotState.EMPTY)
         with here.locked():
-            if here.goal(place) != goal:
+            # The controller may have changed its mind, or asked for empty caches, since the look without the lock.
+            if here.goal(place) != goal or (self.holding and here.header.empties and not emptied):
                 table.close()
                 return False
             now_s, held = time.monotonic(), self.holding
@@ -383,6 +466,7 @@ class LaneTurn:
             if held:
                 self._account(now_s)
             here.copy(place, there)
+            there.emptied = emptied or slot.emptied
             there.waited_s += waited_s
             there.longest_wait_s = max(there.longest_wait_s, self._waited_before_s + waited_s)
             # No call stands between these stores, so no signal handler of the script runs between them.

@@ -21,12 +21,11 @@ _MOST_ROWS = 50
 def print_plan(plan: dict[str, Any], console: Console) -> None:
     """Print device, objective, policy, lanes, sweeps and jobs of a plan."""
     device = plan["device"]
-    shared = plan["lanes_share_memory"]
-    memory = format_size(plan["memory_bytes"] // (1 if shared else plan["lanes"]))
+    memory = format_size(plan["memory_bytes"])
     say(console, f"device     {device['name']}  {device['model']}")
     options = "".join(f", {name} {value:g}" for name, value in plan["options"].items())
     say(console, f"objective  {plan['objective']}, policy {plan['policy']}{options}")
-    words = f"{plan['lanes']} that share {memory}" if shared else f"{plan['lanes']} of {memory}"
+    words = f"{plan['lanes']} that share {memory}" if plan["lanes"] > 1 else f"1 of {memory}"
     say(console, f"lanes      {words}, at most {counted(plan['places_per_lane'], 'job')} in each")
     if fused := asked_for(plan):
         say(console, f"isolation  lane: {fused}: jobs of one script and lane share a process")

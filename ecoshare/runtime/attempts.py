@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ecoshare.core.commands import OpenLane, SetShares, StartJob
+from ecoshare.core.commands import LimitMemory, OpenLane, SetShares, StartJob
 from ecoshare.core.events import Event
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import attempt_process, processes
-from ecoshare.lane.lane_table import LaneTable, Slot, SlotState, lane_path
+from ecoshare.lane.lane_table import BoundaryRequest, LaneTable, Slot, SlotState, lane_path
 from ecoshare.lane.messages import Ended, MoveAttempt
 from ecoshare.record import samples
 from ecoshare.record.samples import AttemptProgress
@@ -177,6 +177,27 @@ class Attempts:
         self.moving.follow(name)
         lane, index = self.live[name].places[0]
         return self.tables[lane].slots[index]
+
+    def limit(self, command: LimitMemory) -> BoundaryRequest | None:
+        """Ask a job for a lower memory limit at its next boundary; call again until the answer is there.
+
+        Returns:
+            `LIMIT` until there is an answer, `NOTHING` if the limit is in force, `UNFIT` if the job keeps more than
+            that. None if the attempt is over.
+        """
+        own = self.live.get(command.job)
+        if own is None or own.attempt != command.attempt:
+            return None
+        slot = self.slot(command.job)
+        if slot.limited_bytes == command.cap_bytes:
+            return BoundaryRequest.NOTHING
+        if slot.ask == BoundaryRequest.UNFIT:
+            slot.ask = BoundaryRequest.NOTHING
+            return BoundaryRequest.UNFIT
+        if slot.ask == BoundaryRequest.NOTHING:  # not asked yet, or the job has moved to another slot meanwhile
+            slot.cap_bytes = command.cap_bytes
+            slot.ask = BoundaryRequest.LIMIT
+        return BoundaryRequest.LIMIT
 
     def peak_bytes(self, name: str) -> int:
         """Largest memory (bytes) seen of a job on processors; 0 if the job has no process of its own."""

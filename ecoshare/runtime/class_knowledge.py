@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from ecoshare.profiling.profile import Profile
-from ecoshare.values.class_profile import MemoryDemand, Solo
+from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand, Solo
 
 
 def demand(known: Profile) -> MemoryDemand | None:
-    """Memory demand of a job of the class; None if it was not measured."""
+    """Memory demand of a job of the class, its context included; None if it was not measured."""
     memory = known.memory
     if memory.persistent_bytes is None or memory.ephemeral_bytes is None:
         return None
-    return MemoryDemand(memory.persistent_bytes, memory.ephemeral_bytes)
+    on_gpu = known.machine.uuid is not None
+    unseen_bytes = CONTEXT_BYTES if on_gpu and memory.context_bytes is None else 0
+    return MemoryDemand(memory.persistent_bytes + unseen_bytes, memory.ephemeral_bytes)
+
+
+def context_bytes(known: Profile | None) -> int:
+    """Device memory (bytes) of a process of the class outside its allocator, on a GPU; an assumption if unknown."""
+    if known is None or known.memory.context_bytes is None:
+        return CONTEXT_BYTES
+    return known.memory.context_bytes
 
 
 def solo(known: Profile) -> Solo:

@@ -33,10 +33,12 @@ from ecoshare.core.commands import (
     Command,
     DropJob,
     KillJob,
+    LimitMemory,
     MeasureSetting,
     MoveJob,
     OpenLane,
     ProfileJob,
+    SetCaching,
     SetShares,
     StartJob,
     WakeAt,
@@ -56,6 +58,7 @@ from ecoshare.core.events import (
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.lane.lane_table import BoundaryRequest
 from ecoshare.lane.messages import GRACE_S, Ended, Launched, Message, NotLaunched, NotMoved, Ready, StopAttempt
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.run_documents import read_records
@@ -63,6 +66,8 @@ from ecoshare.record.run_folder import RunFolder, unwritable
 from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.runtime import reaping
 from ecoshare.runtime.attempts import Attempts
+from ecoshare.runtime.cache_release import CacheRelease
+from ecoshare.runtime.class_knowledge import context_bytes
 from ecoshare.runtime.device_session import ClaimedDevice, DeviceSession, LiveRun
 from ecoshare.runtime.guard_client import Guard
 from ecoshare.runtime.live_questions import LiveQuestions
@@ -94,6 +99,7 @@ _ANSWERS_WITHIN_S = 5.0
 _OTHERS_WITHIN_S = 30.0
 """Extra time (s) to stop jobs that share a process: each ends only in its own turn."""
 
+_ANSWER_LOOK_S = 0.02
 _METER_WITHIN_S = 5.0
 _SHOW_S = 0.25
 
@@ -137,6 +143,7 @@ class Driver:
     Attributes:
         core: Scheduler, which makes all decisions.
         attempts: Attempts in progress, and the lanes' tables.
+        caches: Caches of the jobs' allocators, and the starts that wait until these are empty.
         supervisor: Server of the lanes.
         sessions: Session of each device, by its name.
         sweeping: Sweeps of the run.
@@ -159,6 +166,7 @@ class Driver:
         self.core = self._drive.core
         self.supervisor = Supervisor(parts.host, parts.token, parts.folder.supervisor_log)
         self.attempts = Attempts(parts.shared, self._startable, self.supervisor.send, self._tell)
+        self.caches = CacheRelease(self.attempts.tables_of, self.supervisor.send, self._tell, self._begin)
         run = LiveRun(
             folder=parts.folder,
             token=parts.token,
@@ -299,6 +307,7 @@ class Driver:
             with contextlib.suppress(UsageError):  # a damaged record does not show that the attempt ended
                 ended = read_records(self._parts.folder.job(name))
                 recorded = [each for each in ended if each.attempt == own.attempt]
+            self.caches.give_up(name)
             self.attempts.free(own)
             lost = Ended(name, own.attempt, Outcome.LOST.value, None, "its supervisor died with it")
             self._end(recorded[0] if recorded else lost)
@@ -387,12 +396,35 @@ class Driver:
         job = self._jobs[command.job]
         own = self.attempts.start(command, job)
         tables = [(self.attempts.tables[lane].path, slot) for lane, slot in own.places]
-        lane_bytes = self.core.lanes[command.lanes[0]].budget_bytes
-        folder = self._parts.folder.job(command.job)
+        device = self._plan.device
         launch = job.launch(
-            command, tables, folder, self._plan.device, self._plan.environment, self._parts.began_s, lane_bytes
+            command,
+            tables,
+            self._parts.folder.job(command.job),
+            device,
+            self._plan.environment,
+            self._parts.began_s,
+            lane_bytes=self.core.lanes[command.lanes[0]].device.memory_bytes,
+            context_bytes=0 if device.on_processors else context_bytes(self._plan.known.get(job.spec.job_class)),
         )
-        self.supervisor.send(launch)
+        self.caches.launch(launch, {self.core.lanes[lane].device.name for lane in command.lanes})
+
+    def set_caching(self, command: SetCaching, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self.caches.set_caching(command)
+
+    def limit_memory(self, command: LimitMemory, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._begin(self._limit(command))
+
+    async def _limit(self, command: LimitMemory) -> None:
+        """Ask a job for a lower limit, and report its answer."""
+        while (answer := self.attempts.limit(command)) is BoundaryRequest.LIMIT:
+            await asyncio.sleep(_ANSWER_LOOK_S)
+        if answer is BoundaryRequest.UNFIT:
+            self._tell(partial(Refused, command=command.id, error="the job keeps more memory than that"))
+        elif answer is not None:
+            self._tell(partial(Done, command=command.id))
 
     def _startable(self, lane: int) -> int:
         """Number of further jobs that the core may start in a lane."""
@@ -408,6 +440,11 @@ class Driver:
 
     def kill_job(self, command: KillJob, now_s: float) -> None:
         """See `CommandHandler`."""
+        if (held := self.caches.give_up(command.job)) is not None:
+            self.attempts.free(self.attempts.live[command.job])
+            outcome = Outcome.PRUNED if command.pruned else Outcome.STOPPED
+            self._end(Ended(command.job, held.attempt, outcome.value, None, command.reason))
+            return
         self.supervisor.send(
             StopAttempt(command.job, command.attempt, command.at_once, command.reason, GRACE_S, command.pruned)
         )

@@ -44,6 +44,7 @@ class PlannedJob:
         environment: dict[str, str | None],
         opened_s: float,
         lane_bytes: int,
+        context_bytes: int,
     ) -> LaunchAttempt:
         """Message that starts an attempt.
 
@@ -55,6 +56,7 @@ class PlannedJob:
             environment: Changes to the environment of every job; None takes a variable out.
             opened_s: Monotonic time (s) at which the run was opened.
             lane_bytes: Most memory (bytes) of a process that several jobs of the lane share.
+            context_bytes: Memory (bytes) of the job's process outside its allocator.
         """
         job = self.source
         again = command.attempt > 1
@@ -84,6 +86,7 @@ class PlannedJob:
             called=job.name if self.called else None,
             fused=command.fused,
             lane_bytes=lane_bytes,
+            context_bytes=context_bytes,
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -32,10 +32,12 @@ from ecoshare.core.commands import (
     Command,
     DropJob,
     KillJob,
+    LimitMemory,
     MeasureSetting,
     MoveJob,
     OpenLane,
     ProfileJob,
+    SetCaching,
     SetShares,
     StartJob,
     WakeAt,
@@ -142,10 +144,10 @@ class Simulator:
                 f"{name} asks for {counted(job.gpus, 'GPU')}, and there {'is' if size == 1 else 'are'} {size}",
                 "--gpus or --nodes says how many there are",
             )
-        lane_bytes = self._cluster.gpu.memory_bytes // (1 if self._packs else self._config.lanes_per_device)
-        if job.memory is not None and job.memory.peak_bytes > lane_bytes:
+        gpu_bytes = self._cluster.gpu.memory_bytes
+        if job.memory is not None and job.memory.peak_bytes > gpu_bytes:
             raise UsageError(
-                f"{name} needs {format_size(job.memory.peak_bytes)}, and a lane has {format_size(lane_bytes)}",
+                f"{name} needs {format_size(job.memory.peak_bytes)}, and a GPU has {format_size(gpu_bytes)}",
                 "--gpu-model names a larger one",
             )
 
@@ -247,6 +249,17 @@ class Simulator:
         device = self._devices.setdefault(command.device, VirtualDevice(command.device))
         device.lanes.append(command.lane)
         self._device_of[command.lane] = device
+        self._push(now_s, _What.DONE, (command.id, None))
+
+    def set_caching(self, command: SetCaching, now_s: float) -> None:
+        """See `CommandHandler`. A hand-over takes longer while caches are emptied."""
+        cost_s = 0.0 if command.is_kept else self._costs.empty_s
+        for number in self._devices[command.device].lanes:
+            self._lanes[number].handover_s = self._costs.handover_s + cost_s
+        self._push(now_s + cost_s, _What.DONE, (command.id, None))
+
+    def limit_memory(self, command: LimitMemory, now_s: float) -> None:
+        """See `CommandHandler`. A simulated job keeps what it states, from its start on."""
         self._push(now_s, _What.DONE, (command.id, None))
 
     def set_shares(self, command: SetShares, now_s: float) -> None:

@@ -29,10 +29,12 @@ from ecoshare.core.commands import (
     Command,
     DropJob,
     KillJob,
+    LimitMemory,
     MeasureSetting,
     MoveJob,
     OpenLane,
     ProfileJob,
+    SetCaching,
     SetShares,
     StartJob,
     WakeAt,
@@ -56,6 +58,7 @@ from ecoshare.core.events import (
     SettingMeasured,
     StopRequested,
 )
+from ecoshare.core.memory import lane_bytes
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.values.attempt import Outcome, Usage
@@ -189,6 +192,14 @@ class VirtualDriver:
         length_s, outcome = script.attempts[min(command.attempt, len(script.attempts)) - 1]
         self._exit(command.job, command.attempt, 2 * _ANSWER_S + length_s, outcome)
 
+    def set_caching(self, command: SetCaching, now_s: float) -> None:
+        """See `CommandHandler`. It is answered before any later start."""
+        self._later(_ANSWER_S, partial(Done, command=command.id))
+
+    def limit_memory(self, command: LimitMemory, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._later(_ANSWER_S, partial(Done, command=command.id))
+
     def move_job(self, command: MoveJob, now_s: float) -> None:
         """See `CommandHandler`."""
         self._later(_ANSWER_S, partial(Done, command=command.id))
@@ -309,13 +320,13 @@ class VirtualDriver:
         self._at(self.now_s + after_s, make, wanted)
 
     def _check(self) -> None:
-        """Check the safety condition of lanes, that gangs are placed all or nothing, and that no place counts twice."""
+        """Check the safety condition, that gangs are placed all or nothing, and that no place counts twice."""
+        for device in self.devices:
+            lanes = [lane for lane in self.core.lanes.values() if lane.device.name == device.name]
+            needed = sum(lane_bytes(job.demand for job in lane.jobs.values()) for lane in lanes)
+            assert needed <= device.memory_bytes
         for lane in self.core.lanes.values():
-            demands = [job.demand for job in lane.jobs.values()]
-            persistent_bytes = sum(demand.persistent_bytes for demand in demands)
-            largest_bytes = max((demand.ephemeral_bytes for demand in demands), default=0)
-            assert persistent_bytes + largest_bytes <= lane.budget_bytes
-            assert len(lane.jobs) <= lane.places
+            assert len(lane.jobs) + len(lane.coming) <= lane.places
             gangs = [job for job in lane.jobs.values() if job.spec.gpus > 1]
             assert not gangs or len(lane.jobs) == 1
         for job in self.core.jobs.values():

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+CONTEXT_BYTES = 600 << 20
+"""Assumed device memory of a process outside its allocator, where the driver does not tell it.
+
+A CUDA context with its kernels takes 300 to 500 MiB on today's GPUs.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryDemand:

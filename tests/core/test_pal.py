@@ -204,7 +204,7 @@ def lanes(nodes: Sequence[int]) -> list[Lane]:
     for node, count in enumerate(nodes):
         for gpu in range(count):
             device = Device(f"{node}:{gpu}", str(node), 8 * GIB)
-            found.append(Lane(len(found), device, 8 * GIB, 1, 0, LaneState.OPEN))
+            found.append(Lane(len(found), device, 1, 0, LaneState.OPEN))
     return found
 
 

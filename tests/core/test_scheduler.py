@@ -53,10 +53,10 @@ def starts(driver: VirtualDriver) -> list[str]:
     return [each.job for _, commands in driver.log for each in commands if isinstance(each, StartJob)]
 
 
-def test_a_lane_is_opened_for_each_share_of_each_device() -> None:
+def test_lanes_of_a_device_share_its_memory() -> None:
     driver = drive("fair", config={"lanes_per_device": 2})
     opened = [each for _, commands in driver.log for each in commands if isinstance(each, OpenLane)]
-    assert [lane.budget_bytes for lane in opened] == [4 * GIB, 4 * GIB]
+    assert [lane.budget_bytes for lane in opened] == [8 * GIB, 8 * GIB]
 
 
 def test_lanes_that_open_one_after_the_other_are_filled_evenly() -> None:
@@ -95,7 +95,7 @@ def test_others_overtake_what_does_not_fit() -> None:
     assert starts(driver) == ["first", "small", "big"]
 
 
-def test_a_job_for_a_whole_lane_is_not_passed_for_ever() -> None:
+def test_a_job_for_a_whole_device_is_not_passed_for_ever() -> None:
     steady = [job(f"s{n:02}", arrival_s=0.3 * n, attempts=((1.0, Outcome.COMPLETED),)) for n in range(80)]
     needy = job("needy", arrival_s=0.1, memory=MemoryDemand(8 * GIB))
     driver = drive("fair", *steady, needy)
@@ -163,19 +163,19 @@ def test_a_failure_is_tried_again_as_often_as_its_owner_allows() -> None:
     assert driver.states() == {"never": JobState.FAILED, "twice": JobState.FAILED}
 
 
-def test_out_of_memory_gets_one_more_try_with_the_whole_lane() -> None:
+def test_out_of_memory_gets_another_try_with_twice_as_much() -> None:
     attempts = ((1.0, Outcome.OUT_OF_MEMORY), (1.0, Outcome.COMPLETED))
     driver = drive("fair", job("hungry", attempts=attempts), job("other", attempts=((5.0, Outcome.COMPLETED),)))
     caps = [
         each.cap_bytes for _, log in driver.log for each in log if isinstance(each, StartJob) and each.job == "hungry"
     ]
-    assert caps == [2 * GIB, 8 * GIB]
+    assert caps == [2 * GIB, 4 * GIB]
     assert driver.states()["hungry"] is JobState.COMPLETED
 
 
-def test_a_second_lack_of_memory_is_final() -> None:
+def test_a_lack_of_memory_with_a_whole_device_is_final() -> None:
     driver = drive("fair", job("hungry", attempts=((1.0, Outcome.OUT_OF_MEMORY),)))
-    assert starts(driver) == ["hungry", "hungry"]
+    assert starts(driver) == ["hungry"] * 3, "with 2, 4 and 8 GiB"
     assert driver.states()["hungry"] is JobState.FAILED
 
 
@@ -290,7 +290,7 @@ def test_a_window_that_fails_is_tried_with_another_job_but_not_for_ever() -> Non
 def test_what_was_measured_decides_how_many_fit() -> None:
     need = MemoryDemand(GIB, GIB)
     jobs = [job(f"j{number}", attempts=LONG, profile=need) for number in range(9)]
-    driver = drive("fair", *jobs, config={"profile": True, "places_per_lane": 6})
+    driver = drive("fair", *jobs, config={"profile": True, "places_per_lane": 6, "enforces_memory": True})
     late = [event.at_s for event, commands in driver.log for each in commands if isinstance(each, StartJob)]
     caps = [each.cap_bytes for _, commands in driver.log for each in commands if isinstance(each, StartJob)]
     assert caps[:6] == [8 * GIB // 6] * 6, "an equal share before anything is known"

@@ -13,17 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.core.memory import promised
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.integrations.ray.node_ledger import NodeLedger, TrialPlace, Wish
 from ecoshare.lane.lane_table import NO_SLOT
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.values.class_profile import MemoryDemand
 
-BUDGET = 1000
+UNIT, BUDGET = 16 << 20, 1000
+"""Unit (bytes) of the demands of these tests, and the budget of a lane in this unit."""
+
+
+def units(*demand: int) -> MemoryDemand:
+    return MemoryDemand(*(each * UNIT for each in demand))
 
 
 def wish(*demand: int, kind: str = "train", devices: tuple[str, ...] = ("cpu",), most: int | None = None) -> Wish:
-    return Wish(kind, {each: lambda: BUDGET for each in devices}, MemoryDemand(*demand) if demand else None, most)
+    return Wish(kind, {each: lambda: BUDGET * UNIT for each in devices}, units(*demand) if demand else None, most)
 
 
 def enter(ledger: NodeLedger, wanted: Wish) -> TrialPlace:
@@ -64,27 +70,29 @@ def test_the_first_of_a_kind_is_alone_until_it_is_measured(tmp_path: Path) -> No
     second = ledger.queue()
     assert not first.measured
     assert ledger.enter(second, wish()) is None
-    ledger.update(first, MemoryDemand(300, 200))
+    ledger.update(first, units(300, 200))
     place = ledger.enter(second, wish())
     assert place is not None
     assert place.measured
-    assert place.demand == MemoryDemand(300, 200)
-    assert ledger.enter(ledger.queue(), wish()) is None, "three of 300 and one of 200 do not fit into 1000"
+    assert place.demand == promised(units(300, 200), BUDGET * UNIT)
+    assert ledger.enter(ledger.queue(), wish()) is None, (
+        "three of 300 and one of 325, with its allowance, do not fit into 1000"
+    )
 
 
 def test_one_that_grows_keeps_others_out(tmp_path: Path) -> None:
     ledger = NodeLedger(tmp_path / "ledger")
     grown = enter(ledger, wish(100))
-    ledger.update(grown, MemoryDemand(950))
+    ledger.update(grown, units(950))
     assert ledger.enter(ledger.queue(), wish(100)) is None
 
 
 def test_a_kind_that_was_seen_to_need_more_than_there_is_still_runs_alone(tmp_path: Path) -> None:
     ledger = NodeLedger(tmp_path / "ledger")
     first = enter(ledger, wish())
-    ledger.update(first, MemoryDemand(2 * BUDGET))
+    ledger.update(first, units(2 * BUDGET))
     ledger.leave(first)
-    assert enter(ledger, wish()).demand.peak_bytes == BUDGET
+    assert enter(ledger, wish()).demand.peak_bytes == BUDGET * UNIT
 
 
 def test_no_trial_overtakes_another(tmp_path: Path) -> None:
@@ -101,7 +109,7 @@ def test_no_trial_overtakes_another(tmp_path: Path) -> None:
 
 def test_what_never_fits_is_refused_in_one_line(tmp_path: Path) -> None:
     ledger = NodeLedger(tmp_path / "ledger")
-    with pytest.raises(UnfitEnvironment, match=r"^a trial needs 1.95 KiB of memory, .* 1000 B of cpu$"):
+    with pytest.raises(UnfitEnvironment, match=r"^a trial needs 31.2 GiB of memory, .* 15.6 GiB of cpu$"):
         ledger.enter(ledger.queue(), wish(2 * BUDGET))
 
 
@@ -120,7 +128,7 @@ from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.integrations.ray.node_ledger import NodeLedger, Wish
 from ecoshare.lane.turn import LaneTurn
 ledger = NodeLedger(Path(sys.argv[1]))
-place = ledger.enter(ledger.queue(), Wish("train", {"cpu": lambda: 1000}, MemoryDemand(800)))
+place = ledger.enter(ledger.queue(), Wish("train", {"cpu": lambda: 1000 << 24}, MemoryDemand(800 << 24)))
 LaneTurn(place.table, place.slot).take()
 ledger.queue()
 print("holds", flush=True)

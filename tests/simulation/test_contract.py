@@ -305,7 +305,7 @@ FIND = LaneIndex.find
             "fits",
             lambda self, job, lane: True,
             "test_nothing_is_given_twice",
-            r"has less memory than needed by",
+            r"has less memory than its lanes need",
         ),
         (
             LaneIndex,

@@ -41,10 +41,6 @@ class Finder(Protocol):
         """
         ...
 
-    def keep(self, lanes: tuple[Lane, ...]) -> Iterator[int]:
-        """Numbers of all lanes that no other job may take, so that one job gets `lanes`."""
-        ...
-
 
 class Admission:
     """Admission of waiting jobs, in the order of the queue."""
@@ -73,9 +69,8 @@ class Admission:
         walk = self._waiting.walk()
         passed: list[Job] = []
         kept: set[int] = set()
-        find = self._lane_index.find if self._finder is None else self._finder.find
         while (job := walk.job) is not None:
-            if lanes := find(job, partial(self._fit.fits, job), kept):
+            if lanes := self._find(job, kept):
                 yield Start(job, lanes)
                 walk.go_on()
                 for each in passed:
@@ -90,8 +85,14 @@ class Admission:
                 if self._finder is not None and (len(passed) >= MOST_LOOKED_AT or not self._finder.has_room):
                     return
 
+    def _find(self, job: Job, kept: set[int]) -> tuple[Lane, ...]:
+        fits = partial(self._fit.fits, job)
+        if self._finder is not None:
+            return self._finder.find(job, fits, kept)
+        return self._lane_index.find(job, fits, kept, partial(self._fit.match, job))
+
     def _keep(self, job: Job, kept: set[int]) -> None:
-        """Keep lanes for a job that was passed too often."""
+        """Keep the devices for a job that was passed too often: its memory may come free in any of their lanes."""
         if job.passed >= MOST_PASSED:
             lanes = self._lane_index.emptiest(job.spec.gpus, job.spec.nodes)
-            kept.update((lane.number for lane in lanes) if self._finder is None else self._finder.keep(lanes))
+            kept.update(self._lane_index.beside(lanes))

@@ -207,13 +207,13 @@ def _with_must(candidate: Candidate, must: bool) -> Candidate:
 def short(demand: MemoryDemand, others: Sequence[MemoryDemand], most: int, memory_bytes: int) -> Explanation:
     """Explanation by memory: how much a job adds, and how much is free.
 
-    The condition is that of `memory.lane_fits`, or the same for a device with lanes that share its memory.
+    The condition is that of `MemoryFit` for jobs that move freely between the lanes of a device.
 
     Args:
         demand: Memory demand of the job.
         others: Memory demands of the jobs beside it.
         most: Number of ephemeral regions that may be in use at once: one for each lane.
-        memory_bytes: Memory of the lane or device.
+        memory_bytes: Memory of the device.
     """
     taken, with_it = _taken_bytes(others, most), _taken_bytes([*others, demand], most)
     return Explanation(ReasonKind.MEMORY, needs_bytes=with_it - taken, free_bytes=memory_bytes - taken)

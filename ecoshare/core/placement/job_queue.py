@@ -15,12 +15,12 @@ _place = attrgetter("place")
 
 
 def demand(job: Job) -> tuple[object, ...]:
-    """Resource class: devices, nodes, memory, and whether the job needs a whole lane or to run alone.
+    """Resource class: devices, nodes, memory, and whether the job must have a whole device or run alone.
 
     If one job of a class does not fit, none does.
     """
     spec = job.spec
-    return (spec.gpus, spec.nodes, spec.memory, job.whole_lane, job.is_suspect)
+    return (spec.gpus, spec.nodes, spec.memory, job.least_bytes, job.whole_device, job.is_suspect)
 
 
 def queue_key(policy: Policy, job: Job, at_s: float) -> Key:

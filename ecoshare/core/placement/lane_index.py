@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 from itertools import chain
 
@@ -16,6 +16,17 @@ from ecoshare.core.states import LaneState
 
 Fits = Callable[[Lane], bool]
 """Whether a job may be started in a lane."""
+
+Match = Callable[[Lane], Key]
+"""Sort key of a lane with other jobs: the lane with the smallest key fits a job best."""
+
+MOST_COMPARED = 64
+"""Most lanes that are compared to find the best fit. A cluster may have thousands in which a job fits."""
+
+
+def _all_alike(_lane: Lane) -> Key:
+    """Key of a search without a best fit."""
+    return ()
 
 
 class LaneIndex:
@@ -32,7 +43,8 @@ class LaneIndex:
         """Index without lanes.
 
         Args:
-            preference: Key of a lane: the policy fills the lane with the smallest key first.
+            preference: Key of a lane: the policy fills a lane with the smallest key first. Among equal lanes an empty
+                one goes first, and then the best fit.
             placing: Policy that knows how slow a job is in each lane. Slowness then counts before the preference.
         """
         self.lanes: dict[int, Lane] = {}
@@ -95,28 +107,25 @@ class LaneIndex:
         self.take(job)
         return before
 
-    def find(self, job: Job, fits: Fits, kept: Container[int] = ()) -> tuple[Lane, ...]:
+    def find(self, job: Job, fits: Fits, kept: Container[int] = (), match: Match = _all_alike) -> tuple[Lane, ...]:
         """Lanes for a job, one on each of its devices; empty if there is no room.
 
-        A job of one device gets the lane that the policy prefers. A gang has its lanes to itself. It gets them on the
-        one node with the fewest free devices that has enough. If no node has enough and the gang may span several, it
-        gets the nodes with the most free devices. If the policy knows how slow the job is in each lane, the job gets
-        the lanes where it is least slow, and the rules above decide ties.
+        A job of one device gets an empty lane among those that the policy prefers, or else the best fit. A gang has its
+        lanes to itself. It gets them on the one node with the fewest free devices that has enough. If no node has
+        enough and the gang may span several, it gets the nodes with the most free devices. If the policy knows how slow
+        the job is in each lane, the job gets the lanes where it is least slow, and the rules above decide ties.
 
         Args:
             job: Job to place.
             fits: Whether the job may be started in a lane.
             kept: Numbers of lanes that are kept for other jobs.
+            match: Key of a lane with jobs; the smallest is the best fit. The emptiest lane is the best of equal ones.
         """
         gpus, nodes = job.spec.gpus, job.spec.nodes
         if self._placing is not None:
             return self._least_slow(job, self._placing, fits, kept)
         if gpus == 1:
-            for _, number in self._places:
-                lane = self.lanes[number]
-                if number not in kept and fits(lane):
-                    return (lane,)
-            return ()
+            return self._best(fits, kept, match)
         if gpus > self.free:
             return ()
         for nodes_of in self._by_free[gpus:]:
@@ -124,6 +133,21 @@ class LaneIndex:
                 if len(found := self._in_node(node, gpus, fits, kept)) == gpus:
                     return tuple(found)
         return self._spread(gpus, nodes, fits, kept) if nodes is None or nodes > 1 else ()
+
+    def _best(self, fits: Fits, kept: Container[int], match: Match) -> tuple[Lane, ...]:
+        """Empty lane among those that the policy prefers, or else the best fit."""
+        found: list[Lane] = []
+        preferred: Key = ()
+        for (*key, _), number in self._places:
+            lane = self.lanes[number]
+            if found and (tuple(key) != preferred or len(found) == MOST_COMPARED):
+                break
+            if number in kept or not fits(lane):
+                continue
+            if not lane.jobs:
+                return (lane,)
+            found, preferred = [*found, lane], tuple(key)
+        return (min(found, key=match),) if found else ()
 
     def emptiest(self, gpus: int, nodes: int | None) -> tuple[Lane, ...]:
         """Lanes that will be free first if no other job is let in: those with the fewest jobs; empty if too few exist.
@@ -142,6 +166,10 @@ class LaneIndex:
                 return tuple(devices.values())
         return ()
 
+    def beside(self, lanes: Iterable[Lane]) -> Iterator[int]:
+        """Numbers of all lanes of the devices of these lanes."""
+        return (each.number for lane in lanes for each in self.devices[lane.device.name])
+
     def free_by_node(self) -> Counter[str]:
         """Number of free devices of each node that has any."""
         return Counter({name: free for free, names in enumerate(self._by_free) if free for name in names})
@@ -151,7 +179,7 @@ class LaneIndex:
         return [number for name in nodes for numbers in self._empty[name].values() for number in numbers]
 
     def limits(self) -> tuple[int, int, int]:
-        """Number of devices of the largest node, number of all devices, and bytes of the largest lane.
+        """Number of devices of the largest node, number of all devices, and bytes of the largest device.
 
         Closed lanes do not count.
         """
@@ -159,7 +187,7 @@ class LaneIndex:
             lanes = [lane for lane in self.lanes.values() if lane.state is not LaneState.CLOSED]
             devices = {lane.device.name: lane.device.node for lane in lanes}
             nodes = Counter(devices.values())
-            largest_bytes = max((lane.budget_bytes for lane in lanes), default=0)
+            largest_bytes = max((lane.device.memory_bytes for lane in lanes), default=0)
             self._limits = max(nodes.values(), default=0), len(devices), largest_bytes
         return self._limits
 
@@ -213,7 +241,7 @@ class LaneIndex:
     def _enter(self, lane: Lane) -> None:
         if lane.state is not LaneState.OPEN:
             return
-        entry = self._known[lane.number] = (self._preference(lane), lane.number)
+        entry = self._known[lane.number] = ((*self._preference(lane), len(lane.jobs)), lane.number)
         if len(lane.jobs) < lane.places:
             self._places.add(entry)
         if not lane.jobs:

@@ -1,13 +1,21 @@
-"""Memory fit: whether a job fits into a lane, and how much memory it is granted there."""
+"""Memory fit: whether a job fits into a lane, and how much memory it is granted there.
+
+::
+
+    device   ├── lane 0: P P P │ largest T ──┼── lane 1: P P │ largest T ──┼── free ──┤
+
+A lane has no memory of its own: it takes what its jobs need. So a job fits if the memory of its device suffices for all
+lanes together, whichever way the jobs before it have divided the device.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
-from operator import attrgetter
+from types import MappingProxyType
 
 from ecoshare.common.plural import counted
-from ecoshare.core.memory import cap_bytes
+from ecoshare.core.memory import cached_bytes, lane_bytes, promised
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, Lane
@@ -26,24 +34,34 @@ class MemoryFit:
 
     A job is granted the first of these that is known:
 
-    1. the demand that was measured for its class, in this run or before;
+    1. the demand that was measured for its class, with an allowance in live runs (`memory.promised`);
     2. `SPARE` times the largest memory that its class was seen to take, or else its script;
-    3. an equal share of its lane, or `UNSEEN_BYTES` if memory is watched (on processors).
+    3. an equal share of its device, or `UNSEEN_BYTES` if memory is watched (on processors).
 
-    If memory is watched, 2 and 3 are at least `SPARE` times the memory that the job itself was seen to take. A gang,
-    and a job that needs a whole lane after it ran out of memory, is granted the whole budget of its lanes. No other job
-    is granted less than its `least_bytes` or more than the budget of its lane.
+    If memory is watched, 2 and 3 are at least `SPARE` times the memory that the job itself was seen to take. A job that
+    ran out of memory may need its device to itself, and is granted all of its memory. A gang is granted at least an
+    equal share of each device. No other job is granted less than its `least_bytes` or more than its device has.
+
+    Attributes:
+        regranted: Names of the devices with running jobs that are granted more or less than before; the reader clears
+            it.
     """
 
-    def __init__(self, lane_index: LaneIndex, profiling: Profiling, shares_memory: bool = False) -> None:
+    def __init__(
+        self, lane_index: LaneIndex, profiling: Profiling, moves_freely: bool = False, enforces: bool = False
+    ) -> None:
         """Memory fit without knowledge beyond the specifications of the jobs.
 
         Args:
             lane_index: Index of the lanes.
             profiling: Profiling windows, with the demands measured in this run.
-            shares_memory: Whether the lanes of a device share its memory, each as much as its jobs need.
+            moves_freely: Whether jobs move between the lanes of a device at any time. Memory must then suffice for
+                every distribution of the jobs over the lanes.
+            enforces: Whether memory is enforced on the devices; see `Config.enforces_memory`.
         """
-        self._lane_index, self._profiling, self._shares_memory = lane_index, profiling, shares_memory
+        self._lane_index, self._profiling, self._moves_freely = lane_index, profiling, moves_freely
+        self._enforces = enforces
+        self.regranted: dict[str, None] = {}
         self._shown_bytes: dict[str, int] = {}  # largest peak, by class
         self._family_bytes: dict[str, int] = {}  # largest peak, by script
         self._suspects: set[str] = set()
@@ -60,7 +78,7 @@ class MemoryFit:
             return False
         self._saw(job, job.usage.peak_bytes)
         before = job.demand
-        job.demand = self.demand(job, job.lanes[0])
+        self.grant(job, self.demand(job, job.lanes[0]))
         return job.demand.peak_bytes > before.peak_bytes
 
     def suspects(self, job: Job) -> None:
@@ -83,13 +101,13 @@ class MemoryFit:
             self._family_bytes[family] = peak_bytes
 
     def outgrown(self, lane: Lane) -> Job | None:
-        """Job that must give way because the jobs that share the memory of a lane have outgrown it.
+        """Job that must give way because the jobs of a device have outgrown its memory.
 
         The loser is the job of an unmeasured class that has held its turn for the shortest time. The result is None if
         the memory suffices, or if the job is alone: its memory limit ends it then.
         """
         jobs = [job for job in self._beside(lane) if job.state is not JobState.STOPPING]
-        if len(jobs) < 2 or self._sum_bytes(lane, (job.demand for job in jobs)) <= lane.budget_bytes:
+        if len(jobs) < 2 or self.needed_bytes(lane.device.name, only=jobs) <= lane.device.memory_bytes:
             return None
         guesses = [job for job in jobs if self._measured(job) is None and len(job.lanes) == 1]
         return min(guesses, key=lambda job: (job.usage.held_s, -job.number), default=None)
@@ -100,68 +118,104 @@ class MemoryFit:
         A gang has its lanes to itself: its ranks must have their turns together, or their collectives would wait for
         each other. A suspect runs when no other job does, so that it is known whether it causes the deaths.
         """
-        if self.apart(job):
+        if not lane.has_place or self.apart(job):
             return False
         if self._profiling.occupies(lane) or any(len(other.lanes) > 1 for other in lane.jobs.values()):
             return False
-        return lane.takes(self.demand(job, lane)) and (not self._shares_memory or self.joins(lane.device.name, [job]))
+        return self._has_room(lane.device.name, {lane.number: [self.demand(job, lane)]})
+
+    def match(self, job: Job, lane: Lane) -> tuple[float, ...]:
+        """How well a job fits into a lane: T that the lane lacks, then T that the job leaves unused; smaller is better.
+
+        Jobs of a lane share one ephemeral region, so jobs of equal T waste least of it.
+        """
+        here_bytes = max((each.demand.ephemeral_bytes for each in lane.jobs.values()), default=0)
+        more_bytes = self.demand(job, lane).ephemeral_bytes - here_bytes
+        return (max(0, more_bytes), max(0, -more_bytes))
 
     def joins(self, device: str, newcomers: Iterable[Job]) -> bool:
-        """Whether a device has memory for the newcomers beside its present jobs, in any of its lanes.
-
-        The condition is that of `memory.lane_fits` for all lanes together: all P, and the largest T, one for each lane.
-        """
+        """Whether a device has memory for the newcomers beside its present jobs, in any of its lanes."""
         lane = self._lane_index.devices[device][0]
-        demands = [*(job.demand for job in self._beside(lane)), *(self.demand(job, lane) for job in newcomers)]
-        return self._sum_bytes(lane, demands) <= lane.device.memory_bytes
+        return self._has_room(device, {lane.number: [self.demand(job, lane) for job in newcomers]})
 
     def joining(self, device: str, newcomers: Iterable[Job]) -> list[Job]:
         """Newcomers for which `joins` holds, each taken alone. Jobs of equal needs are looked at once."""
-        lane = self._lane_index.devices[device][0]
-        here = [job.demand for job in self._beside(lane)]
         joins: dict[tuple[object, ...], bool] = {}
         found = []
         for job in newcomers:
             needs = _needs(job)
             joined = joins.get(needs)
             if joined is None:
-                demands = [*here, self.demand(job, lane)]
-                joined = joins[needs] = self._sum_bytes(lane, demands) <= lane.device.memory_bytes
+                joined = joins[needs] = self.joins(device, [job])
             if joined:
                 found.append(job)
         return found
 
+    def fits_joined(self, job: Job, device: str) -> bool:
+        """Whether the job would have room on a device if all jobs of the device took turns in one lane."""
+        lane = self._lane_index.devices[device][0]
+        demands = [*(each.demand for each in self._beside(lane)), self.demand(job, lane)]
+        return lane_bytes(demands) <= lane.device.memory_bytes
+
+    def keeps_caches(self, device: str) -> bool:
+        """Whether the jobs of a device may keep the caches of their allocators while they wait for their turn.
+
+        The memory suffices for all that they may ever reserve. Otherwise each job empties its cache at a hand-over.
+        """
+        lane = self._lane_index.devices[device][0]
+        return cached_bytes(job.demand for job in self._beside(lane)) <= lane.device.memory_bytes
+
+    def needed_bytes(
+        self,
+        device: str,
+        newcomers: Mapping[int, Sequence[MemoryDemand]] = MappingProxyType({}),
+        only: Sequence[Job] | None = None,
+    ) -> int:
+        """Memory (bytes) that the jobs of a device need: all P, and the largest T of each lane.
+
+        If jobs move freely, the sum has the largest T of all jobs, one for each lane.
+
+        Args:
+            device: Name of the device.
+            newcomers: Demands of further jobs, by the number of their lane.
+            only: Present jobs that count; None for all.
+        """
+        persistent_bytes, ephemeral, lanes = 0, [0], self._lane_index.devices[device]
+        everything = [0]
+        for lane in lanes:
+            here = [job.demand for job in lane.jobs.values() if only is None or job in only]
+            here += newcomers.get(lane.number, ())
+            persistent_bytes += sum(each.persistent_bytes for each in here)
+            several = [each.ephemeral_bytes for each in here]
+            everything += several
+            several += [job.demand.ephemeral_bytes for job in lane.coming.values()]
+            ephemeral.append(max(several, default=0))
+        return persistent_bytes + sum(nlargest(len(lanes), everything) if self._moves_freely else ephemeral)
+
+    def _has_room(self, device: str, newcomers: Mapping[int, Sequence[MemoryDemand]]) -> bool:
+        return self.needed_bytes(device, newcomers) <= self._lane_index.devices[device][0].device.memory_bytes
+
     def _beside(self, lane: Lane) -> Iterator[Job]:
-        """Jobs that share the memory of a lane: the jobs in it, or on its device if lanes share memory."""
-        for each in self._sharing(lane):
+        """Jobs on the device of a lane."""
+        for each in self._lane_index.devices[lane.device.name]:
             yield from each.jobs.values()
-
-    def _sharing(self, lane: Lane) -> list[Lane]:
-        return self._lane_index.devices[lane.device.name] if self._shares_memory else [lane]
-
-    def _sum_bytes(self, lane: Lane, demands: Iterable[MemoryDemand]) -> int:
-        """Memory for these demands: all P, and the largest T, one for each lane that shares the memory."""
-        several = list(demands)
-        ephemeral = nlargest(len(self._sharing(lane)), (each.ephemeral_bytes for each in several))
-        return sum(each.persistent_bytes for each in several) + sum(ephemeral)
 
     def granted(self, job: Job, lane: Lane) -> MemoryDemand:
         """Memory that a job is granted when it starts in the lane. On a GPU, its allocator is limited to that.
 
-        If lanes share memory, an unseen job on a GPU that is about to be measured gets all free memory until then,
+        If jobs move freely, an unseen job on a GPU that is about to be measured gets all free memory until then,
         because too little would end it.
         """
         demand = self.demand(job, lane)
         known = self._measured(job) is not None or self._seen_bytes(job) or lane.device.memory_is_watched
-        if not self._shares_memory or not self._profiling.will(job) or known:
+        if not self._moves_freely or not self._profiling.will(job) or known:
             return demand
         return MemoryDemand(max(demand.peak_bytes, self._free_bytes(job, lane)))
 
     def _free_bytes(self, job: Job, lane: Lane) -> int:
-        """Memory that the other jobs leave of the memory that a job would share."""
-        return lane.budget_bytes - self._sum_bytes(
-            lane, (each.demand for each in self._beside(lane) if each is not job)
-        )
+        """Memory that the other jobs leave of the memory of the device."""
+        others = [each for each in self._beside(lane) if each is not job]
+        return lane.device.memory_bytes - self.needed_bytes(lane.device.name, only=others)
 
     def is_new(self, job: Job) -> bool:
         """Whether the class of a job is unknown and will be measured as soon as the job is warm.
@@ -183,32 +237,50 @@ class MemoryFit:
             where = "one node" if nodes == 1 else f"{nodes} nodes"
             return f"needs {counted(gpus, 'device')} of {where}, and {in_node * nodes} can be had"
         if job.spec.memory is not None and job.spec.memory.peak_bytes > largest_bytes:
-            return f"needs {job.spec.memory.peak_bytes} bytes, and the largest lane has {largest_bytes}"
+            return f"needs {job.spec.memory.peak_bytes} bytes, and the largest device has {largest_bytes}"
         return None
 
-    def give_back(self, job: Job) -> bool:
-        """Take back memory that a job was granted before its demand was known. Returns whether the grant changed."""
-        before = job.demand
+    def returns_at_once(self, job: Job) -> bool:
+        """Whether memory that a running job gives back is free at once, without a limit to its allocator."""
+        return not self._enforces or job.lanes[0].device.memory_is_watched
+
+    def needed(self, job: Job) -> MemoryDemand:
+        """Memory that a running job needs by present knowledge. It may have been granted more before."""
         job.least_bytes = max(job.least_bytes, job.usage.peak_bytes)
-        job.demand = self.demand(job, job.lanes[0])
-        return job.demand != before
+        return self.demand(job, job.lanes[0])
+
+    def grant(self, job: Job, demand: MemoryDemand) -> None:
+        """Change what a running job is granted."""
+        job.demand = demand
+        self.regranted.update(dict.fromkeys(job.device_names))
 
     def demand(self, job: Job, lane: Lane) -> MemoryDemand:
         """Memory that the job must be granted in the lane: see the class."""
-        if job.whole_lane or job.spec.gpus > 1:
-            return MemoryDemand(lane.budget_bytes)
-        otherwise = int(SPARE * self._seen_bytes(job))
-        if lane.device.memory_is_watched:
-            otherwise = max(otherwise or UNSEEN_BYTES, int(SPARE * job.usage.peak_bytes))
-        demand = self._measured(job) or MemoryDemand(otherwise or lane.budget_bytes // lane.places)
-        if demand.peak_bytes < job.least_bytes:
-            demand = MemoryDemand(job.least_bytes)
-        return demand if demand.peak_bytes <= lane.budget_bytes else MemoryDemand(lane.budget_bytes)
+        device_bytes = lane.device.memory_bytes
+        if job.whole_device:
+            return MemoryDemand(device_bytes)
+        measured = self._measured(job)
+        if measured is not None:
+            demand = promised(measured, device_bytes) if self._enforces else measured
+        else:
+            seen_bytes = int(SPARE * self._seen_bytes(job))
+            if lane.device.memory_is_watched:
+                seen_bytes = max(seen_bytes or UNSEEN_BYTES, int(SPARE * job.usage.peak_bytes))
+            demand = MemoryDemand(seen_bytes or self._share_bytes(job, lane))
+        least_bytes = max(job.least_bytes, self._share_bytes(job, lane) if job.spec.gpus > 1 else 0)
+        if demand.peak_bytes < least_bytes:
+            demand = MemoryDemand(least_bytes)
+        return demand if demand.peak_bytes <= device_bytes else MemoryDemand(device_bytes)
+
+    def _share_bytes(self, job: Job, lane: Lane) -> int:
+        """Equal share of the device: for a gang, which has its lane to itself, a lane's; else the share of a place."""
+        lanes = 1 if self._moves_freely else len(self._lane_index.devices[lane.device.name])
+        return lane.device.memory_bytes // (lanes if job.spec.gpus > 1 else lanes * lane.places)
 
     def known(self, job: Job) -> tuple[object, ...]:
         """Key of everything but the lane that decides whether a job fits. Waiting jobs with equal keys fit alike."""
         shown_bytes = self._shown_bytes.get(job.spec.job_class)
-        needs = (job.spec.gpus, job.is_suspect, job.whole_lane, job.least_bytes, job.usage.peak_bytes)
+        needs = (job.spec.gpus, job.is_suspect, job.whole_device, job.least_bytes, job.usage.peak_bytes)
         return (*needs, self._measured(job), shown_bytes, _family(job))
 
     def _seen_bytes(self, job: Job) -> int:
@@ -229,17 +301,14 @@ class MemoryFit:
 
         If memory is watched and the class was not measured, the limit is all free memory.
         """
-        lane = min(lanes, key=attrgetter("budget_bytes"))
-        if job.demand == self._measured(job):
-            return cap_bytes(job.demand, lane.budget_bytes)
-        if not lane.device.memory_is_watched:
+        lane = lanes[0]
+        if self._measured(job) is not None or not lane.device.memory_is_watched:
             return job.demand.peak_bytes
-        # One byte below the budget: a job with the whole budget as its limit is not tried again when it runs out of
-        # memory.
-        return max(job.demand.peak_bytes, min(self._free_bytes(job, lane), lane.budget_bytes - 1))
+        # One byte below the device: a job with all of it as its limit is not tried again when it runs out of memory.
+        return max(job.demand.peak_bytes, min(self._free_bytes(job, lane), lane.device.memory_bytes - 1))
 
     def largest_bytes(self) -> int:
-        """Size (bytes) of the largest lane that is not closed."""
+        """Memory (bytes) of the largest device that has an open lane."""
         return self._lane_index.limits()[2]
 
     def _measured(self, job: Job) -> MemoryDemand | None:
@@ -249,7 +318,7 @@ class MemoryFit:
 def _needs(job: Job) -> tuple[object, ...]:
     """Key of everything in a job that its demand depends on."""
     spec, seen = job.spec, job.usage.peak_bytes
-    return (spec.job_class, _family(job), spec.memory, spec.gpus, job.whole_lane, job.least_bytes, seen)
+    return (spec.job_class, _family(job), spec.memory, spec.gpus, job.whole_device, job.least_bytes, seen)
 
 
 def _family(job: Job) -> str:

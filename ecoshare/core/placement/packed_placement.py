@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ecoshare.core.events import Done, InterferencePredicted, Profiled, Refused, SettingAdvised, SettingMeasured
 from ecoshare.core.placement.admission import Admission
+from ecoshare.core.placement.grant_returns import GrantReturns
 from ecoshare.core.placement.packer import Packer, packing_class
 from ecoshare.core.placement.steps import RankLanes, ReviewSettings, Start, Step
 from ecoshare.core.placement.strategy import Answer, PlacementParts, PlacementStrategy
@@ -17,7 +18,6 @@ from ecoshare.values.measurement import ColocationMeasurement
 class PackedPlacement(PlacementStrategy):
     """Strategy of a policy that packs. After each change, the groups of all devices are chosen again."""
 
-    shares_memory = True
     learns_speeds = True
 
     def __init__(
@@ -43,6 +43,7 @@ class PackedPlacement(PlacementStrategy):
         self._packer = Packer(
             parts.policy, packing, self.lane_index, self.fit, self.waiting, is_held, largest, next_id, colocations
         )
+        self._returns = GrantReturns(self.fit, next_id)
         self._admission = Admission(self.policy, self.waiting, self.lane_index, self.fit, self._packer)
 
     @property
@@ -60,7 +61,7 @@ class PackedPlacement(PlacementStrategy):
         """Note that a job of the queue has got its places. It cannot move if it shares a process."""
         super().takes(job, fused)
         if fused:
-            self._packer.stays(job)
+            self._packer.moves.stays(job)
 
     def started(self, job: Job, at_s: float) -> Iterator[Step]:
         """Steps after a job has begun to run."""
@@ -69,7 +70,10 @@ class PackedPlacement(PlacementStrategy):
 
     def progressed(self, job: Job, settled: bool, at_s: float) -> Iterator[Step]:
         """Steps after a job has told its progress: memory comes free, or a job behind the group becomes urgent."""
-        gives_back = self._profiling.too_short(job, at_s) and self.fit.give_back(job)
+        gives_back = False
+        if self._profiling.too_short(job, at_s):
+            gives_back = self._returns.at_once(job)
+            yield from self._returns.ask(job)
         if gives_back or self._packer.holds_up(job):
             yield from self.fill(at_s)
 
@@ -80,6 +84,7 @@ class PackedPlacement(PlacementStrategy):
     def left(self, job: Job) -> None:
         """Note that a job is about to leave its places."""
         self._packer.left(job)
+        self._returns.left(job)
 
     def ended(self, job: Job) -> None:
         """Forget a job that is about to end."""
@@ -124,21 +129,24 @@ class PackedPlacement(PlacementStrategy):
     # Answers
 
     def owns(self, command: int) -> bool:
-        """Whether a command is a move, a question to the adviser or a timer, and has no answer yet."""
-        return self._packer.owns(command) or super().owns(command)
+        """Whether a command is a move, a limit, a question to the adviser or a timer, and has no answer yet."""
+        return self._packer.owns(command) or self._returns.owns(command) or super().owns(command)
 
     def answered(self, event: Answer) -> Iterator[Step]:
-        """Steps after a move, a refused move, the adviser's answer or a timer."""
+        """Steps after a move, a limit, the refusal of either, the adviser's answer or a timer."""
         if isinstance(event, InterferencePredicted):
             self._packer.foreseen(event)
             yield from self._pack(event.at_s, answered=True)
+        elif self._returns.owns(event.command):
+            self._returns.answered(event.command, isinstance(event, Done))
+            yield from self.fill(event.at_s)
         elif isinstance(event, Refused):
-            self._packer.refused(event.command)
+            self._packer.moves.refused(event.command)
             yield from self.fill(event.at_s)
         elif self._timers.owns(event.command):
             yield from super().answered(event)
         else:
-            yield RankLanes(self._packer.moved(event.command))
+            yield RankLanes(self._packer.moves.done(event.command))
             yield from self.fill(event.at_s)
 
     # Measurements and settings
@@ -149,7 +157,8 @@ class PackedPlacement(PlacementStrategy):
             self._packer.learned(job_class, event.solo)
         for job in self.lane_index.placed_jobs():
             if job.spec.job_class == job_class:
-                self.fit.give_back(job)
+                self._returns.at_once(job)
+                yield from self._returns.ask(job)
         yield from self.fill(event.at_s)
 
     def settings_answered(

@@ -14,7 +14,7 @@ has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -22,6 +22,7 @@ from ecoshare.core.commands import AskInterference, MoveJob
 from ecoshare.core.events import InterferencePredicted
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates
 from ecoshare.core.placement.job_groups import EXPLORE, GAIN, HOPE, Candidate, Grouping, JobGroup
+from ecoshare.core.placement.job_moves import JobMoves
 from ecoshare.core.placement.job_queue import WaitingJobs, demand, queue_key
 from ecoshare.core.placement.lane_index import Fits, LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
@@ -102,9 +103,7 @@ class Packer:
         self._policy, self._packing, self._lane_index, self._fit = policy, packing, lane_index, fit
         self._waiting, self._is_held, self._ids, self.largest = waiting, is_held, ids, largest
         self.grouping = Grouping(self.outlook, packing.spent, largest)
-        self._moves: dict[int, tuple[Job, Lane]] = {}
-        self._moving: dict[Job, Lane] = {}
-        self._stuck: set[Job] = set()
+        self.moves = JobMoves(lane_index, ids)
         self._work_s: dict[str, tuple[int, float]] = {}
         self._seen = list(seen)
         self._asked: int | None = None
@@ -139,9 +138,7 @@ class Packer:
             if self._first.get(lane.device.name) is job:
                 del self._first[lane.device.name]
         _put(job, True, self._now_s)
-        self._stuck.discard(job)
-        if self._moving.pop(job, None) is not None:
-            self._moves = {command: each for command, each in self._moves.items() if each[0] is not job}
+        self.moves.left(job)
 
     def _length_s(self, job: Job) -> float:
         return WORK_S if job.spec.service_s is None else job.spec.service_s
@@ -230,10 +227,6 @@ class Packer:
                 return (lane,)
         return ()
 
-    def keep(self, lanes: tuple[Lane, ...]) -> Iterator[int]:
-        """Numbers of all lanes on the devices of `lanes`: the job that they are kept for needs empty devices."""
-        return (each.number for lane in lanes for each in self._lane_index.devices[lane.device.name])
-
     def _best_of(self, device: str, at_s: float) -> frozenset[Job]:
         """Best group of a device, from its running jobs and the waiting jobs that fit; empty if it is held."""
         if self._is_held(device):
@@ -246,16 +239,12 @@ class Packer:
 
     def _free_lane(self, device: str) -> Lane | None:
         """Lane for a new member: the one with the fewest members, then with the fewest jobs; None if all are full."""
-        lanes = [lane for lane in self._lane_index.devices[device] if self._has_place(lane)]
+        lanes = [lane for lane in self._lane_index.devices[device] if lane.has_place]
         return min(lanes, key=lambda lane: (self._members(lane), len(lane.jobs), lane.number), default=None)
 
-    def _has_place(self, lane: Lane) -> bool:
-        """Whether a lane has a place beyond its jobs and the moves to it that are under way."""
-        return len(lane.jobs) + sum(to is lane for to in self._moving.values()) < lane.places
-
     def _members(self, lane: Lane) -> int:
-        here = sum(job.level == MEMBER and job not in self._moving for job in lane.jobs.values())
-        return here + sum(to is lane for to in self._moving.values())
+        here = sum(job.level == MEMBER and not self.moves.is_moving(job) for job in lane.jobs.values())
+        return here + len(lane.coming)
 
     # Arrangement of the running jobs
 
@@ -288,54 +277,27 @@ class Packer:
         by_lane: dict[int, Job] = {}
         crowded = []
         for job in members:
-            lane = self._goes_on_in(job)
+            lane = self.moves.goes_on_in(job)
             if by_lane.setdefault(lane.number, job) is not job:
                 crowded.append(job)
         moves = []
         for job in crowded:
-            free = [lane for lane in lanes if lane.number not in by_lane and self._has_place(lane)]
+            free = [lane for lane in lanes if lane.number not in by_lane and lane.has_place]
             to = min(free, key=lambda lane: (len(lane.jobs), lane.number), default=None)
-            if to is not None and self._may_move(job):
+            if to is not None and self.moves.may_move(job):
                 by_lane[to.number] = job
-                moves.append(self._move(job, to))
+                moves.append(self.moves.begin(job, to))
         for job in behind:
-            if self._goes_on_in(job).number not in by_lane and self._may_move(job):
-                free = [lane for lane in lanes if lane.number in by_lane and self._has_place(lane)]
+            if self.moves.goes_on_in(job).number not in by_lane and self.moves.may_move(job):
+                free = [lane for lane in lanes if lane.number in by_lane and lane.has_place]
                 to = min(free, key=lambda lane: (len(lane.jobs), lane.number), default=None)
                 if to is not None:
-                    moves.append(self._move(job, to))
+                    moves.append(self.moves.begin(job, to))
         return moves
-
-    def _move(self, job: Job, to: Lane) -> MoveJob:
-        command = self._ids()
-        self._moves[command], self._moving[job] = (job, to), to
-        return MoveJob(command, job.spec.name, job.attempt, to.number)
-
-    def _may_move(self, job: Job) -> bool:
-        return job.state is JobState.RUNNING and job not in self._moving and job not in self._stuck
-
-    def _goes_on_in(self, job: Job) -> Lane:
-        return self._moving.get(job, job.lanes[0])
 
     def owns(self, command: int) -> bool:
         """Whether a command is a move or a question to the adviser, and has no answer yet."""
-        return command in self._moves or command == self._asked
-
-    def moved(self, command: int) -> tuple[Lane, Lane]:
-        """Complete a move; returns the lane that the job left and the lane that it is in."""
-        job, to = self._moves.pop(command)
-        del self._moving[job]
-        return self._lane_index.move(job, to), to
-
-    def stays(self, job: Job) -> None:
-        """Note that a starting job cannot move to another lane in this attempt: it shares its process."""
-        self._stuck.add(job)
-
-    def refused(self, command: int) -> None:
-        """Drop a refused move, and leave its job in its lane until the job gives up its places."""
-        job, _ = self._moves.pop(command)
-        del self._moving[job]
-        self._stuck.add(job)
+        return self.moves.owns(command) or command == self._asked
 
     # Limits
 
@@ -365,7 +327,7 @@ class Packer:
     def is_settled(self, device: str) -> bool:
         """Whether all jobs of a device run and none of them is about to move."""
         jobs = [job for lane in self._lane_index.devices[device] for job in lane.jobs.values()]
-        return all(job.state is JobState.RUNNING and job not in self._moving for job in jobs)
+        return all(job.state is JobState.RUNNING and not self.moves.is_moving(job) for job in jobs)
 
     def choose(self, jobs: Sequence[Job], device: str, at_s: float) -> tuple[JobGroup, list[Job]] | None:
         """Best group of `jobs` on a device, and its members; None if `jobs` is empty."""

@@ -75,13 +75,11 @@ class PlacementStrategy(ABC):
         lane_index: Index of the lanes.
         fit: Memory fit of jobs and lanes.
         waiting: Jobs without a place, in the order of the policy.
-        shares_memory: Whether all lanes of a device share its memory, each as much as its jobs need.
         watches_neighbours: Whether progress must be told even of a job that has its lane, but not its device, to
             itself.
         learns_speeds: Whether the strategy uses measurements of packings at the default setting.
     """
 
-    shares_memory: ClassVar[bool] = False
     watches_neighbours: ClassVar[bool] = False
     learns_speeds: ClassVar[bool] = False
 

@@ -59,7 +59,7 @@ def placement_strategy(
     if gangs is not None:
         gangs.meet(opened.devices)
     lane_index = LaneIndex(policy.lane, gangs)
-    fit = MemoryFit(lane_index, profiling, isinstance(policy, PackingPolicy))
+    fit = MemoryFit(lane_index, profiling, isinstance(policy, PackingPolicy), config.enforces_memory)
     parts = PlacementParts(policy, levels, state, lane_index, fit, profiling, PolicyTimers(levels, next_id))
     preempts = config.preempt and policy.preempts
     if isinstance(policy, PackingPolicy):
@@ -75,4 +75,4 @@ def placement_strategy(
     if isinstance(policy, TrialPackingPolicy):
         places = policy.places or config.places_per_lane
         return TrialPlacement(parts, policy, places > 1 or config.lanes_per_device > 2)
-    return QueuePlacement(parts)
+    return QueuePlacement(parts, is_held, next_id)

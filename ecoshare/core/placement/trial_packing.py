@@ -65,10 +65,6 @@ class TrialPacking:
             return ()
         return self._lane_index.find(job, lambda lane: self._is_certain(job, lane) and fits(lane), kept)
 
-    def keep(self, lanes: tuple[Lane, ...]) -> Iterator[int]:
-        """Numbers of all lanes of the devices of `lanes`: the job that they are kept for needs empty devices."""
-        return (each.number for lane in lanes for each in self._lane_index.devices[lane.device.name])
-
     def takes(self, job: Job) -> None:
         """Note that a job gets its places."""
         for lane in job.lanes:

@@ -45,7 +45,7 @@ class Policy(Protocol):
         ...
 
     def lane(self, lane: Lane) -> Key:
-        """Sort key of a lane that could take a job."""
+        """Sort key of a lane that could take a job. Among equal lanes an empty one goes first, then the best fit."""
         ...
 
     def rank(self, job: Job) -> float:

@@ -11,7 +11,7 @@ from ecoshare.core.records import Job, Key, Lane
 
 
 class Usual(ABC):
-    """Policy that fills the emptiest lane, backfills, preempts, and gives the turn in the order of the queue.
+    """Policy that fills an empty lane or the best fit, backfills, preempts, and gives turns in the order of the queue.
 
     See `base.Policy` for the attributes and methods.
     """
@@ -30,8 +30,8 @@ class Usual(ABC):
         return 0.0
 
     def lane(self, lane: Lane) -> Key:
-        """Emptiest lane first, so that no lane idles while jobs wait for their turn in another."""
-        return (len(lane.jobs), lane.number)
+        """No preference: an empty lane first, so that no lane idles, and then the lane that the job fits best."""
+        return ()
 
     def rank(self, job: Job) -> float:
         """First part of the sort key of the job in the queue."""

@@ -23,9 +23,5 @@ class Priority(Usual):
         return (-job.spec.priority,)
 
     def lane(self, lane: Lane) -> Key:
-        """Highest priority among the jobs of the lane, the lowest first; then the emptiest lane."""
-        return (
-            max((job.spec.priority for job in lane.jobs.values()), default=-float("inf")),
-            len(lane.jobs),
-            lane.number,
-        )
+        """Highest priority among the jobs of the lane, the lowest first."""
+        return (max((job.spec.priority for job in lane.jobs.values()), default=-float("inf")),)

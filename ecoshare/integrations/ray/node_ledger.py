@@ -27,7 +27,7 @@ from pathlib import Path
 
 from ecoshare.common.atomic_write import atomic_write
 from ecoshare.common.folders import memory_folder
-from ecoshare.core.memory import lane_fits
+from ecoshare.core.memory import cached_bytes, lane_bytes, promised
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_size
 from ecoshare.lane.lane_table import NO_SLOT, SLOTS, LaneTable
@@ -156,7 +156,10 @@ class NodeLedger:
             if member is not None:
                 known = book.kinds.get(member.kind)
                 book.kinds[member.kind] = demand if known is None else _larger(known, demand)
-                member.demand = _larger(member.demand, demand) if member.measured else demand
+                if member.measured:
+                    member.demand = _larger(member.demand, demand)
+                else:
+                    member.demand = promised(demand, place.budget_bytes)
                 member.measured = True
 
     def leave(self, place: TrialPlace) -> None:
@@ -179,14 +182,17 @@ class NodeLedger:
     def _admit(self, book: _Book, wish: Wish, device: str, budget_bytes: int) -> TrialPlace | None:
         """Admit the first trial of the queue if it fits beside the trials in the lane."""
         lane = book.devices[device]
-        demand = wish.demand or book.kinds.get(wish.kind)
-        measured = demand is not None
-        if demand is None or (wish.demand is None and demand.peak_bytes > budget_bytes):
-            demand = MemoryDemand(budget_bytes)  # the whole budget, so the trial runs alone
+        demand, seen = wish.demand, book.kinds.get(wish.kind)
+        measured = demand is not None or seen is not None
+        if demand is None:  # an unknown kind has the whole budget, so its trial runs alone
+            demand = MemoryDemand(budget_bytes) if seen is None else promised(seen, budget_bytes)
         members = lane.members.values()
         if len(members) == SLOTS or not all(member.measured for member in members):
             return None
-        if not lane_fits([*(member.demand for member in members), demand], budget_bytes):
+        together = [*(member.demand for member in members), demand]
+        if lane_bytes(together) > budget_bytes:
+            return None
+        if cached_bytes(together) > budget_bytes and not self._empties(device):
             return None
         slot = min(set(range(SLOTS)) - {member.slot for member in members})
         table = self._table(device, is_new=not members)
@@ -194,6 +200,12 @@ class NodeLedger:
         table.seat(slot, first.owner)
         lane.members[str(first.owner)] = _Member(first.pid, first.started, slot, wish.kind, demand, measured)
         return TrialPlace(device, first.owner, slot, table, demand, measured, budget_bytes)
+
+    def _empties(self, device: str) -> bool:
+        """Whether no waiting trial of a lane has a cache; they are asked to empty theirs."""
+        table = self._table(device)
+        table.set_caching(False)
+        return table.caches_are_emptied
 
     def _table(self, device: str, is_new: bool = False) -> LaneTable:
         """Table of a device's lane. One mapping a process, since closing another would drop this process's locks."""
@@ -212,10 +224,14 @@ class NodeLedger:
         return table
 
     def _free(self, book: _Book, device: str, owner: str) -> None:
-        member = book.devices[device].members.pop(owner, None)
+        lane = book.devices[device]
+        member = lane.members.pop(owner, None)
         if member is not None:
             with contextlib.suppress(OSError, ValueError):  # without a table there is no turn to free
-                self._table(device).free(member.slot, int(owner))
+                table = self._table(device)
+                table.free(member.slot, int(owner))
+                if cached_bytes(each.demand for each in lane.members.values()) <= lane.budget_bytes:
+                    table.set_caching(True)
 
     @contextmanager
     def _open(self) -> Iterator[_Book]:

@@ -20,23 +20,24 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from ray.train._internal.session import _TrainSession
 
 import ecoshare
-from ecoshare.core.memory import cap_bytes
+from ecoshare.core.memory import promised
 from ecoshare.devices.nvml import NvmlDevice
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.integrations.ray.node_ledger import NodeLedger, TrialPlace, Wish
 from ecoshare.lane import processes
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.attempt_process import usage
-from ecoshare.lane.device_sync import DeviceSync, drain, spans_processes
+from ecoshare.lane.device_sync import DeviceSync, drain, empty_cache, limit_cuda, spans_processes
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.memory.observer import MemoryObserver
 from ecoshare.lane.turn import LaneTurn
-from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand
 
 _ASK_AGAIN_S = 0.1
 """Interval (s) at which a waiting trial asks the ledger for a place."""
@@ -49,9 +50,6 @@ _SWEEP_EVERY = 20
 
 _UNSEEN_SHARE = 1.5
 """Factor on the memory used by a trial that ended before its demand was observed; the product is its demand."""
-
-_CONTEXT_BYTES = 600 << 20
-"""Memory of a CUDA context and its libraries, used if the driver does not report this process's memory."""
 
 _GROWTH_EVERY_S = 1.0
 
@@ -67,14 +65,15 @@ class RayTrial:
         self._ledger = ledger
         self._place = place
         self._queued_s = queued_s
-        self._turn = LaneTurn(place.table, place.slot)
+        self.on_gpu = place.device != "cpu"
+        empty = partial(empty_cache, "cuda" if self.on_gpu else "cpu")
+        self._turn = LaneTurn(place.table, place.slot, empty=empty)
         self._slot = place.table.slots[place.slot]
         self._pace = DeviceSync()
-        self.on_gpu = place.device != "cpu"
         self._observer = None if place.measured else MemoryObserver("cuda" if self.on_gpu else "cpu")
         self._measured = place.measured
         self._grown_s = time.monotonic()
-        self._awaits_cuda = False
+        self._awaits_cuda = self._has_gpu = False
 
     def boundary(self, kind: Boundary) -> None:
         """See `Yielder`."""
@@ -100,6 +99,11 @@ class RayTrial:
     def take(self) -> None:
         """See `Yielder`."""
         self._turn.take()
+
+    @property
+    def absence_cost_s(self) -> float:
+        """See `Yielder`."""
+        return self._turn.absence_cost_s
 
     def begin(self) -> None:
         """Take the turn before the user's function runs; on a GPU, when the function first uses it."""
@@ -145,16 +149,16 @@ class RayTrial:
     def _begin_cuda(self) -> None:
         if _process.trial is not self:
             return  # the trial that registered this ended without use of the GPU
-        import torch
 
         self.take()
-        total_bytes = torch.cuda.get_device_properties(0).total_memory
-        cap = cap_bytes(self._place.demand, self._place.budget_bytes)
-        with contextlib.suppress(RuntimeError):  # a pluggable allocator has no such limit
-            torch.cuda.set_per_process_memory_fraction(min(1.0, cap / total_bytes))
+        limit_cuda(self._place.demand.peak_bytes - CONTEXT_BYTES)
+        self._has_gpu = True
 
     def _tell(self, demand: MemoryDemand) -> None:
+        """Report an observed demand. On a GPU the trial is limited to it first, since others get the rest."""
         self._measured = True
+        if self._has_gpu and not self._place.measured:
+            limit_cuda(promised(demand, self._place.budget_bytes).peak_bytes - CONTEXT_BYTES)
         self._ledger.update(self._place, demand)
 
     def _grow(self) -> None:
@@ -195,7 +199,7 @@ class RayTrial:
                 gpu.close()
             if known is not None:
                 return max(known, reserved_bytes)
-        return reserved_bytes + _CONTEXT_BYTES
+        return reserved_bytes + CONTEXT_BYTES
 
 
 class _Process:

@@ -121,7 +121,7 @@ def test_one_that_took_all_and_failed_is_tried_once_more_alone(told: bool) -> No
     if told:
         grow(core, "a", 7.0)
     end(core, "a", 8.0, Outcome.OUT_OF_MEMORY)
-    assert state(core, "a") is JobState.RUNNING and core.scheduler.jobs["a"].whole_lane
+    assert state(core, "a") is JobState.RUNNING and core.scheduler.jobs["a"].whole_device
     end(core, "a", 8.0, Outcome.OUT_OF_MEMORY)
     assert state(core, "a") is JobState.FAILED
 

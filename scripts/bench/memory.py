@@ -1,0 +1,223 @@
+"""Memory that lanes keep: schedules without a lack of memory, emptied caches at hand-overs, lanes that are re-drawn.
+
+- *Schedules*: random jobs, policies, lanes, arrivals, moves and kills in virtual time (`tests/driver/memory_world.py`).
+  The core decides as in a live run. The judge is a memory of its own with torch's segments and blocks. It shares
+  demands with the core, and nothing else. Jobs take exactly what a profile of them would say.
+- *Hand-overs*: real processes in a lane, with the real table and turn. To empty a cache and to fill it again are waits
+  of the stated time, since no GPU was there to measure it.
+- *Lanes*: 100 jobs from Salus' catalogue on one GPU of 16 GB, simulated, with their measured memory. Fixed lanes are
+  those that ecoshare had before: equal parts of the device, and a job stays in its lane. A job that is larger than its
+  part can never run there, so mean JCTs are those of the jobs that fit. Turns and the order of jobs are equal in both.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from unittest import mock
+
+from ecoshare.core.commands import Command, StartJob
+from ecoshare.core.events import Config, Event, JobExited
+from ecoshare.core.memory import lane_bytes
+from ecoshare.core.placement import strategy_choice
+from ecoshare.core.placement.lane_shaping import LaneShaping
+from ecoshare.core.placement.memory_fit import MemoryFit
+from ecoshare.core.records import Job, Lane
+from ecoshare.core.states import JobState
+from ecoshare.lane.lane_table import LaneTable
+from ecoshare.lane.turn import LaneTurn
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import Costs
+from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.simulator import Simulator
+from ecoshare.simulation.traces.job_trace import Trace
+from ecoshare.simulation.traces.salus import generate
+from ecoshare.simulation.world import World
+from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
+from tests.driver.memory_world import MemoryWorld, drawn
+
+GIB = 1 << 30
+POLICIES = ("fifo", "srtf", "pack", "fair", "priority", "energy")
+SCHEDULES, QUICK_SCHEDULES = 10_000, 1_000
+MOST_IN_LANE = 100
+JOBS, SEEDS, QUICK_SEEDS, LOAD = 100, 10, 2, 1.0
+
+
+def measure(options: DataOptions) -> list[Figure]:
+    """All figures."""
+    figures = schedules(QUICK_SCHEDULES if options.quick else SCHEDULES)
+    for cost_ms in (1.0, 3.0, 10.0):
+        figures += hand_overs(cost_ms / 1000.0, 6.0 if options.quick else 20.0)
+    if options.data is not None:
+        figures += lanes(options.data, QUICK_SEEDS if options.quick else SEEDS)
+    return figures
+
+
+def schedules(count: int) -> list[Figure]:
+    """Random schedules on pretended devices."""
+    lacking = unfinished = jobs = hand_overs = emptied = 0
+    for seed in range(count):
+        device_bytes = (8 + seed % 9) * GIB
+        config = Config(POLICIES[seed % len(POLICIES)], 1 + seed // 6 % 3, 4, enforces_memory=True)
+        loads = drawn(seed, device_bytes, 2 + seed % 7)
+        world = MemoryWorld(seed, config, device_bytes, loads, devices=1 + seed // 18 % 2).run()
+        lacking += len(world.failures)
+        unfinished += sum(state is not JobState.COMPLETED for state in world.states())
+        jobs, hand_overs, emptied = jobs + len(loads), hand_overs + world.hand_overs, emptied + world.emptied
+    say(f"{count:,} schedules: {jobs:,} jobs, {hand_overs:,} hand-overs, {emptied:,} with an emptied cache")
+    note = f"{count:,} schedules, {jobs:,} jobs, {hand_overs:,} hand-overs"
+    return [
+        Figure("schedules: lacks of promised memory", lacking, "", "<= 0", note),
+        Figure("schedules: with a job that did not complete", unfinished, "", "<= 0", note),
+        Figure("schedules: hand-overs with an emptied cache", emptied / hand_overs, "of all"),
+    ]
+
+
+@dataclass
+class _Cache:
+    """Cache that takes a while to empty and to fill."""
+
+    cost_s: float
+    is_full: bool = False
+
+    def empty(self) -> None:
+        if self.is_full:
+            time.sleep(self.cost_s / 2)
+        self.is_full = False
+
+    def fill(self) -> None:
+        if not self.is_full:
+            time.sleep(self.cost_s / 2)
+        self.is_full = True
+
+
+def hand_overs(cost_s: float, length_s: float, jobs: int = 3, iteration_s: float = 0.01) -> list[Figure]:
+    """Cost of emptied caches in a lane of real processes, and the longest wait."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = LaneTable.create(Path(folder, "lane0"))
+        table.set_caching(False)
+        for slot in range(jobs):
+            table.seat(slot)
+        ends_s = time.monotonic() + length_s
+        pids = [_train(table.path, slot, cost_s, iteration_s, ends_s) for slot in range(jobs)]
+        time.sleep(0.9 * length_s)
+        slots, header = table.slots[:jobs], table.header
+        held_s = fmean([slot.held_s for slot in slots]) * jobs
+        turns, waits_s = sum(slot.handovers for slot in slots), [slot.longest_wait_s for slot in slots]
+        part, quantum_s, bound_s = turns * cost_s / held_s, header.quantum_s, header.bound_s
+        for pid in pids:
+            os.waitpid(pid, 0)
+    name = f"hand-over with an emptied cache, {1000 * cost_s:g} ms"
+    note = f"quantum {1000 * quantum_s:.0f} ms; {jobs} jobs, iterations of {1000 * iteration_s:g} ms"
+    return [
+        Figure(f"{name}: part of the time", 100.0 * part, "%", "<= 1", note),
+        Figure(f"{name}: longest wait over its bound", max(waits_s) / bound_s, "", "<= 1", note),
+    ]
+
+
+def _train(path: str, slot: int, cost_s: float, iteration_s: float, ends_s: float) -> int:
+    """Start a process that takes turns until a moment. It works by waiting, so the speed of the machine has no part."""
+    pid = os.fork()
+    if pid:
+        return pid
+    cache = _Cache(cost_s)
+    turn = LaneTurn(LaneTable(path), slot, empty=cache.empty)
+    turn.take()
+    while time.monotonic() < ends_s:
+        cache.fill()
+        time.sleep(iteration_s)
+        turn.count(evaluating=False)
+        turn.offer(lambda: None)
+    turn.leave()
+    os._exit(0)
+
+
+class _FixedLanes(MemoryFit):
+    """Memory fit of lanes that are equal parts of their device."""
+
+    parts = 1
+
+    def fits(self, job: Job, lane: Lane) -> bool:
+        """See `MemoryFit`; the jobs of a lane need no more than its part."""
+        demands = [*(each.demand for each in lane.jobs.values()), self.demand(job, lane)]
+        return super().fits(job, lane) and lane_bytes(demands) <= lane.device.memory_bytes // self.parts
+
+
+@contextmanager
+def _fixed(parts: int) -> Iterator[None]:
+    """Context in which simulations have fixed lanes."""
+    never: Callable[..., list[Command]] = lambda *_how: []  # noqa: E731
+    with (
+        mock.patch.object(_FixedLanes, "parts", parts),
+        mock.patch.object(strategy_choice, "MemoryFit", _FixedLanes),
+        mock.patch.multiple(LaneShaping, join=never, split=never),
+    ):
+        yield
+
+
+def lanes(data: Path, seeds: int) -> list[Figure]:
+    """Mean JCT with lanes that are re-drawn, over that with fixed lanes; jobs on the device at once."""
+    figures = []
+    for policy in ("pack", "srtf"):
+        for parts in (2, 3):
+            ratios, left_out, residents = [], [], []
+            for seed in range(seeds):
+                trace = generate(JOBS, seed, data, 1, LOAD)
+                fitting = _within(trace, GPUS["p100"].memory_bytes // parts)
+                with _fixed(parts):
+                    before = _simulated(policy, parts, fitting)
+                after = _simulated(policy, parts, fitting)
+                ratios.append(after[0] / before[0])
+                residents.append((before[1], after[1]))
+                left_out.append(len(trace.jobs) - len(fitting.jobs))
+            was, now = (fmean(each) for each in zip(*residents, strict=True))
+            note = f"{was:.2f} jobs on the device before, {now:.2f} now; {fmean(left_out):.1f} of {JOBS} never fitted"
+            name = f"{policy}, {parts} lanes"
+            say(f"{name}: mean JCT {median(ratios):.3f} of fixed lanes; {note}")
+            figures.append(Figure(f"{name}: mean JCT over fixed lanes", median(ratios), "", "<= 1", note))
+    return figures
+
+
+def _within(trace: Trace, most_bytes: int) -> Trace:
+    """The trace without jobs that need more memory."""
+    kept = [job for job in trace.jobs if job.memory is None or job.memory.peak_bytes <= most_bytes]
+    return replace(trace, jobs=tuple(kept))
+
+
+def _simulated(policy: str, count: int, trace: Trace) -> tuple[float, float]:
+    """Mean JCT (s), and the mean number of jobs on the device while there are any."""
+    gpu, spent = GPUS["p100"], _Residents()
+    config = Config(policy, count, MOST_IN_LANE)
+    result = Simulator(trace, Cluster(1, 1, gpu), config, World(gpu), Costs()).run(spent.watch)
+    return float(result.jcts_s.mean()), spent.job_s / spent.busy_s
+
+
+class _Residents:
+    """Time that jobs spend on the device, and time with any."""
+
+    def __init__(self) -> None:
+        self.job_s = self.busy_s = self._at_s = 0.0
+        self._there = 0
+
+    def watch(self, event: Event, commands: Sequence[Command]) -> None:
+        """Count an event of the simulation."""
+        passed_s, self._at_s = event.at_s - self._at_s, event.at_s
+        self.job_s += passed_s * self._there
+        self.busy_s += passed_s if self._there else 0.0
+        self._there -= isinstance(event, JobExited)
+        self._there += sum(isinstance(command, StartJob) for command in commands)
+
+
+def main() -> None:
+    """Run it from the command line."""
+    run_benchmark("memory", __doc__, measure, DataOptions, add_data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Random jobs on random lanes of a device with one memory: no job lacks memory that it was promised, and all end.
+
+The figure over 10,000 schedules is in docs/figures.md (`scripts/bench_memory.py`).
+"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecoshare.core.events import Config
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import JobState
+from tests.driver.memory_world import MemoryWorld, drawn
+
+GIB = 1 << 30
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    policy=st.sampled_from(["fifo", "srtf", "pack", "fair", "priority", "energy"]),
+    lanes=st.integers(1, 3),
+    jobs=st.integers(2, 8),
+    gib=st.integers(8, 16),
+    devices=st.integers(1, 2),
+)
+def test_no_job_lacks_memory_that_it_was_promised(
+    seed: int, policy: str, lanes: int, jobs: int, gib: int, devices: int
+) -> None:
+    config = Config(policy, lanes, 4, enforces_memory=True)
+    world = MemoryWorld(seed, config, gib * GIB, drawn(seed, gib * GIB, jobs), devices=devices).run()
+    assert not world.failures
+    assert world.states() == {JobState.COMPLETED}, "each job fits the device alone"
+    assert world.most_bytes <= gib * GIB
+    core = Scheduler()
+    assert all(core.handle(event) == commands for event, commands in world.log), "it does not replay"
+
+
+def test_without_emptied_caches_jobs_lack_memory() -> None:
+    """If this failed, the test above could not fail."""
+    worlds = (
+        MemoryWorld(seed, Config("fair", 2, 4), 10 * GIB, drawn(seed, 10 * GIB, 6), obeys=False).run()
+        for seed in range(40)
+    )
+    assert any(world.failures for world in worlds)

@@ -1,0 +1,97 @@
+"""Memory of whole runs on a fake GPU that has one memory for all processes: contexts, allocators and their caches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ecoshare.core.commands import LimitMemory, SetCaching, StartJob
+from ecoshare.core.events import Done, IterationsDone
+from ecoshare.record import event_log
+from tests.driver import COMPILER, FakeDriver, presets
+from tests.driver.device_memory import DeviceMemory
+from tests.driver.runs import run_on_gpu
+from tests.driver.training import COMPUTES, MIB, SCRIPT, Training
+from tests.warm import ecoshare, wait_for
+
+pytestmark = [
+    pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler"),
+    pytest.mark.slow,
+]
+
+GIB = 1 << 30
+LARGE = Training("large", 10, 0.5, 0.2, 724 * MIB, 5 * GIB)
+"""Training of P = 1 GiB, its context included, and T = 5 GiB."""
+
+
+def gpu_of(folder: Path, memory_bytes: int) -> tuple[FakeDriver, DeviceMemory]:
+    """Driver with a second GPU of this size, and the memory of that GPU."""
+    (folder / "trains.py").write_text(SCRIPT)
+    driver = FakeDriver(folder, [presets.A4000, replace(presets.A4000, memory_bytes=memory_bytes)])
+    return driver, DeviceMemory(f"{driver.environment['FAKE_NVML_STATE']}.memory1", memory_bytes)
+
+
+def job(name: str, over: Path) -> dict[str, Any]:
+    """Job that trains until a file exists. All of them are of one class."""
+    return {"name": name, "script": "trains.py", "args": [*LARGE.args(100_000), "--until", str(over)]}
+
+
+def has_taken_turns(folder: Path, count: int) -> bool:
+    """Whether this many jobs of a run have had several turns."""
+    log = folder / "events.jsonl"
+    told = [each for each in event_log.read(log) if isinstance(each, IterationsDone)] if log.exists() else []
+    return len({each.job for each in told if each.usage.handovers > 3}) == count
+
+
+def test_three_caches_that_do_not_fit_share_one_ephemeral_region(tmp_path: Path) -> None:
+    """Three jobs need 3 x 1 + 5 GiB. With their caches kept they would have 18 of 11 GiB, and one would fail."""
+    driver, memory = gpu_of(tmp_path, 11 * GIB)
+    over, profiles = tmp_path / "over", tmp_path / "profiles"
+    args = job("", over)["args"]
+    where = ["--device", "cuda:1", "--runs", "runs", "--profiles", str(profiles)]
+    made = ecoshare("profile", "trains.py", *where, "--", *args, cwd=tmp_path, environment=driver.environment)
+    assert made.returncode == 0, made.stderr
+
+    def meanwhile(folder: Path) -> None:
+        wait_for(lambda: has_taken_turns(folder, 3))
+        over.touch()
+
+    options = ("--policy", "fair", "--profiles", str(profiles))
+    jobs = (job(name, over) for name in "abc")
+    ran = run_on_gpu(tmp_path, driver, *jobs, options=options, meanwhile=meanwhile)
+    commands = list(event_log.read(ran.done.folder / "events.jsonl"))
+    starts = [entry for entry in commands if isinstance(entry, StartJob)]
+    assert [(each.job, each.attempt) for each in starts] == [("a", 1), ("b", 1), ("c", 1)], "no job began again"
+    assert next(entry.is_kept for entry in commands if isinstance(entry, SetCaching)) is False
+    assert memory.refused == 0 and memory.most_bytes <= 11 * GIB
+    assert all(each["state"] == "completed" for each in ran.done.summary["jobs"])
+
+
+def test_a_measured_job_is_limited_before_another_one_gets_the_rest(tmp_path: Path) -> None:
+    """A job of an unseen class may take the whole GPU; another one starts only once its allocator is limited."""
+    driver, memory = gpu_of(tmp_path, 12 * GIB)
+    over = tmp_path / "over"
+    jobs = [{**job(name, over), "class": name} for name in "ab"]
+    jobs[1] |= {"args": [*COMPUTES.args(100_000), "--until", str(over)]}
+
+    def both_run(folder: Path) -> bool:
+        log = folder / "events.jsonl"
+        told = [each for each in event_log.read(log) if isinstance(each, IterationsDone)] if log.exists() else []
+        return {each.job for each in told} == {"a", "b"}
+
+    def meanwhile(folder: Path) -> None:
+        wait_for(lambda: both_run(folder))
+        over.touch()
+
+    options = ("--policy", "jct", "--lanes", "2", "--profiles", str(tmp_path / "profiles"))
+    ran = run_on_gpu(tmp_path, driver, *jobs, options=options, meanwhile=meanwhile)
+    entries = list(event_log.read(ran.done.folder / "events.jsonl"))
+    (limit,) = (entry for entry in entries if isinstance(entry, LimitMemory) and entry.job == "a")
+    answer = entries.index(next(each for each in entries if isinstance(each, Done) and each.command == limit.id))
+    second = entries.index(next(each for each in entries if isinstance(each, StartJob) and each.job == "b"))
+    assert entries.index(limit) < answer < second
+    assert limit.cap_bytes < 9 * GIB and memory.refused == 0
+    assert all(each["state"] == "completed" for each in ran.done.summary["jobs"])
