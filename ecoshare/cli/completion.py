@@ -75,12 +75,14 @@ def jobs(ctx: Any, incomplete: str) -> list[str]:
 
 
 def classes(ctx: Any, incomplete: str) -> list[str]:
-    """Classes that have a profile."""
+    """Classes that have a profile or iteration counts."""
+    from ecoshare.profiling.iteration_store import FOLDER
     from ecoshare.profiling.profile_store import default_folder
 
     with suppress(OSError, EcoshareError):
-        folder = ctx.params.get("profiles") or default_folder()
-        return _beginning(sorted(path.stem for path in Path(folder).glob("[!.]*.json")), incomplete)
+        folder = Path(ctx.params.get("profiles") or default_folder())
+        paths = (*folder.glob("[!.]*.json"), *(folder / FOLDER).glob("[!.]*.json"))
+        return _beginning(sorted({path.stem for path in paths}), incomplete)
     return []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -14,6 +14,11 @@ from ecoshare.cli.classes import CommandGroup, HelpfulCommand
 from ecoshare.cli.options import JsonOption, ProfilesOption
 from ecoshare.cli.output import note
 from ecoshare.common.plural import counted
+from ecoshare.errors import UsageError
+
+if TYPE_CHECKING:
+    from ecoshare.profiling.profile_store import ProfileStore
+    from ecoshare.profiling.stored_profiles import StoredClass
 
 PIPE_WIDTH = 1_000
 """Width (columns) without a terminal: programs and files get whole lines."""
@@ -40,15 +45,14 @@ def list_profiles(profiles: ProfilesOption = None, as_json: JsonOption = False) 
     """List the profiles, the newest first.
 
     A profile holds for jobs of one script, with the same arguments, on one model of device. "error" is that of the mean
-    iteration time. "settled" says whether the figures were steady at the end.
+    iteration time. "settled" says whether the figures were steady at the end. "iterations" are those of a whole job, as
+    learned from completed jobs.
     """
     from ecoshare.profiling.profile_store import ProfileStore, default_folder
     from ecoshare.reporting.profile_list import described, print_profiles
 
     store = ProfileStore(profiles or default_folder())
-    found = store.all()
-    for line in store.notes:
-        note(line)
+    found = _stored(store)
     if as_json:
         print(json.dumps([described(each, str(store.file(each.job_class))) for each in found], indent=2))
         return
@@ -70,33 +74,39 @@ def show(
     profiles: ProfilesOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show all that a profile says, as `ecoshare profile` does when it has measured one."""
+    """Show all that a profile says, as `ecoshare profile` does when it has measured one.
+
+    Below it are the iterations of completed jobs of the class, by arguments. JSON has the profile only.
+    """
     from ecoshare.profiling.profile_store import ProfileStore, default_folder
     from ecoshare.profiling.stored_profiles import the_one_named
+    from ecoshare.reporting.profile_list import print_counts
     from ecoshare.reporting.profile_text import print_profile
 
-    store = ProfileStore(profiles or default_folder())
-    found = the_one_named(name, store.all())
-    for line in store.notes:
-        note(line)
+    found = the_one_named(name, _stored(ProfileStore(profiles or default_folder())))
     if as_json:
-        print(found.model_dump_json(indent=2))
-    else:
-        print_profile(found, Console(highlight=False))
+        if found.profile is None:
+            raise UsageError(f"{name}: it has iteration counts, and no profile", "`list --json` has the counts")
+        print(found.profile.model_dump_json(indent=2))
+        return
+    console = Console(highlight=False)
+    if found.profile is not None:
+        print_profile(found.profile, console)
+    print_counts(found, console)
 
 
 @app.command(cls=HelpfulCommand)
 def rm(names: NamesArgument, profiles: ProfilesOption = None) -> None:
-    """Remove profiles, and what was measured of their classes beside others. The next run measures them anew.
+    """Remove profiles, and all else that is stored of their classes. The next run measures them anew.
 
-    Speeds beside other classes and tuned settings are relative to a class alone, so they go with its profile.
-    Nothing is removed where a name is wrong.
+    Speeds beside other classes and tuned settings are relative to a class alone, so they go with its profile. The
+    iterations of completed jobs go, too. Nothing is removed where a name is wrong.
     """
     from ecoshare.profiling.profile_store import ProfileStore, default_folder
     from ecoshare.profiling.stored_profiles import forget, named
 
     store = ProfileStore(profiles or default_folder())
-    everything = store.all()
+    everything = _stored(store)
     found = {each.job_class: each for name in names for each in named(name, everything)}
     for each in found.values():
         gone = forget(each, store)
@@ -105,7 +115,21 @@ def rm(names: NamesArgument, profiles: ProfilesOption = None) -> None:
             for count, one, more in (
                 (gone.beside, "measurement beside others", "measurements beside others"),
                 (gone.tuned, "tuned setting", "tuned settings"),
+                (gone.counts, "iteration count", "iteration counts"),
             )
             if count
         ]
-        print(f"removed {gone.job_class} of {gone.script}" + (f", with {' and '.join(also)}" if also else ""))
+        rest = " and ".join(filter(None, (", ".join(also[:-1]), *also[-1:])))
+        print(f"removed {gone.job_class} of {gone.script}" + (f", with {rest}" if rest else ""))
+
+
+def _stored(store: ProfileStore) -> list[StoredClass]:
+    """All classes of a folder; notes about files that cannot be used are printed."""
+    from ecoshare.profiling.iteration_store import IterationStore
+    from ecoshare.profiling.stored_profiles import stored
+
+    iterations = IterationStore(store.folder)
+    found = stored(store, iterations)
+    for line in (*store.notes, *iterations.notes):
+        note(line)
+    return found

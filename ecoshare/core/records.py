@@ -101,6 +101,11 @@ class Job:
         self.state = move(JOB_MOVES, f"job {self.spec.name!r}", self.state, to, at_s, cause, self.history)
 
     @property
+    def exceeds_its_length(self) -> bool:
+        """Whether the job has done more iterations than `JobSpec.iterations`. Then its length is unknown."""
+        return self.spec.iterations is not None and self.usage.iterations > self.spec.iterations
+
+    @property
     def device_names(self) -> tuple[str, ...]:
         """Names of the devices of its lanes."""
         return tuple(lane.device.name for lane in self.lanes)
@@ -142,6 +147,8 @@ class Job:
         held_s = self.held_s(at_s)
         if self.left_s is not None:
             return max(0.0, self.left_s - (held_s - self.usage.held_s))
+        if self.exceeds_its_length:
+            return None
         iteration_s = self.usage.iteration_s
         if self.spec.iterations is not None and iteration_s is not None:
             left = (self.spec.iterations - self.usage.iterations) * iteration_s - (held_s - self.usage.held_s)
@@ -158,7 +165,7 @@ class Job:
         """
         iteration_s = self.spec.solo.iteration_s if self.spec.solo is not None else None
         ends_at = self.spec.iterations if self.iterations_until_rung is None else self.iterations_until_rung
-        if ends_at is None or iteration_s is None:
+        if ends_at is None or iteration_s is None or self.exceeds_its_length:
             return self.remaining_s(at_s)
         return max(0, ends_at - self.earlier_iterations - self.usage.iterations) * iteration_s
 

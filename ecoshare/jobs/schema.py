@@ -63,7 +63,10 @@ class JobOptions(_Model):
     priority: fields.AnyInteger = Field(default=0, description="Priority; jobs with a higher number go first.")
     iterations: fields.PositiveInteger | None = Field(
         default=None,
-        description="Total number of iterations, if known; by default it is estimated from the history of the class.",
+        description=(
+            "Total number of training iterations; by default it is learned from earlier runs: the median of completed "
+            "jobs of the class with the same arguments."
+        ),
     )
     gpus: fields.PositiveInteger = Field(default=1, description="Number of devices that the job needs at once.")
     slowdown_limit: fields.Factor | None = Field(

@@ -38,7 +38,7 @@ REFERENCE: Final = """\
 #     class: null             # jobs of one class share a profile; null: the class follows from the script
 #     arrival: 0 s            # time from the start of the run to its arrival: 250 ms, 2 min, 1.5 h
 #     priority: 0             # jobs with a higher number go first
-#     iterations: null        # total number, if known: it helps to plan
+#     iterations: null        # how many it trains for, which helps to plan; null: learned from earlier runs
 #     gpus: 1                 # number of devices that the job needs at once
 #     slowdown: null          # such as 1.5: the largest slowdown that the job accepts; docs/summary.md defines it
 #     isolation: process      # fresh: an interpreter of its own, slower to start; lane: one process for many trials

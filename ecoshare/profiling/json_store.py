@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable
 from itertools import count
@@ -20,6 +21,10 @@ from ecoshare.common.atomic_write import atomic_write
 from ecoshare.errors import UnfitEnvironment
 
 HINT = "choose another folder with --profiles"
+
+CLASS_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+"""Name of a job class, which is also the name of its files."""
+
 STALE_S = 3600.0
 """Age (s) from which a temporary file is taken for one that a killed writer left."""
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import platformdirs
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.profiling.json_store import HINT, KeptFiles
+from ecoshare.profiling.json_store import CLASS_NAME, HINT, KeptFiles
 from ecoshare.profiling.profile import Profile, ProfileOrigin
 from ecoshare.profiling.profile_difference import options, shown
 
@@ -33,7 +33,6 @@ SCHEMA_VERSION: int = Profile.model_fields["schema_version"].default
 _DEEP = 3
 """Number of parts of a mistake's place in a profile that a note shows: enough to find it."""
 
-_CLASS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _INNERMOST_LIST = re.compile(r"\[\n\s+([^\[\]{}]*?)\n\s+\]")
 _LINE_BREAK = re.compile(r"\s*\n\s*")
 _EMPTY = hashlib.sha256(b"").hexdigest()
@@ -70,7 +69,7 @@ class ProfileStore:
 
     def find(self, job_class: str) -> Profile | None:
         """Profile of a class, always from the disk; None if there is none that this version can use."""
-        return self._read(self.file(job_class)) if _CLASS.fullmatch(job_class) else None
+        return self._read(self.file(job_class)) if CLASS_NAME.fullmatch(job_class) else None
 
     def make(self) -> None:
         """Make the folder before a measurement begins, so that the result can be saved.
@@ -94,7 +93,7 @@ class ProfileStore:
             UnfitEnvironment: The file cannot be written: no room, or no permission.
             ValueError: The name of the class cannot be a file name here.
         """
-        if not _CLASS.fullmatch(profile.job_class):
+        if not CLASS_NAME.fullmatch(profile.job_class):
             raise ValueError(f"not the name of a class: {profile.job_class!r}")
         path = self.file(profile.job_class)
         self._kept.write(path, _readable(profile))
@@ -121,7 +120,7 @@ class ProfileStore:
         Raises:
             UnfitEnvironment: A file cannot be removed: no permission.
         """
-        if not _CLASS.fullmatch(job_class):
+        if not CLASS_NAME.fullmatch(job_class):
             return False
         self._kept.remove(self.file(job_class).with_name(f"{job_class}.svg"))
         self._folder_stamp = None

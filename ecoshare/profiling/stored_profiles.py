@@ -1,4 +1,7 @@
-"""Finds profiles by names that a user remembers, and removes them with all measurements that depend on them."""
+"""Finds stored classes by names that a user remembers, and removes all that is stored of them.
+
+Most classes have a profile and iteration counts. A class that was too short to be measured has counts only.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,29 @@ from pathlib import Path, PurePath
 
 from ecoshare.errors import UsageError
 from ecoshare.profiling.colocation_store import ColocationStore
+from ecoshare.profiling.iteration_store import ArgumentCounts, IterationStore
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
+
+
+@dataclass(frozen=True, slots=True)
+class StoredClass:
+    """A class with all that is stored of it alone.
+
+    Attributes:
+        job_class: Name of the class.
+        script: Path of its script, or name of its module.
+        given: Name of the class in the job file; None if the class follows from the script.
+        profile: Profile of the class; None if there is none.
+        counts: Iterations of completed jobs, by arguments; empty if no job of the class has completed.
+    """
+
+    job_class: str
+    script: str
+    given: str | None
+    profile: Profile | None
+    counts: tuple[ArgumentCounts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,46 +48,60 @@ class Forgotten:
         script: Script or module of the class.
         beside: Number of co-location measurements of groups with this class.
         tuned: Number of files with tuning results of packings with this class.
+        counts: Number of iteration counts of completed jobs.
     """
 
     job_class: str
     script: str
     beside: int
     tuned: int
+    counts: int
 
 
-def named(name: str, profiles: Sequence[Profile]) -> list[Profile]:
-    """Profile of the class `name`; else all profiles of a script, module or given class of that name.
+def stored(profiles: ProfileStore, iterations: IterationStore) -> list[StoredClass]:
+    """All classes with a profile, the newest first, then those with iteration counts only, by name."""
+    counts = {each.job_class: each for each in iterations.all()}
+    found = []
+    for profile in profiles.all():
+        own = counts.pop(profile.job_class, None)
+        origin, numbers = profile.origin, own.counted if own is not None else ()
+        found.append(StoredClass(profile.job_class, origin.script, origin.given, profile, numbers))
+    rest = (StoredClass(each.job_class, each.script, each.given, None, each.counted) for each in counts.values())
+    return [*found, *rest]
+
+
+def named(name: str, classes: Sequence[StoredClass]) -> list[StoredClass]:
+    """The class `name`; else all classes of a script, module or given class of that name.
 
     Raises:
-        UsageError: There is no such profile.
+        UsageError: There is no such class.
     """
-    found = [each for each in profiles if each.job_class == name] or [
-        each for each in profiles if name in _other_names(each) or _is_path(name, each.origin.script)
+    found = [each for each in classes if each.job_class == name] or [
+        each for each in classes if name in _other_names(each) or _is_path(name, each.script)
     ]
     if found:
         return found
-    known = sorted({word for each in profiles for word in (each.job_class, *_other_names(each))})
+    known = sorted({word for each in classes for word in (each.job_class, *_other_names(each))})
     close = get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else "`ecoshare profiles list` shows all"
     raise UsageError(f"{name}: no such profile", hint if known else "there are no profiles yet")
 
 
-def the_one_named(name: str, profiles: Sequence[Profile]) -> Profile:
-    """The one profile that `named` finds.
+def the_one_named(name: str, classes: Sequence[StoredClass]) -> StoredClass:
+    """The one class that `named` finds.
 
     Raises:
-        UsageError: There is no such profile, or there are several.
+        UsageError: There is no such class, or there are several.
     """
-    found = named(name, profiles)
+    found = named(name, classes)
     if len(found) > 1:
-        classes = ", ".join(each.job_class for each in found[:5]) + (" and so on" if len(found) > 5 else "")
-        raise UsageError(f"{name}: {len(found)} profiles are of this script", f"name one class: {classes}")
+        names = ", ".join(each.job_class for each in found[:5]) + (" and so on" if len(found) > 5 else "")
+        raise UsageError(f"{name}: {len(found)} classes are of this script", f"name one class: {names}")
     return found[0]
 
 
-def forget(profile: Profile, store: ProfileStore) -> Forgotten:
-    """Remove a profile, its drawing, and the co-location speeds and tuning results of its class.
+def forget(one: StoredClass, store: ProfileStore) -> Forgotten:
+    """Remove the profile of a class, its drawing, its co-location speeds, tuning results and iteration counts.
 
     Co-location speeds are ratios to the rate alone, and so are the limits of tuned settings. So they hold no longer
     than the profile of the class.
@@ -72,17 +109,17 @@ def forget(profile: Profile, store: ProfileStore) -> Forgotten:
     Raises:
         UnfitEnvironment: A file cannot be removed.
     """
-    beside = ColocationStore(store.folder).forget(profile.job_class)
-    tuned = TuningStore(store.folder).forget(profile.job_class)
-    store.forget(profile.job_class)  # last, so that the class can still be named after an error
-    return Forgotten(profile.job_class, profile.origin.script, beside, tuned)
+    beside = ColocationStore(store.folder).forget(one.job_class)
+    tuned = TuningStore(store.folder).forget(one.job_class)
+    counts = IterationStore(store.folder).forget(one.job_class)
+    store.forget(one.job_class)  # last, so that the class can still be named after an error
+    return Forgotten(one.job_class, one.script, beside, tuned, counts)
 
 
-def _other_names(profile: Profile) -> set[str]:
-    origin = profile.origin
-    script = PurePath(origin.script)
-    names = {origin.script, script.name, script.stem}
-    return names | ({origin.given} if origin.given is not None else set())
+def _other_names(one: StoredClass) -> set[str]:
+    script = PurePath(one.script)
+    names = {one.script, script.name, script.stem}
+    return names | ({one.given} if one.given is not None else set())
 
 
 def _is_path(name: str, script: str) -> bool:

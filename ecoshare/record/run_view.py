@@ -16,10 +16,11 @@ class JobView:
     Attributes:
         state: Value of a `core.states.JobState`, or `arriving`.
         holding: Whether the job has the turn of its lane.
-        total: Number of all iterations; None if the user did not state it.
+        total: Number of all iterations; None if it is unknown, or if the job has done more than a learned number.
         rate: Iterations per second of wall time, waits included; None before two are done.
         slowdown: Slowdown so far, see `record.job_summary.slowdown`; None if not known.
         reason: Cause of a failure; empty in any other state.
+        is_learned: Whether `total` is learned from earlier runs.
     """
 
     name: str
@@ -32,6 +33,7 @@ class JobView:
     rate: float | None
     slowdown: float | None
     reason: str = ""
+    is_learned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def print_plan(plan: dict[str, Any], console: Console) -> None:
 
 
 def _columns(jobs: list[dict[str, Any]]) -> list[TableColumn]:
-    iterations = [Text("-" if job["iterations"] is None else str(job["iterations"])) for job in jobs]
+    iterations = [Text(_iterations(job)) for job in jobs]
     arrivals = [Text(format_duration(job["arrival_s"])) for job in jobs]
     return [
         TableColumn(Text("job"), [Text(job["name"]) for job in jobs], is_name=True),
@@ -68,6 +68,13 @@ def _print_sweep(sweep: dict[str, Any], console: Console) -> None:
 def _runs(job: dict[str, Any]) -> str:
     program = [_short(job["script"])] if job["script"] else ["-m", job["module"]]
     return shlex.join([*program, *job["args"]])
+
+
+def _iterations(job: dict[str, Any]) -> str:
+    """Number of iterations; `~` marks a number that was learned from earlier runs."""
+    if job["iterations"] is None:
+        return "-"
+    return f"{'~' if job['iterations_learned'] is not None else ''}{job['iterations']}"
 
 
 def _short(path: str) -> str:

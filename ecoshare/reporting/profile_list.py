@@ -1,74 +1,135 @@
-"""Lists the profiles of a folder, one line each."""
+"""Lists the classes of a folder of profiles, one line each, and the iterations of completed jobs of one class."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from ecoshare.profiling.iteration_store import ArgumentCounts
 from ecoshare.profiling.profile import Profile
+from ecoshare.profiling.stored_profiles import StoredClass
 from ecoshare.reporting.figures import UNKNOWN, Writer, share
+from ecoshare.reporting.text_table import TableColumn, print_columns
 
 _WIDE = 110
-"""Terminal width from which on script, device and time of day are shown. The class also names the script."""
+"""Terminal width from which on all columns are shown, and the time of day. The class also names the script."""
+
+_COLUMNS = ("script", "arguments", "made", "device", "error", "settled", "iterations")
+_NARROW = ("arguments", "made", "error", "settled")
+_RIGHT = ("error", "iterations")
 
 
-def print_profiles(profiles: Sequence[Profile], console: Console) -> None:
-    """Print a table of profiles. Class names are never cut, since the user passes them to other commands."""
+def print_profiles(classes: Sequence[StoredClass], console: Console) -> None:
+    """Print a table of classes. Their names are never cut, since the user passes them to other commands."""
     say = Writer(console)
     wide = console.width >= _WIDE
     table = Table(box=None, pad_edge=False, header_style="bold")
-    longest = max(len(profile.job_class) for profile in profiles)
+    longest = max(len(each.job_class) for each in classes)
     table.add_column("class", no_wrap=True, overflow="fold", min_width=min(longest, console.width))
-    for name in ("script", "arguments", "made", "device") if wide else ("arguments", "made"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=10 if name == "made" else None)
-    table.add_column("error", no_wrap=True, justify="right")
-    table.add_column("settled", no_wrap=True)
-    for profile in profiles:
-        error = time_error(profile)
-        cells = [
-            profile.job_class,
-            script_name(profile),
-            shlex.join(profile.origin.args),
-            profile.made_utc.replace("T", " ")[: 16 if wide else 10],
-            f"{profile.machine.kind} {profile.origin.device_model}",
-            UNKNOWN if error is None else f"± {share(error)}",
-            "yes" if profile.steady else "no",
-        ]
-        table.add_row(*(say.text(cell) for number, cell in enumerate(cells) if wide or number not in (1, 4)))
+    names = _COLUMNS if wide else _NARROW
+    for name in names:
+        justify: Literal["left", "right"] = "right" if name in _RIGHT else "left"
+        least = 10 if name == "made" else None
+        table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=least, justify=justify)
+    for each in classes:
+        cells = _cells(each, wide)
+        table.add_row(say.text(each.job_class), *(say.text(cells[name]) for name in names))
     console.print(table)
 
 
-def described(profile: Profile, file: str) -> dict[str, Any]:
-    """One profile of a list as plain data for JSON.
-
-    Args:
-        file: Path of the profile.
-    """
-    energy = profile.energy
+def _cells(one: StoredClass, wide: bool) -> dict[str, str]:
+    """Cell of each column after the first. A class without a profile has the arguments of its completed jobs."""
+    profile = one.profile
+    cells = {"script": script_name(one.script), "iterations": _iterations(one.counts)}
+    if profile is None:
+        arguments = shlex.join(one.counts[-1].arguments.args) if len(one.counts) == 1 else UNKNOWN
+        return {**cells, "arguments": arguments, "settled": "no profile"} | dict.fromkeys(
+            ("made", "device", "error"), UNKNOWN
+        )
+    error = time_error(profile)
     return {
-        "class": profile.job_class,
-        "script": profile.origin.script,
-        "args": list(profile.origin.args),
-        "given": profile.origin.given,
-        "made_utc": profile.made_utc,
-        "device": profile.origin.device_model,
-        "torch": profile.origin.torch,
-        "iteration_s": None if (times := profile.train or profile.eval) is None else times.mean_s,
-        "relative_error": time_error(profile),
-        "energy_relative_error": None if energy is None else energy.relative_error,
-        "settled": profile.steady,
-        "file": file,
+        **cells,
+        "arguments": shlex.join(profile.origin.args),
+        "made": profile.made_utc.replace("T", " ")[: 16 if wide else 10],
+        "device": f"{profile.machine.kind} {profile.origin.device_model}",
+        "error": UNKNOWN if error is None else f"± {share(error)}",
+        "settled": "yes" if profile.steady else "no",
     }
 
 
-def script_name(profile: Profile) -> str:
-    """File name of the script, or name of the module."""
-    script = profile.origin.script
+def _iterations(counts: Sequence[ArgumentCounts]) -> str:
+    """Learned numbers of iterations of a class: one number, or the range over all arguments."""
+    numbers = [each.learned.iterations for each in counts]
+    if not numbers:
+        return UNKNOWN
+    lowest, highest = min(numbers), max(numbers)
+    return f"{lowest:,}" if lowest == highest else f"{lowest:,} to {highest:,}"
+
+
+def print_counts(one: StoredClass, console: Console) -> None:
+    """Print how many iterations completed jobs of a class took, a line for each set of arguments, the newest first."""
+    if not one.counts:
+        return
+    say = Writer(console)
+    if one.profile is None:
+        say.line(f"no profile of {one.job_class}", "bold")
+    console.print()
+    say.line("iterations of completed jobs", "bold")
+    newest = one.counts[::-1]
+    learned = [each.learned for each in newest]
+    print_columns(
+        [
+            TableColumn(None, [say.text(f"  {_ran(each)}") for each in newest], is_name=True),
+            TableColumn(None, [Text(f"{each.iterations:,}") for each in learned], right=True),
+            TableColumn(None, [Text(each.source, style="dim") for each in learned], is_prose=True),
+        ],
+        console,
+    )
+
+
+def _ran(each: ArgumentCounts) -> str:
+    """Script and arguments of jobs; a digest stands for environment variables of their own."""
+    own = each.arguments
+    words = shlex.join([own.script, *own.args])
+    return f"{words} (`env:` {own.environment})" if own.environment else words
+
+
+def described(one: StoredClass, file: str) -> dict[str, Any]:
+    """One class of a list as plain data for JSON. The fields of a profile are null if the class has none.
+
+    Args:
+        one: The class.
+        file: Path of its profile.
+    """
+    profile = one.profile
+    origin, energy = (profile.origin, profile.energy) if profile is not None else (None, None)
+    times = None if profile is None else profile.train or profile.eval
+    return {
+        "class": one.job_class,
+        "script": one.script,
+        "args": list(origin.args) if origin is not None else None,
+        "given": one.given,
+        "made_utc": profile.made_utc if profile is not None else None,
+        "device": origin.device_model if origin is not None else None,
+        "torch": origin.torch if origin is not None else None,
+        "iteration_s": times.mean_s if times is not None else None,
+        "relative_error": time_error(profile) if profile is not None else None,
+        "energy_relative_error": energy.relative_error if energy is not None else None,
+        "settled": profile.steady if profile is not None else None,
+        "file": file if profile is not None else None,
+        "iterations": [{**each.arguments.model_dump(), **asdict(each.learned)} for each in one.counts],
+    }
+
+
+def script_name(script: str) -> str:
+    """File name of a script, or name of a module."""
     return PurePath(script).name if PurePath(script).is_absolute() else script
 
 

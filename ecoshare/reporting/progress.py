@@ -297,7 +297,7 @@ def _lanes(lanes: tuple[int, ...]) -> str:
 
 
 def _count(job: JobView) -> str:
-    of = f"/{job.total}" if job.total else ""
+    of = f"/{'~' if job.is_learned else ''}{job.total}" if job.total else ""
     return f"{job.iterations}{of}" if job.iterations or not job.eval_iterations else f"{job.eval_iterations} eval"
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ecoshare.advisers.advice import OBJECTIVES
-from ecoshare.common.plural import counted
+from ecoshare.common.plural import counted, listed
 from ecoshare.core.events import SCHEMA, Config
 from ecoshare.devices.registry import vendor
 from ecoshare.errors import UnfitEnvironment, UsageError
@@ -19,6 +19,7 @@ from ecoshare.jobs.schema import JobConfig
 from ecoshare.lane.lane_table import SLOTS
 from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, policy_options
 from ecoshare.profiling.colocation_store import ColocationStore
+from ecoshare.profiling.iteration_store import LearnedIterations
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_difference import why_new
 from ecoshare.profiling.profile_store import ProfileStore
@@ -26,6 +27,7 @@ from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.record.setting_history import values_words
 from ecoshare.runtime import planned_sweeps
 from ecoshare.runtime.class_knowledge import demand, solo
+from ecoshare.runtime.iteration_learning import learned
 from ecoshare.runtime.job_class import JobClass, JobClasses
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_sweeps import PlannedSweep
@@ -191,6 +193,7 @@ def make(
     control: bool = False,
     goal: Goal | None = None,
     only_tune: bool = False,
+    learn: bool = True,
 ) -> Plan:
     """Decide how to run the jobs of a file on a device.
 
@@ -204,6 +207,7 @@ def make(
         control: Whether clocks and power may be set, if a setting is known for a packing of these jobs or is searched.
         goal: Goal of searches for the best settings, under policies that pack; None for no search.
         only_tune: Whether the run is for one search only, under any policy.
+        learn: Whether jobs without `iterations:` take the number that earlier runs took.
 
     Raises:
         UsageError: An objective, a policy or an option of it does not exist, a number is out of range, or a run for one
@@ -232,7 +236,8 @@ def make(
     names = {job_class.name: job_class for _, job_class in planned}
     shown = _shown(planned)
     known = _known(names, shown, store, notes)
-    both = [_plan(job, job_class, known.get(job_class.name)) for job, job_class in planned]
+    lengths = learned(planned, store, notes) if learn else {}
+    both = [_plan(job, job_class, known.get(job_class.name), lengths.get(job.name)) for job, job_class in planned]
     jobs = tuple(job for job in both if job.source.sweep is None)
     at_once = lanes + 1 if packs(policy) else lanes * places
     swept = tuple(
@@ -249,15 +254,16 @@ def make(
     unknown = [job.spec.name for job in jobs if job.spec.iterations is None]
     if policy in ("srtf", *OBJECTIVES) and unknown and len(jobs) > 1:
         give, they_are = ("gives", "it is") if len(unknown) == 1 else ("give", "they are")
+        nor_known = ", and no earlier run tells them" if lengths else ""
         notes.append(
-            f"policy {policy}: {len(unknown)} of {len(jobs)} jobs {give} no `iterations:` ({_some(unknown)}); "
-            f"{they_are} ranked by the time that each has had"
+            f"policy {policy}: {len(unknown)} of {len(jobs)} jobs {give} no `iterations:`{nor_known} "
+            f"({listed(unknown)}); {they_are} ranked by the time that each has had"
         )
     if memory_bytes > device.memory_bytes:
         notes.append(f"{format_size(memory_bytes)} is more than the device has: {format_size(device.memory_bytes)}")
     limited = [job.source.name for job in jobs if job.source.slowdown_limit is not None]
     if limited and not packs(policy):
-        notes.append(f"slowdown limits ({_some(limited)}) are checked at the end; nothing steers by them yet")
+        notes.append(f"slowdown limits ({listed(limited)}) are checked at the end; nothing steers by them yet")
     return Plan(
         job_file=loaded.path,
         digest=loaded.digest,
@@ -292,7 +298,7 @@ def _shown(planned: Sequence[tuple[JobConfig, JobClass]]) -> dict[str, str]:
     jobs: dict[str, list[str]] = {}
     for job, job_class in planned:
         jobs.setdefault(job_class.name, []).append(job.name)
-    return {name: _some(names) for name, names in jobs.items()}
+    return {name: listed(names) for name, names in jobs.items()}
 
 
 def _known(
@@ -355,14 +361,15 @@ def _tuned(
     return tuple(settings)
 
 
-def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None) -> PlannedJob:
+def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None, length: LearnedIterations | None) -> PlannedJob:
+    iterations = job.iterations if length is None else length.iterations
     spec = JobSpec(
         name=job.name,
         job_class=job_class.name,
         gpus=job.gpus,
         priority=job.priority,
-        iterations=job.iterations,
-        service_s=_service_s(job, profile),
+        iterations=iterations,
+        service_s=_service_s(iterations, profile),
         active_w=_active_w(profile),
         retries=job.retries,
         memory=demand(profile) if profile is not None else None,
@@ -371,14 +378,14 @@ def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None) -> Plann
         fused=job.isolation == "lane" and job.gpus == 1 and job.python is None,
         profiled=profile is not None and profile.is_whole,
     )
-    return PlannedJob(spec, job.arrival_s, job, job_class)
+    return PlannedJob(spec, job.arrival_s, job, job_class, length)
 
 
-def _service_s(job: JobConfig, profile: Profile | None) -> float | None:
+def _service_s(iterations: int | None, profile: Profile | None) -> float | None:
     """Turn time (s) of the whole job, from the iteration time of its class alone; None if unknown."""
-    if job.iterations is None or profile is None or profile.train is None:
+    if iterations is None or profile is None or profile.train is None:
         return None
-    return job.iterations * profile.train.mean_s
+    return iterations * profile.train.mean_s
 
 
 def _active_w(profile: Profile | None) -> float | None:
@@ -387,7 +394,3 @@ def _active_w(profile: Profile | None) -> float | None:
         return None
     active_j = profile.energy.active_per_iteration_j
     return active_j / profile.train.mean_s if active_j is not None else None
-
-
-def _some(names: list[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

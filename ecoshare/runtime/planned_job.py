@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from ecoshare.core.commands import StartJob
 from ecoshare.jobs.metric import Metric
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.lane.messages import LaunchAttempt
+from ecoshare.profiling.iteration_store import LearnedIterations
 from ecoshare.runtime.job_class import JobClass
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.job_spec import JobSpec
@@ -24,6 +25,7 @@ class PlannedJob:
         arrival_s: Time (s) of its arrival, from the opening of the run.
         source: The job as the file describes it.
         job_class: Class of the job.
+        learned: Number of iterations in `spec` with its origin, if it was learned; None if it was given or is unknown.
         metric: Metric that a trial reports; None without one.
         called: Whether the job is a call of the function that the lane server was forked with.
     """
@@ -32,6 +34,7 @@ class PlannedJob:
     arrival_s: float
     source: JobConfig
     job_class: JobClass
+    learned: LearnedIterations | None = None
     metric: Metric | None = None
     called: bool = False
 
@@ -102,7 +105,8 @@ class PlannedJob:
             "env": sorted(job.env),
             "arrival_s": self.arrival_s,
             "priority": job.priority,
-            "iterations": job.iterations,
+            "iterations": self.spec.iterations,
+            "iterations_learned": asdict(self.learned) if self.learned is not None else None,
             "gpus": job.gpus,
             "slowdown_limit": job.slowdown_limit,
             "isolation": job.isolation,

@@ -28,6 +28,7 @@ from ecoshare.record import event_log, run_documents
 from ecoshare.record.run_folder import RunFolder, unwritable, write_json, write_text
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping
+from ecoshare.runtime.iteration_learning import teach
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.run_host import LocalHost, RunHost
 from ecoshare.runtime.signals import CommandSignals, StopSignals
@@ -83,7 +84,8 @@ def start(
 
         from ecoshare.runtime.run_lifecycle import conduct
 
-        return conduct(plan, folder, events, environment, progress, host, limits, only_profile, searching)
+        finished = conduct(plan, folder, events, environment, progress, host, limits, only_profile, searching)
+        return _taught(plan, finished)
 
 
 def resume(
@@ -189,14 +191,15 @@ def _go_on(
     left = leftover(plan, folder, history)
     if left is None:
         events.close()  # before the log is read: an open log means a run in progress
-        return conclude(folder, ran=False)
+        return _taught(plan, conclude(folder, ran=False))
     # Scripts may have been changed or measured since then. The jobs that are left run as they are now.
     write_json(folder.plan, plan.as_dict())
     _keep_profiles(plan, folder)
     # A new token: the guard of the dead session may still clean up, and must not find the processes of this session.
     environment["token"] = secrets.token_hex(8)
     with _served(None, environment["token"], folder, signals) as host:
-        return conduct(left, folder, events, environment, progress, host, reached_s=reached_s(folder, history))
+        finished = conduct(left, folder, events, environment, progress, host, reached_s=reached_s(folder, history))
+        return _taught(plan, finished)
 
 
 @contextlib.contextmanager
@@ -215,6 +218,19 @@ def _served(host: RunHost | None, token: str, folder: RunFolder, signals: StopSi
                 raise unwritable(folder.path, error) from error
             undo.callback(own.close)
         yield own
+
+
+def _taught(plan: Plan, finished: FinishedRun) -> FinishedRun:
+    """The run, after later plans can learn from it how many iterations its completed jobs took.
+
+    Args:
+        plan: The plan of the whole run: jobs that completed in an earlier session count, too.
+        finished: The run.
+    """
+    if plan.profiles is None:
+        return finished
+    notes = teach(plan.jobs, finished.data.history.jobs, finished.folder.path.name, ProfileStore(plan.profiles))
+    return replace(finished, notes=(*finished.notes, *notes))
 
 
 def _keep_profiles(plan: Plan, folder: RunFolder) -> None:

@@ -103,6 +103,7 @@ def tune(
         store=store,
         goal=asked.goal,
         only_tune=True,
+        learn=False,
     )
     for note in plan.notes:
         say(note)

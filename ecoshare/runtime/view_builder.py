@@ -65,17 +65,21 @@ class Viewing:
         )
 
     def _job(self, planned: PlannedJob) -> JobView:
-        name = planned.spec.name
+        name, is_learned = planned.spec.name, planned.learned is not None
         job = self.core.jobs.get(name)
         if job is None:
-            return JobView(name, "arriving", (), False, 0, 0, planned.spec.iterations, None, None)
+            return JobView(
+                name, "arriving", (), False, 0, 0, planned.spec.iterations, None, None, is_learned=is_learned
+            )
         process = self.seated.get(name)
         usage, holding = job.usage, False
         if process is not None and process.places:
             usage = self.usage(name)
             lane, slot = process.places[0]
             holding = self.tables[lane].header.holder == slot
-        done = usage.done
+        done, total = usage.done, planned.spec.iterations
+        if is_learned and total is not None and usage.iterations > total:
+            total = None
         return JobView(
             name=name,
             state=job.state.value,
@@ -83,8 +87,9 @@ class Viewing:
             holding=holding,
             iterations=usage.iterations,
             eval_iterations=usage.eval_iterations,
-            total=planned.spec.iterations,
+            total=total,
             rate=(done - 1) / usage.span_s if done > 1 and usage.span_s > 0 else None,
             slowdown=slowdown(usage, self.plan.lanes),
             reason=job.history[-1].cause if job.state is JobState.FAILED else "",
+            is_learned=is_learned,
         )

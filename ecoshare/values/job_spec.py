@@ -32,7 +32,7 @@ class JobSpec:
         gpus: Number of devices that the job needs at once, all or nothing.
         nodes: Most nodes that these devices may span; None for any number.
         priority: Priority; higher goes first.
-        iterations: Total number of training iterations; None if unknown.
+        iterations: Total number of training iterations, given or learned; None if unknown. A job may do more.
         service_s: Total turn time (s) that the job needs alone at the default setting; None if unknown before it runs.
         phases: Number of epochs and turn time (s) of each epoch, phase by phase, from the profile or the history of the
             job; empty if unknown.

@@ -1,4 +1,4 @@
-"""Damaged profiles and measurements of neighbours, and damaged journals of settings.
+"""Damaged profiles, measurements of neighbours and iteration counts, and damaged journals of settings.
 
 A damaged file is reported and set aside, or left alone. Good files beside it are used, and stay as they are.
 """
@@ -18,6 +18,7 @@ from ecoshare.devices.journal import Journal
 from ecoshare.devices.registry import find
 from ecoshare.jobs.load import load
 from ecoshare.profiling.colocation_store import ColocationStore
+from ecoshare.profiling.iteration_store import IterationCount, IterationStore, JobArguments
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.runtime import plan as planning
@@ -44,6 +45,9 @@ def prepare(folder: Path) -> Play:
         store.save(PROFILE.model_copy(update={"job_class": job_class}))
     ColocationStore(stored).save((GOOD, made[0]), (0.7, 0.8), None)
     ColocationStore(stored).save((made[0], made[0]), (0.6, 0.6), 12.0)
+    count = JobArguments.of(PROFILE.origin, ""), IterationCount(iterations=40, run="a-run", job="a")
+    for job_class in made:
+        IterationStore(stored).add(job_class, PROFILE.origin, [count])
     TuningStore(stored).save(tuned(packing=((GOOD,), (made[0],))))
     state = folder / "state"
     Journal.new(_GPU, "gpu", "NVIDIA H200").noting("power_limit", (700.0,), ((400.0,),)).write(state / f"{_GPU}.json")

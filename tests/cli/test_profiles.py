@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from ecoshare.profiling.colocation_store import ColocationStore
+from ecoshare.profiling.iteration_store import IterationCount, IterationStore, JobArguments
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import BestStatic, TunedDevice, TuningResult, TuningStore
 from ecoshare.reporting.figures import printable
-from tests.profiling.classes import profile
+from tests.profiling.classes import origin, profile
 from tests.test_cli import ecoshare
 
 TRAIN, OTHER_TRAIN, EVALUATE = "train-0123456789ab", "train-ba9876543210", "evaluate-001122334455"
+BRIEF = "brief-665544332211"
+"""Class without a profile: its jobs are too short."""
 
 
 def tuned(*classes: str) -> TuningResult:
@@ -117,3 +120,36 @@ def test_a_script_names_all_of_its_classes(folder: Path) -> None:
     code, stdout, _ = profiles(folder, "rm", "train.py", OTHER_TRAIN)
     assert code == 0 and len(stdout.splitlines()) == 2
     assert files(folder) == {f"{EVALUATE}.json"}
+
+
+def counts(folder: Path, job_class: str, **iterations: int) -> None:
+    """Store iterations of completed jobs, each with its name as the argument."""
+    own = origin(script="/home/a/project/brief.py", args=())
+    new = [
+        (JobArguments.of(own.model_copy(update={"args": (job,)}), ""), IterationCount(iterations=n, run="r", job=job))
+        for job, n in iterations.items()
+    ]
+    IterationStore(folder / "profiles").add(job_class, own, new)
+
+
+def test_iterations_are_listed_shown_and_removed_with_their_class(folder: Path) -> None:
+    counts(folder, TRAIN, a=1200)
+    counts(folder, BRIEF, b=30, c=3000)
+    stdout = profiles(folder, "list")[1]
+    assert re.search(rf"{TRAIN} .* yes +1,200\n", stdout) and re.search(rf"{OTHER_TRAIN} .* yes +-\n", stdout)
+    assert re.search(rf"{BRIEF} +brief\.py .* no profile +30 to 3,000\n", stdout)
+    listed = {each["class"]: each for each in json.loads(profiles(folder, "list", "--json")[1])}
+    assert listed[BRIEF]["settled"] is None and [each["most"] for each in listed[BRIEF]["iterations"]] == [30, 3000]
+    assert listed[TRAIN]["iterations"][0]["args"] == ["a"] and listed[OTHER_TRAIN]["iterations"] == []
+    shown = profiles(folder, "show", TRAIN)[1]
+    assert re.search(r"iterations of completed jobs\n +brief\.py a +1,200 +as in 1 completed job\n$", shown)
+    assert re.search(r"brief\.py c +3,000 .*\n +brief\.py b +30 ", profiles(folder, "show", "brief.py")[1])
+    code, _, stderr = profiles(folder, "show", BRIEF, "--json")
+    assert code == 2 and "no profile" in stderr
+    assert (
+        profiles(folder, "rm", "brief")[1] == f"removed {BRIEF} of /home/a/project/brief.py, with 2 iteration counts\n"
+    )
+    assert profiles(folder, "rm", TRAIN)[1].endswith(
+        "with 1 measurement beside others, 1 tuned setting and 1 iteration count\n"
+    )
+    assert not list((folder / "profiles" / "iterations").iterdir())

@@ -155,6 +155,26 @@ def test_srtf_ranks_by_what_remains() -> None:
     assert {share.job: share.rank for share in shares.shares} == {"short": 1, "long": 0}
 
 
+def test_srtf_does_not_prefer_a_job_that_has_done_more_than_its_number() -> None:
+    """Else a number that is far too small would put the job before all others to its end."""
+    core = Scheduler()
+    core.handle(RunOpened(0.0, SCHEMA, Config("srtf"), CPU))
+    core.handle(Done(0.0, 1))
+    commands = core.handle(JobArrived(0.0, JobSpec("wrong", "c", iterations=10, service_s=1.0)))
+    commands += core.handle(JobArrived(0.0, JobSpec("right", "c", iterations=60)))
+    for command in commands:
+        if isinstance(command, StartJob):
+            core.handle(Done(0.1, command.id))
+    [shares] = core.handle(IterationsDone(1.0, "right", Usage(iterations=10, span_s=0.9, held_s=1.0)))
+    assert isinstance(shares, SetShares)
+    assert {share.job: share.rank for share in shares.shares} == {"wrong": 0, "right": 1}
+    at_its_number = Usage(iterations=10, span_s=0.9, held_s=1.0)
+    assert core.handle(IterationsDone(2.0, "wrong", at_its_number)) == [], "it is about to end"
+    [shares] = core.handle(IterationsDone(11.0, "wrong", Usage(iterations=100, span_s=9.9, held_s=10.0)))
+    assert isinstance(shares, SetShares)
+    assert {share.job: share.rank for share in shares.shares} == {"wrong": 1, "right": 0}, "10 s had, 5 s left"
+
+
 def test_a_failure_is_tried_again_as_often_as_its_owner_allows() -> None:
     fails = ((1.0, Outcome.FAILED),)
     driver = drive("fair", job("never", attempts=fails), job("twice", attempts=fails, retries=2))
@@ -274,8 +294,10 @@ def test_the_first_job_of_a_class_is_measured_once_it_is_warm() -> None:
 
 def test_a_class_that_is_known_or_ends_soon_is_not_measured() -> None:
     known = job("known", attempts=LONG, job_class="k", profiled=True)
-    brief = job("brief", attempts=LONG, job_class="s", iterations=30)
+    brief = job("brief", attempts=((2.5, Outcome.COMPLETED),), job_class="s", iterations=50)
     assert not windows(drive("fair", known, brief, config={"profile": True}))
+    longer = job("longer", attempts=LONG, job_class="s", iterations=30)
+    assert windows(drive("fair", longer, config={"profile": True})) == ["longer"], "the number was too small"
 
 
 def test_a_window_that_fails_is_tried_with_another_job_but_not_for_ever() -> None:

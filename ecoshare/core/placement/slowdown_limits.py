@@ -32,7 +32,7 @@ def least_speed(job: Job, iteration_s: float | None, lost_s: float = 0.0) -> flo
         return least
     done_s = job.usage.iterations * iteration_s
     left_s = max(done_s, HORIZON_S)
-    if job.spec.iterations is not None:
+    if job.spec.iterations is not None and not job.exceeds_its_length:
         left_s = max(0, job.spec.iterations - job.usage.iterations) * iteration_s
     since_s = job.told_s if job.boundary_s is None else job.boundary_s
     wall_s = limit * (done_s + left_s) - (job.told_s - since_s) - lost_s

@@ -51,6 +51,12 @@ def test_a_job_of_unknown_length_makes_up_for_it_soon() -> None:
     assert least_speed(late, ITERATION_S) == pytest.approx(HORIZON_S / (2.0 * (done_s + HORIZON_S) - wall_s))
 
 
+def test_a_job_that_does_more_than_it_was_said_to_do_is_one_of_unknown_length() -> None:
+    """Else a number that is too small would say that no work is left to make up with."""
+    late, unknown = job(2.0, 90, 100, 40.0), job(2.0, None, 100, 40.0)
+    assert least_speed(late, ITERATION_S) == least_speed(unknown, ITERATION_S) > 0.5
+
+
 def test_the_time_of_evaluation_alone_is_unknown() -> None:
     made = job(2.0, 1000, 100, 100.0)
     made.tell(Usage(iterations=100, eval_iterations=50), 110.0)
