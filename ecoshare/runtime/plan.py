@@ -24,7 +24,7 @@ from ecoshare.profiling.profile_difference import why_new
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.record.setting_history import values_words
-from ecoshare.runtime import planned_sweeps
+from ecoshare.runtime import planned_launchers, planned_sweeps
 from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.job_class import JobClass, JobClasses
 from ecoshare.runtime.planned_job import PlannedJob
@@ -233,6 +233,10 @@ def make(
     shown = _shown(planned)
     known = _known(names, shown, store, notes)
     both = [_plan(job, job_class, known.get(job_class.name)) for job, job_class in planned]
+    if not device.on_processors:
+        lane_bytes = min(memory_bytes, device.memory_bytes) // (1 if packs(policy) else lanes)
+        both = [planned_launchers.with_whole_lane(job, lane_bytes) for job in both]
+    notes += planned_launchers.notes(both, device.on_processors)
     jobs = tuple(job for job in both if job.source.sweep is None)
     at_once = lanes + 1 if packs(policy) else lanes * places
     swept = tuple(
@@ -371,7 +375,8 @@ def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None) -> Plann
         fused=job.isolation == "lane" and job.gpus == 1 and job.python is None,
         profiled=profile is not None and profile.is_whole,
     )
-    return PlannedJob(spec, job.arrival_s, job, job_class)
+    made = PlannedJob(spec, job.arrival_s, job, job_class)
+    return replace(made, spec=replace(spec, fused=False)) if made.launcher else made
 
 
 def _service_s(job: JobConfig, profile: Profile | None) -> float | None:
