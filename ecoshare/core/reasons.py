@@ -7,6 +7,7 @@
         waits    because  a job is measured │ no place │ memory │ a limit │ a worse group │ jobs before it
         behind   because  a limit │ a worse group              (compared with the group of its device)
         alone    because  a limit │ a worse group │ memory     (for the best neighbour), or no other job
+        blocked           by the job that keeps its lane
         shares            neighbours, and the expected speed of each job
 
 Each answer comes from the scheduler's own parts, so it names what the decision was made from. Nothing is changed.
@@ -43,6 +44,8 @@ class Doing(Enum):
     SHARES = "shares"
     BEHIND = "behind"
     """The job runs behind the group of its device: it has the turn while a member of the group is away."""
+    BLOCKED = "blocked"
+    """Another job keeps the lane of this one to its end."""
     MEASURED = "measured"
     PAUSED = "paused"
     """Another job is measured alone on the device."""
@@ -57,8 +60,8 @@ class Reason:
         doing: Activity.
         device: Device of the job. For a waiting job it is the device on which the job is nearest to running; empty if
             there is none.
-        beside: Other members of its group, or the group that it is behind, or the job that is measured. Without groups:
-            jobs in other lanes of the device.
+        beside: Other members of its group, or the group that it is behind, or the job that is measured or keeps the
+            lane. Without groups: jobs in other lanes of the device.
         mates: Other jobs of its lane, with which it takes turns. Only without groups.
         speeds: Expected relative speeds of the job and of `beside`: rate together / rate alone; empty without a
             forecast.
@@ -199,6 +202,8 @@ class Reasons:
             if window is job:
                 return Reason(Doing.MEASURED, device)
             return Reason(Doing.PAUSED, device, (window.spec.name,))
+        if not job.usage.keeps_lane and (keepers := _keepers(job)):
+            return Reason(Doing.BLOCKED, device, names(keepers))
         groups = self._view.placement.groups
         if groups is None or job.spec.gpus > 1:
             return _in_turn(job, device, lanes)
@@ -246,6 +251,11 @@ class _Listed:
 
     def place(self, job: Job) -> int:
         return self._places[job]
+
+
+def _keepers(job: Job) -> list[Job]:
+    """Jobs that keep a lane of a job to their ends."""
+    return [each for lane in job.lanes for each in lane.jobs.values() if each.usage.keeps_lane]
 
 
 def _in_turn(job: Job, device: str, lanes: Sequence[Lane]) -> Reason:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ecoshare.lane import exit_records, processes
 from ecoshare.lane.files import outputs
+from ecoshare.lane.kept_lane import KEEP_LANE, reason
 from ecoshare.lane.lane_table import LaneTable, Slot, SlotState
 from ecoshare.lane.messages import PRUNED, Ended, LaunchAttempt, Left, MoveAttempt, StopAttempt
 
@@ -108,6 +109,21 @@ class AttemptProcess:
         self.places = [here, PreparedSlot(table, move.slot, move.command)]
         here.table.send(here.slot, move.lane, move.slot, here.owner)
 
+    def keep_lane(self) -> None:
+        """Ask the job to take its turn and keep it. Do nothing if its process cannot hear that."""
+        if not self.launch.fused and processes.catches(self.pid, KEEP_LANE):
+            signal.pidfd_send_signal(self.pidfd, KEEP_LANE)
+
+    def end_ranks(self) -> None:
+        """End programs that the job has started and that have left its group. The process of the job is gone.
+
+        Only a job that has kept its lane is looked at: its ranks would work on the device in the turns of other jobs.
+        """
+        job, attempt, run = self.launch.job, self.launch.attempt, os.environ.get("ECOSHARE_RUN")
+        if run and reason(Path(self.launch.folder), attempt):
+            marks = {"ECOSHARE_RUN": run, "ECOSHARE_JOB": job, "ECOSHARE_ATTEMPT": str(attempt)}
+            processes.kill_marked(marks, self.mps)
+
     def free(self) -> None:
         """Free the slots of the job; its process is gone."""
         # The slot that the job was in comes last: if it were empty beside a prepared one, the job would seem to have
@@ -145,7 +161,7 @@ class AttemptProcess:
     def _send(self, number: signal.Signals) -> None:
         if number is signal.SIGKILL:
             self.killed = True
-            processes.kill_group(self.pid, self.mps)
+            processes.kill_family(self.pid, self.mps)
         elif self.slot.stop != 2 and not self.launch.fused:  # 2: it sent itself the signal at a boundary
             self.terminated = True
             os.kill(self.pid, number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 GRACE_S = 10.0
 """Grace period (s) of a job that must end: until its next boundary, and then from SIGTERM to SIGKILL."""
@@ -35,6 +35,7 @@ class LaunchAttempt:
         called: Argument for the function with which the server was forked, instead of a script or a module.
         fused: Whether to run the job, if possible, as a thread of the process that jobs of its script and lane share.
         lane_bytes: Most memory of that process, if `fused`.
+        launcher: Name of the launcher that the job is: other processes use the device for it; empty if it is none.
     """
 
     command: int
@@ -58,6 +59,7 @@ class LaunchAttempt:
     fused: bool = False
     lane_bytes: int = 0
     context_bytes: int = 0
+    launcher: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,14 @@ class MoveAttempt:
     attempt: int
     lane: int
     slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeepLane:
+    """Let an attempt take its turn and keep it to its end: its child processes use the device."""
+
+    job: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +177,11 @@ class Left:
     retires: bool
 
 
-Message = LaunchAttempt | StopAttempt | MoveAttempt | Ready | Launched | NotLaunched | NotMoved | Ended | Left
+Message = (
+    LaunchAttempt | StopAttempt | MoveAttempt | KeepLane | Ready | Launched | NotLaunched | NotMoved | Ended | Left
+)
 
-_TYPES: dict[str, type[Any]] = {
-    each.__name__: each
-    for each in (LaunchAttempt, StopAttempt, MoveAttempt, Ready, Launched, NotLaunched, NotMoved, Ended, Left)
-}
+_TYPES: dict[str, type[Any]] = {each.__name__: each for each in get_args(Message)}
 
 
 def fields_of(value: Any) -> dict[str, Any]:

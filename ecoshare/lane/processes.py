@@ -12,6 +12,7 @@ import ctypes
 import os
 import signal
 import subprocess
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
@@ -70,6 +71,28 @@ def family(pid: int) -> list[int]:
                 found += [int(child) for child in Path(task.path, "children").read_text().split()]
         except (OSError, ValueError):
             continue  # gone in between
+    return found
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler of its own for a signal. A process that is gone has none."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+def marked(marks: Mapping[str, str]) -> list[int]:
+    """Process ids of the programs that began with all of these variables in their environment."""
+    wanted = {f"{name}={value}".encode() for name, value in marks.items()}
+    found = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # gone, or of another user
+                if wanted <= set(Path(entry.path, "environ").read_bytes().split(b"\0")):
+                    found.append(int(entry.name))
     return found
 
 
@@ -149,13 +172,14 @@ def kill_group(leader: int, mps: str | None = None, reaped: bool = False) -> lis
 
     Args:
         leader: Process id of the group's leader; the group may outlive it.
-        mps: Pipe folder of the MPS daemon of which the leader is a client. MPS must be told first: a client killed with
-            work in flight may leave its neighbours in an undefined state (NVIDIA, "Multi-Process Service", 3.3).
+        mps: Pipe folder of the MPS daemon of which the leader or its descendants are clients. MPS must be told first: a
+            client killed with work in flight may leave its neighbours in an undefined state (NVIDIA, "Multi-Process
+            Service", 3.3).
         reaped: Whether the leader has been waited for: its id may then be another process's. Until then the leader is
             also killed by its own id, since it may not have made its group yet.
     """
     if mps is not None:
-        _terminate_mps_client(leader, mps)
+        _terminate_mps_clients(family(leader), mps)
     with contextlib.suppress(ProcessLookupError):
         if not reaped:
             os.kill(leader, signal.SIGKILL)
@@ -172,6 +196,40 @@ def kill_group(leader: int, mps: str | None = None, reaped: bool = False) -> lis
     return cleaners
 
 
+def kill_family(leader: int, mps: str | None = None) -> None:
+    """SIGKILL a process with its group, and its descendants that have left the group. See `kill_group`."""
+    outside = [pid for pid in family(leader)[1:] if _group_of(pid) != leader]
+    kill_group(leader, mps)
+    for pid in outside:  # a launcher often gives each child a session, and so a group, of its own
+        if not cleans_up(pid):
+            kill_group(pid)
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def kill_marked(marks: Mapping[str, str], mps: str | None = None) -> None:
+    """SIGKILL the programs that began with all of these variables in their environment, except cleaners.
+
+    Args:
+        marks: The variables with their values.
+        mps: Pipe folder of the MPS daemon of which they may be clients; see `kill_group`.
+    """
+    for _ in range(_LOOKS):
+        pids = [pid for pid in marked(marks) if not cleans_up(pid)]
+        if not pids:
+            return
+        if mps is not None:
+            _terminate_mps_clients(pids, mps)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
 def kill_cleaners(leader: int) -> None:
     """SIGKILL the cleaners of a group that have not ended by themselves."""
     for pid in group(leader):
@@ -180,8 +238,8 @@ def kill_cleaners(leader: int) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _terminate_mps_client(pid: int, mps: str) -> None:
-    """Ask the MPS daemon to end a client. A failure is ignored: the client is killed in any case."""
+def _terminate_mps_clients(pids: Collection[int], mps: str) -> None:
+    """Ask the MPS daemon to end its clients among these. A failure is ignored: they are killed in any case."""
 
     def ask(question: str) -> str:
         return subprocess.run(
@@ -196,7 +254,8 @@ def _terminate_mps_client(pid: int, mps: str) -> None:
 
     try:
         for server in ask("get_server_list").split():
-            if str(pid) in ask(f"get_client_list {server}").split():
-                ask(f"terminate_client {server} {pid}")
+            for client in ask(f"get_client_list {server}").split():
+                if client.isdigit() and int(client) in pids:
+                    ask(f"terminate_client {server} {client}")
     except (OSError, subprocess.SubprocessError):
         pass

@@ -5,7 +5,8 @@
     warm server ──fork──► run(launch)            boot.py ──fresh interpreter──► run(launch)
                             │  environment, sys.argv, sys.path, working folder: as `python script.py`
                             │  seeds drawn anew (a fork would repeat the server's)
-                            │  turn taken: on the CPU now, on CUDA when the script first uses it (fused: now)
+                            │  turn taken: on the CPU now, on CUDA when the script or a child first uses it
+                            │  (fused jobs and launchers: now)
                             ▼
                           script ──boundaries──► Turn
                             │
@@ -22,16 +23,18 @@ import os
 import runpy
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
 import ecoshare
+from ecoshare.lane import child_starts
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.device_sync import DeviceSync, drain, empty_cache, limit_cuda, lower_limit, spans_processes
 from ecoshare.lane.iterations import Boundary
+from ecoshare.lane.kept_lane import KeptLane, note_path, write_note
 from ecoshare.lane.lane_table import BoundaryRequest, LaneTable
 from ecoshare.lane.memory.observer import MemoryObserver, memory_path
 from ecoshare.lane.messages import LaunchAttempt
@@ -77,18 +80,31 @@ class HookedJob:
         # A gang would have to hand over on all its devices at one moment, or its collectives would wait for each
         # other. So a gang keeps its lanes until it ends.
         self._alone = len(self._turns) > 1
+        self._kept: KeptLane | None = None
 
     def take(self) -> None:
         """Wait for the turn of every lane."""
-        for turn in self._turns:
-            turn.take()
+        self._use_turn(self._take_all)
+
+    def keep_lane(self, why: str) -> None:
+        """Take the turn and keep it to the end of the job, because its child processes use the device.
+
+        Args:
+            why: Reason in words.
+        """
+        if self._kept is not None:
+            self._kept.begin(why)
+        else:  # on the CPU the job has the turn, and a launcher has no iterations between which it could offer it
+            self.take()
+            write_note(self._note, why)
 
     def end(self) -> None:
         """Count the last iteration and give up the turn for good: the script and its threads are over."""
         if os.getpid() != self._pid:
             return  # a child that the script has forked ends with the same handlers
         self.finish()
-        self.leave()
+        if self._kept is None or not self._kept.is_asked:  # else children may be left: the supervisor ends them first
+            self._use_turn(self._leave_all)
         self._trace.flush()
 
     def finish(self) -> None:
@@ -107,11 +123,9 @@ class HookedJob:
         self._reports.close()
 
     def leave(self) -> None:
-        """Give up the turn of every lane."""
-        with contextlib.suppress(RuntimeError):  # a device that has failed has nothing left to drain
-            self._drain()
-        for turn in self._turns:
-            turn.leave()
+        """Give up the turn of every lane, unless other processes work on the device with this job."""
+        if not self._spans_processes():
+            self._use_turn(self._leave_all)
 
     @property
     def absence_cost_s(self) -> float:
@@ -125,8 +139,8 @@ class HookedJob:
         turn.count(kind is Boundary.EVAL)
         if self._swap is not None:
             self._swap.boundary()
-        if not self._alone and not spans_processes():
-            turn.offer(self._drain)
+        if not self._alone and not self._spans_processes():
+            self._use_turn(self._offer)
         if self._observer is not None or turn.asked:
             self._answer(turn)
 
@@ -153,12 +167,18 @@ class HookedJob:
         elif cuda:
             torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
 
+    def watch_children(self) -> None:
+        """Keep the lane from the moment on at which child processes use the device. Call this in the main thread."""
+        self._kept = KeptLane(self._note, self._take_all)
+        self._kept.listen()
+        child_starts.watch(self._kept.begin)
+
     def out_of_memory(self) -> None:
         """Tell the supervisor that this process ends for lack of memory."""
         self._turns[0].tell_out_of_memory()
 
     def _answer(self, turn: LaneTurn) -> None:
-        """Do what the controller asks at a boundary, after any wait. The job's profiling window is open."""
+        """Do what the controller asks at a boundary, after any wait."""
         if turn.asked == BoundaryRequest.FLUSH:
             self._trace.flush()
             turn.answer(BoundaryRequest.NOTHING)
@@ -177,7 +197,10 @@ class HookedJob:
 
     def _begin_cuda(self) -> None:
         """Take the turn: the script has initialised CUDA, and its first device work comes next."""
-        self.take()
+        if self._kept is not None and os.getpid() != self._pid:  # a child that the script has forked
+            self._kept.begin()
+        else:
+            self.take()
         self._limit_cuda()
 
     def _limit_cuda(self) -> None:
@@ -187,6 +210,33 @@ class HookedJob:
 
     def _drain(self) -> None:
         drain(alone=self._swap is None)
+
+    @property
+    def _note(self) -> Path:
+        return note_path(Path(self._launch.folder), self._launch.attempt)
+
+    def _spans_processes(self) -> bool:
+        """Whether other processes work on the device with this one, so that the job must keep its turn."""
+        return spans_processes() or (self._kept is not None and self._kept.is_asked)
+
+    def _use_turn(self, use: Callable[[], None]) -> None:
+        if self._kept is None:
+            use()
+        else:
+            self._kept.during(use)
+
+    def _take_all(self) -> None:
+        for turn in self._turns:
+            turn.take()
+
+    def _offer(self) -> None:
+        self._turns[0].offer(self._drain)
+
+    def _leave_all(self) -> None:
+        with contextlib.suppress(RuntimeError):  # a device that has failed has nothing left to drain
+            self._drain()
+        for turn in self._turns:
+            turn.leave()
 
 
 def run(launch: LaunchAttempt, forked: bool) -> None:
@@ -205,7 +255,11 @@ def run(launch: LaunchAttempt, forked: bool) -> None:
     dress(launch)
     if forked:
         reseed()
-    if launch.device == "cpu":
+    if launch.device == "cuda":
+        job.watch_children()
+    if launch.launcher:
+        job.keep_lane(f"{launch.launcher} starts processes that use the device")
+    elif launch.device == "cpu":
         job.take()
     after_import("torch", job.watch_torch)
     execute(launch, job)

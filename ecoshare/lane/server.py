@@ -4,7 +4,7 @@
 
     controller ◄── Ready, Launched, Ended ──────────── server ──fork──► job   (script as __main__)
                ─── LaunchAttempt, MoveAttempt, ──────►   │    ──fork──► job
-                   StopAttempt                           │    ──fork, exec──► job in a fresh interpreter
+                   KeepLane, StopAttempt                 │    ──fork, exec──► job in a fresh interpreter
                                                          │    ──fork──► process of a fused lane: a thread for each job
                                                          │
                                        pidfds: record the end, free the slots, grant the turn again
@@ -37,6 +37,7 @@ from ecoshare.lane.fused_processes import FusedProcessHandle, place_of
 from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import (
     Ended,
+    KeepLane,
     LaunchAttempt,
     Launched,
     Left,
@@ -168,15 +169,18 @@ class JobSupervisor:
         if isinstance(message, LaunchAttempt):
             why = self.unfit.get(message.script or str(message.module)) or warm_start.why_fresh(message)
             return self._launch_in_host(message) if message.fused and not why else self._launch(message)
-        if isinstance(message, StopAttempt | MoveAttempt):
+        if isinstance(message, StopAttempt | MoveAttempt | KeepLane):
             for attempt in self.attempts:
                 if (attempt.launch.job, attempt.launch.attempt) == (message.job, message.attempt):
                     self._ask(attempt, message)
         return None
 
-    def _ask(self, attempt: AttemptProcess, message: StopAttempt | MoveAttempt) -> None:
+    def _ask(self, attempt: AttemptProcess, message: StopAttempt | MoveAttempt | KeepLane) -> None:
         if isinstance(message, StopAttempt):
             attempt.ask_to_end(message)
+            return
+        if isinstance(message, KeepLane):
+            attempt.keep_lane()
             return
         try:
             table = self._table(str(lane_path(Path(attempt.place.table.path).parent, message.lane)))
@@ -330,6 +334,7 @@ class JobSupervisor:
         _, status, used = os.wait4(attempt.pid, 0)
         if os.WIFSIGNALED(status) and self._abandoned():
             return  # the guard has killed it with the run: not an end of the job's own
+        attempt.end_ranks()
         if processes.kill_group(attempt.pid, reaped=True):  # DataLoader workers outlive their parent by seconds
             self._cleaned_by_s[attempt.pid] = time.monotonic() + processes.CLEANERS_WITHIN_S
         ended = attempt.ended(status, used)

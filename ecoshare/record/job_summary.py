@@ -42,6 +42,7 @@ class JobSummary:
         preparation_s: Time (s) with the turn outside of iterations.
         handovers: Number of turns.
         longest_wait_s: Longest wait (s) for a turn.
+        keeps_lane: Reason why the job kept its lane to its end for its child processes. None if it did not.
         peak_memory_bytes: Largest memory (bytes) of its processes.
         energy: Energy beyond idle.
         energy_per_iteration_j: The same (J) by the iterations of both kinds.
@@ -76,6 +77,7 @@ class JobSummary:
     preparation_s: float | None = None
     handovers: int | None = None
     longest_wait_s: float | None = None
+    keeps_lane: str | None = None
     peak_memory_bytes: int | None = None
     energy: JobEnergy | None = None
     energy_per_iteration_j: float | None = None
@@ -152,6 +154,7 @@ def job_summary(
         preparation_s=max(0.0, usage.held_s - (usage.span_s - usage.waited_s)) if last is not None else None,
         handovers=usage.handovers if last is not None else None,
         longest_wait_s=usage.longest_wait_s if last is not None else None,
+        keeps_lane=usage.keeps_lane or None,
         peak_memory_bytes=usage.peak_bytes or account.peak_bytes.get(job["name"]),
         energy=own,
         energy_per_iteration_j=own.value_j / counted if own and counted else None,

@@ -90,6 +90,7 @@ class _Listener:
         self._queued: Queued | None = None
         self._windows: dict[str, WindowSpan] = {}
         self._asked: dict[int, str] = {}
+        self._keepers: set[str] = set()
         self._starting: dict[int, str] = {}
         self._since_s: float | None = None
 
@@ -101,8 +102,10 @@ class _Listener:
         if isinstance(event, JobArrived):
             self.explained.stories.setdefault(event.job.name, Story(event.job.name, event.job.job_class))
         touched = self._touched(moment)
+        known = len(self._keepers)
         self._remark(moment, touched)
-        if not isinstance(event, IterationsDone) or moment.commands:  # other progress reports decide nothing
+        changes = moment.commands or len(self._keepers) != known
+        if not isinstance(event, IterationsDone) or changes:  # other progress reports decide nothing
             self._since_s = at_s if self._since_s is None else self._since_s
         if self._since_s is not None and not self._goes_on(moment, self._since_s):
             self._since_s = None
@@ -209,6 +212,8 @@ class _Listener:
                 self._starting[command.id] = command.job
             elif isinstance(command, KillJob) and command.reason:
                 self._say(command.job, at_s, f"was stopped: {command.reason}")
+        if isinstance(event, IterationsDone | JobExited):
+            self._keeps(event)
         match event:
             case JobExited():
                 self._exited(moment, event)
@@ -218,6 +223,14 @@ class _Listener:
                 for job in touched:
                     if job.history and job.history[-1].at_s == at_s and job.history[-1].cause == event.error:
                         self._say(job.spec.name, at_s, f"could not be started: {event.error}")
+
+    def _keeps(self, event: IterationsDone | JobExited) -> None:
+        """Note as a remark that an attempt keeps its lane, once for each attempt."""
+        if event.usage.keeps_lane and event.job not in self._keepers:
+            self._keepers.add(event.job)
+            self._say(event.job, event.at_s, f"keeps its lane to its end: {event.usage.keeps_lane}")
+        if isinstance(event, JobExited):
+            self._keepers.discard(event.job)
 
     def _exited(self, moment: ReplayMoment, event: JobExited) -> None:
         again = moment.core.jobs[event.job].state is JobState.QUEUED

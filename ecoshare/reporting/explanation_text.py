@@ -33,6 +33,7 @@ _TOLD = (
     (Doing.SHARES, "shared"),
     (Doing.ALONE, "ran alone"),
     (Doing.BEHIND, "was behind a group for"),
+    (Doing.BLOCKED, "had no turn for"),
     (Doing.MEASURED, "was measured for"),
     (Doing.PAUSED, "was paused for"),
 )
@@ -124,6 +125,8 @@ def _heading(job: JobSummary, explained: RunExplanation) -> Iterator[str]:
         mates = f" with {listed(story.mates())}" if doing is Doing.SHARES else ""
         parts += [f"{word} {format_duration(total_s)}{mates}"] if total_s >= _WORTH_A_WORD_S else []
     limit, slower = job.slowdown_limit, job.slowdown
+    if job.keeps_lane:
+        parts.append(f"kept its lane to its end: {job.keeps_lane}")
     if limit is not None:
         parts.append(f"its slowdown was {'not measured' if slower is None else f'{slower:.2f}'}, limit {limit:g}")
     if parts:
@@ -131,8 +134,8 @@ def _heading(job: JobSummary, explained: RunExplanation) -> Iterator[str]:
 
 
 def _longest(story: Story, explained: RunExplanation) -> Iterator[str]:
-    """Reasons for which the job waited, ran behind others and ran alone for the longest time."""
-    for doing in (Doing.WAITS, Doing.BEHIND, Doing.ALONE):
+    """Reasons for which the job waited, ran behind others, had no turn and ran alone for the longest time."""
+    for doing in (Doing.WAITS, Doing.BEHIND, Doing.BLOCKED, Doing.ALONE):
         longest = story.longest(doing, explained.end_s)
         if longest is not None and (length_s := longest.length_s(explained.end_s)) >= _WORTH_A_WORD_S:
             yield f"  {format_duration(length_s)} {reason_words(story.name, longest.reason, explained.policy)}"

@@ -82,6 +82,7 @@ def details_of(job: JobSummary) -> Row:
         "held the turn": _duration(job.held_s),
         "hand-overs": _known(job.handovers),
         "longest wait": _duration(job.longest_wait_s),
+        "kept its lane": job.keeps_lane or "no",
         "peak memory": NOT_KNOWN if job.peak_memory_bytes is None else format_size(job.peak_memory_bytes),
         "energy": energy_words(job.energy),
         "per iteration": NOT_KNOWN if per_iteration_j is None else f"{format_energy(per_iteration_j)} {source}",

@@ -13,6 +13,7 @@ from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_size
 from ecoshare.reporting.fused_words import asked_for
 from ecoshare.reporting.prose import say
+from ecoshare.reporting.reason_words import listed
 from ecoshare.reporting.text_table import TableColumn, print_columns
 
 _MOST_ROWS = 50
@@ -27,6 +28,8 @@ def print_plan(plan: dict[str, Any], console: Console) -> None:
     say(console, f"objective  {plan['objective']}, policy {plan['policy']}{options}")
     words = f"{plan['lanes']} that share {memory}" if plan["lanes"] > 1 else f"1 of {memory}"
     say(console, f"lanes      {words}, at most {counted(plan['places_per_lane'], 'job')} in each")
+    if launchers := [f"{job['name']} ({job['launcher']})" for job in _everything(plan) if job.get("launcher")]:
+        say(console, f"launchers  {listed(launchers)}: each keeps its lane from start to end for child processes")
     if fused := asked_for(plan):
         say(console, f"isolation  lane: {fused}: jobs of one script and lane share a process")
     console.print()
@@ -37,6 +40,11 @@ def print_plan(plan: dict[str, Any], console: Console) -> None:
     print_columns(_columns(plan["jobs"][:_MOST_ROWS]), console)
     if len(plan["jobs"]) > _MOST_ROWS:
         console.print(f"… and {len(plan['jobs']) - _MOST_ROWS} more")
+
+
+def _everything(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """Jobs of a plan, and the common part of the trials of each sweep."""
+    return [*plan["jobs"], *plan["sweeps"]]
 
 
 def _columns(jobs: list[dict[str, Any]]) -> list[TableColumn]:

@@ -15,6 +15,7 @@ from ecoshare.core.commands import Command, ProfileJob, StartJob
 from ecoshare.core.events import (
     Event,
     Exhausted,
+    IterationsDone,
     JobArrived,
     JobExited,
     Profiled,
@@ -114,9 +115,14 @@ class PlainProgress(_Lines):
         super().__init__(console)
         self._windows: dict[int, tuple[str, float]] = {}
         self._trials: set[str] = set()
+        self._keepers: set[str] = set()
 
     def event(self, event: Event, commands: list[Command]) -> None:
         """Print which job, window or stop began or ended."""
+        if isinstance(event, IterationsDone) and event.usage.keeps_lane and event.job not in self._keepers:
+            self._keepers.add(event.job)
+            if event.job not in self._trials:
+                self._say(event.at_s, f"{event.job}: keeps its lane to its end: {event.usage.keeps_lane}")
         if isinstance(event, JobArrived) and event.job.sweep:
             self._trials.add(event.job.name)
         if isinstance(event, Exhausted) and event.error:

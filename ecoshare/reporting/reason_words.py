@@ -40,6 +40,8 @@ def reason_words(job: str, reason: Reason, policy: str) -> str:
             return f"{behind}: {why}" if why else behind
         case Doing.SHARES:
             return _shares(reason)
+        case Doing.BLOCKED:
+            return f"had no turn: {beside} kept the lane for child processes"
         case Doing.MEASURED:
             return "measured alone, since nothing was known of its class"
         case Doing.PAUSED:

@@ -17,6 +17,7 @@ from ecoshare.record.window_costs import search_energy_j
 from ecoshare.reporting.figures import printable
 from ecoshare.reporting.progress import COLOURS
 from ecoshare.reporting.prose import say
+from ecoshare.reporting.reason_words import listed
 from ecoshare.reporting.sweep_table import print_sweep
 from ecoshare.reporting.text_table import TableColumn, print_columns
 from ecoshare.reporting.verdicts import sharing, verdicts
@@ -45,6 +46,8 @@ def print_summary(summary: RunSummary, console: Console) -> None:
         say(console, tried)
     for line in verdicts(summary):
         say(console, line)
+    for line in kept_lanes(summary)[:_MOST_ERRORS]:
+        say(console, printable(line, console.encoding))
     for each in summary.settings[:_MOST_ERRORS]:
         say(console, f"set: {setting_words(each)}")
     failed = [job for job in summary.jobs if job.error and job.state != "pruned"]
@@ -129,6 +132,19 @@ def settings_tried(summary: RunSummary) -> str:
     return f"tried {counted(count, 'setting')} of {counted(len(searched), 'packing')}{cost}"
 
 
+def kept_lanes(summary: RunSummary) -> list[str]:
+    """Lines about the jobs that kept their lanes to their ends, one for each reason."""
+    names: dict[str, list[str]] = {}
+    for job in summary.jobs:
+        if job.keeps_lane:
+            names.setdefault(job.keeps_lane, []).append(job.name)
+    return [
+        f"{listed(jobs)} kept {'its lane to its end' if len(jobs) == 1 else 'their lanes to their ends'}: {why}; "
+        "iterations of child processes are not seen"
+        for why, jobs in names.items()
+    ]
+
+
 def energy(value: DeviceEnergy | JobEnergy | None) -> str:
     """Joules with their source, such as `measured`; `-` if they are not known."""
     return _joules(value) if value is None else f"{_joules(value)} {value.source}"
@@ -140,7 +156,9 @@ def _joules(value: DeviceEnergy | JobEnergy | None) -> str:
 
 
 def iterations(job: JobSummary) -> str:
-    """Number of training iterations, followed by that of evaluation iterations."""
+    """Number of training iterations, followed by that of evaluation iterations. Those of child processes are unseen."""
+    if job.keeps_lane and not job.iterations and not job.eval_iterations:
+        return "not seen"
     evaluated = f" +{job.eval_iterations} eval" if job.eval_iterations else ""
     return f"{job.iterations}{evaluated}"
 

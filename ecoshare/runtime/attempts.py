@@ -11,7 +11,7 @@ Each reader of a job's table follows the job first: it may have moved to another
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -40,6 +40,7 @@ class LiveAttempt:
         known: Usage that was last reported to the core.
         seen: Usage that was last read.
         told_s: Time (s) in the run of the last report to the core.
+        keeps_lane: Reason, in words, why the attempt keeps its lane to its end; empty if it does not, as far as known.
     """
 
     job: PlannedJob
@@ -49,6 +50,7 @@ class LiveAttempt:
     known: Usage = field(default_factory=Usage)
     seen: Usage = field(default_factory=Usage)
     told_s: float = 0.0
+    keeps_lane: str = ""
 
     @property
     def key(self) -> str:
@@ -153,6 +155,9 @@ class Attempts:
             return None
         del self.live[ended.job]
         usage = Usage(**ended.usage) if ended.usage else own.seen
+        # The kernel's peak is that of one process, and the job may have several.
+        peak_bytes = max(usage.peak_bytes, self._footprints.largest_seen_bytes(own.key))
+        usage = replace(usage, peak_bytes=peak_bytes, keeps_lane=own.keeps_lane)
         for lane, _ in own.places:
             self._ended[self._device_of[lane]][own.key] = _progress(own, usage, None)
         self._footprints.forget(own.key)
@@ -168,7 +173,7 @@ class Attempts:
             usage = Usage(**attempt_process.usage(slot))
             if slot.seat != SlotState.EMPTY:
                 # A read within a turn may exceed its final value by a few microseconds, and totals must not decrease.
-                own.seen = replace(usage, held_s=max(usage.held_s, own.seen.held_s))
+                own.seen = replace(usage, held_s=max(usage.held_s, own.seen.held_s), keeps_lane=own.keeps_lane)
                 break
         return own.seen  # the last value read, if the job has ended and its end is not reported yet
 
@@ -203,6 +208,19 @@ class Attempts:
         """Largest memory (bytes) seen of a job on processors; 0 if the job has no process of its own."""
         pid, is_fused = self.slot(name).process()
         return 0 if is_fused or not pid else self._footprints.peak_bytes(self.live[name].key, processes.family(pid))
+
+    def with_children_on(self, device: DeviceInfo, on_device: Collection[int]) -> list[LiveAttempt]:
+        """Attempts on a device of which other processes than the first use it.
+
+        Args:
+            on_device: Processes on the device, as far as its driver reports them.
+        """
+        shown = {name: self.slot(name).process() for name, own in self.live.items() if self._is_on(own, device)}
+        own_pids = {name: pid for name, (pid, is_fused) in shown.items() if pid and not is_fused}
+        others = set(on_device) - set(own_pids.values())
+        if not others:  # the usual case, which needs no look at families
+            return []
+        return [self.live[name] for name, pid in own_pids.items() if not others.isdisjoint(processes.family(pid))]
 
     def progress_on(self, device: DeviceInfo, on_device: Mapping[int, int]) -> dict[str, AttemptProgress]:
         """Progress of each attempt on a device, and once more of each attempt that ended since the last call.

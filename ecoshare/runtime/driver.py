@@ -67,6 +67,7 @@ from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.runtime import reaping
 from ecoshare.runtime.attempts import Attempts
 from ecoshare.runtime.cache_release import CacheRelease
+from ecoshare.runtime.children_watch import ChildrenWatch
 from ecoshare.runtime.class_knowledge import context_bytes
 from ecoshare.runtime.device_session import ClaimedDevice, DeviceSession, LiveRun
 from ecoshare.runtime.guard_client import Guard
@@ -86,8 +87,8 @@ _PROGRESS_SHARE = 0.01
 _PROGRESS_AT_LEAST_S = 60.0
 """Progress of a job is reported at most once a second.
 
-It is reported when the job has done a hundredth more than was known, when a minute has passed, or when its memory has
-grown. This is enough for any policy, and gives a log of a few megabytes a day.
+It is reported when the job has done a hundredth more than was known, when a minute has passed, when its memory has
+grown, or when it begins to keep its lane. This is enough for any policy, and gives a log of a few megabytes a day.
 """
 
 _GROWTH = 1.1
@@ -167,6 +168,7 @@ class Driver:
         self.supervisor = Supervisor(parts.host, parts.token, parts.folder.supervisor_log)
         self.attempts = Attempts(parts.shared, self._startable, self.supervisor.send, self._tell)
         self.caches = CacheRelease(self.attempts.tables_of, self.supervisor.send, self._tell, self._begin)
+        self._children = ChildrenWatch(parts.folder, self.attempts, self.supervisor.send)
         run = LiveRun(
             folder=parts.folder,
             token=parts.token,
@@ -213,6 +215,7 @@ class Driver:
                         *(sampler.keep(self.now_s) for sampler in samplers),
                         self._parts.guard.keep(),
                         self.supervisor.listen(self._hear, self._lost, lambda: self.core.live_jobs),
+                        self._children.keep([(each.device, each.sampler.processes) for each in self.sessions.values()]),
                         self._tell_progress(),
                         self._show_progress(),
                         self._hear_trials(),
@@ -313,6 +316,8 @@ class Driver:
             self._end(recorded[0] if recorded else lost)
 
     def _end(self, ended: Ended) -> None:
+        if (own := self.attempts.live.get(ended.job)) is not None:
+            self._children.read_note(own)  # a short job ends before the first look
         usage = self.attempts.end(ended)
         if usage is None:
             return
@@ -344,7 +349,8 @@ class Driver:
                 more = usage.done - known
                 late = now_s - own.told_s > _PROGRESS_AT_LEAST_S
                 has_grown = usage.peak_bytes > _GROWTH * own.known.peak_bytes
-                if has_grown or (more and (more >= _PROGRESS_SHARE * known or late)):
+                is_news = has_grown or usage.keeps_lane != own.known.keeps_lane
+                if is_news or (more and (more >= _PROGRESS_SHARE * known or late)):
                     own.known, own.told_s = usage, now_s
                     self._tell(partial(IterationsDone, job=name, usage=usage))
 

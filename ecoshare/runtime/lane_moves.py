@@ -35,11 +35,13 @@ class Movable(Protocol):
         attempt: Number of the attempt.
         places: Lane and slot on each device of the job.
         owner: ID of the command that the slots were prepared for.
+        keeps_lane: Reason why the attempt keeps its lane to its end; empty if it does not, as far as known.
     """
 
     attempt: int
     places: tuple[tuple[int, int], ...]
     owner: int
+    keeps_lane: str
 
 
 @dataclass(slots=True)
@@ -88,6 +90,8 @@ class Moving:
     def _why_not(self, command: MoveJob, attempt: Movable) -> str:
         if len(attempt.places) != 1:
             return "a job on several devices keeps its lanes"
+        if attempt.keeps_lane:
+            return f"the job keeps its lane: {attempt.keeps_lane}"
         if command.job in self.pending:
             return "the job is on its way already"
         if command.lane not in self.tables or attempt.places[0][0] == command.lane:
@@ -111,6 +115,8 @@ class Moving:
         here, there = self.tables[lane].slots[slot], self.tables[move.lane].slots[move.slot]
         if here.goal == UNREACHABLE:
             self.refused(move.command, "the job cannot go to the lane")
+        elif attempt.keeps_lane and here.seat == SlotState.HOLDING:  # it will never look at its goal
+            self.refused(move.command, f"the job keeps its lane: {attempt.keeps_lane}")
         elif here.seat == SlotState.EMPTY and there.pid:  # otherwise the job died in its old slot
             # `free` takes the lock, so the job has finished with the old slot. If the job was killed while it left,
             # `free` passes its turn on.

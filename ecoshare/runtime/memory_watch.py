@@ -46,6 +46,10 @@ class Footprints:
         self._peaks[key] = max(self._peaks.get(key, 0), self.bytes(key, pids, None) or 0)
         return self._peaks[key]
 
+    def largest_seen_bytes(self, key: str) -> int:
+        """Result of the last `peak_bytes`; 0 without one."""
+        return self._peaks.get(key, 0)
+
     def forget(self, key: str) -> None:
         """Remove an attempt that has ended."""
         self._seen.pop(key, None)

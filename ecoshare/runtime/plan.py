@@ -25,7 +25,7 @@ from ecoshare.profiling.profile_difference import why_new
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.record.setting_history import values_words
-from ecoshare.runtime import planned_sweeps
+from ecoshare.runtime import planned_launchers, planned_sweeps
 from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.iteration_learning import learned
 from ecoshare.runtime.job_class import JobClass, JobClasses
@@ -238,6 +238,9 @@ def make(
     known = _known(names, shown, store, notes)
     lengths = learned(planned, store, notes) if learn else {}
     both = [_plan(job, job_class, known.get(job_class.name), lengths.get(job.name)) for job, job_class in planned]
+    if not device.on_processors:
+        both = [planned_launchers.with_whole_device(job, min(memory_bytes, device.memory_bytes)) for job in both]
+    notes += planned_launchers.notes(both, device.on_processors)
     jobs = tuple(job for job in both if job.source.sweep is None)
     at_once = lanes + 1 if packs(policy) else lanes * places
     swept = tuple(
@@ -378,7 +381,8 @@ def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None, length: 
         fused=job.isolation == "lane" and job.gpus == 1 and job.python is None,
         profiled=profile is not None and profile.is_whole,
     )
-    return PlannedJob(spec, job.arrival_s, job, job_class, length)
+    made = PlannedJob(spec, job.arrival_s, job, job_class, length)
+    return replace(made, spec=replace(spec, fused=False)) if made.launcher else made
 
 
 def _service_s(iterations: int | None, profile: Profile | None) -> float | None:

@@ -9,6 +9,7 @@ from typing import Any
 from ecoshare.core.commands import StartJob
 from ecoshare.jobs.metric import Metric
 from ecoshare.jobs.schema import JobConfig
+from ecoshare.lane.launchers import launcher_of
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.profiling.iteration_store import LearnedIterations
 from ecoshare.runtime.job_class import JobClass
@@ -37,6 +38,12 @@ class PlannedJob:
     learned: LearnedIterations | None = None
     metric: Metric | None = None
     called: bool = False
+
+    @property
+    def launcher(self) -> str:
+        """Name of the launcher that the job is; empty if it is none."""
+        script = str(self.source.script) if self.source.script is not None else None
+        return "" if self.called else launcher_of(script, self.source.module, self.source.args)
 
     def launch(
         self,
@@ -90,6 +97,7 @@ class PlannedJob:
             fused=command.fused,
             lane_bytes=lane_bytes,
             context_bytes=context_bytes,
+            launcher=self.launcher,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -110,6 +118,7 @@ class PlannedJob:
             "gpus": job.gpus,
             "slowdown_limit": job.slowdown_limit,
             "isolation": job.isolation,
+            "launcher": self.launcher or None,
             "retries": job.retries,
             "on_end": list(job.on_end),
         }

@@ -42,6 +42,8 @@ class Usage:
         handovers: Number of times that the attempt got the turn.
         left_s: Turn time (s) until the end, if the driver knows it better than iterations and their times tell; else
             None.
+        keeps_lane: Reason, in words, why the attempt keeps its lane to its end: its child processes use the device.
+            Empty if it does not.
     """
 
     iterations: int = 0
@@ -54,6 +56,7 @@ class Usage:
     longest_wait_s: float = 0.0
     handovers: int = 0
     left_s: float | None = None
+    keeps_lane: str = ""
 
     @property
     def done(self) -> int:

@@ -14,7 +14,7 @@ class EarlierAttempts:
     Attributes:
         attempts: Number of attempts, including those that were cut off.
         failures: Number of failures that count against the retries of the job.
-        out_of_memory: Whether the job ran out of its share of the memory of a lane.
+        out_of_memory: Whether the job ran out of the memory that it was granted.
     """
 
     attempts: int = 0

@@ -99,6 +99,15 @@ def test_places_and_memory_are_the_reasons_of_a_policy_without_groups() -> None:
     assert core.why("c") == Reason(Doing.SHARES, "cuda:0", mates=("a",))
 
 
+def test_a_job_in_a_lane_that_another_job_keeps_has_no_turn() -> None:
+    core = Asked("fair", lanes=1, places=3)
+    for name in "ab":
+        core.arrive(name)
+    core.tell(IterationsDone(core.now_s, "a", Usage(keeps_lane="its ranks use the device")))
+    assert core.why("b") == Reason(Doing.BLOCKED, "cuda:0", ("a",))
+    assert core.why("a") == Reason(Doing.SHARES, "cuda:0", mates=("b",)), "no reason against itself"
+
+
 def test_a_gang_waits_for_devices_and_without_backfill_others_for_the_gang() -> None:
     scheduler = Scheduler()
     devices = tuple(Device(f"cuda:{number}", "here", 8 * GIB) for number in range(2))

@@ -37,6 +37,7 @@ class Known:
     attempt: int
     places: tuple[tuple[int, int], ...]
     owner: int
+    keeps_lane: str = ""
 
 
 @dataclass
@@ -735,3 +736,26 @@ def test_a_move_that_a_signal_handler_breaks_off_is_gone_on_with(lanes: Lanes, s
             assert code == may_not or (code, used["iterations"], lanes.has_moved(command)) == (0, 4, True), step
 
     moves(scene)
+
+
+def test_a_job_that_keeps_its_lane_is_not_waited_for(lanes: Lanes) -> None:
+    """It never looks at its goal, so a move without an answer would leave the core with a wrong lane."""
+
+    def body(turn: LaneTurn) -> None:
+        turn.take()
+        time.sleep(60.0)
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        lanes.start("ranks", 0, body)
+        await until_then(lambda: lanes.slot("ranks").seat == SlotState.HOLDING)
+        before = lanes.move("ranks", 1, tasks)
+        lanes.known["ranks"].keeps_lane = "its ranks use the device"
+        await until_then(lambda: bool(lanes.told))
+        after = lanes.move("ranks", 1, tasks)
+        expected = "the job keeps its lane: its ranks use the device"
+        assert lanes.told == [Refused(0.0, command, expected) for command in (before, after)]
+        assert lanes.place("ranks") == (0, 0) and lanes.tables[1].slots[0].seat == SlotState.EMPTY
+        lanes.kill("ranks")
+
+    moves(scene)
+    assert lanes.is_empty

@@ -15,7 +15,7 @@ from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.summary import summarise
 from ecoshare.record.window_costs import WindowSummary
 from ecoshare.reporting.prose import say
-from ecoshare.reporting.run_table import measured, print_summary, totals
+from ecoshare.reporting.run_table import iterations, kept_lanes, measured, print_summary, totals
 from ecoshare.values.attempt import Outcome
 from tests.record.test_summary import OPENED, plan, story
 
@@ -99,3 +99,23 @@ def test_a_sentence_moves_no_cursor() -> None:
     say(console, "no job is of class \x1b[2J\x07, and there is none")
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "no job is of class \\x1b[2J\\x07, and there is none\n"
+
+
+def test_jobs_that_kept_their_lanes_are_named_with_the_reason() -> None:
+    """If it failed, 0 iterations of a launcher would read as if it had done nothing."""
+    found = summary("completed", "completed", "completed")
+    why = (None, "torchrun starts processes that use the device", "torchrun starts processes that use the device")
+    jobs = tuple(
+        replace(job, name=name, keeps_lane=each) for name, job, each in zip("abc", found.jobs, why, strict=True)
+    )
+    found = replace(found, jobs=jobs)
+    (line,) = kept_lanes(found)
+    assert line == (
+        "b and c kept their lanes to their ends: torchrun starts processes that use the device; iterations of child "
+        "processes are not seen"
+    )
+    assert [iterations(job) for job in found.jobs] == ["0", "not seen", "not seen"]
+    assert iterations(replace(found.jobs[1], iterations=3)) == "3", "its own ones are seen"
+    shown = io.StringIO()
+    print_summary(found, Console(file=shown, width=200))
+    assert line in shown.getvalue()
