@@ -1,4 +1,4 @@
-"""Chart of the memory of jobs, and of its limit: the device's memory or the budget of a lane."""
+"""Chart of the memory of jobs, and of its limit: the memory that lanes may use."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ class _Part:
 def _parts(data: RunData) -> list[_Part]:
     """One part with all lanes if they share the memory of the device, else one part for each lane.
 
-    Lanes share memory if the sum of their budgets is larger than the memory that the run may use.
+    In logs of earlier versions, lanes of some policies had budgets of their own. Lanes share memory if the sum of their
+    budgets is larger than the memory that the run may use.
     """
     lanes = data.history.lanes
     device_bytes = {name: device.memory_bytes for name, device in data.history.devices.items()}
@@ -167,11 +168,11 @@ def _peaks(data: RunData, looks: list[Look], attempts: list[AttemptHistory]) -> 
     for budget_bytes in near:
         line = axes.axvline(budget_bytes / factor, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
     if near:
-        line.set_label("budget of a lane")
+        line.set_label("memory that lanes may use")
         add_legend(figure, [line])
     axes.set_xlim(0.0, 1.15 * max([*peaks.values(), *near]) / factor)
     axes.set_xlabel(unit)
     caption = "The largest memory of each job; its course over time is not known."
     if far := [format_size(each) for each in budgets if each not in near]:
-        caption += f" Beyond the axis: the budget of a lane, {' or '.join(far)}."
+        caption += f" Beyond the axis: the memory that lanes may use, {' or '.join(far)}."
     return Chart("memory", "Memory", caption, f"Bars of peak memory: {'; '.join(words)}.", figure, tips)
