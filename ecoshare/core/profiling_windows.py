@@ -73,6 +73,14 @@ class Profiling:
         known = spec.profiled or name in self._classes or self._tries[name] >= MOST_WINDOWS
         return self._wanted and not known and spec.gpus == 1
 
+    def comes_up(self, job: Job, at_s: float) -> bool:
+        """Whether a job that has just started has no iteration yet, so that it cannot be made to wait for a window.
+
+        A job that has none for long may never have any, and does not put windows off.
+        """
+        has_begun = job.state is JobState.RUNNING and job.usage.done > 0
+        return not has_begun and job.state is not JobState.STOPPING and at_s - job.history[-1].at_s < PAUSE_S
+
     def too_short(self, job: Job, at_s: float) -> bool:
         """Whether a running job will end before its class can be measured."""
         rest_s = job.remaining_s(at_s)

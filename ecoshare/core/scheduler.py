@@ -276,7 +276,11 @@ class Scheduler:
         return commands + self._look_at_settings(job.device_names)
 
     def _may_profile(self, job: Job, at_s: float) -> bool:
-        return not self._state.stopping and self._profiling.wants(job, at_s) and self._placement.may_profile(job)
+        if self._state.stopping or not self._profiling.wants(job, at_s) or not self._placement.may_profile(job):
+            return False
+        devices = {lane.device.name for lane in job.lanes}
+        beside = [each for device in devices for lane in self._lane_index.devices[device] for each in lane.jobs.values()]
+        return not any(self._profiling.comes_up(each, at_s) for each in beside if each.lanes != job.lanes)
 
     def _outgrown(self, job: Job, at_s: float) -> list[Command]:
         """A job has grown. If memory no longer suffices, some of the jobs stop, and start again when there is room."""

@@ -125,6 +125,7 @@ def test_no_job_starts_in_a_window_and_the_reason_names_the_measured_job() -> No
     core = Asked(profile=True)
     core.arrive("a", profiled=False, solo=None)
     core.arrive("b", profiled=False, solo=None)
+    core.tell(IterationsDone(1.0, "b", Usage(iterations=1)))
     core.tell(IterationsDone(1.0, "a", Usage(iterations=50, held_s=2.0, span_s=2.0)))
     core.arrive("c")
     assert core.why("a").doing is Doing.MEASURED

@@ -43,6 +43,8 @@ class Measured:
         known = MemoryDemand(GIB, GIB)
         self.tell(JobArrived(0.0, JobSpec("second", "second", memory=known, profiled=True, solo=Solo("second.py"))))
         self._window: int | None = None
+        if self.state("second") is JobState.RUNNING:
+            self.tell(IterationsDone(2.0, "second", Usage(iterations=1)))
         self.tell(IterationsDone(2.0, "first", Usage(iterations=100, span_s=2.0, held_s=2.0)))
         assert self._window is not None
         self.tell(Profiled(6.0, self._window, MemoryDemand(GIB, GIB), solo=Solo("first.py", 0.02)))

@@ -1,0 +1,34 @@
+"""Times at which a profiling window may begin."""
+
+from __future__ import annotations
+
+from ecoshare.core.events import IterationsDone
+from ecoshare.core.profiling_windows import PAUSE_S
+from ecoshare.values.attempt import Usage
+from tests.core.stepping import Core
+
+WARM = Usage(iterations=50, held_s=2.0, span_s=2.0)
+
+
+def beside() -> Core:
+    """A job of an unseen class, and one of a known class in another lane."""
+    core = Core("fair", lanes=2, profile=True)
+    core.arrive("a", profiled=False, memory=None)
+    core.arrive("b")
+    return core
+
+
+def test_a_window_waits_for_neighbours_that_have_just_started_and_for_no_other() -> None:
+    """Fails if a window begins beside a job without iterations: it could not be made to wait, and the window fails."""
+    core = beside()
+    core.tell(IterationsDone(3.0, "a", WARM))
+    assert not core.scheduler.view.profiling.windows, "b loads its data"
+    core.tell(IterationsDone(4.0, "b", Usage(iterations=1)))
+    core.tell(IterationsDone(5.0, "a", WARM))
+    assert len(core.scheduler.view.profiling.windows) == 1
+
+
+def test_a_neighbour_that_never_iterates_puts_no_window_off() -> None:
+    core = beside()
+    core.tell(IterationsDone(PAUSE_S + 1.0, "a", WARM))
+    assert len(core.scheduler.view.profiling.windows) == 1
