@@ -8,7 +8,7 @@ First the mix, the loop over packing, lanes and quantum with measured joules:
 * energy and time of eight small jobs one after the other, all at once under time slices and under MPS, and shared by
   ecoshare; and whether each lost the same, bit for bit, in all ways (mix/figures.py).
 
-Then the checks, as far as the nine minutes go; `--only mix` and `--only checks` are for one of the two:
+Then the checks, as far as the nine minutes go; `--only mix`, `--only checks` and `--only memory` are for one part:
 
 * the same losses alone and shared (deterministic algorithms on), in one lane and in two;
 * what a hand-over costs with the device drained;
@@ -17,6 +17,7 @@ Then the checks, as far as the nine minutes go; `--only mix` and `--only checks`
 * profiles: P, T and context against the allocator and nvidia-smi, joules an iteration over three windows, idle power,
   and what is attributed to two jobs side by side against what they take alone (profiles.py);
 * the memory of eight trials in one process (a fused lane) and in eight, and whether fused examples lose the same;
+* contexts, caches that are emptied and filled again, and three jobs with caches that do not fit together (memory.py);
 * which knobs the board offers, read and not set.
 
 `--device cpu` runs the mix on the processors, small and without joules, to try out everything but the GPU.
@@ -39,7 +40,7 @@ from types import FrameType
 
 from scripts.bench import fused
 from scripts.bench.benchmarking import ROOT, Figure, Options, run_benchmark, say
-from scripts.bench.gpu import profiles
+from scripts.bench.gpu import memory, profiles
 from scripts.bench.gpu.shared_run import share
 from scripts.bench.job_file import JobEntry
 from scripts.bench.mix import figures as mix_figures
@@ -81,7 +82,7 @@ class CheckOptions(Options):
     Attributes:
         device: `cuda`, or `cpu` to try out the mix.
         length: Seconds of each job of the mix alone; None for the usual length.
-        only: Part to run, `mix` or `checks`; None for both.
+        only: Part to run, `mix`, `checks` or `memory`; None for all.
     """
 
     device: str
@@ -165,6 +166,9 @@ def measure(options: CheckOptions) -> list[Figure]:
     if not torch.cuda.is_available():
         return [Figure("GPU", None, "", note="this machine has none")]
     figures = [Figure("GPUs", torch.cuda.device_count(), "", note=torch.cuda.get_device_name(0))]
+    if options.only == "memory":
+        with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
+            return figures + clock.take("memory", lambda: memory.figures(Path(name)))
     if options.only != "checks":
         figures += _mix(clock, "cuda", options.length or (QUICK_LENGTH_S if options.quick else LENGTH_S))
     if options.only != "mix":
@@ -189,6 +193,7 @@ def checks(clock: Clock) -> list[Figure]:
         if "vae" in printed:
             figures += clock.take("out of memory", lambda: _out_of_memory(folder, printed))
         figures += clock.take("profiles", lambda: profiles.figures(folder))
+        figures += clock.take("memory", lambda: memory.figures(folder))
     return figures
 
 
@@ -291,7 +296,7 @@ def _out_of_memory(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries out the mix")
     parser.add_argument("--length", type=float, metavar="S", help="seconds of each job of the mix alone")
-    parser.add_argument("--only", choices=("mix", "checks"), help="a part of it")
+    parser.add_argument("--only", choices=("mix", "checks", "memory"), help="a part of it")
 
 
 def main() -> None:
