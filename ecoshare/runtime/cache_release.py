@@ -22,7 +22,7 @@ from ecoshare.core.events import Done, Event
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import LaunchAttempt
 
-_LOOK_S = 0.005
+_LOOK_S = 0.01
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ class GrantReturns:
         """
         self._fit, self._next_id = fit, next_id
         self._asked: dict[int, tuple[Job, MemoryDemand]] = {}
+        self._refusing: set[Job] = set()
 
     def at_once(self, job: Job) -> bool:
         """Let a job give back memory that is free at once. Returns whether its grant has changed."""
@@ -40,10 +41,13 @@ class GrantReturns:
         return is_new
 
     def ask(self, job: Job) -> Iterator[LimitMemory]:
-        """Command that limits the allocator of a running job to what it needs, if it was granted more."""
+        """Command that limits the allocator of a running job to what it needs, if it was granted more.
+
+        A job that has refused is not asked again in this attempt.
+        """
         if self._fit.returns_at_once(job) or job.state is not JobState.RUNNING:
             return
-        if any(each is job for each, _ in self._asked.values()):
+        if job in self._refusing or any(each is job for each, _ in self._asked.values()):
             return
         needed = self._fit.needed(job)
         if needed.peak_bytes < job.demand.peak_bytes:
@@ -61,7 +65,10 @@ class GrantReturns:
         if is_limited:
             job.cap_bytes = needed.peak_bytes
             self._fit.grant(job, needed)
+        else:
+            self._refusing.add(job)
 
     def left(self, job: Job) -> None:
         """Note that a job leaves its places: a limit has no answer any more."""
+        self._refusing.discard(job)
         self._asked = {command: each for command, each in self._asked.items() if each[0] is not job}
