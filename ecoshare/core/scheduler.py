@@ -279,7 +279,9 @@ class Scheduler:
         if self._state.stopping or not self._profiling.wants(job, at_s) or not self._placement.may_profile(job):
             return False
         devices = {lane.device.name for lane in job.lanes}
-        beside = [each for device in devices for lane in self._lane_index.devices[device] for each in lane.jobs.values()]
+        beside = [
+            each for device in devices for lane in self._lane_index.devices[device] for each in lane.jobs.values()
+        ]
         return not any(self._profiling.comes_up(each, at_s) for each in beside if each.lanes != job.lanes)
 
     def _outgrown(self, job: Job, at_s: float) -> list[Command]:

@@ -114,7 +114,7 @@ class BoundaryRequest(IntEnum):
     FLUSH = 3
     """Write the trace."""
     LIMIT = 4
-    """Limit the allocator to `cap_bytes` of the slot."""
+    """Limit the allocator to `cap_bytes` of the slot, which then tells the limit in force as `limited_bytes`."""
     UNFIT = 5
     """The job keeps more than that, so it has the limit that it had."""
 

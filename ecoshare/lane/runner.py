@@ -183,7 +183,7 @@ class HookedJob:
             self._trace.flush()
             turn.answer(BoundaryRequest.NOTHING)
         elif turn.asked == BoundaryRequest.LIMIT:
-            turn.limit(lambda most_bytes: lower_limit(most_bytes - self._launch.context_bytes))
+            turn.limit(lower_limit)
         elif self._observer is None and turn.asked == BoundaryRequest.OBSERVE:
             self._observer = MemoryObserver(self._launch.device, alone=self._swap is None)
         if self._observer is not None and turn.asked != BoundaryRequest.OBSERVE:  # the window is over

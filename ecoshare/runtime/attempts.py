@@ -183,8 +183,12 @@ class Attempts:
         lane, index = self.live[name].places[0]
         return self.tables[lane].slots[index]
 
-    def limit(self, command: LimitMemory) -> BoundaryRequest | None:
+    def limit(self, command: LimitMemory, allocator_bytes: int) -> BoundaryRequest | None:
         """Ask a job for a lower memory limit at its next boundary; call again until the answer is there.
+
+        Args:
+            command: Command of the core.
+            allocator_bytes: Part of the memory that the allocator of the job may take.
 
         Returns:
             `LIMIT` until there is an answer, `NOTHING` if the limit is in force, `UNFIT` if the job keeps more than
@@ -194,13 +198,13 @@ class Attempts:
         if own is None or own.attempt != command.attempt:
             return None
         slot = self.slot(command.job)
-        if slot.limited_bytes == command.cap_bytes:
+        if slot.limited_bytes == allocator_bytes:
             return BoundaryRequest.NOTHING
         if slot.ask == BoundaryRequest.UNFIT:
             slot.ask = BoundaryRequest.NOTHING
             return BoundaryRequest.UNFIT
         if slot.ask == BoundaryRequest.NOTHING:  # not asked yet, or the job has moved to another slot meanwhile
-            slot.cap_bytes = command.cap_bytes
+            slot.cap_bytes = allocator_bytes
             slot.ask = BoundaryRequest.LIMIT
         return BoundaryRequest.LIMIT
 

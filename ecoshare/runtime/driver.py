@@ -411,9 +411,14 @@ class Driver:
             self._plan.environment,
             self._parts.began_s,
             lane_bytes=self.core.lanes[command.lanes[0]].device.memory_bytes,
-            context_bytes=0 if device.on_processors else context_bytes(self._plan.known.get(job.spec.job_class)),
+            context_bytes=0 if device.on_processors else self._context_bytes(job),
         )
         self.caches.launch(launch, {self.core.lanes[lane].device.name for lane in command.lanes})
+
+    def _context_bytes(self, job: PlannedJob) -> int:
+        """Memory (bytes) of a job's process on a GPU outside its allocator, by the newest profile of its class."""
+        name = job.spec.job_class
+        return context_bytes(self._parts.profiler.made.get(name) or self._plan.known.get(name))
 
     def set_caching(self, command: SetCaching, now_s: float) -> None:
         """See `CommandHandler`."""
@@ -425,7 +430,8 @@ class Driver:
 
     async def _limit(self, command: LimitMemory) -> None:
         """Ask a job for a lower limit, and report its answer."""
-        while (answer := self.attempts.limit(command)) is BoundaryRequest.LIMIT:
+        allocator_bytes = command.cap_bytes - self._context_bytes(self._jobs[command.job])
+        while (answer := self.attempts.limit(command, allocator_bytes)) is BoundaryRequest.LIMIT:
             await asyncio.sleep(_ANSWER_LOOK_S)
         if answer is BoundaryRequest.UNFIT:
             self._tell(partial(Refused, command=command.id, error="the job keeps more memory than that"))

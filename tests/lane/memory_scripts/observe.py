@@ -24,6 +24,8 @@ _WARM = 2
 class Yielder:
     """Job's side of the lane that only observes."""
 
+    absence_cost_s = 0.0
+
     def __init__(self) -> None:
         self.observer = MemoryObserver("cpu")
         self.boundaries = 0
