@@ -5,9 +5,10 @@
   demands with the core, and nothing else. Jobs take exactly what a profile of them would say.
 - *Hand-overs*: real processes in a lane, with the real table and turn. To empty a cache and to fill it again are waits
   of the stated time, since no GPU was there to measure it.
-- *Lanes*: 100 jobs from Salus' catalogue on one GPU of 16 GB, simulated, with their measured memory. Fixed lanes are
-  those that ecoshare had before: equal parts of the device, and a job stays in its lane. A job that is larger than its
-  part can never run there, so mean JCTs are those of the jobs that fit. Turns and the order of jobs are equal in both.
+- *Lanes*: 100 jobs from Salus' catalogue on one GPU of 16 GB, simulated, with their measured memory, at the load of the
+  paper's headline. Fixed lanes are those that ecoshare had before: equal parts of the device, and a job stays in its
+  lane. A job that is larger than its part can never run there, so mean JCTs are those of the jobs that fit. Turns and
+  the order of jobs are equal in both.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.simulator import Simulator
+from ecoshare.simulation.traces.generate import generate
 from ecoshare.simulation.traces.job_trace import Trace
-from ecoshare.simulation.traces.salus import generate
 from ecoshare.simulation.world import World
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
 from tests.driver.memory_world import MemoryWorld, drawn
@@ -46,7 +47,7 @@ GIB = 1 << 30
 POLICIES = ("fifo", "srtf", "pack", "fair", "priority", "energy")
 SCHEDULES, QUICK_SCHEDULES = 10_000, 1_000
 MOST_IN_LANE = 100
-JOBS, SEEDS, QUICK_SEEDS, LOAD = 100, 10, 2, 1.0
+JOBS, SEEDS, QUICK_SEEDS = 100, 10, 2
 
 
 def measure(options: DataOptions) -> list[Figure]:
@@ -168,7 +169,7 @@ def lanes(data: Path, seeds: int) -> list[Figure]:
         for parts in (2, 3):
             ratios, left_out, residents = [], [], []
             for seed in range(seeds):
-                trace = generate(JOBS, seed, data, 1, LOAD)
+                trace = generate("salus", JOBS, seed, data)
                 fitting = _within(trace, GPUS["p100"].memory_bytes // parts)
                 with _fixed(parts):
                     before = _simulated(policy, parts, fitting)
