@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path, PurePath
 
+from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
 from ecoshare.profiling.colocation_store import ColocationStore
 from ecoshare.profiling.iteration_store import ArgumentCounts, IterationStore
@@ -96,7 +97,8 @@ def the_one_named(name: str, classes: Sequence[StoredClass]) -> StoredClass:
     found = named(name, classes)
     if len(found) > 1:
         names = ", ".join(each.job_class for each in found[:5]) + (" and so on" if len(found) > 5 else "")
-        raise UsageError(f"{name}: {len(found)} classes are of this script", f"name one class: {names}")
+        several = counted(len(found), "class", "classes")
+        raise UsageError(f"{name}: {several} are of this script", f"name one class: {names}")
     return found[0]
 
 
